@@ -1,0 +1,64 @@
+# Everything a contributor runs, from a fresh clone with Python >= 3.11 and pip only.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+# Some tests and all reproductions read data sets from RELVEC_DATA; without it they are skipped.
+ifndef RELVEC_DATA
+  ifneq ($(wildcard ../shared/datasets),)
+    export RELVEC_DATA := $(abspath ../shared/datasets)
+  endif
+endif
+
+.PHONY: run test slow lint docs build reproduce clean
+
+run: $(VENV)/.stamp-run
+	$(BIN)/relvec demo
+
+test: $(VENV)/.stamp-test
+	$(PYTEST) -n 2
+
+slow: $(VENV)/.stamp-test
+	$(PYTEST) -m slow
+
+lint: $(VENV)/.stamp-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.stamp-docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+build: $(VENV)/.stamp-build
+	tools/check_wheel.sh $(BIN)/python
+
+reproduce: $(VENV)/.stamp-run
+	$(BIN)/relvec reproduce $(ARGS)
+
+clean:
+	rm -rf build dist src/*.egg-info docs/_build docs/gen_modules .pytest_cache .ruff_cache .mypy_cache .hypothesis \
+	  relvec-demo relvec-reproduce
+	find src tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp per set of extras: a second call installs nothing.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-run: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[plot]'
+	touch $@
+
+$(VENV)/.stamp-test: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[test,plot,data]'
+	touch $@
+
+$(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[docs,plot]'
+	touch $@
+
+$(VENV)/.stamp-build: pyproject.toml | $(BIN)/python
+	$(PIP) build
+	touch $@

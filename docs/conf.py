@@ -1,0 +1,53 @@
+"""Sphinx settings; `make docs` builds with every warning an error."""
+
+import re
+
+import relvec
+
+project = "relvec"
+author = "The relvec developers"
+copyright = "the relvec developers"
+release = version = relvec.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.doctest",
+    "sphinx.ext.mathjax",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_templates"]
+html_theme = "pydata_sphinx_theme"
+html_title = "relvec"
+html_show_sourcelink = False
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+autosummary_ignore_module_all = False
+autodoc_typehints = "none"  # numpydoc states the types
+numpydoc_show_class_members = False  # the class template lists them
+
+
+def escape_bars(app, what, name, obj, options, lines):
+    """Docstrings write |x - z| in plain text, where reStructuredText sees a substitution."""
+    literal = None  # indentation of the line that opened a literal block
+    for i, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if literal is not None and line.strip() and indent <= literal:
+            literal = None
+        if literal is None and not line.lstrip().startswith(">>>"):
+            lines[i] = re.sub(r"(`+.*?`+)|\|", lambda match: match[1] or r"\|", line)
+        if literal is None and line.rstrip().endswith("::"):
+            literal = indent
+
+
+def skip_inherited_from_sklearn(app, what, name, obj, skip, options):
+    """Their docstrings refer to labels of scikit-learn's own pages."""
+    return True if str(getattr(obj, "__module__", "")).startswith("sklearn") else None
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", escape_bars, priority=400)  # before numpydoc's, at 500
+    app.connect("autodoc-skip-member", skip_inherited_from_sklearn)

@@ -1,0 +1,43 @@
+"""The design matrix in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relvec.design._base import Design
+
+
+class DenseDesign(Design):
+    """Phi (n, M) held as one float64 array.
+
+    >>> import numpy as np
+    >>> d = DenseDesign(np.array([[3.0, 0.0], [4.0, 0.0]]))
+    >>> d.scale.tolist(), d.project(np.array([[1.0], [0.0]])).tolist()
+    ([5.0, 0.0], [[0.6, 0.0]])
+    """
+
+    def __init__(self, Phi: np.ndarray):
+        # the largest entry goes first: squares of entries beyond 1e154 or below 1e-154 have no double
+        largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
+        safe = np.where(largest > 0.0, largest, 1.0)
+        Phi = np.asfortranarray(Phi / safe)
+        norm = np.sqrt(np.einsum("ij,ij->j", Phi, Phi))
+        Phi /= np.where(norm > 0.0, norm, 1.0)
+        self._Phi = Phi
+        self.scale = safe * norm
+
+    @classmethod
+    def from_basis(cls, basis, X: np.ndarray, row_scale: np.ndarray | None = None) -> DenseDesign:
+        """Evaluate every atom of a bound basis on X (N, d), rows multiplied by row_scale (N,)."""
+        Phi = basis(X)
+        return cls(Phi if row_scale is None else Phi * row_scale[:, None])
+
+    @property
+    def n_rows(self) -> int:
+        return self._Phi.shape[0]
+
+    def columns(self, atoms) -> np.ndarray:
+        return self._Phi[:, atoms]
+
+    def project(self, Y: np.ndarray) -> np.ndarray:
+        return Y.T @ self._Phi

@@ -1,0 +1,116 @@
+"""The posterior over the weights, and the evidence that comes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relvec._linalg import factor_ridge, inverse_triangular
+from relvec.evidence import LOG_2PI
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Gaussian posterior N(mean, root root') of k weights, at given precisions.
+
+    Attributes
+    ----------
+    alpha : (k,) weight precisions.
+    beta : noise precision.
+    mean : (k,) mu, T01 eq. (13).
+    root : (k, k) upper triangular with Sigma = root root', T01 eq. (12).
+    residual : |t - Phi mu|^2.
+    log_evidence : log p(t | alpha, beta), complete with -N/2 log 2 pi (T01 eq. (15)).
+    n_samples : N, the sum of the sample weights.
+    scaled : (n, k) X = beta^1/2 Phi A^-1/2, in the coordinates the model was given in.
+    leverage : (n, k) X V with V the inverse factor of I + X'X; C^-1 = beta (I - leverage leverage').
+    remainder : (n,) z - R mu, the residual in those coordinates.
+    """
+
+    alpha: np.ndarray
+    beta: float
+    mean: np.ndarray
+    root: np.ndarray
+    residual: float
+    log_evidence: float
+    n_samples: float
+    scaled: np.ndarray
+    leverage: np.ndarray
+    remainder: np.ndarray
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Sigma (k, k), T01 eq. (12)."""
+        return self.root @ self.root.T
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Diagonal of Sigma (k,)."""
+        return np.einsum("ij,ij->i", self.root, self.root)
+
+    @cached_property
+    def gamma(self) -> np.ndarray:
+        """Well-determinedness gamma_i = 1 - alpha_i Sigma_ii (k,), T01 eq. (17).
+
+        Where it is small the difference has no digits; there gamma_i = S_i / alpha_i with S_i = phi_i' C^-1 phi_i,
+        where nothing of that size cancels.
+        """
+        gamma = 1.0 - self.alpha * self.variance
+        small = np.flatnonzero(gamma < 1e-6)
+        if small.size:
+            X = self.scaled[:, small]
+            explained = self.leverage.T @ X  # S_i / alpha_i = X_i' (I - leverage leverage') X_i
+            gamma[small] = np.einsum("ij,ij->j", X, X) - np.einsum("ij,ij->j", explained, explained)
+        return np.clip(gamma, 0.0, 1.0)
+
+    def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
+        """s and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
+
+        s = 1/Sigma_ii - alpha_i = alpha_i gamma_i / (1 - gamma_i) and q = mu_i / Sigma_ii.
+        """
+        return self.gamma / self.variance, self.mean / self.variance
+
+
+def gaussian(
+    R: np.ndarray, z: np.ndarray, rest: float, n_samples: float, alpha: np.ndarray, beta: float
+) -> Posterior:
+    """Posterior and evidence of t = Phi w + noise, in any orthonormal coordinates of the rows.
+
+    Parameters
+    ----------
+    R : (n, k) coordinates Q'Phi_a of the model's columns, with every column inside the span of Q. Phi_a itself
+        (Q = I) is allowed.
+    z : (n,) coordinates Q't of the target.
+    rest : |t|^2 - |z|^2, the squared part of the target outside that span.
+    n_samples : N, or the sum of the sample weights.
+    alpha : (k,) weight precisions, positive and finite.
+    beta : noise precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Phi, t = np.array([[1.0], [1.0]]), np.array([1.0, 3.0])
+    >>> p = gaussian(Phi, t, 0.0, 2, np.array([0.5]), 2.0)
+    >>> C = np.eye(2) / 2.0 + Phi @ Phi.T / 0.5
+    >>> dense = -0.5 * (2 * np.log(2 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t))
+    >>> bool(np.isclose(p.log_evidence, dense))
+    True
+    """
+    spread = 1.0 / np.sqrt(alpha)
+    X = R * (np.sqrt(beta) * spread)
+    U = factor_ridge(X)  # U'U = A^-1/2 (A + beta Phi'Phi) A^-1/2, T01 eq. (12)
+    V = inverse_triangular(U)
+    leverage = X @ V
+    v = V @ (leverage.T @ (np.sqrt(beta) * z))
+    mean = spread * v
+    remainder = z - R @ mean
+    residual = float(remainder @ remainder) + rest
+    # T01 eq. (38) and (41): log |C| = 2 log |U| - N log beta, t'C^-1 t = beta |t - Phi mu|^2 + mu'A mu
+    log_evidence = -0.5 * (
+        n_samples * (LOG_2PI - np.log(beta)) + 2.0 * np.log(np.diagonal(U)).sum() + beta * residual + v @ v
+    )
+    return Posterior(
+        alpha, beta, mean, spread[:, None] * V, residual, float(log_evidence), n_samples, X, leverage, remainder
+    )

@@ -1,0 +1,173 @@
+"""The one training loop, and what it is given and gives back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from relvec.design import Design
+from relvec.posterior import Posterior
+from relvec.priors import FLAT, GammaPrior
+
+logger = logging.getLogger("relvec")
+
+
+class Status(Enum):
+    """How a fit ended. The value is the message a user sees."""
+
+    CONVERGED = "no single move gains more than tol"
+    STOPPED = "TF03's stopping rule was met; a move that gains more than tol may remain"
+    NOISE_FLOOR = (
+        "the noise variance ran to its floor: the targets carry no visible noise or the basis can interpolate them. "
+        "Fix noise_variance at a plausible value, widen the kernel or remove basis functions"
+    )
+    CONSTANT_TARGET = "the target is constant: the model is the constant alone"
+    MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
+    TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
+    STALLED = (
+        "rounding errors hide the remaining gains: the basis is numerically dependent. Remove near-copies among the "
+        "basis functions, widen or narrow the kernel, or raise tol"
+    )
+
+    @property
+    def success(self) -> bool:
+        """Whether the certificate was met without reservation."""
+        return self is Status.CONVERGED
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a solver is asked to do, in scaled units (unit-norm columns, target of unit root mean square).
+
+    Attributes
+    ----------
+    design : the dictionary on the training rows (rows multiplied by the root of their sample weight).
+    target : (n,) t, likewise.
+    rest : squared length of the target outside the design's rows (0 unless the rows were compressed).
+    n_samples : N, the sum of the sample weights.
+    noise_variance : fixed noise variance, or None to learn it.
+    noise_start : where a learned noise variance starts.
+    noise_floor : the smallest noise variance allowed.
+    prior : Gamma hyperprior as the user gave it; prior_b (M,) and prior_d are its rates in scaled units.
+    order : (M,) rank of each atom by content, which decides between equally good ones.
+    bias : index of the bias atom, -1 if there is none.
+    tol : nats; a fit ends when no single move gains more.
+    """
+
+    design: Design
+    target: np.ndarray
+    rest: float
+    n_samples: float
+    noise_variance: float | None
+    noise_start: float
+    noise_floor: float
+    order: np.ndarray
+    bias: int = -1
+    prior: GammaPrior = FLAT
+    prior_b: np.ndarray | None = None
+    prior_d: float = 0.0
+    tol: float = 1e-3
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @property
+    def fixed_noise(self) -> bool:
+        """Whether the noise variance is given rather than learned."""
+        return self.noise_variance is not None
+
+    def objective(self, active: np.ndarray, posterior: Posterior) -> float:
+        """T01 eq. (36): the log evidence plus the hyperprior's terms."""
+        if self.prior is FLAT:
+            return posterior.log_evidence
+        b = 0.0 if self.prior_b is None else self.prior_b[active]
+        return posterior.log_evidence + self.prior.log_density(posterior.alpha, posterior.beta, b, self.prior_d)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row of the history."""
+
+    action: str
+    atom: int
+    gain: float
+    objective: float
+    size: int
+    noise_variance: float
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a solver stands: the model, how it got there in the last step, and the solver's own notes."""
+
+    active: np.ndarray
+    posterior: Posterior
+    objective: float
+    action: str = "start"
+    atom: int = -1
+    done: bool = False
+    largest_gain: float = np.inf
+    notes: Any = None
+
+    def stepped(self, **changes) -> State:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a fit returns, in scaled units: the last state, how it ended, and the way there."""
+
+    state: State
+    status: Status
+    history: list[Step]
+    n_iter: int
+
+
+class Solver(Protocol):
+    """init makes the first state, step makes the next, and a state that is done ends the loop."""
+
+    time_limit: float | None
+
+    def init(self, problem: Problem) -> State:
+        """The state to start from."""
+        ...
+
+    def step(self, problem: Problem, state: State) -> State:
+        """The next state; its objective is never lower."""
+        ...
+
+    def status(self, problem: Problem, state: State) -> Status:
+        """How a state that is done ended."""
+        ...
+
+
+def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
+    """Run a solver until it is done, max_iter steps have passed, or its time limit."""
+    began = time.monotonic()
+    state = solver.init(problem)
+    history: list[Step] = []
+    n_iter = 0
+    while True:
+        size, noise = len(state.active), 1.0 / state.posterior.beta
+        gain = state.objective - history[-1].objective if history else 0.0
+        if n_iter == 0 or state.action:
+            history.append(Step(state.action, state.atom, gain, state.objective, size, noise))
+            if verbose:
+                logger.info("%5d %-10s size %4d objective %.6f noise %.4g", n_iter, state.action, size,
+                            state.objective, noise)  # fmt: skip
+        if state.done:
+            status = solver.status(problem, state)
+            break
+        if n_iter >= max_iter:
+            status = Status.MAX_ITER
+            break
+        if solver.time_limit is not None and time.monotonic() - began > solver.time_limit:
+            status = Status.TIME_LIMIT
+            break
+        state = solver.step(problem, state)
+        n_iter += 1
+    return Result(state, status, history, n_iter)

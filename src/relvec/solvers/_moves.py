@@ -1,0 +1,171 @@
+"""Moves of the sequential method on a model: proposed by their gain, kept only if the exact objective rises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relvec.evidence import exchange_statistics, gain_add, gain_delete, gain_reestimate, optimal_alpha
+from relvec.posterior import Posterior
+from relvec.solvers._frame import Frame
+from relvec.solvers._iterate import Problem
+from relvec.solvers._newton import relax
+
+_TIE = 1e-9  # nats: gains closer than this are equal, and the atom's content decides
+_WORTH = 0.3  # further atoms of a batch gain at least this fraction of the best
+_APART = 0.3  # and correlate with those before them, in the metric C^-1, less than this
+_TRIES = 8  # exchanges tried with re-estimation before giving up
+_HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
+_REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A support with its posterior, in a frame that holds it; ``atom`` is the last one moved."""
+
+    problem: Problem
+    frame: Frame
+    active: np.ndarray
+    posterior: Posterior
+    atom: int = -1
+
+    @property
+    def objective(self) -> float:
+        """T01 eq. (36)."""
+        return self.problem.objective(self.active, self.posterior)
+
+    def at(self, active: np.ndarray, alpha: np.ndarray, beta: float, atom: int = -1) -> Model:
+        """The model with other atoms and precisions."""
+        self.frame.span(active)
+        posterior = self.frame.posterior(active, alpha, beta, self.problem.n_samples)
+        return Model(self.problem, self.frame, active, posterior, atom)
+
+    def relaxed(self, steps: int, hold_noise: bool = False) -> Model:
+        """The model after Newton steps on its precisions and the noise."""
+        active, posterior = relax(self.problem, self.frame, self.active, self.posterior, steps, hold_noise)
+        return Model(self.problem, self.frame, active, posterior, self.atom)
+
+    def trimmed(self) -> Model:
+        """The model in a frame without what it no longer needs."""
+        frame = self.frame.trimmed(self.active)
+        return self if frame is self.frame else Model(self.problem, frame, self.active, self.posterior, self.atom).at(
+            self.active, self.posterior.alpha, self.posterior.beta, self.atom)  # fmt: skip
+
+
+def at_noise_floor(problem: Problem, posterior: Posterior) -> bool:
+    """Whether a learned noise variance ended at the smallest value allowed."""
+    return not problem.fixed_noise and posterior.beta >= (1.0 - 1e-6) / problem.noise_floor
+
+
+def best(gains: np.ndarray, order: np.ndarray) -> int:
+    """Index of the largest gain; among equals the lowest in order."""
+    largest = gains.max()
+    equal = np.flatnonzero(gains >= largest - _TIE * max(1.0, largest))
+    return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(order[equal])])
+
+
+def grow(model: Model, batch: int, tol: float, hold_noise: bool) -> Model | None:
+    """Add the most useful atoms, then two Newton steps; None where no addition gains more than tol."""
+    posterior, frame = model.posterior, model.frame
+    S, Q, T = frame.scan(posterior)
+    gains = gain_add(S, Q)
+    gains[model.active] = 0.0
+    for _ in range(_REFUTED):
+        first = best(gains, model.problem.order)
+        if gains[first] <= tol:
+            return None
+        chosen = _batch(model, first, gains, S, T, batch) if batch > 1 else [first]
+        while chosen:
+            alpha = optimal_alpha(S[chosen], Q[chosen])  # TF03 eq. (20)
+            active = np.append(model.active, chosen)
+            grown = model.at(active, np.append(posterior.alpha, alpha), posterior.beta, first)
+            if grown.objective > model.objective:
+                grown = grown.relaxed(2, hold_noise)
+                if grown.objective > model.objective + 0.1 * tol:
+                    return grown
+            chosen = chosen[: len(chosen) // 2]
+        gains[first] = 0.0  # the exact evidence refutes what the scan promised
+    return None
+
+
+def _batch(model: Model, first: int, gains: np.ndarray, S: np.ndarray, T: np.ndarray, batch: int) -> list[int]:
+    """The best atom and further good ones that hardly overlap with it or each other in the metric C^-1."""
+    near = np.flatnonzero(gains >= _WORTH * gains[first])
+    if near.size == 1:
+        return [first]
+    near = near[np.lexsort((model.problem.order[near], -np.round(gains[near] / gains[first], 9)))][: 4 * batch]
+    near = np.concatenate([[first], near[near != first]])
+    columns = model.problem.design.columns(near)
+    overlap = columns.T @ columns - T[:, near].T @ T[:, near]  # phi_i' C^-1 phi_j / beta
+    size = np.sqrt(S[near] / model.posterior.beta)
+    overlap = np.abs(overlap) > _APART * np.outer(size, size)
+    chosen = [0]
+    for j in range(1, len(near)):
+        if len(chosen) == batch:
+            break
+        if not overlap[j, chosen].any():
+            chosen.append(j)
+    return near[chosen].tolist()
+
+
+def exchange(model: Model, tol: float) -> Model | None:
+    """Exchange one atom of the model for another outside (TF03 6.2), the precisions re-estimated after.
+
+    The pairs of largest gain, at most one per leaving atom, are tried in turn; the first that raises the objective
+    by more than tol is kept. A pair that loses a little before re-estimation may win after it.
+    """
+    if not len(model.active):
+        return None
+    gains, S, Q = exchange_gains(model)
+    order = model.problem.order
+    entering = np.array([best(row, order) for row in gains])
+    value = gains[np.arange(len(entering)), entering]
+    for i in np.lexsort((order[model.active], -np.round(value, 9)))[:_TRIES]:
+        if value[i] < _HOPELESS:
+            break
+        j = entering[i]
+        active, alpha = model.active.copy(), model.posterior.alpha.copy()
+        # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
+        active[i], alpha[i] = j, S[i, j] ** 2 / max(Q[i, j] ** 2 - S[i, j], 1e-3 * S[i, j])
+        swapped = model.at(active, alpha, model.posterior.beta, int(j)).relaxed(4)
+        if swapped.objective > model.objective + tol:
+            return swapped.relaxed(30)
+    return None
+
+
+def exchange_gains(model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gains (k, M) of exchanging atom i of the model for atom j, and the S, Q of j once i has left."""
+    p = model.posterior
+    S, Q, T = model.frame.scan(p)
+    S, Q = exchange_statistics(S, Q, model.frame.cross(p, T), p.variance, p.mean)
+    gains = gain_add(S, Q)
+    gains += gain_delete(p.alpha, p.gamma, p.mean, p.variance)[:, None]
+    gains[:, model.active] = -np.inf
+    return gains, S, Q
+
+
+def largest_gain(model: Model, exchanging: bool) -> float:
+    """The certificate: the largest gain (nats) that any single move still offers."""
+    p = model.posterior
+    S, Q, _ = model.frame.scan(p)
+    gains = gain_add(S, Q)
+    gains[model.active] = 0.0
+    refuted = 0
+    while gains.max() > model.problem.tol and refuted < _REFUTED:
+        # verify what the scan promises, as the search did
+        j = best(gains, model.problem.order)
+        active = np.append(model.active, j)
+        added = model.at(active, np.append(p.alpha, optimal_alpha(S[j], Q[j])), p.beta)
+        gains[j] = max(0.0, added.objective - model.objective)
+        if gains[j] > model.problem.tol:
+            break
+        refuted += 1
+    largest = float(gains.max())
+    if len(model.active):
+        s, q = p.sparsity_quality()
+        largest = max(largest, float(gain_reestimate(p.alpha, s, q).max()))
+        largest = max(largest, float(gain_delete(p.alpha, p.gamma, p.mean, p.variance).max()))
+        if exchanging:
+            largest = max(largest, float(exchange_gains(model)[0].max()))
+    return largest

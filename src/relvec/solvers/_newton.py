@@ -1,0 +1,90 @@
+"""The inner problem: alpha and beta of a fixed support, by Newton steps in their logarithms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relvec._linalg import solve_symmetric
+from relvec.evidence import gain_delete, gradient, hessian
+from relvec.posterior import Posterior
+from relvec.solvers._frame import Frame
+from relvec.solvers._iterate import Problem
+
+_LONGEST = 3.0  # step cap in log units: one step changes a precision by a factor of 20 at most
+_SLACK = 1e-13  # relative: an objective that is equal but for rounding has not fallen
+
+
+def not_lower(new: float, old: float) -> bool:
+    """Whether an objective has not fallen, rounding apart."""
+    return new >= old - _SLACK * max(1.0, abs(old))
+
+
+def relax(
+    problem: Problem, frame: Frame, active: np.ndarray, posterior: Posterior, steps: int, hold_noise: bool = False
+) -> tuple[np.ndarray, Posterior]:
+    """Raise the objective over (log alpha, log beta) by at most ``steps`` Newton steps; delete on the way.
+
+    Atoms whose optimal precision is infinite (q^2 <= s) leave the model. The Hessian is damped towards the
+    expectation-maximisation step until it is definite and the objective rises, so no step lowers it.
+    """
+    hold = hold_noise or problem.fixed_noise
+    damping = 0.0
+    for _ in range(steps):
+        active, posterior = prune(problem, frame, active, posterior)
+        k, alpha, beta = len(active), posterior.alpha, posterior.beta
+        g_alpha, g_beta = gradient(alpha, posterior.mean, posterior.gamma, beta, posterior.residual, problem.n_samples)
+        g_beta += problem.prior.c - problem.prior_d * beta
+        free = not hold and not (beta >= 1.0 / problem.noise_floor and g_beta > 0.0)
+        if not (k or free):
+            break
+        H, border, corner = hessian(alpha, posterior.mean, posterior.covariance, beta, posterior.residual)
+        n = k + free
+        g, minus_H, em = np.empty(n), np.empty((n, n)), np.empty(n)
+        g[:k], em[:k] = g_alpha, 0.5 * alpha * (posterior.mean**2 + posterior.variance)
+        minus_H[:k, :k] = -H
+        if free:
+            g[k], em[k] = g_beta, 0.5 * problem.n_samples
+            minus_H[k, :k] = minus_H[:k, k] = -border
+            minus_H[k, k] = problem.prior_d * beta - corner
+        old = problem.objective(active, posterior)
+        moved = None
+        for _ in range(30):
+            step = solve_symmetric(minus_H if not damping else minus_H + np.diag(damping * em), g)
+            if step is not None:
+                longest = np.abs(step).max()
+                if longest > _LONGEST:
+                    step *= _LONGEST / longest
+                new_beta = min(beta * np.exp(step[k]), 1.0 / problem.noise_floor) if free else beta
+                trial = frame.posterior(active, alpha * np.exp(step[:k]), new_beta, problem.n_samples)
+                if not_lower(problem.objective(active, trial), old):
+                    moved = trial
+                    break
+            damping = max(0.1, 4.0 * damping)
+        if moved is None:
+            break
+        damping = 0.25 * damping if damping > 0.1 else 0.0
+        posterior = moved
+        if g @ step < 1e-13 * max(1.0, abs(old)):  # twice the gain that the quadratic model still expected
+            break
+    return prune(problem, frame, active, posterior)
+
+
+def prune(problem: Problem, frame: Frame, active: np.ndarray, posterior: Posterior) -> tuple[np.ndarray, Posterior]:
+    """Delete the atoms whose optimal precision is infinite (TF03 eq. (21)), while the objective does not fall."""
+    while len(active):
+        s, q = posterior.sparsity_quality()
+        dead = q * q <= s
+        if not dead.any():
+            break
+        gains = gain_delete(posterior.alpha, posterior.gamma, posterior.mean, posterior.variance)
+        old = problem.objective(active, posterior)
+        worst = np.arange(len(active)) == np.argmax(np.where(dead, gains, -np.inf))
+        for leave in (dead, worst):
+            keep = ~leave
+            trial = frame.posterior(active[keep], posterior.alpha[keep], posterior.beta, problem.n_samples)
+            if not_lower(problem.objective(active[keep], trial), old):
+                active, posterior = active[keep], trial
+                break
+        else:
+            break
+    return active, posterior

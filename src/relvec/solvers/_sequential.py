@@ -1,0 +1,209 @@
+"""The sequential method (TF03): add, delete, re-estimate and exchange atoms, with several starts of the search."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relvec.evidence import optimal_alpha
+from relvec.solvers._frame import Frame
+from relvec.solvers._iterate import Problem, State, Status
+from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest_gain
+from relvec.solvers._textbook import Textbook, textbook_step
+
+_DIPS = (0.5, 0.3, 0.1)  # restarts hold the noise at these fractions of the one found
+_DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Sequential maximisation of the evidence (TF03), the default solver.
+
+    Atoms enter a few at a time, precisions and noise move by Newton steps in between, atoms whose optimal
+    precision is infinite leave. When no addition helps, exchanges of one atom for another are tried, then restarts:
+    the noise is held below the value found, so that more atoms enter, and released again. The best model is kept.
+
+    Parameters
+    ----------
+    start : {"projection", "bias"}
+        First atom: the largest normalised projection of the target, or the bias (TF03 4.1).
+    select : {"batch", "gain", "random", "order"}
+        "batch" adds several nearly orthogonal atoms a scan and is the fastest. The others take one action at a
+        time as in TF03 4.2, with the update formulas of its appendix: the one of largest gain, a random atom's, or
+        the atoms in order.
+    batch : int
+        Most atoms added a scan.
+    exchange : bool
+        Whether to try exchanges (TF03 6.2). The certificate covers them only if so.
+    noise_every : int
+        Steps between updates of the noise.
+    restarts : int
+        How many restarts of the search to try.
+    stop : {"certificate", "tf03"}
+        "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
+        below 1e-6 and no addition possible; no restart, no exchange.
+    time_limit : float, optional
+        Seconds after which the best model so far is returned, with a warning.
+
+    Examples
+    --------
+    >>> Sequential(select="gain", restarts=0).exchange
+    True
+    """
+
+    start: str = "projection"
+    select: str = "batch"
+    batch: int = 4
+    exchange: bool = True
+    noise_every: int = 1
+    restarts: int = 3
+    stop: str = "certificate"
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("start", ("projection", "bias")),
+            ("select", ("batch", "gain", "random", "order")),
+            ("stop", ("certificate", "tf03")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        for name, least in (("batch", 1), ("noise_every", 1), ("restarts", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < least:
+                raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+
+    def init(self, problem: Problem) -> State:
+        """An empty model, or the bias alone, at the noise the problem starts with."""
+        if problem.prior.on_weights:
+            raise ValueError(
+                "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
+                "use solver='mackay' or solver='em', or leave a and b at 0"
+            )
+        frame = Frame(problem.design, problem.target, problem.rest)
+        beta = 1.0 / (problem.noise_variance or problem.noise_start)
+        active = np.zeros(0, dtype=np.intp)
+        posterior = frame.posterior(active, np.zeros(0), beta, problem.n_samples)
+        if self.start == "bias" and problem.bias >= 0:
+            S, Q, _ = frame.scan(posterior)
+            alpha = optimal_alpha(S[[problem.bias]], Q[[problem.bias]])  # TF03 eq. (26)
+            if np.isfinite(alpha[0]):
+                active = np.array([problem.bias], dtype=np.intp)
+                frame.span(active)
+                posterior = frame.posterior(active, alpha, beta, problem.n_samples)
+        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        return State(active, posterior, problem.objective(active, posterior), notes=_Notes(frame, deadline))
+
+    def step(self, problem: Problem, state: State) -> State:
+        """One addition (of a batch), re-estimation, exchange or restart."""
+        notes: _Notes = state.notes
+        if self.select != "batch" and notes.textbook is not Textbook.DONE:
+            return self._textbook(problem, state)
+        notes = replace(notes, steps=notes.steps + 1)
+        model = Model(problem, notes.frame, state.active, state.posterior)
+        hold = notes.steps % self.noise_every != 0
+        grown = grow(model, self.batch, problem.tol, hold)
+        if grown is not None:
+            return _advance(state, grown, "add", replace(notes, settled=False))
+        if not notes.settled:
+            return _advance(state, model.relaxed(100), "reestimate", replace(notes, settled=True))
+        if self.exchange and (swapped := exchange(model, problem.tol)) is not None:
+            return _advance(state, swapped, "exchange", replace(notes, settled=False))
+        if notes.restarts < self.restarts and time.monotonic() < notes.deadline:
+            other = self._restart(model, notes)
+            notes = replace(notes, restarts=notes.restarts + 1)
+            if other.objective > state.objective + problem.tol:
+                return _advance(state, other, "restart", replace(notes, settled=False))
+            return state.stepped(action="", notes=notes)
+        return state.stepped(action="", done=True, largest_gain=largest_gain(model, self.exchange))
+
+    def status(self, problem: Problem, state: State) -> Status:
+        """How the search ended."""
+        if at_noise_floor(problem, state.posterior):
+            return Status.NOISE_FLOOR
+        if self.stop == "tf03":
+            return Status.STOPPED
+        return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
+
+    def _textbook(self, problem: Problem, state: State) -> State:
+        stepped = textbook_step(problem, state, self.select, self.noise_every)
+        if stepped.notes.textbook is Textbook.DONE and self.stop == "tf03":
+            model = Model(problem, stepped.notes.frame, stepped.active, stepped.posterior)
+            return stepped.stepped(done=True, largest_gain=largest_gain(model, self.exchange))
+        return stepped
+
+    def _restart(self, model: Model, notes: _Notes) -> Model:
+        """Another local maximum: a dip of the noise for the first restarts, then random removals."""
+        if notes.restarts < len(_DIPS):
+            other = _dip(model, _DIPS[notes.restarts], self.batch, notes.deadline)
+        else:
+            other = _kick(model)
+        return _settle(other, self.batch, self.exchange, notes.deadline)
+
+
+@dataclass(frozen=True, eq=False)
+class _Notes:
+    """What the search remembers between steps."""
+
+    frame: Frame
+    deadline: float
+    steps: int = 0
+    settled: bool = False
+    restarts: int = 0
+    textbook: Textbook | None = None
+
+
+def _advance(state: State, model: Model, action: str, notes: _Notes) -> State:
+    model = model.trimmed()
+    return state.stepped(active=model.active, posterior=model.posterior, objective=model.objective, action=action,
+                         atom=model.atom, notes=replace(notes, frame=model.frame))  # fmt: skip
+
+
+def _settle(model: Model, batch: int, exchanging: bool, deadline: float) -> Model:
+    """Additions, re-estimation and exchanges until none helps."""
+    tol, settled = model.problem.tol, False
+    while time.monotonic() < deadline:
+        grown = grow(model, batch, tol, hold_noise=False)
+        if grown is not None:
+            model, settled = grown.trimmed(), False
+        elif not settled:
+            model, settled = model.relaxed(100), True
+        elif exchanging and (swapped := exchange(model, tol)) is not None:
+            model, settled = swapped.trimmed(), False
+        else:
+            break
+    return model
+
+
+def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
+    """Hold the noise at a fraction of its value, let atoms enter, and release it.
+
+    With less noise the model explains more and passes through richer supports, from which deletion reaches better
+    maxima than addition alone. A fixed noise variance dips too and returns to its value.
+    """
+    problem, noise = model.problem, 1.0 / model.posterior.beta
+    low = max(fraction * noise, problem.noise_floor)
+    held = model.at(model.active, model.posterior.alpha, 1.0 / low)
+    most = 2 * len(model.active) + 20
+    while len(held.active) < most and time.monotonic() < deadline:
+        grown = grow(held, batch, max(problem.tol, _DIP_TOL), hold_noise=True)
+        if grown is None:
+            break
+        held = grown.trimmed()
+    held = held.relaxed(20, hold_noise=True)
+    released = held.at(held.active, held.posterior.alpha, 1.0 / noise)
+    return released.relaxed(20)
+
+
+def _kick(model: Model) -> Model:
+    """Remove a random atom with a few of its nearest, so that others may take their place."""
+    rng, k = model.problem.rng, len(model.active)
+    if k < 2:
+        return model
+    columns = model.problem.design.columns(model.active)
+    similar = np.abs(columns.T @ columns[:, rng.integers(k)])
+    gone = np.argsort(-similar)[: rng.integers(1, min(4, k))]
+    keep = np.setdiff1d(np.arange(k), gone)
+    return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)

@@ -1,0 +1,74 @@
+"""The package as a whole: what importing it brings, its version, its type marker, the examples in its pages."""
+
+import importlib.metadata
+import importlib.resources
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from test_layers import OPTIONAL
+
+ROOT = Path(__file__).parents[1]
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def pages():
+    """Return the pages that hold ```python blocks; a block marked otherwise is not run."""
+    written = (path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "gen_modules"} & set(path.parts))
+    return [path for path in (ROOT / "README.md", *sorted(written)) if FENCE.search(path.read_text())]
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_imports_where_no_optional_package_can_be_imported():
+    code = f"""
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {OPTIONAL}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+import relvec
+print("imported")
+"""
+    assert run(code) == "imported\n"
+
+
+def test_import_brings_no_optional_package():
+    """Other than those scikit-learn itself imports where they are installed."""
+    loaded = "import json, sys, {}; print(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    ours, theirs = (set(json.loads(run(loaded.format(name)))) for name in ("relvec", "sklearn.utils"))
+    assert not OPTIONAL & (ours - theirs)
+    assert "matplotlib" not in ours
+
+
+def test_version_is_the_installed_one():
+    import relvec
+
+    assert relvec.__version__ == importlib.metadata.version("relvec")
+
+
+def test_types_are_announced():
+    assert importlib.resources.files("relvec").joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_in_the_pages_run(page, tmp_path, monkeypatch):
+    """The blocks of one page run in order, in one namespace and in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {"__name__": "__main__"}
+    text = page.read_text()
+    for match in FENCE.finditer(text):
+        # Blank lines in front: an error then shows the line of the page.
+        source = "\n" * (text[: match.start(1)].count("\n")) + match[1]
+        exec(compile(source, str(page), "exec"), namespace)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
