@@ -10,6 +10,9 @@ from relvec.posterior import Posterior, gaussian
 # A column whose part outside the frame is smaller than this (relative) lies inside it for all a double can tell.
 _DEPENDENT = 1e-11
 
+# S / beta of an atom below this is rounding: the atom is a combination of the model's.
+COLLINEAR = 1e-14
+
 
 class Frame:
     """An orthonormal basis Q (n, f) of the columns met so far, with P = Q'Phi (f, M) for the whole dictionary.
@@ -69,8 +72,8 @@ class Frame:
         known = len(posterior.remainder)  # the frame may have grown since: there the model has no part
         T = posterior.leverage.T @ self._P[:known]  # C^-1 = beta (I - leverage leverage') inside the frame
         S = self._unit - np.einsum("ij,ij->j", T, T)
+        S[S < COLLINEAR] = 0.0
         S *= posterior.beta
-        np.maximum(S, 0.0, out=S)
         Q = self._Q_left + posterior.remainder @ self._P[:known]
         if known < self.size:
             Q += self._z[known : self.size] @ self._P[known : self.size]

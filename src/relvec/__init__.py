@@ -1,0 +1,10 @@
+"""relvec: sparse Bayesian learning and the relevance vector machine."""
+
+from relvec import basis, kernels, solvers
+from relvec._regressor import RelevanceVectorRegressor
+from relvec._version import __version__
+from relvec.priors import GammaPrior
+
+RVR = RelevanceVectorRegressor
+
+__all__ = ["RVR", "GammaPrior", "RelevanceVectorRegressor", "__version__", "basis", "kernels", "solvers"]

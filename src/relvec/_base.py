@@ -1,0 +1,217 @@
+"""Where the solvers meet scikit-learn: validation, the fit pipeline, the fitted attributes."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
+from relvec.design import make_design
+from relvec.kernels import as_kernel
+from relvec.predictive import LinearPredictor
+from relvec.priors import FLAT, GammaPrior
+from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, iterate
+
+# A learned noise variance starts at a tenth of the target's variance (TF03 section 4, step 1) and stays above this
+# fraction of it: a standard deviation of 1e-4 of the target's.
+NOISE_START, NOISE_FLOOR = 0.1, 1e-8
+
+HISTORY = np.dtype(
+    [("action", "U10"), ("atom", np.int64), ("gain", float), ("objective", float), ("size", np.int64),
+     ("noise_variance", float)]
+)  # fmt: skip
+
+
+class BaseRelevanceVector(BaseEstimator):
+    """What regressor and classifier share."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "weights_")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features), or (n_samples, n_samples) for ``kernel="precomputed"``
+            Training inputs.
+        y : array-like (n_samples,) or (n_samples, n_outputs)
+            Training targets.
+        sample_weight : array-like (n_samples,), optional
+            Each weight multiplies its sample's log-likelihood: 2 means twice the sample, 0 means absent.
+
+        Returns
+        -------
+        self : the fitted estimator.
+        """
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X, y, sample_weight)
+        except BaseException:  # bad input, Ctrl-C: as if fit had not been called
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> Basis:
+        """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order)."""
+        parts: list[Basis] = []
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            parts.append(Precomputed())
+        elif self.kernel is not None:
+            parts.append(KernelBasis(as_kernel(self.kernel, self.width)))
+        if self.basis is not None:
+            parts.append(as_basis(self.basis))
+        if self.fit_intercept:
+            parts.append(Bias())
+        if not parts:
+            raise ValueError("the model is empty: give a kernel, a basis, or fit_intercept=True")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        return Concat(tuple(parts)).bind(X, weights, rng)
+
+    def _check_numbers(self) -> None:
+        """Scalar parameters, with errors that say what was expected."""
+        if not isinstance(self.tol, numbers.Real) or not 0 < self.tol < np.inf:
+            raise ValueError(f"tol must be a positive number (nats), got {self.tol!r}")
+        if not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
+            raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
+
+    def _hyperprior(self) -> GammaPrior:
+        """The hyperprior as an object."""
+        if self.hyperprior is None:
+            return FLAT
+        if isinstance(self.hyperprior, GammaPrior):
+            return self.hyperprior
+        if isinstance(self.hyperprior, dict) and set(self.hyperprior) <= set("abcd"):
+            return GammaPrior(**self.hyperprior)
+        raise ValueError(
+            "hyperprior must be None, a relvec.priors.GammaPrior or a dict with keys among a, b, c, d, "
+            f"got {self.hyperprior!r}"
+        )
+
+
+def tie_order(basis: Basis, design_scale: np.ndarray) -> np.ndarray:
+    """Rank (M,) of every atom by content, so that the order of the rows cannot decide between equals."""
+    keys = basis.order_keys()
+    if keys is None:
+        return np.arange(basis.n_atoms)
+    order = np.lexsort(np.column_stack([keys, np.round(np.log(np.maximum(design_scale, 1e-300)), 9)]).T[::-1])
+    ranks = np.empty(len(order), dtype=np.intp)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Root mean square and standard deviation of t (n,), safe for any magnitude."""
+    largest = float(np.abs(t).max())
+    if largest == 0.0:
+        return 0.0, 0.0
+    share, u = weights / weights.sum(), t / largest
+    mean = share @ u
+    return largest * float(np.sqrt(share @ u**2)), largest * float(np.sqrt(share @ (u - mean) ** 2))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFit:
+    """One output's fit: what the solver returned, in scaled units, and the units."""
+
+    result: Result
+    unit: float
+    prior: GammaPrior
+    scale: np.ndarray
+    n_samples: float
+
+    @property
+    def log_evidence(self) -> float:
+        """Log evidence in the target's own units."""
+        return self.result.state.posterior.log_evidence - self.n_samples * np.log(self.unit)
+
+    def history(self) -> np.ndarray:
+        """The history (structured array) in the target's own units."""
+        state = self.result.state
+        shift = -self.n_samples * np.log(self.unit) - 2.0 * self.prior.c * np.log(self.unit)
+        if self.prior.on_weights:  # nothing is pruned then, so the support never changes
+            shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
+        rows = [
+            (h.action, h.atom, h.gain, h.objective + shift, h.size, h.noise_variance * self.unit**2)
+            for h in self.result.history
+        ]
+        return np.array(rows, dtype=HISTORY)
+
+
+def fit_gaussian(
+    estimator, design, order: np.ndarray, bias: int, t: np.ndarray, weights: np.ndarray, seed: int
+) -> GaussianFit:
+    """Maximise the evidence for one target t (n,) over a design whose rows carry the roots of the weights (n,)."""
+    prior = estimator._hyperprior()
+    rms, deviation = weighted_moments(t, weights)
+    unit = rms if rms > 0.0 else 1.0
+    constant = deviation <= 1e-14 * rms
+    variance = (deviation / unit) ** 2 if not constant else 1.0
+    given = estimator.noise_variance
+    problem = Problem(
+        design=design,
+        target=np.sqrt(weights) * (t / unit),
+        rest=0.0,
+        n_samples=float(weights.sum()),
+        noise_variance=None if given is None else given / unit / unit,
+        noise_start=NOISE_START * variance,
+        noise_floor=NOISE_FLOOR * variance if not constant else NOISE_FLOOR**2,
+        order=order,
+        bias=bias,
+        prior=prior,
+        prior_b=(prior.b * (design.scale / unit) ** 2) if prior.on_weights else None,
+        prior_d=prior.d / unit / unit,
+        tol=float(estimator.tol),
+        rng=np.random.default_rng(seed),
+    )
+    solver = as_solver(estimator.solver)
+    if constant and given is None and (bias >= 0 or rms == 0.0) and not prior.on_weights:
+        result = _constant(problem)
+    else:
+        result = iterate(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose)))
+    return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
+
+
+def _constant(problem: Problem) -> Result:
+    """The model of a target without variation: the bias at the noise floor, or nothing for a target of zeros."""
+    from dataclasses import replace
+
+    fixed = replace(problem, noise_variance=problem.noise_floor)
+    solver = Sequential(start="bias")
+    state = solver.init(fixed)
+    step = Step("start", problem.bias, 0.0, state.objective, len(state.active), problem.noise_floor)
+    return Result(state.stepped(largest_gain=0.0, done=True), Status.CONSTANT_TARGET, [step], 0)
+
+
+def warn_unless_converged(result: Result, tol: float, where: str = "") -> None:
+    """A fit that ended without its certificate says what to do."""
+    status = result.status
+    if not status.success:
+        gain = result.state.largest_gain
+        offer = f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
+        warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=5)
+
+
+def predictor(fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
+    """The fitted function over the given atoms, a superset of the fit's own in a fixed order."""
+    state = fit.result.state
+    place = {atom: i for i, atom in enumerate(state.active.tolist())}
+    own = np.array([i for i, atom in enumerate(atoms.tolist()) if atom in place], dtype=np.intp)
+    source = np.array([place[atoms[i]] for i in own], dtype=np.intp)
+    mean, root = np.zeros(len(atoms)), np.zeros((len(atoms), len(place)))
+    mean[own] = state.posterior.mean[source]
+    root[own] = state.posterior.root[source]
+    return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)

@@ -1,0 +1,386 @@
+"""Relevance vector regression."""
+
+from __future__ import annotations
+
+import numbers
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.special import ndtri
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from relvec._base import BaseRelevanceVector, fit_gaussian, predictor, tie_order, warn_unless_converged
+from relvec.basis import Bias, KernelBasis, Linear
+from relvec.design import make_design
+from relvec.evidence import LOG_2PI
+from relvec.kernels import Linear as LinearKernel
+
+
+class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
+    """Relevance vector regression: a sparse linear model over basis functions, with error bars.
+
+    The target is ``y = sum_m w_m phi_m(x) + noise`` with a Gaussian prior of its own precision ``alpha_m`` over each
+    weight (T01). The precisions and the noise variance maximise the evidence; most precisions become infinite and
+    their basis functions leave the model. By default the basis functions are kernels centred on the training
+    rows and a constant.
+
+    Parameters
+    ----------
+    kernel : str, Kernel, callable or None, default "gaussian"
+        Name of a kernel ("gaussian" or "rbf", "laplace", "cauchy", "log_distance", "matern32", "matern52",
+        "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`, any
+        ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None for no kernel. It need
+        not be positive definite.
+    width : float, array-like (n_features,) or "scale", default "scale"
+        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2); "scale" is r^2 = n_features * X.var().
+    basis : Basis, str, callable, or list of these, optional
+        Further basis functions, appended to the kernel's; see `relvec.basis`.
+    fit_intercept : bool, default True
+        Whether a constant basis function, with its own precision, is among the candidates.
+    solver : {"sequential", "mackay", "em"} or solver object, default "sequential"
+        How the evidence is maximised; see `relvec.solvers`.
+    noise_variance : float, optional
+        Fixed noise variance; None learns it.
+    hyperprior : GammaPrior or dict, optional
+        Gamma hyperpriors over precisions (a, b) and noise precision (c, d); None is flat.
+    tol : float, default 1e-3
+        A fit ends when no single move gains more than this many nats of evidence.
+    max_iter : int, default 10000
+        Most steps of the solver.
+    n_jobs : int, optional
+        Outputs of a two-dimensional y fitted at once.
+    random_state : int, RandomState or None
+        Used where something is drawn: random centres, ``select="random"``, restarts beyond the third.
+    verbose : bool or int, default 0
+        Whether to log every step (logger "relvec").
+
+    Attributes
+    ----------
+    basis_ : bound basis of the m functions kept: kernels first, then the further basis, then the constant.
+    atoms_ : list of their m names.
+    relevance_ : (r,) training rows the kernels are centred on, ascending.
+    relevance_vectors_ : (r, n_features) those rows (centres); absent for ``kernel="precomputed"``.
+    weights_ : (m,) posterior mean of the weights; the first r belong to `relevance_`.
+    intercept_ : weight of the constant, 0.0 where it is not in the model.
+    coef_ : (n_features,) only for a purely linear model.
+    alpha_ : (m,) weight precisions.
+    covariance_ : (m, m) posterior covariance of the weights.
+    gamma_ : (m,) how well the data determine each weight, from 0 to 1.
+    noise_variance_ : noise variance.
+    log_marginal_likelihood_ : log evidence, complete with -N/2 log 2 pi, in the units of y.
+    certificate_ : the largest gain (nats) that any single move still offered; inf where it was not established.
+    status_ : how the fit ended: "converged", or the name of a warning.
+    history_ : structured array, a row a step: action, atom (of the dictionary), gain, objective, size,
+        noise_variance.
+    n_iter_ : steps taken.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    For y of shape (n_samples, q) each output has its own model over the union of the functions kept: `weights_`,
+    `alpha_` (inf where a function is not in that output's model) and `gamma_` are (q, m), `covariance_` (q, m, m),
+    `coef_` (q, n_features), `intercept_`, `noise_variance_`, `log_marginal_likelihood_`, `certificate_` and
+    `n_iter_` (q,), `history_` and `status_` lists of q.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RelevanceVectorRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.linspace(-10, 10, 100)[:, None]
+    >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(100)
+    >>> model = RelevanceVectorRegressor(width=3.0).fit(X, y)
+    >>> len(model.relevance_) < 12, model.status_
+    (True, 'converged')
+    >>> mean, std = model.predict([[0.0]], return_std=True)
+    >>> bool(abs(mean[0] - 1.0) < 2 * std[0])
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel="gaussian",
+        width="scale",
+        basis=None,
+        fit_intercept=True,
+        solver="sequential",
+        noise_variance=None,
+        hyperprior=None,
+        tol=1e-3,
+        max_iter=10000,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.kernel = kernel
+        self.width = width
+        self.basis = basis
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.noise_variance = noise_variance
+        self.hyperprior = hyperprior
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _fit(self, X, y, sample_weight):
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        y = np.asarray(y, dtype=np.float64)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._check_numbers()
+        noise = self.noise_variance
+        if noise is not None and not (isinstance(noise, numbers.Real) and 0 < noise < np.inf):
+            raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
+        used = np.flatnonzero(weights > 0.0)
+        if used.size < 2:
+            raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
+        basis = self._dictionary(X, weights)
+        design = make_design(basis, X[used], None if sample_weight is None else np.sqrt(weights[used]))
+        order = tie_order(basis, design.scale)
+        bias = basis.n_atoms - 1 if self.fit_intercept else -1
+        outputs = y[used].reshape(len(used), -1).T
+        seeds = check_random_state(self.random_state).randint(2**31, size=len(outputs))
+        fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+            delayed(fit_gaussian)(self, design, order, bias, t, weights[used], seed)
+            for t, seed in zip(outputs, seeds, strict=True)
+        )
+        for i, fit in enumerate(fits):
+            warn_unless_converged(fit.result, self.tol, f"output {i}: " if y.ndim == 2 else "")
+        self._store(basis, fits, single=y.ndim == 1)
+        return self
+
+    def _store(self, basis, fits, single: bool) -> None:
+        """Public attributes, in the units of X and y."""
+        union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
+        atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
+        kept = basis.take(atoms)
+        models = [predictor(f, kept, atoms) for f in fits]
+        alpha, gamma = np.full((len(fits), len(atoms)), np.inf), np.zeros((len(fits), len(atoms)))
+        for i, f in enumerate(fits):
+            state = f.result.state
+            for atom, a, g in zip(state.active, state.posterior.alpha, state.posterior.gamma, strict=True):
+                place = np.flatnonzero(atoms == atom)[0]
+                with np.errstate(over="ignore", under="ignore"):
+                    alpha[i, place] = a * (f.scale[atom] / f.unit) ** 2
+                gamma[i, place] = g
+        with np.errstate(over="ignore", under="ignore"):
+            shrink = [m.unit / m.scale for m in models]
+            weights = np.array([m.mean * s for m, s in zip(models, shrink, strict=True)])
+            roots = [m.root * s[:, None] for m, s in zip(models, shrink, strict=True)]
+            covariance = np.array([root @ root.T for root in roots])
+
+        def per_output(values):
+            return values[0] if single else (values if isinstance(values, list) else np.asarray(values))
+
+        self._models, self._single = models, single
+        self.basis_, self.atoms_ = kept, kept.labels()
+        self.relevance_ = kept.rows[kept.rows >= 0]
+        self.weights_, self.alpha_, self.gamma_ = per_output(weights), per_output(alpha), per_output(gamma)
+        self.covariance_ = per_output(covariance)
+        has_bias = self.fit_intercept and basis.n_atoms - 1 in atoms
+        self.intercept_ = per_output(weights[:, -1] if has_bias else np.zeros(len(fits)))
+        self.noise_variance_ = per_output(np.array([m.noise * m.unit**2 for m in models]))
+        self.log_marginal_likelihood_ = per_output(np.array([f.log_evidence for f in fits]))
+        self.certificate_ = per_output(np.array([f.result.state.largest_gain for f in fits]))
+        self.n_iter_ = per_output(np.array([f.result.n_iter for f in fits]))
+        self.status_ = per_output([f.result.status.name.lower() for f in fits])
+        self.history_ = per_output([f.history() for f in fits])
+        self._drop_stale()
+        centres = [p.centres for p in _parts(kept) if isinstance(p, KernelBasis)]
+        if centres:
+            self.relevance_vectors_ = np.vstack(centres)
+        elif isinstance(self.kernel, str) and self.kernel == "precomputed":
+            pass
+        else:
+            self.relevance_vectors_ = np.empty((0, self.n_features_in_))
+        coef = _linear_coefficients(kept, np.atleast_2d(weights), self.n_features_in_, self.kernel)
+        if coef is not None:
+            self.coef_ = per_output(coef)
+
+    def _drop_stale(self) -> None:
+        for name in ("coef_", "relevance_vectors_"):
+            self.__dict__.pop(name, None)
+
+    def predict(self, X, return_std=False, return_cov=False, noise=True):
+        """Predictive mean, with standard deviation or covariance if asked.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
+        return_std : bool, default False
+            Also the standard deviation of a new target (T01 eq. (22)).
+        return_cov : bool, default False
+            Also the joint covariance; not together with `return_std`.
+        noise : bool, default True
+            Whether std and cov include the noise. False describes the function itself.
+
+        Returns
+        -------
+        mean : (n,) or (n, n_outputs)
+        std : (n,) or (n, n_outputs), if return_std
+        cov : (n, n) or (n, n, n_outputs), if return_cov
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> mean, std = model.predict([[4.0]], return_std=True)
+        >>> mean.shape, std.shape
+        ((1,), (1,))
+        """
+        if return_std and return_cov:
+            raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
+        X = self._checked(X)
+        moments = [m.moments(X, return_std, noise) for m in self._models]
+        mean = self._by_output([mean for mean, _ in moments])
+        if return_std:
+            return mean, self._by_output([np.sqrt(v) for _, v in moments])
+        if return_cov:
+            return mean, self._by_output([m.covariance(X, noise) for m in self._models])
+        return mean
+
+    def predict_quantiles(self, X, q, noise=True):
+        """Quantiles of a new target.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        q : array-like (n_q,)
+            Probabilities between 0 and 1.
+        noise : bool, default True
+            Whether the noise counts; False gives quantiles of the function.
+
+        Returns
+        -------
+        quantiles : (n, n_q) or (n, n_outputs, n_q)
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> model.predict_quantiles([[1.5]], [0.1, 0.5, 0.9]).shape
+        (1, 3)
+        """
+        q = np.atleast_1d(np.asarray(q, dtype=float))
+        if q.ndim != 1 or not np.all((q > 0) & (q < 1)):
+            raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
+        mean, std = self.predict(X, return_std=True, noise=noise)
+        return mean[..., None] + std[..., None] * ndtri(q)
+
+    def predict_interval(self, X, coverage=0.9, noise=True):
+        """Central interval that holds a new target with the given probability.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        coverage : float, default 0.9
+        noise : bool, default True
+            Whether the noise counts; False gives an interval for the function.
+
+        Returns
+        -------
+        interval : (n, 2) or (n, n_outputs, 2), lower and upper end
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> lower, upper = model.predict_interval([[1.5]], coverage=0.5)[0]
+        >>> bool(lower < 1.5 < upper)
+        True
+        """
+        if not (isinstance(coverage, numbers.Real) and 0 < coverage < 1):
+            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
+        return self.predict_quantiles(X, [0.5 - coverage / 2, 0.5 + coverage / 2], noise=noise)
+
+    def sample_y(self, X, n_samples=1, random_state=0, noise=False):
+        """Draw functions from the posterior, evaluated at X.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        n_samples : int, default 1
+        random_state : int, RandomState or None, default 0
+        noise : bool, default False
+            Whether to add observation noise.
+
+        Returns
+        -------
+        samples : (n, n_samples) or (n, n_outputs, n_samples)
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> model.sample_y([[0.0], [1.0]], n_samples=5).shape
+        (2, 5)
+        """
+        X, rng = self._checked(X), check_random_state(random_state)
+        drawn = [m.samples(X, n_samples, rng, noise) for m in self._models]
+        return drawn[0] if self._single else np.stack(drawn, axis=1)
+
+    def log_predictive_density(self, X, y):
+        """Log density of each target under its predictive distribution.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        y : array-like (n,) or (n, n_outputs)
+
+        Returns
+        -------
+        log_density : (n,) or (n, n_outputs)
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> model.log_predictive_density([[1.5]], [1.5]).shape
+        (1,)
+        """
+        mean, std = self.predict(X, return_std=True)
+        y = np.asarray(y, dtype=float)
+        if y.shape != mean.shape:
+            raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
+        return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - np.log(std)
+
+    def _checked(self, X) -> np.ndarray:
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=np.float64, reset=False)
+
+    def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
+        return values[0] if self._single else np.stack(values, axis=-1)
+
+
+def _parts(basis):
+    return basis.parts if hasattr(basis, "parts") else (basis,)
+
+
+def _linear_coefficients(kept, weights, n_features: int, kernel):
+    """What scikit-learn calls coef_ (n_outputs, n_features), or None unless the model is linear in the inputs."""
+    coef = np.zeros((len(weights), n_features))
+    places = kept._places() if hasattr(kept, "parts") else [np.arange(kept.n_atoms)]
+    for part, where in zip(_parts(kept), places, strict=True):
+        if isinstance(part, Bias):
+            continue
+        if isinstance(part, Linear):
+            for (feature,), column in zip(part.terms, where, strict=True):
+                coef[:, feature] += weights[:, column]
+        elif isinstance(part, KernelBasis) and isinstance(part.kernel, LinearKernel):
+            coef += weights[:, where] @ part.centres
+        else:
+            return None
+    if isinstance(kernel, str) and kernel == "precomputed":
+        return None
+    return coef
+
+
+
