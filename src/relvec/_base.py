@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -12,11 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
-from relvec.design import make_design
+from relvec.design import DenseDesign, Rows
 from relvec.kernels import as_kernel
 from relvec.predictive import LinearPredictor
 from relvec.priors import FLAT, GammaPrior
 from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, iterate
+from relvec.solvers._frame import Frame
+from relvec.solvers._moves import Model
 
 # A learned noise variance starts at a tenth of the target's variance (TF03 section 4, step 1) and stays above this
 # fraction of it: a standard deviation of 1e-4 of the target's.
@@ -151,24 +153,40 @@ class GaussianFit:
         return np.array(rows, dtype=HISTORY)
 
 
+def target_units(y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Root mean square (1 for a target of zeros) and relative variance of each output of y (n, q).
+
+    The variance is 0 for a target that is constant to rounding.
+    """
+    units, variances = np.ones(y.shape[1]), np.zeros(y.shape[1])
+    for i, t in enumerate(y.T):
+        rms, deviation = weighted_moments(t, weights)
+        if rms > 0.0:
+            units[i] = rms
+            variances[i] = (deviation / rms) ** 2 if deviation > 1e-14 * rms else 0.0
+    return units, variances
+
+
 def fit_gaussian(
-    estimator, design, order: np.ndarray, bias: int, t: np.ndarray, weights: np.ndarray, seed: int
-) -> GaussianFit:
-    """Maximise the evidence for one target t (n,) over a design whose rows carry the roots of the weights (n,)."""
-    prior = estimator._hyperprior()
-    rms, deviation = weighted_moments(t, weights)
-    unit = rms if rms > 0.0 else 1.0
-    constant = deviation <= 1e-14 * rms
-    variance = (deviation / unit) ** 2 if not constant else 1.0
+    estimator, rows: Rows, output: int, exact, order: np.ndarray, bias: int, unit: float, variance: float, n: float,
+    seed: int,
+) -> GaussianFit:  # fmt: skip
+    """Maximise the evidence for one output, in scaled units.
+
+    ``exact(active)`` gives the uncompressed columns (N, k) of some atoms, scaled like the design's, and the target
+    (N,); it is used to polish a fit on compressed rows. n is the sum of the sample weights.
+    """
+    prior, design = estimator._hyperprior(), rows.design
     given = estimator.noise_variance
+    constant = variance == 0.0
     problem = Problem(
         design=design,
-        target=np.sqrt(weights) * (t / unit),
-        rest=0.0,
-        n_samples=float(weights.sum()),
+        target=np.ascontiguousarray(rows.targets[:, output]),
+        rest=float(rows.rest[output]),
+        n_samples=n,
         noise_variance=None if given is None else given / unit / unit,
-        noise_start=NOISE_START * variance,
-        noise_floor=NOISE_FLOOR * variance if not constant else NOISE_FLOOR**2,
+        noise_start=NOISE_START * (1.0 if constant else variance),
+        noise_floor=NOISE_FLOOR**2 if constant else NOISE_FLOOR * variance,
         order=order,
         bias=bias,
         prior=prior,
@@ -178,17 +196,42 @@ def fit_gaussian(
         rng=np.random.default_rng(seed),
     )
     solver = as_solver(estimator.solver)
-    if constant and given is None and (bias >= 0 or rms == 0.0) and not prior.on_weights:
+    nothing = float(problem.target @ problem.target) + problem.rest == 0.0
+    if constant and given is None and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
         result = iterate(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose)))
+        if rows.compression is not None:
+            result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
+
+
+def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.ndarray) -> Result:
+    """The same support on the uncompressed rows: precisions, noise and evidence exact, the history shifted to it."""
+    state = result.state
+    design = DenseDesign(columns)
+    local = np.arange(design.n_atoms)
+    whole = replace(problem, design=design, target=target, rest=0.0, order=problem.order[state.active],
+                    prior_b=None if problem.prior_b is None else problem.prior_b[state.active] * design.scale**2)  # fmt: skip
+    frame = Frame(design, target, 0.0)
+    model = Model(whole, frame, local[:0], state.posterior).at(
+        local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip
+    if not problem.prior.on_weights:
+        model = model.relaxed(50)
+    p = model.posterior
+    exact = replace(
+        p, alpha=p.alpha * design.scale[model.active] ** 2, mean=p.mean / design.scale[model.active],
+        root=p.root / design.scale[model.active, None],
+    )  # fmt: skip
+    active = state.active[model.active]
+    objective = problem.objective(active, exact)
+    shift = objective - state.objective
+    history = [replace(step, objective=step.objective + shift) for step in result.history]
+    return replace(result, state=replace(state, active=active, posterior=exact, objective=objective), history=history)
 
 
 def _constant(problem: Problem) -> Result:
     """The model of a target without variation: the bias at the noise floor, or nothing for a target of zeros."""
-    from dataclasses import replace
-
     fixed = replace(problem, noise_variance=problem.noise_floor)
     solver = Sequential(start="bias")
     state = solver.init(fixed)

@@ -11,9 +11,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from relvec._base import BaseRelevanceVector, fit_gaussian, predictor, tie_order, warn_unless_converged
+from relvec._base import BaseRelevanceVector, fit_gaussian, predictor, target_units, tie_order, warn_unless_converged
 from relvec.basis import Bias, KernelBasis, Linear
-from relvec.design import make_design
+from relvec.design import make_rows
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Linear as LinearKernel
 
@@ -75,6 +75,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     history_ : structured array, a row a step: action, atom (of the dictionary), gain, objective, size,
         noise_variance.
     n_iter_ : steps taken.
+    compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     For y of shape (n_samples, q) each output has its own model over the union of the functions kept: `weights_`,
@@ -143,18 +144,26 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
         basis = self._dictionary(X, weights)
-        design = make_design(basis, X[used], None if sample_weight is None else np.sqrt(weights[used]))
-        order = tie_order(basis, design.scale)
+        outputs, w = y[used].reshape(len(used), -1), weights[used]
+        units, variances = target_units(outputs, w)
+        rows = make_rows(basis, X[used], outputs / units, w)
+        order = tie_order(basis, rows.design.scale)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
-        outputs = y[used].reshape(len(used), -1).T
-        seeds = check_random_state(self.random_state).randint(2**31, size=len(outputs))
+        root = np.sqrt(w)
+
+        def exact(active, output):
+            columns = basis.take(active)(X[used]) * root[:, None] / rows.design.scale[active]
+            return columns, root * (outputs[:, output] / units[output])
+
+        seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
         fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(fit_gaussian)(self, design, order, bias, t, weights[used], seed)
-            for t, seed in zip(outputs, seeds, strict=True)
+            delayed(fit_gaussian)(self, rows, i, exact, order, bias, units[i], variances[i], float(w.sum()), seeds[i])
+            for i in range(len(units))
         )
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, f"output {i}: " if y.ndim == 2 else "")
         self._store(basis, fits, single=y.ndim == 1)
+        self.compression_ = rows.compression
         return self
 
     def _store(self, basis, fits, single: bool) -> None:
@@ -367,7 +376,7 @@ def _parts(basis):
 def _linear_coefficients(kept, weights, n_features: int, kernel):
     """What scikit-learn calls coef_ (n_outputs, n_features), or None unless the model is linear in the inputs."""
     coef = np.zeros((len(weights), n_features))
-    places = kept._places() if hasattr(kept, "parts") else [np.arange(kept.n_atoms)]
+    places = kept.places() if hasattr(kept, "parts") else [np.arange(kept.n_atoms)]
     for part, where in zip(_parts(kept), places, strict=True):
         if isinstance(part, Bias):
             continue

@@ -516,12 +516,12 @@ class Concat(Basis):
             return None
         keys = [np.arange(p.n_atoms)[:, None] if key is None else key for p, key in zip(self.parts, own)]
         ranked = np.zeros((self.n_atoms, 1 + max(key.shape[1] for key in keys)))
-        for i, (where, key) in enumerate(zip(self._places(), keys)):
+        for i, (where, key) in enumerate(zip(self.places(), keys)):
             ranked[where, 0] = i
             ranked[where, 1 : 1 + key.shape[1]] = key
         return ranked
 
-    def _places(self) -> list[np.ndarray]:
+    def places(self) -> list[np.ndarray]:
         """For each part, where its atoms stand among the M."""
         places = np.arange(self.n_atoms) if self.order is None else np.argsort(self.order)
         return np.split(places, np.cumsum([part.n_atoms for part in self.parts])[:-1])
@@ -532,7 +532,7 @@ class Concat(Basis):
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
         Phi = np.empty((len(X), self.n_atoms))
-        for part, where in zip(self.parts, self._places()):
+        for part, where in zip(self.parts, self.places()):
             Phi[:, where] = part(X)
         return Phi
 
@@ -540,7 +540,7 @@ class Concat(Basis):
         wanted = np.full(self.n_atoms, -1)
         wanted[atoms] = np.arange(len(atoms))
         parts, places = [], []
-        for part, where in zip(self.parts, self._places()):
+        for part, where in zip(self.parts, self.places()):
             new = wanted[where]  # place after the choice of each of the part's atoms, -1 where it goes
             kept = np.flatnonzero(new >= 0)
             if kept.size:
@@ -551,7 +551,7 @@ class Concat(Basis):
         return Concat(tuple(parts), order=None if identity else _frozen(order), n_features=self.n_features)
 
     def _vjp(self, X: np.ndarray, Phi_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        pulled = [part.vjp(X, Phi_bar[:, where]) for part, where in zip(self.parts, self._places())]
+        pulled = [part.vjp(X, Phi_bar[:, where]) for part, where in zip(self.parts, self.places())]
         theta_bars, centres_bars = [[pair[i] for pair in pulled] for i in (0, 1)]
         return np.concatenate([np.empty(0), *theta_bars]), self._arranged([np.empty((0, X.shape[1])), *centres_bars])
 

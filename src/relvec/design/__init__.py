@@ -1,11 +1,18 @@
 """The only objects that see all samples: reductions of the design matrix Phi (N, M)."""
 
-from relvec.design._base import Design
+import numpy as np
+
+from relvec.design._base import Compression, Design, Rows
 from relvec.design._blocks import DenseDesign
+from relvec.design._lowrank import compress
 
-__all__ = ["DenseDesign", "Design", "make_design"]
+__all__ = ["Compression", "DenseDesign", "Design", "Rows", "compress", "make_rows"]
 
 
-def make_design(basis, X, row_scale=None) -> Design:
-    """The design matrix of a bound basis on the rows X (N, d), each row multiplied by row_scale (N,)."""
-    return DenseDesign.from_basis(basis, X, row_scale)
+def make_rows(basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, compression: bool = True) -> Rows:
+    """A bound basis on the rows X (N, d) with targets (N, q) and sample weights (N,), compressed where it pays."""
+    if compression and (rows := compress(basis, X, targets, weights)) is not None:
+        return rows
+    root = np.sqrt(weights)[:, None]
+    design = DenseDesign(basis(X) * root, overwrite=True)
+    return Rows(design, targets * root, np.zeros(targets.shape[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,3 +34,39 @@ class Design(ABC):
     @abstractmethod
     def project(self, Y: np.ndarray) -> np.ndarray:
         """Y'Phi (j, M) for Y (n, j)."""
+
+
+@dataclass(frozen=True)
+class Compression:
+    """How the rows were reduced.
+
+    Attributes
+    ----------
+    n_rows : rows before.
+    rank : rows after, the numerical rank of the dictionary.
+    tolerance : largest error of a kernel value, relative to the largest k(x, x).
+    column_error : bound on the error of each column, relative to its norm.
+    """
+
+    n_rows: int
+    rank: int
+    tolerance: float
+    column_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A dictionary and targets in the same n coordinates.
+
+    Attributes
+    ----------
+    design : (n, M).
+    targets : (n, q), rows multiplied by the roots of the sample weights.
+    rest : (q,) squared length of each target outside the coordinates.
+    compression : None where the rows are the samples themselves.
+    """
+
+    design: Design
+    targets: np.ndarray
+    rest: np.ndarray
+    compression: Compression | None = None

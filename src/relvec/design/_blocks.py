@@ -16,21 +16,18 @@ class DenseDesign(Design):
     ([5.0, 0.0], [[0.6, 0.0]])
     """
 
-    def __init__(self, Phi: np.ndarray):
+    def __init__(self, Phi: np.ndarray, overwrite: bool = False):
         # the largest entry goes first: squares of entries beyond 1e154 or below 1e-154 have no double
         largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
-        safe = np.where(largest > 0.0, largest, 1.0)
-        Phi = np.asfortranarray(Phi / safe)
+        tame = np.all((largest < 1e100) & ((largest > 1e-100) | (largest == 0.0)))
+        safe = np.ones(len(largest)) if tame else np.where(largest > 0.0, largest, 1.0)
+        Phi = Phi if overwrite else Phi.copy()
+        if not tame:
+            Phi /= safe
         norm = np.sqrt(np.einsum("ij,ij->j", Phi, Phi))
         Phi /= np.where(norm > 0.0, norm, 1.0)
         self._Phi = Phi
         self.scale = safe * norm
-
-    @classmethod
-    def from_basis(cls, basis, X: np.ndarray, row_scale: np.ndarray | None = None) -> DenseDesign:
-        """Evaluate every atom of a bound basis on X (N, d), rows multiplied by row_scale (N,)."""
-        Phi = basis(X)
-        return cls(Phi if row_scale is None else Phi * row_scale[:, None])
 
     @property
     def n_rows(self) -> int:

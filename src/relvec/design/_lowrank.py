@@ -1,0 +1,171 @@
+"""Compression: N rows reduced to the numerical rank of the dictionary (regression only).
+
+Regression depends on the data only through Phi'Phi, Phi't, t't and N. Where Phi = F C with F (N, r), the QR
+factorisation [B F t] = Q R turns the dictionary into r + p rows and the target into as many coordinates plus the
+length it has outside them; nothing else changes. For a positive definite kernel with the training rows as centres
+F comes from a partial Cholesky factorisation K ~= F F', which never forms K.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import lapack, solve_triangular
+
+from relvec.basis import Basis, Concat, KernelBasis
+from relvec.design._base import Compression, Rows
+from relvec.design._blocks import DenseDesign
+
+TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
+_BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
+_LEAST_ROWS = 512  # below, the dense matrix is as fast
+_MOST_RANK = 0.4  # of the rows: above, the dense matrix is as small
+
+
+def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> Rows | None:
+    """Reduce the rows of a bound dictionary on X (N, d) with targets (N, q), or None where it does not pay.
+
+    Equal rows of X become one row with the sum of their weights (N,) and the mean of their targets.
+    """
+    kernel_part = _kernel_on_training_rows(basis)
+    if kernel_part is None or len(X) < _LEAST_ROWS:
+        return None
+    centres, row_of = np.unique(X, axis=0, return_inverse=True)
+    if not np.array_equal(centres, kernel_part.centres):
+        return None
+    p = basis.n_atoms - kernel_part.n_atoms
+    if p > 0.1 * len(X):
+        return None
+    factor = partial_cholesky(kernel_part.kernel, centres, TOLERANCE, int(_MOST_RANK * len(X)), p)
+    if factor is None:
+        return None
+    C, left = factor  # (m, p + r): room for the other parts, then F
+    size, mean, within = _merge_rows(row_of.ravel(), len(centres), targets, weights)
+    root = np.sqrt(size)[:, None]
+    A = C * root
+    column, others = 0, []
+    for part, where in zip(basis.parts, basis.places(), strict=True):
+        if part is kernel_part:
+            kernel_atoms = where
+            continue
+        A[:, column : column + part.n_atoms] = part(centres) * root
+        others.append((where, slice(column, column + part.n_atoms)))
+        column += part.n_atoms
+    R = triangle(A)
+    y, rest = coordinates(A, R, mean * root)
+    del A
+    D = np.empty((basis.n_atoms, C.shape[1]), order="F")  # transposed: an atom a row
+    C[:, :p] = 0.0
+    D[kernel_atoms] = C @ R.T
+    for where, columns in others:
+        D[where] = R[:, columns].T
+    design = DenseDesign(D.T, overwrite=True)
+    # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m sum left)
+    error = np.sqrt(left * np.sum(size * left)) / np.maximum(design.scale[kernel_atoms], np.finfo(float).tiny)
+    report = Compression(len(X), design.n_rows, TOLERANCE, float(error.max()))
+    return Rows(design, y, rest + within, report)
+
+
+def _merge_rows(row_of: np.ndarray, m: int, targets: np.ndarray, weights: np.ndarray):
+    """Total weight (m,) and mean target (m, q) of equal rows, and the squares within them (q,)."""
+    size = np.bincount(row_of, weights, minlength=m)
+    mean = np.stack([np.bincount(row_of, weights * t, minlength=m) for t in targets.T], axis=1) / size[:, None]
+    return size, mean, weights @ (targets - mean[row_of]) ** 2
+
+
+def triangle(A: np.ndarray) -> np.ndarray:
+    """R (c, c) with R'R = A'A for A (n, c): triangular where the Gram matrix allows, a symmetric root otherwise.
+
+    Only inner products of columns are needed, and those keep the digits of the Gram matrix; the tolerance of the
+    factor is far above what squaring the condition number loses.
+    """
+    gram = A.T @ A
+    R, info = lapack.dpotrf(gram, lower=0, clean=1)
+    if info == 0:
+        return R
+    values, vectors = np.linalg.eigh(gram)
+    return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+
+
+def coordinates(A: np.ndarray, R: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q't (c, q) for A = Q R, and |t - Q Q't|^2 (q,): semi-normal equations, corrected once."""
+    inverse = np.linalg.pinv(R) if np.any(np.diagonal(R) == 0.0) or np.any(np.tril(R, -1)) else None
+
+    def solve(b: np.ndarray, transposed: bool) -> np.ndarray:
+        if inverse is not None:
+            return inverse.T @ b if transposed else inverse @ b
+        return solve_triangular(R, b, trans=int(transposed), check_finite=False)
+
+    y = solve(A.T @ targets, True)
+    outside = targets - A @ solve(y, False)
+    more = solve(A.T @ outside, True)
+    outside -= A @ solve(more, False)
+    return y + more, np.einsum("ij,ij->j", outside, outside)
+
+
+def partial_cholesky(
+    kernel, Z: np.ndarray, tolerance: float, most: int, room: int = 0
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """F (m, r) with K(Z, Z) ~= F F', and what is left of the diagonal (m,); None if r would exceed ``most``.
+
+    ``room`` columns are left free before F.
+
+    Pivots come in blocks: the largest of the remaining diagonal, and a sample in proportion to it (largest alone
+    clusters, sampling alone stalls when the rest sits on a few points); a small pivoted Cholesky drops those that
+    depend on the others.
+    """
+    left = kernel.diag(Z).astype(float)
+    largest = float(left.max(initial=0.0))
+    if largest <= 0.0 or not np.isfinite(largest):
+        return None
+    stop = tolerance * largest
+    rng = np.random.default_rng(0)
+    C = np.empty((len(Z), room + min(most, len(Z))), order="F")
+    F = C[:, room:]
+    rank, history = 0, [float(left.sum())]
+    while left.max() > stop:
+        open_ = np.flatnonzero(left > stop)
+        size = min(_BLOCK, open_.size)
+        first = open_[np.argsort(-left[open_], kind="stable")[: size // 4 + 1]]
+        others = np.setdiff1d(open_, first, assume_unique=True)
+        drawn = size - first.size
+        if drawn > 0 and others.size:
+            share = left[others] / left[others].sum()
+            few = min(drawn, int(np.count_nonzero(share)))
+            first = np.concatenate([first, rng.choice(others, few, replace=False, p=share)])
+        K = kernel(Z, Z[first])
+        if rank:
+            K -= F[:, :rank] @ F[first, :rank].T
+        L, pivots, found, _ = lapack.dpstrf(K[first], lower=1, tol=0.1 * stop)
+        if found == 0:
+            return None  # not positive definite after all
+        pivots = pivots[:found] - 1
+        if rank + found > most:
+            return None
+        new = solve_triangular(L[:found, :found], K[:, pivots].T, lower=True, check_finite=False).T
+        F[:, rank : rank + found] = new
+        rank += found
+        left -= np.einsum("ij,ij->i", new, new)
+        np.maximum(left, 0.0, out=left)
+        left[first[pivots]] = 0.0
+        history.append(float(left.sum()))
+        if rank + _blocks_to_go(history, stop * len(Z)) * _BLOCK > 2 * most:
+            return None
+    return C[:, : room + rank], left
+
+
+def _blocks_to_go(history: list[float], goal: float) -> float:
+    """Rounds until the trace reaches its goal if it keeps falling by the last factor."""
+    if history[-1] <= goal:
+        return 0.0
+    fall = np.log(history[-2] / history[-1])
+    return np.inf if fall <= 0.0 else np.log(history[-1] / goal) / fall
+
+
+def _kernel_on_training_rows(basis: Basis) -> KernelBasis | None:
+    """The one kernel part that is centred on the training rows and positive definite, or None."""
+    if not isinstance(basis, Concat) or basis.order is not None:
+        return None
+    parts = [p for p in basis.parts if isinstance(p, KernelBasis)]
+    if len(parts) != 1 or not parts[0].kernel.positive_definite or np.any(parts[0].rows < 0):
+        return None
+    return parts[0]

@@ -1,0 +1,91 @@
+"""Data sets of the experiments: files ``<name>.npz`` of a folder, else OpenML where it has the same table.
+
+The folder is `--data-dir` or the environment variable RELVEC_DATA.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+class MissingData(Exception):
+    """A data set could not be found; the message says how to get it."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What an experiment may ask for: the arrays of one table."""
+
+    name: str
+    what: str
+    arrays: dict[str, tuple[int, ...]]  # shape of each array of the file
+    source: str  # where the table was first published
+    openml: int | None = None  # OpenML's number, where X and y alone are what the experiments need
+
+    def load(self, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
+        """The arrays, from `data_dir`, RELVEC_DATA or OpenML; MissingData tells what to do."""
+        folder = data_dir or os.environ.get("RELVEC_DATA") or None
+        path = None if folder is None else Path(folder) / f"{self.name}.npz"
+        if path is not None and path.is_file():
+            with np.load(path) as file:
+                arrays = {name: file[name] for name in file.files}
+        elif self.openml is not None:
+            arrays = self._from_openml(path)
+        else:
+            raise MissingData(self.instruction(path))
+        wrong = [f"{n} {s}" for n, s in self.arrays.items() if n not in arrays or arrays[n].shape != s]
+        if wrong:
+            raise MissingData(f"{path or self.name} is another table: it lacks {', '.join(wrong)}. {self.instruction()}")
+        return arrays
+
+    def instruction(self, path: Path | None = None) -> str:
+        """One paragraph: what is missing and how to get it."""
+        where = "neither --data-dir nor RELVEC_DATA names a folder" if path is None else f"{path} does not exist"
+        arrays = ", ".join(f"{name} {shape}" for name, shape in self.arrays.items())
+        text = (
+            f"{self.name} ({self.what}): {where}. Save the table ({self.source}) as {self.name}.npz with the arrays "
+            f"{arrays} by numpy.savez, and give its folder: relvec reproduce --data-dir FOLDER, or RELVEC_DATA=FOLDER."
+        )
+        if self.openml is not None:
+            text += f" With network access and pip install 'relvec[data]', OpenML's table {self.openml} is used."
+        return text
+
+    def _from_openml(self, path: Path | None) -> dict[str, np.ndarray]:
+        from sklearn.datasets import fetch_openml
+
+        try:  # pandas keeps the values of numbers that OpenML declares as categories
+            table = fetch_openml(data_id=self.openml, as_frame=True, n_retries=1)
+        except (ImportError, OSError) as error:  # no pandas, no network
+            raise MissingData(f"{self.instruction(path)} (tried: {error})") from error
+        return {"X": table.data.astype(float).to_numpy(), "y": table.target.astype(float).to_numpy()}
+
+
+DATASETS = {
+    d.name: d
+    for d in (
+        Dataset(
+            "boston", "Boston housing", {"X": (506, 13), "y": (506,)}, "table Boston of R's package MASS", openml=531
+        ),
+        Dataset(
+            "ripley",
+            "Ripley's two-class mixture",
+            {"X_train": (250, 2), "y_train": (250,), "X_test": (1000, 2), "y_test": (1000,)},
+            "tables synth.tr and synth.te of R's package MASS",
+        ),
+        Dataset(
+            "pima_ripley",
+            "Pima Indians diabetes, Ripley's split",
+            {"X_train": (200, 7), "y_train": (200,), "X_test": (332, 7), "y_test": (332,)},
+            "tables Pima.tr and Pima.te of R's package MASS",
+        ),
+    )
+}
+
+
+def load(name: str, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
+    """The arrays of the data set `name`; MissingData says how to get it where it is not there."""
+    return DATASETS[name].load(data_dir)

@@ -1,0 +1,45 @@
+"""Figures that several experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from relvec.papers._experiment import Published
+from relvec.plot import LINE, VECTOR, new_figure, plot_fit
+
+
+def fits_figure(
+    fits: Sequence[tuple[Any, np.ndarray, str]], X: np.ndarray, truth: Callable[[np.ndarray], np.ndarray]
+) -> Any:
+    """Fits of one input side by side: (model, targets (n,), title) each, over the same inputs X (n, 1)."""
+    figure = new_figure(6.0 * len(fits), 4.0)
+    axes = figure.subplots(1, len(fits), sharey=True, squeeze=False)[0]
+    for ax, (model, t, title) in zip(axes, fits, strict=True):
+        plot_fit(model, X, t, ax, truth=truth).set_title(title)
+    return figure
+
+
+def spread_figure(values: Mapping[str, np.ndarray], published: Mapping[str, Published]) -> Any:
+    """Histograms of our draws (n,), one a published number, with our mean and the number."""
+    names = [name for name in published if len(np.atleast_1d(values[name])) > 1]
+    columns = min(3, len(names))
+    figure = new_figure(3.4 * columns, 2.6 * -(-len(names) // columns))
+    grid = figure.subplots(-(-len(names) // columns), columns, squeeze=False)
+    for ax in grid.flat[len(names) :]:
+        ax.set_axis_off()
+    for i, (ax, name) in enumerate(zip(grid.flat, names, strict=False)):
+        draws, there = values[name], published[name]
+        whole = np.array_equal(draws, np.round(draws))
+        bins = np.arange(draws.min() - 0.5, draws.max() + 1.0) if whole else min(20, max(5, len(draws) // 5))
+        ax.hist(draws, bins, color=LINE, alpha=0.35, rwidth=0.9)
+        ax.axvline(draws.mean(), color=LINE, lw=2.0, label=f"ours, mean of {len(draws)}")
+        kind = "one draw" if there.draws == 1 else f"mean of {there.draws}"
+        ax.axvline(there.number, color=VECTOR, lw=2.0, ls="--", label=f"published, {kind}")
+        ax.set(title=name, yticks=[])
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        if i == 0:
+            ax.legend(frameon=False, fontsize="x-small")
+    return figure
