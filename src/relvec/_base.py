@@ -16,7 +16,7 @@ from relvec.design import DenseDesign, Rows
 from relvec.kernels import as_kernel
 from relvec.predictive import LinearPredictor
 from relvec.priors import FLAT, GammaPrior
-from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, iterate
+from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, solve
 from relvec.solvers._frame import Frame
 from relvec.solvers._moves import Model
 
@@ -168,8 +168,8 @@ def target_units(y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def fit_gaussian(
-    estimator, rows: Rows, output: int, exact, order: np.ndarray, bias: int, unit: float, variance: float, n: float,
-    seed: int,
+    estimator, rows: Rows, output: int, exact, order: np.ndarray, essential: np.ndarray, bias: int, unit: float,
+    variance: float, n: float, seed: int,
 ) -> GaussianFit:  # fmt: skip
     """Maximise the evidence for one output, in scaled units.
 
@@ -188,6 +188,7 @@ def fit_gaussian(
         noise_start=NOISE_START * (1.0 if constant else variance),
         noise_floor=NOISE_FLOOR**2 if constant else NOISE_FLOOR * variance,
         order=order,
+        essential=essential,
         bias=bias,
         prior=prior,
         prior_b=(prior.b * (design.scale / unit) ** 2) if prior.on_weights else None,
@@ -200,7 +201,7 @@ def fit_gaussian(
     if constant and given is None and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
-        result = iterate(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose)))
+        result = solve(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose)))
         if rows.compression is not None:
             result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)

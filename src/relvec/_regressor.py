@@ -149,6 +149,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         rows = make_rows(basis, X[used], outputs / units, w)
         order = tie_order(basis, rows.design.scale)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
+        essential = np.flatnonzero(basis.rows < 0)
         root = np.sqrt(w)
 
         def exact(active, output):
@@ -157,7 +158,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
         seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
         fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(fit_gaussian)(self, rows, i, exact, order, bias, units[i], variances[i], float(w.sum()), seeds[i])
+            delayed(fit_gaussian)(
+                self, rows, i, exact, order, essential, bias, units[i], variances[i], float(w.sum()), seeds[i]
+            )
             for i in range(len(units))
         )
         for i, fit in enumerate(fits):

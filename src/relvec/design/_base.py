@@ -35,6 +35,10 @@ class Design(ABC):
     def project(self, Y: np.ndarray) -> np.ndarray:
         """Y'Phi (j, M) for Y (n, j)."""
 
+    @abstractmethod
+    def subset(self, atoms) -> Design:
+        """The design of some atoms only, scaled as here."""
+
 
 @dataclass(frozen=True)
 class Compression:

@@ -38,3 +38,8 @@ class DenseDesign(Design):
 
     def project(self, Y: np.ndarray) -> np.ndarray:
         return Y.T @ self._Phi
+
+    def subset(self, atoms) -> DenseDesign:
+        part = object.__new__(DenseDesign)
+        part._Phi, part.scale = np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms]
+        return part

@@ -1,10 +1,11 @@
 """How the evidence is maximised: sequentially (TF03, the default), or by MacKay's or EM's fixed point (T01)."""
 
+from relvec.solvers._columns import solve
 from relvec.solvers._fixed_point import EM, MacKay
-from relvec.solvers._iterate import Problem, Result, Solver, Status, Step, iterate
+from relvec.solvers._iterate import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers._sequential import Sequential
 
-__all__ = ["EM", "MacKay", "Problem", "Result", "Sequential", "Solver", "Status", "Step", "as_solver", "iterate"]
+__all__ = ["EM", "MacKay", "Problem", "Result", "Sequential", "Solver", "Start", "Status", "Step", "as_solver", "iterate", "solve"]
 
 _NAMES = {"sequential": Sequential, "mackay": MacKay, "em": EM}
 

@@ -41,6 +41,15 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, eq=False)
+class Start:
+    """A model to start from: atoms (k,), their precisions (k,) and the noise precision."""
+
+    active: np.ndarray
+    alpha: np.ndarray
+    beta: float
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """What a solver is asked to do, in scaled units (unit-norm columns, target of unit root mean square).
 
@@ -55,6 +64,8 @@ class Problem:
     noise_floor : the smallest noise variance allowed.
     prior : Gamma hyperprior as the user gave it; prior_b (M,) and prior_d are its rates in scaled units.
     order : (M,) rank of each atom by content, which decides between equally good ones.
+    essential : atoms to keep among the candidates where a long dictionary is searched in parts.
+    start : a model to start from.
     bias : index of the bias atom, -1 if there is none.
     tol : nats; a fit ends when no single move gains more.
     """
@@ -68,6 +79,8 @@ class Problem:
     noise_floor: float
     order: np.ndarray
     bias: int = -1
+    essential: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    start: Start | None = None
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None
     prior_d: float = 0.0
@@ -130,7 +143,10 @@ class Result:
 class Solver(Protocol):
     """init makes the first state, step makes the next, and a state that is done ends the loop."""
 
-    time_limit: float | None
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds after which the loop ends."""
+        ...
 
     def init(self, problem: Problem) -> State:
         """The state to start from."""

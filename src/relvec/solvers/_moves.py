@@ -17,6 +17,7 @@ _WORTH = 0.3  # further atoms of a batch gain at least this fraction of the best
 _APART = 0.3  # and correlate with those before them, in the metric C^-1, less than this
 _TRIES = 8  # exchanges tried with re-estimation before giving up
 _HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
+_EXCHANGE_BLOCK = 2_000_000  # numbers held at once while exchanges are compared
 _REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
 
 
@@ -117,32 +118,66 @@ def exchange(model: Model, tol: float) -> Model | None:
     """
     if not len(model.active):
         return None
-    gains, S, Q = exchange_gains(model)
-    order = model.problem.order
-    entering = np.array([best(row, order) for row in gains])
-    value = gains[np.arange(len(entering)), entering]
-    for i in np.lexsort((order[model.active], -np.round(value, 9)))[:_TRIES]:
-        if value[i] < _HOPELESS:
+    pairs = best_exchanges(model)
+    order = model.problem.order[model.active]
+    for i in np.lexsort((order, -np.round(pairs.gain, 9)))[:_TRIES]:
+        if pairs.gain[i] < _HOPELESS:
             break
-        j = entering[i]
+        S, Q, j = pairs.S[i], pairs.Q[i], pairs.entering[i]
         active, alpha = model.active.copy(), model.posterior.alpha.copy()
         # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
-        active[i], alpha[i] = j, S[i, j] ** 2 / max(Q[i, j] ** 2 - S[i, j], 1e-3 * S[i, j])
+        active[i], alpha[i] = j, S * S / max(Q * Q - S, 1e-3 * S)
         swapped = model.at(active, alpha, model.posterior.beta, int(j)).relaxed(4)
         if swapped.objective > model.objective + tol:
             return swapped.relaxed(30)
     return None
 
 
-def exchange_gains(model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gains (k, M) of exchanging atom i of the model for atom j, and the S, Q of j once i has left."""
-    p = model.posterior
+@dataclass(frozen=True, eq=False)
+class Exchanges:
+    """For each atom i of the model the best atom to take its place, the gain, and S, Q of that one without i (k,)."""
+
+    entering: np.ndarray
+    gain: np.ndarray
+    S: np.ndarray
+    Q: np.ndarray
+
+
+def best_exchanges(model: Model) -> Exchanges:
+    """The best exchange of every atom of the model, before re-estimation. Memory is bounded by blocks of atoms."""
+    p, k = model.posterior, len(model.active)
     S, Q, T = model.frame.scan(p)
-    S, Q = exchange_statistics(S, Q, model.frame.cross(p, T), p.variance, p.mean)
-    gains = gain_add(S, Q)
-    gains += gain_delete(p.alpha, p.gamma, p.mean, p.variance)[:, None]
-    gains[:, model.active] = -np.inf
-    return gains, S, Q
+    outside = S > 0.0
+    outside[model.active] = False
+    found = []
+    width = max(1, _EXCHANGE_BLOCK // k)
+    for start in range(0, len(S), width):
+        part = slice(start, start + width)
+        cross = model.frame.cross(p, T[:, part])
+        S_out, Q_out = exchange_statistics(S[part], Q[part], cross, p.variance, p.mean)
+        # the gain of adding rises with Q^2 / S, so the best pair needs no logarithms
+        ratio = np.where(outside[part], Q_out * Q_out / np.where(S_out > 0.0, S_out, 1.0), 0.0)
+        j = _first_of_equals(ratio, model.problem.order[part])
+        rows = np.arange(k)
+        found.append((ratio[rows, j], model.problem.order[part][j], j + start, S_out[rows, j], Q_out[rows, j]))
+    ratios, orders, atoms, S_best, Q_best = (np.array(column) for column in zip(*found, strict=True))
+    block = _first_of_equals(ratios.T, orders.T)
+    rows = np.arange(k)
+    S, Q = S_best[block, rows], Q_best[block, rows]
+    gain = gain_add(S, Q) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+    return Exchanges(atoms[block, rows], np.where(ratios[block, rows] > 0.0, gain, -np.inf), S, Q)
+
+
+def _first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """For each row (k, m) the column of its largest entry; among equals the lowest in order ((m,) or (k, m))."""
+    top = ratio.max(axis=1)
+    equal = ratio >= (top * (1.0 - _TIE))[:, None]
+    many = equal.sum(axis=1) > 1
+    j = ratio.argmax(axis=1)
+    if many.any():
+        ranks = np.where(equal, order, np.iinfo(np.intp).max)
+        j = np.where(many, ranks.argmin(axis=1), j)
+    return j
 
 
 def largest_gain(model: Model, exchanging: bool) -> float:
@@ -167,5 +202,5 @@ def largest_gain(model: Model, exchanging: bool) -> float:
         largest = max(largest, float(gain_reestimate(p.alpha, s, q).max()))
         largest = max(largest, float(gain_delete(p.alpha, p.gamma, p.mean, p.variance).max()))
         if exchanging:
-            largest = max(largest, float(exchange_gains(model)[0].max()))
+            largest = max(largest, float(best_exchanges(model).gain.max()))
     return largest

@@ -86,7 +86,11 @@ class Sequential:
         beta = 1.0 / (problem.noise_variance or problem.noise_start)
         active = np.zeros(0, dtype=np.intp)
         posterior = frame.posterior(active, np.zeros(0), beta, problem.n_samples)
-        if self.start == "bias" and problem.bias >= 0:
+        if problem.start is not None:
+            active, beta = problem.start.active, problem.start.beta
+            frame.span(active)
+            posterior = frame.posterior(active, problem.start.alpha, beta, problem.n_samples)
+        elif self.start == "bias" and problem.bias >= 0:
             S, Q, _ = frame.scan(posterior)
             alpha = optimal_alpha(S[[problem.bias]], Q[[problem.bias]])  # TF03 eq. (26)
             if np.isfinite(alpha[0]):

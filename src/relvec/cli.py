@@ -1,0 +1,243 @@
+"""The command `relvec`: a demonstration on embedded data, and the numbers of the papers measured again.
+
+Exit codes: 0 done, 1 something failed or nothing could be run, 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relvec import RVR, __version__, plot
+
+EXAMPLES = """examples:
+  relvec demo                              fit a noisy sinc and a small table, pictures in relvec-demo/
+  relvec reproduce --list                  what can be reproduced
+  relvec reproduce T01-figure-1            one experiment
+  relvec reproduce T01 --full --jobs 4     all of one paper, with the published repetitions
+"""
+REPRODUCE_EXAMPLES = """A name stands for every experiment that begins with it: T01 is the whole paper.
+A data set that is missing is reported, with the way to get it, and its experiments are skipped.
+
+examples:
+  relvec reproduce --list
+  relvec reproduce T01-figure-1 T00
+  relvec reproduce --full --jobs -1 --data-dir ~/data
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments (those of the process for None) and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return arguments.function(arguments)
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    options: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser(
+        prog="relvec", description="Sparse Bayesian learning: the relevance vector machine.", epilog=EXAMPLES, **options
+    )
+    parser.add_argument("--version", action="version", version=f"relvec {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="{demo,reproduce}")
+
+    demo = commands.add_parser("demo", help="fit a noisy sinc and a small real table", description=_demo.__doc__)
+    demo.add_argument("--out", type=Path, default=Path("relvec-demo"), metavar="DIR", help="folder for the pictures")
+    demo.add_argument("--no-plots", action="store_true", help="print the summary only")
+    demo.set_defaults(function=_demo)
+
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="measure the numbers of the papers again",
+        description=_reproduce.__doc__,
+        epilog=REPRODUCE_EXAMPLES,
+        **options,
+    )
+    reproduce.add_argument("names", nargs="*", metavar="NAME", help="experiments, all by default")
+    reproduce.add_argument("--list", action="store_true", help="list the experiments and stop")
+    size = reproduce.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="fewer repetitions (the default)")
+    size.add_argument("--full", action="store_true", help="the published number of repetitions")
+    reproduce.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of data sets (default: $RELVEC_DATA)")
+    reproduce.add_argument(
+        "--out", type=Path, default=Path("relvec-reproduce"), metavar="DIR", help="folder for results.csv and figures"
+    )
+    reproduce.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="cores, -1 (the default) for all")
+    reproduce.add_argument("--no-plots", action="store_true", help="no figures")
+    reproduce.set_defaults(function=_reproduce, parser=reproduce)
+    return parser
+
+
+def _jobs(text: str) -> int:
+    try:
+        jobs = int(text)
+    except ValueError:
+        jobs = 0
+    if jobs == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of cores: give 1, 2, ... or -1 for all")
+    return jobs
+
+
+def _plots(arguments: argparse.Namespace) -> bool:
+    """Whether pictures are drawn; says why not where they were asked for."""
+    if arguments.no_plots:
+        return False
+    try:
+        plot.new_figure()
+    except ImportError as error:
+        print(f"No pictures: {error}\n", file=sys.stderr)
+        return False
+    return True
+
+
+# relvec demo -----------------------------------------------------------------------------------------------------
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    """Fit a noisy sinc and scikit-learn's diabetes table, print what was found and draw the fits."""
+    folder = arguments.out if _plots(arguments) else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    _demo_sinc(folder)
+    print()
+    _demo_diabetes(folder)
+    return 0
+
+
+def _demo_sinc(folder: Path | None) -> None:
+    rng = np.random.default_rng(0)
+    X, X_test = np.linspace(-10, 10, 100)[:, None], np.linspace(-10, 10, 1000)[:, None]
+    y = _sinc(X) + rng.normal(0.0, 0.1, 100)
+    model, seconds = _timed(RVR(width=3.0), X, y)
+    error = np.sqrt(np.mean((model.predict(X_test) - _sinc(X_test)) ** 2))
+    print("Noisy sinc: 100 points of sin(x)/x with Gaussian noise of standard deviation 0.1")
+    _print_summary(model, len(X), seconds, f"{error:.3f} from the true function (root mean square, 1000 points)")
+    if folder is not None:
+        figure = plot.new_figure()
+        plot.plot_fit(model, X, y, figure.subplots(), truth=_sinc).set_title("Noisy sinc")
+        _save(figure, folder / "sinc.png")
+
+
+def _demo_diabetes(folder: Path | None) -> None:
+    from sklearn.datasets import load_diabetes
+    from sklearn.model_selection import train_test_split
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
+    # A wide kernel: cross-validation on the training rows is flat from 4 to 32.
+    pipeline, seconds = _timed(make_pipeline(StandardScaler(), RVR(width=8.0)), X, y)
+    mean, std = pipeline.predict(X_test, return_std=True)
+    error, held = np.sqrt(np.mean((mean - y_test) ** 2)), np.mean(np.abs(mean - y_test) <= 2 * std)
+    print(f"Diabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
+    result = f"{error:.1f} on {len(X_test)} held-out patients (root mean square; targets vary by {y_test.std():.1f})"
+    _print_summary(pipeline[-1], len(X), seconds, result)
+    print(f"  error bars     ±2 standard deviations hold {held:.0%} of the held-out targets")
+    if folder is not None:
+        figure = plot.new_figure(5.4, 5.0)
+        plot.plot_predictions(pipeline, X_test, y_test, figure.subplots()).set_title("Diabetes, held-out patients")
+        _save(figure, folder / "diabetes.png")
+
+
+def _sinc(X: np.ndarray) -> np.ndarray:
+    return np.sinc(X[:, 0] / np.pi)
+
+
+def _timed(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
+    start = time.perf_counter()
+    return model.fit(X, y), time.perf_counter() - start
+
+
+def _print_summary(model: RVR, n: int, seconds: float, error: str) -> None:
+    constant = ", and a constant" if "bias" in model.atoms_ else ""
+    print(f"  vectors kept   {len(model.relevance_)} of {n}{constant}")
+    print(f"  noise found    {np.sqrt(model.noise_variance_):.3g} (standard deviation)")
+    print(f"  log evidence   {model.log_marginal_likelihood_:.2f}")
+    print(f"  test error     {error}")
+    print(f"  seconds        {seconds:.2f}")
+    print(f"  status         {model.status_}")
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=130)
+    print(f"  picture        {path}")
+
+
+# relvec reproduce ------------------------------------------------------------------------------------------------
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    """Measure the numbers of the papers again, and print them beside the published ones."""
+    from relvec.papers import _results, select
+
+    try:
+        chosen = select(arguments.names)
+    except ValueError as error:
+        arguments.parser.error(str(error))  # exits with code 2
+    if arguments.list:
+        _print_list(chosen, arguments.data_dir)
+        return 0
+    if arguments.data_dir is not None and not arguments.data_dir.is_dir():
+        arguments.parser.error(f"--data-dir: {arguments.data_dir} is not a folder")
+    plots, results = _plots(arguments), []
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for i, experiment in enumerate(chosen, start=1):
+        head = f"[{i}/{len(chosen)}] {experiment.name}"
+        print(f"{head} ...", end="", file=sys.stderr, flush=True)
+        result = _results.run(
+            experiment,
+            full=arguments.full,
+            jobs=arguments.jobs,
+            data_dir=arguments.data_dir,
+            progress=_progress(head),
+        )
+        what = "failed" if result.failed else "skipped" if result.outcome is None else "done"
+        print(f"{_restart()}{head} {what}, {result.seconds:.1f} s", file=sys.stderr)
+        results.append(result)
+        _results.write_csv(results, arguments.out / "results.csv")
+        if plots:
+            _results.write_figures(result, arguments.out)
+    print(f"\n{_results.table(results)}\n{_results.summary(results)}")
+    print(f"written: {arguments.out / 'results.csv'}{f' and figures in {arguments.out}{os.sep}' if plots else ''}")
+    return int(any(r.failed for r in results) or all(r.outcome is None for r in results))
+
+
+def _print_list(chosen: Sequence[Any], data_dir: Path | None) -> None:
+    width = max(len(e.name) for e in chosen)
+    for e in chosen:
+        needs = f" [needs {', '.join(e.data)}]" if e.data else ""
+        print(f"{e.name:{width}}  {e.title} ({e.quick} or {e.full} draws){needs}")
+
+
+def _restart() -> str:
+    return "\r\033[K" if sys.stderr.isatty() else " "
+
+
+def _progress(head: str) -> Callable[[int, int], None] | None:
+    """A line that counts the draws, rewritten in place, on a terminal only."""
+    if not sys.stderr.isatty():
+        return None
+    start = time.perf_counter()
+
+    def show(done: int, of: int) -> None:
+        left = (time.perf_counter() - start) * (of - done) / done
+        print(f"{_restart()}{head} draw {done} of {of}, about {left:.0f} s left", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+if __name__ == "__main__":
+    sys.exit(main())
