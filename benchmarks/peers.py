@@ -47,6 +47,7 @@ def positive(text: str) -> int:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = 0.85 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     add = parser.add_argument
     add("--problems", type=names(PROBLEMS), default=list(PROBLEMS), help=f"of {','.join(PROBLEMS)}; default all")
     add("--peers", type=names(PEERS), default=list(PEERS), help=f"of {','.join(PEERS)}; default all")
@@ -54,7 +55,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--repeats", type=positive, default=5, help="fits of which the median is taken (default 5)")
     add("--repeat-below", type=float, default=2.0, help="a fit of more seconds is not repeated (default 2)")
     add("--time-limit", type=float, default=300.0, help="seconds a fit may take; larger ones are skipped (default 300)")
-    add("--memory-limit", type=float, default=0.0, help="GiB a process may allocate (default: no limit)")
+    add("--memory-limit", type=float, default=most, help=f"GiB a process may allocate, 0 for any (default {most:.1f})")
     add("--no-caps", action="store_true", help="also run peers at sizes they are spared by default")
     add("--threads", type=positive, default=cores, help=f"of every process (default {cores}, the cores there are)")
     add("--test-rows", type=positive, default=10000, help="rows predicted (default 10000)")
@@ -71,7 +72,8 @@ def heading(options, load_before: str) -> list[str]:
         ", ".join(f"{name} {version(name)}" for name in packages),
         f"load average {load_before} at the start, {load()} at the end; "
         f"up to {options.repeats} repeats, limit {options.time_limit:g} s a fit, seed {options.seed}",
-        f"fit and CPU seconds of the fit alone; predict: {options.test_rows} rows; log evidence recomputed alike for all",
+        "fit and CPU: seconds of the fit alone; log evidence: recomputed for all alike; "
+        f"predict: {options.test_rows} rows",
     ]
 
 

@@ -39,7 +39,9 @@ def _row(group: list[dict]) -> dict:
         row["fit_min_s"], row["fit_max_s"] = (f(fit["fit_s"] for fit in good) for f in (min, max))
         row["peak_mb"] = max(fit["peak_mb"] for fit in good)
     row["repeats"] = len(good)
-    notes = [row["note"]] + [f"{len(bad)} of {len(group)} fits: {bad[0]['status']}"] * bool(good and bad)
+    notes = [row["note"]]
+    if good and bad:
+        notes.append(f"{len(bad)} of {len(group)} fits: {bad[0]['status']}")
     if len({fit["vectors"] for fit in good}) > 1:
         notes.append("vectors from " + " to ".join(str(f(fit["vectors"] for fit in good)) for f in (min, max)))
     row["note"] = "; ".join(filter(None, notes))
@@ -66,11 +68,9 @@ def _table(rows: list[dict]) -> str:
         evidence = _number(row.get("evidence"), ".2f") + ("\\*" if row.get("maximised") else "")
         found = [_number(row.get("scores", {}).get(name), ".4g") for name in scores]
         note = row["note"] if row["status"] == "ok" else f"{row['status']} {row['note']}".strip()
-        lines.append(
-            [str(row["n"]), row["peer"], _number(row.get("fit_s"), ".3g"), _number(row.get("cpu_s"), ".3g")]
-            + [_number(row.get("vectors"), "d"), evidence, *found]
-            + [_number(row.get("peak_mb"), ".0f"), _number(row.get("predict_s"), ".2g"), _cell(note)]
-        )
+        line = [str(row["n"]), row["peer"], _number(row.get("fit_s"), ".3g"), _number(row.get("cpu_s"), ".3g")]
+        line += [_number(row.get("vectors"), "d"), evidence, *found, _number(row.get("peak_mb"), ".0f")]
+        lines.append([*line, _number(row.get("predict_s"), ".2g"), _cell(note)])
     return _grid(head, lines)
 
 
@@ -159,13 +159,8 @@ def plot(rows: list[dict], folder: Path) -> list[Path]:
             if not mine:
                 continue
             ours = peer.startswith("relvec")
-            style = {
-                "color": f"C{i}",
-                "marker": "o" if ours else "s",
-                "lw": 2.2 if ours else 1.2,
-                "ms": 4,
-                "label": peer,
-            }
+            style = {"marker": "o", "lw": 2.2} if ours else {"marker": "s", "lw": 1.2}
+            style |= {"color": f"C{i}", "ms": 4, "label": peer}
             for ax, column in zip(axes, ("fit_s", "peak_mb"), strict=True):
                 ax.loglog([row["n"] for row in mine], [row[column] for row in mine], **style)
         for ax, label in zip(axes, ("fit, seconds", "peak memory of the process, MB"), strict=True):

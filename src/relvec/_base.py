@@ -83,9 +83,9 @@ class BaseRelevanceVector(BaseEstimator):
 
     def _check_numbers(self) -> None:
         """Scalar parameters, with errors that say what was expected."""
-        if not isinstance(self.tol, numbers.Real) or not 0 < self.tol < np.inf:
+        if not isinstance(self.tol, numbers.Real) or not 0 < float(self.tol) < np.inf:
             raise ValueError(f"tol must be a positive number (nats), got {self.tol!r}")
-        if not isinstance(self.max_iter, numbers.Integral) or self.max_iter < 1:
+        if not isinstance(self.max_iter, numbers.Integral) or int(self.max_iter) < 1:
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
@@ -212,8 +212,8 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     state = result.state
     design = DenseDesign(columns)
     local = np.arange(design.n_atoms)
-    whole = replace(problem, design=design, target=target, rest=0.0, order=problem.order[state.active],
-                    prior_b=None if problem.prior_b is None else problem.prior_b[state.active] * design.scale**2)  # fmt: skip
+    prior_b = None if problem.prior_b is None else problem.prior_b[state.active] * design.scale**2
+    whole = replace(problem, design=design, target=target, rest=0.0, order=problem.order[state.active], prior_b=prior_b)
     frame = Frame(design, target, 0.0)
     model = Model(whole, frame, local[:0], state.posterior).at(
         local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip

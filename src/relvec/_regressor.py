@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -11,8 +12,16 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from relvec._base import BaseRelevanceVector, fit_gaussian, predictor, target_units, tie_order, warn_unless_converged
-from relvec.basis import Bias, KernelBasis, Linear
+from relvec._base import (
+    BaseRelevanceVector,
+    GaussianFit,
+    fit_gaussian,
+    predictor,
+    target_units,
+    tie_order,
+    warn_unless_converged,
+)
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
 from relvec.design import make_rows
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Linear as LinearKernel
@@ -101,19 +110,19 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     def __init__(
         self,
         *,
-        kernel="gaussian",
-        width="scale",
-        basis=None,
-        fit_intercept=True,
-        solver="sequential",
-        noise_variance=None,
-        hyperprior=None,
-        tol=1e-3,
-        max_iter=10000,
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        kernel: Any = "gaussian",
+        width: Any = "scale",
+        basis: Any = None,
+        fit_intercept: bool = True,
+        solver: Any = "sequential",
+        noise_variance: float | None = None,
+        hyperprior: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10000,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
         self.kernel = kernel
         self.width = width
         self.basis = basis
@@ -127,18 +136,18 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _fit(self, X, y, sample_weight):
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._check_numbers()
-        noise = self.noise_variance
-        if noise is not None and not (isinstance(noise, numbers.Real) and 0 < noise < np.inf):
+        noise: Any = self.noise_variance
+        if noise is not None and not (isinstance(noise, numbers.Real) and 0 < float(noise) < np.inf):
             raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
         used = np.flatnonzero(weights > 0.0)
         if used.size < 2:
@@ -152,7 +161,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         essential = np.flatnonzero(basis.rows < 0)
         root = np.sqrt(w)
 
-        def exact(active, output):
+        def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
             columns = basis.take(active)(X[used]) * root[:, None] / rows.design.scale[active]
             return columns, root * (outputs[:, output] / units[output])
 
@@ -169,7 +178,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.compression_ = rows.compression
         return self
 
-    def _store(self, basis, fits, single: bool) -> None:
+    def _store(self, basis: Basis, fits: list[GaussianFit], single: bool) -> None:
         """Public attributes, in the units of X and y."""
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -189,7 +198,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             roots = [m.root * s[:, None] for m, s in zip(models, shrink, strict=True)]
             covariance = np.array([root @ root.T for root in roots])
 
-        def per_output(values):
+        def per_output(values: Any) -> Any:
             return values[0] if single else (values if isinstance(values, list) else np.asarray(values))
 
         self._models, self._single = models, single
@@ -206,12 +215,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.status_ = per_output([f.result.status.name.lower() for f in fits])
         self.history_ = per_output([f.history() for f in fits])
         self._drop_stale()
-        centres = [p.centres for p in _parts(kept) if isinstance(p, KernelBasis)]
+        centres = [p.centres for p in _parts(kept) if isinstance(p, KernelBasis) and p.centres is not None]
         if centres:
             self.relevance_vectors_ = np.vstack(centres)
-        elif isinstance(self.kernel, str) and self.kernel == "precomputed":
-            pass
-        else:
+        elif not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             self.relevance_vectors_ = np.empty((0, self.n_features_in_))
         coef = _linear_coefficients(kept, np.atleast_2d(weights), self.n_features_in_, self.kernel)
         if coef is not None:
@@ -221,7 +228,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for name in ("coef_", "relevance_vectors_"):
             self.__dict__.pop(name, None)
 
-    def predict(self, X, return_std=False, return_cov=False, noise=True):
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
         """Predictive mean, with standard deviation or covariance if asked.
 
         Parameters
@@ -254,12 +261,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         moments = [m.moments(X, return_std, noise) for m in self._models]
         mean = self._by_output([mean for mean, _ in moments])
         if return_std:
-            return mean, self._by_output([np.sqrt(v) for _, v in moments])
+            return mean, self._by_output([np.sqrt(v) for _, v in moments if v is not None])
         if return_cov:
             return mean, self._by_output([m.covariance(X, noise) for m in self._models])
         return mean
 
-    def predict_quantiles(self, X, q, noise=True):
+    def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
         """Quantiles of a new target.
 
         Parameters
@@ -287,7 +294,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         mean, std = self.predict(X, return_std=True, noise=noise)
         return mean[..., None] + std[..., None] * ndtri(q)
 
-    def predict_interval(self, X, coverage=0.9, noise=True):
+    def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
         """Central interval that holds a new target with the given probability.
 
         Parameters
@@ -309,11 +316,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         >>> bool(lower < 1.5 < upper)
         True
         """
-        if not (isinstance(coverage, numbers.Real) and 0 < coverage < 1):
+        if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) < 1):
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
         return self.predict_quantiles(X, [0.5 - coverage / 2, 0.5 + coverage / 2], noise=noise)
 
-    def sample_y(self, X, n_samples=1, random_state=0, noise=False):
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
         """Draw functions from the posterior, evaluated at X.
 
         Parameters
@@ -339,7 +346,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         drawn = [m.samples(X, n_samples, rng, noise) for m in self._models]
         return drawn[0] if self._single else np.stack(drawn, axis=1)
 
-    def log_predictive_density(self, X, y):
+    def log_predictive_density(self, X: Any, y: Any) -> np.ndarray:
         """Log density of each target under its predictive distribution.
 
         Parameters
@@ -364,7 +371,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
         return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - np.log(std)
 
-    def _checked(self, X) -> np.ndarray:
+    def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False)
 
@@ -372,14 +379,14 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return values[0] if self._single else np.stack(values, axis=-1)
 
 
-def _parts(basis):
-    return basis.parts if hasattr(basis, "parts") else (basis,)
+def _parts(basis: Basis) -> tuple[Basis, ...]:
+    return basis.parts if isinstance(basis, Concat) else (basis,)
 
 
-def _linear_coefficients(kept, weights, n_features: int, kernel):
+def _linear_coefficients(kept: Basis, weights: np.ndarray, n_features: int, kernel: Any) -> np.ndarray | None:
     """What scikit-learn calls coef_ (n_outputs, n_features), or None unless the model is linear in the inputs."""
     coef = np.zeros((len(weights), n_features))
-    places = kept.places() if hasattr(kept, "parts") else [np.arange(kept.n_atoms)]
+    places = kept.places() if isinstance(kept, Concat) else [np.arange(kept.n_atoms)]
     for part, where in zip(_parts(kept), places, strict=True):
         if isinstance(part, Bias):
             continue
@@ -393,6 +400,3 @@ def _linear_coefficients(kept, weights, n_features: int, kernel):
     if isinstance(kernel, str) and kernel == "precomputed":
         return None
     return coef
-
-
-

@@ -188,7 +188,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         arguments.parser.error(str(error))  # exits with code 2
     if arguments.list:
-        _print_list(chosen, arguments.data_dir)
+        _print_list(chosen)
         return 0
     if arguments.data_dir is not None and not arguments.data_dir.is_dir():
         arguments.parser.error(f"--data-dir: {arguments.data_dir} is not a folder")
@@ -196,7 +196,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for i, experiment in enumerate(chosen, start=1):
         head = f"[{i}/{len(chosen)}] {experiment.name}"
-        print(f"{head} ...", end="", file=sys.stderr, flush=True)
+        print(head, end="", file=sys.stderr, flush=True)
         result = _results.run(
             experiment,
             full=arguments.full,
@@ -205,7 +205,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
             progress=_progress(head),
         )
         what = "failed" if result.failed else "skipped" if result.outcome is None else "done"
-        print(f"{_restart()}{head} {what}, {result.seconds:.1f} s", file=sys.stderr)
+        print(f"{_rewritten(head)} {what}, {result.seconds:.1f} s", file=sys.stderr)
         results.append(result)
         _results.write_csv(results, arguments.out / "results.csv")
         if plots:
@@ -215,15 +215,17 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     return int(any(r.failed for r in results) or all(r.outcome is None for r in results))
 
 
-def _print_list(chosen: Sequence[Any], data_dir: Path | None) -> None:
+def _print_list(chosen: Sequence[Any]) -> None:
     width = max(len(e.name) for e in chosen)
     for e in chosen:
-        needs = f" [needs {', '.join(e.data)}]" if e.data else ""
-        print(f"{e.name:{width}}  {e.title} ({e.quick} or {e.full} draws){needs}")
+        draws = "" if e.full == 1 else f"; {e.quick} draws" + (f", {e.full} with --full" if e.full > e.quick else "")
+        needs = f"; data: {', '.join(e.data)}" if e.data else ""
+        print(f"{e.name:{width}}  {e.title}\n{'':{width}}  {e.source}{draws}{needs}")
 
 
-def _restart() -> str:
-    return "\r\033[K" if sys.stderr.isatty() else " "
+def _rewritten(head: str) -> str:
+    """The beginning of a line written once more, on a terminal."""
+    return f"\r\033[K{head}" if sys.stderr.isatty() else ""
 
 
 def _progress(head: str) -> Callable[[int, int], None] | None:
@@ -234,7 +236,7 @@ def _progress(head: str) -> Callable[[int, int], None] | None:
 
     def show(done: int, of: int) -> None:
         left = (time.perf_counter() - start) * (of - done) / done
-        print(f"{_restart()}{head} draw {done} of {of}, about {left:.0f} s left", end="", file=sys.stderr, flush=True)
+        print(f"{_rewritten(head)} draw {done} of {of}, about {left:.0f} s left", end="", file=sys.stderr, flush=True)
 
     return show
 

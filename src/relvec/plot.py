@@ -68,7 +68,8 @@ def plot_fit(
     ax.plot(x, mean, color=LINE, lw=2.0, label="fitted mean")
     rows = model.relevance_
     _circle(ax, X[rows, 0], y[rows], f"relevance vectors ({len(rows)} of {len(X)})")
-    ax.set(xlabel="x", ylabel="y", xlim=(x[0], x[-1]))
+    ax.set(xlabel="x", ylabel="y")
+    ax.margins(x=0.02)
     return _finished(ax)
 
 
@@ -95,15 +96,17 @@ def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *, 
         raise ValueError(f"y must hold one observed target a row, shape {mean.shape}; got {y.shape}")
     ax = _axes(ax)
     held = np.abs(y - mean) <= n_std * std
-    ends = [min(y.min(), (mean - n_std * std).min()), max(y.max(), (mean + n_std * std).max())]
+    ends = [y.min(), y.max()]
     ax.plot(ends, ends, color=TRUTH, lw=1.0, ls=(0, (4, 3)), label="predicted = observed")
     for chosen, colour, what in ((held, LINE, "bar holds the target"), (~held, VECTOR, "bar misses it")):
-        ax.errorbar(
-            y[chosen], mean[chosen], n_std * std[chosen], fmt="o", ms=3.5, color=colour, ecolor=colour,
-            elinewidth=0.7, alpha=0.75, label=f"{what} ({chosen.sum()} of {len(y)})",
-        )  # fmt: skip
+        low, high = (mean - n_std * std)[chosen], (mean + n_std * std)[chosen]
+        ax.vlines(y[chosen], low, high, color=colour, lw=0.8, alpha=0.35)
+        label = f"{what} ({chosen.sum()} of {len(y)})"
+        ax.plot(y[chosen], mean[chosen], "o", ms=4.5, mec="white", mew=0.5, color=colour, label=label)
     ax.set(xlabel="observed", ylabel=f"predicted ±{n_std:g} standard deviations")
-    return _finished(ax)
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(bottom, top + 0.15 * (top - bottom))  # room for the legend
+    return _finished(ax, loc="upper left")
 
 
 def _circle(ax: Any, x: ArrayLike, y: ArrayLike, label: str) -> None:
@@ -127,10 +130,10 @@ def _axes(ax: Any) -> Any:
     return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
 
 
-def _finished(ax: Any) -> Any:
+def _finished(ax: Any, loc: str = "best") -> Any:
     """Axes without the lines that carry nothing."""
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False, fontsize="small", loc=loc)
     return ax
 
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from relvec._linalg import factor_ridge, inverse_triangular
+from relvec._linalg import factor_identity_plus, factor_ridge, inverse_triangular
 from relvec.evidence import LOG_2PI
+from relvec.likelihoods import Likelihood
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +68,14 @@ class Posterior:
         return np.clip(gamma, 0.0, 1.0)
 
     def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
-        """s and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
+        """S and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
 
         s = 1/Sigma_ii - alpha_i = alpha_i gamma_i / (1 - gamma_i) and q = mu_i / Sigma_ii.
         """
         return self.gamma / self.variance, self.mean / self.variance
 
 
-def gaussian(
-    R: np.ndarray, z: np.ndarray, rest: float, n_samples: float, alpha: np.ndarray, beta: float
-) -> Posterior:
+def gaussian(R: np.ndarray, z: np.ndarray, rest: float, n_samples: float, alpha: np.ndarray, beta: float) -> Posterior:
     """Posterior and evidence of t = Phi w + noise, in any orthonormal coordinates of the rows.
 
     Parameters
@@ -114,3 +114,173 @@ def gaussian(
     return Posterior(
         alpha, beta, mean, spread[:, None] * V, residual, float(log_evidence), n_samples, X, leverage, remainder
     )
+
+
+@dataclass(frozen=True, eq=False)
+class LaplacePosterior:
+    """Gaussian approximation N(mean, root root') at the mode of the posterior of k weights (T01 section 3).
+
+    Attributes
+    ----------
+    Phi : (n, k) column of each weight.
+    outputs : (k,) the output (class) each weight belongs to; zeros where there is one output.
+    alpha : (k,) weight precisions.
+    mean : (k,) w_MP, the mode of T01 eq. (24).
+    root : (k, k) with Sigma = root root' = (Phi' B Phi + A)^-1, T01 eq. (26).
+    f : (n,) or (n, K) latent function at the mode.
+    r : residual dlog p/df, in the shape of f.
+    W : the curvature at the mode, as `Likelihood.working` gives it.
+    log_evidence : the Laplace evidence log P(t | w_MP) - w'Aw/2 - log|I + A^-1/2 Phi'B Phi A^-1/2|/2, complete.
+    """
+
+    Phi: np.ndarray
+    outputs: np.ndarray
+    alpha: np.ndarray
+    mean: np.ndarray
+    root: np.ndarray
+    f: np.ndarray
+    r: np.ndarray
+    W: np.ndarray
+    log_evidence: float
+    beta: float = np.nan  # there is no noise; the history of a fit has this column
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Sigma (k, k), T01 eq. (26)."""
+        return self.root @ self.root.T
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Diagonal of Sigma (k,)."""
+        return np.einsum("ij,ij->i", self.root, self.root)
+
+    @cached_property
+    def gamma(self) -> np.ndarray:
+        """Well-determinedness gamma_i = 1 - alpha_i Sigma_ii (k,), T01 eq. (17)."""
+        return np.clip(1.0 - self.alpha * self.variance, 0.0, 1.0)
+
+    def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
+        """s and q (k,) of the model's own atoms in the linearised problem, TF03 eq. (19)."""
+        return self.gamma / self.variance, self.mean / self.variance
+
+    def implicit_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """What the motion of B with the mode adds to dL/dlog alpha (k,).
+
+        dw_MP/dlog alpha_i = -alpha_i w_i Sigma_i and dL/dw_j = -1/2 d log|Phi'B Phi + A|/dw_j, since the mode
+        makes the rest of the evidence stationary. T01 eq. (16) leaves this out.
+        """
+        if not len(self.alpha):
+            return np.zeros(0)
+        own = [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
+        slope = likelihood.curvature_slope(self.W, self.f, weights, [self.Phi[:, i] @ self.root[i] for i in own])
+        g = -0.5 * _back(self.Phi, slope, own)
+        return -self.alpha * self.mean * (self.root @ (self.root.T @ g))
+
+
+def laplace(
+    Phi: np.ndarray,
+    t: np.ndarray,
+    weights: np.ndarray,
+    alpha: np.ndarray,
+    likelihood: Likelihood,
+    start: np.ndarray | None = None,
+    outputs: np.ndarray | None = None,
+) -> LaplacePosterior:
+    """Mode, covariance and Laplace evidence by Newton's method with halved steps (T01 eq. (24)-(26)).
+
+    The variables are v = A^1/2 w, in which the Hessian I + A^-1/2 Phi'B Phi A^-1/2 has no eigenvalue below one.
+
+    Parameters
+    ----------
+    Phi : (n, k) column of each weight.
+    t : (n,) targets, or (n, K) for K outputs.
+    weights : (n,) sample weights.
+    alpha : (k,) weight precisions, positive and finite.
+    likelihood : see `relvec.likelihoods`.
+    start : (k,) weights to start from; zeros by default.
+    outputs : (k,) output of each weight, for K > 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec.likelihoods import Bernoulli
+    >>> Phi, t = np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 1.0, 0.0])
+    >>> p = laplace(Phi, t, np.ones(3), np.array([0.5]), Bernoulli())
+    >>> bool(np.isclose(Phi[:, 0] @ (t - 1 / (1 + np.exp(-p.f))), 0.5 * p.mean[0]))
+    True
+    """
+    K = likelihood.n_outputs
+    outputs = np.zeros(len(alpha), dtype=np.intp) if outputs is None else outputs
+    own = [np.flatnonzero(outputs == a) for a in range(K)]
+    spread = 1.0 / np.sqrt(alpha)
+    X = Phi * spread
+    v = np.zeros(len(alpha)) if start is None else start / spread
+    f, value = _latent(X, v, own, K), -np.inf
+    value = likelihood.log_prob(t, f, weights) - 0.5 * v @ v
+    if start is not None and not value > -np.inf:
+        v = np.zeros(len(alpha))
+        f = _latent(X, v, own, K)
+        value = likelihood.log_prob(t, f, weights)
+    best = np.inf
+    for _ in range(_MOST_NEWTON):
+        r, W = likelihood.working(t, f, weights)
+        U = _factor(X, W, weights, own)
+        if not len(alpha):
+            break
+        g = _back(X, r, own) - v
+        half = solve_triangular(U, g, trans=1, check_finite=False)
+        decrement = float(half @ half)
+        small = decrement < _ROUGHLY * max(1.0, abs(value))
+        if small and (decrement < _EXACTLY * max(1.0, abs(value)) or decrement >= 0.5 * best):
+            break
+        best = decrement
+        step, length = solve_triangular(U, half, check_finite=False), 1.0
+        while True:
+            trial = v + length * step
+            f_trial = _latent(X, trial, own, K)
+            new = likelihood.log_prob(t, f_trial, weights) - 0.5 * trial @ trial
+            # near the mode values no longer tell steps apart, and Newton converges by itself
+            if small or new >= value + 1e-4 * length * decrement or length < 1e-12:
+                break
+            length *= 0.5
+        v, f, value = trial, f_trial, new
+    log_evidence = value - float(np.log(np.diagonal(U)).sum())
+    root = spread[:, None] * inverse_triangular(U)
+    return LaplacePosterior(Phi, outputs, alpha, spread * v, root, f, r, W, float(log_evidence))
+
+
+_MOST_NEWTON = 200
+_ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
+
+
+def _latent(X: np.ndarray, v: np.ndarray, own: list[np.ndarray], K: int) -> np.ndarray:
+    """f = X v, output by output."""
+    return X @ v if K == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
+
+
+def _back(X: np.ndarray, r: np.ndarray, own: list[np.ndarray]) -> np.ndarray:
+    """X'r (k,), each weight with the residual of its own output."""
+    if r.ndim == 1:
+        return X.T @ r
+    g = np.empty(X.shape[1])
+    for a, i in enumerate(own):
+        g[i] = X[:, i].T @ r[:, a]
+    return g
+
+
+def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[np.ndarray]) -> np.ndarray:
+    """Upper triangular U with U'U = I + X'B X."""
+    if W.ndim == 1:
+        return factor_ridge(np.sqrt(W)[:, None] * X)
+    # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
+    root = np.sqrt(weights)[:, None]
+    Z = np.empty_like(X)
+    for a, i in enumerate(own):
+        Z[:, i] = X[:, i] * (root * W[:, [a]])
+    G = Z.T @ Z
+    np.negative(G, out=G)
+    for a, i in enumerate(own):
+        if i.size:
+            Xa = X[:, i]
+            G[np.ix_(i, i)] = Xa.T @ (Xa * (weights * W[:, a] * (1.0 - W[:, a]))[:, None])
+    return factor_identity_plus(G)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relvec.basis import Basis
+
 # Rows are predicted in blocks of about this many numbers, so that memory does not grow with their count.
 _BLOCK = 4_000_000
 
@@ -26,7 +28,7 @@ class LinearPredictor:
     noise : noise variance divided by unit^2.
     """
 
-    basis: object
+    basis: Basis
     scale: np.ndarray
     unit: float
     mean: np.ndarray

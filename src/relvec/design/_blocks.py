@@ -16,6 +16,8 @@ class DenseDesign(Design):
     ([5.0, 0.0], [[0.6, 0.0]])
     """
 
+    error = 1e-13  # S / diagonal below this is rounding
+
     def __init__(self, Phi: np.ndarray, overwrite: bool = False):
         # the largest entry goes first: squares of entries beyond 1e154 or below 1e-154 have no double
         largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
@@ -38,6 +40,14 @@ class DenseDesign(Design):
 
     def project(self, Y: np.ndarray) -> np.ndarray:
         return Y.T @ self._Phi
+
+    def diagonal(self, W: np.ndarray) -> np.ndarray:
+        """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
+        total = np.zeros((*W.shape[1:], self.n_atoms))
+        for start in range(0, self.n_rows, 256):  # squares of a few rows at a time stay in the cache
+            part = slice(start, start + 256)
+            total += W[part].T @ self._Phi[part] ** 2
+        return total
 
     def subset(self, atoms) -> DenseDesign:
         part = object.__new__(DenseDesign)

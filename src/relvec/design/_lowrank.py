@@ -29,8 +29,9 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
     kernel_part = _kernel_on_training_rows(basis)
     if kernel_part is None or len(X) < _LEAST_ROWS:
         return None
+    assert isinstance(basis, Concat)
     centres, row_of = np.unique(X, axis=0, return_inverse=True)
-    if not np.array_equal(centres, kernel_part.centres):
+    if kernel_part.centres is None or not np.array_equal(centres, kernel_part.centres):
         return None
     p = basis.n_atoms - kernel_part.n_atoms
     if p > 0.1 * len(X):

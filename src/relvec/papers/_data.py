@@ -39,7 +39,9 @@ class Dataset:
             raise MissingData(self.instruction(path))
         wrong = [f"{n} {s}" for n, s in self.arrays.items() if n not in arrays or arrays[n].shape != s]
         if wrong:
-            raise MissingData(f"{path or self.name} is another table: it lacks {', '.join(wrong)}. {self.instruction()}")
+            raise MissingData(
+                f"{path or self.name} is another table: it lacks {', '.join(wrong)}. {self.instruction()}"
+            )
         return arrays
 
     def instruction(self, path: Path | None = None) -> str:

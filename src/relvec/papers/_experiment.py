@@ -115,7 +115,7 @@ class Context:
 
 
 def _measure(function: Draw, rng: np.random.Generator) -> dict[str, float]:
-    """One draw, on one thread: the matrices are small and the cores are busy with other draws."""
+    """One draw, on one thread also where it is another process than the caller's."""
     with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         values = dict(function(rng))

@@ -24,14 +24,14 @@ def fits_figure(
 
 def spread_figure(values: Mapping[str, np.ndarray], published: Mapping[str, Published]) -> Any:
     """Histograms of our draws (n,), one a published number, with our mean and the number."""
-    names = [name for name in published if len(np.atleast_1d(values[name])) > 1]
-    columns = min(3, len(names))
-    figure = new_figure(3.4 * columns, 2.6 * -(-len(names) // columns))
-    grid = figure.subplots(-(-len(names) // columns), columns, squeeze=False)
-    for ax in grid.flat[len(names) :]:
+    columns = min(3, len(published))
+    rows = -(-len(published) // columns)
+    figure = new_figure(3.4 * columns, 2.3 * rows + 0.4)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for ax in grid.flat[len(published) :]:
         ax.set_axis_off()
-    for i, (ax, name) in enumerate(zip(grid.flat, names, strict=False)):
-        draws, there = values[name], published[name]
+    for ax, (name, there) in zip(grid.flat, published.items(), strict=False):
+        draws = values[name]
         whole = np.array_equal(draws, np.round(draws))
         bins = np.arange(draws.min() - 0.5, draws.max() + 1.0) if whole else min(20, max(5, len(draws) // 5))
         ax.hist(draws, bins, color=LINE, alpha=0.35, rwidth=0.9)
@@ -39,7 +39,7 @@ def spread_figure(values: Mapping[str, np.ndarray], published: Mapping[str, Publ
         kind = "one draw" if there.draws == 1 else f"mean of {there.draws}"
         ax.axvline(there.number, color=VECTOR, lw=2.0, ls="--", label=f"published, {kind}")
         ax.set(title=name, yticks=[])
+        ax.locator_params(axis="x", nbins=4)
         ax.spines[["top", "right", "left"]].set_visible(False)
-        if i == 0:
-            ax.legend(frameon=False, fontsize="x-small")
+    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure

@@ -7,9 +7,11 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from relvec.papers._data import DATASETS, MissingData
 from relvec.papers._experiment import Context, Experiment, Outcome, Verdict
@@ -93,7 +95,8 @@ def run(
     try:
         for name in experiment.data:
             DATASETS[name].load(data_dir)
-        outcome = experiment.run(context)
+        with threadpool_limits(1):  # the matrices are small: threads would only wait for each other
+            outcome = experiment.run(context)
     except MissingData as missing:
         return Result(experiment, None, time.perf_counter() - start, str(missing))
     except Exception as error:  # the other experiments go on
@@ -172,11 +175,13 @@ def write_figures(result: Result, folder: Path) -> list[Path]:
     if result.outcome is None:
         return []
     figures = dict(result.outcome.figures)
-    if any(len(result.outcome.draws(name)) > 1 for name in result.experiment.published):
-        draws = {name: result.outcome.draws(name) for name in result.experiment.published}
-        figures["draws"] = lambda: spread_figure(draws, result.experiment.published)
+    draws = {name: result.outcome.draws(name) for name in result.experiment.published}
+    repeated = {name: p for name, p in result.experiment.published.items() if len(draws[name]) > 1}
+    if repeated:
+        figures["draws"] = partial(spread_figure, draws, repeated)
     paths = []
     for name, make in figures.items():
         paths.append(folder / f"{result.experiment.name}-{name}.png")
-        make().savefig(paths[-1], dpi=110)
+        with threadpool_limits(1):  # some figures fit a model
+            make().savefig(paths[-1], dpi=110)
     return paths

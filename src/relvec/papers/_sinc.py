@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -72,9 +73,15 @@ def noise_free(context: Context) -> Outcome:
     return Outcome(values, {"fit": partial(fits_figure, [(model, t, "")], X, sinc)}, notes)
 
 
-def noisy_spline(noise: Noise, rng: np.random.Generator) -> dict[str, float]:
-    """One draw of noise, fitted with linear splines."""
-    model = _spline_model(noise, rng)[0]
+def spline_fit(noise: Noise, rng: np.random.Generator) -> tuple[RVR, np.ndarray]:
+    """Linear splines fitted to one draw of the noise, and its targets (100,)."""
+    t = sinc(X) + noise(rng, len(X))
+    return RVR(kernel="linear_spline").fit(X, t), t
+
+
+def spline_draw(noise: Noise, rng: np.random.Generator) -> dict[str, float]:
+    """What is measured on one draw."""
+    model, _ = spline_fit(noise, rng)
     return {
         "vectors": len(model.relevance_),
         "RMS deviation": rms(model),
@@ -82,13 +89,11 @@ def noisy_spline(noise: Noise, rng: np.random.Generator) -> dict[str, float]:
     }
 
 
-def noisy_splines(noise: Noise, context: Context) -> Outcome:
+def noisy(noise: Noise, context: Context) -> Outcome:
     """Linear splines on every draw of the noise; the picture shows the first draw."""
-    model, t = _spline_model(noise, context.rng())
-    values = context.repeat(partial(noisy_spline, noise))
-    return Outcome(values, {"fit": partial(fits_figure, [(model, t, "")], X, sinc)})
+    return Outcome(context.repeat(partial(spline_draw, noise)), {"fit": partial(noisy_figure, noise, context)})
 
 
-def _spline_model(noise: Noise, rng: np.random.Generator) -> tuple[RVR, np.ndarray]:
-    t = sinc(X) + noise(rng, len(X))
-    return RVR(kernel="linear_spline").fit(X, t), t
+def noisy_figure(noise: Noise, context: Context) -> Any:
+    """The fit to the first draw."""
+    return fits_figure([(*spline_fit(noise, context.rng()), "")], X, sinc)

@@ -13,7 +13,7 @@ from relvec.papers import _sinc
 from relvec.papers._experiment import Context, Experiment, Outcome, Published
 from relvec.papers._figures import fits_figure
 from relvec.papers._sinc import Noise, sinc
-from relvec.plot import TRUTH, new_figure
+from relvec.plot import VECTOR, new_figure
 
 # Section 4.4.1, the sinc rows ------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ def cross_validated(noise: Noise, rng: np.random.Generator) -> tuple[RVR, np.nda
 
 def sinc_row(rng: np.random.Generator) -> dict[str, float]:
     """One draw of both rows."""
-    values = {}
+    values: dict[str, float] = {}
     for name, noise in NOISES.items():
         model, _ = cross_validated(noise, rng)
         values[f"vectors, {name}"] = len(model.relevance_)
@@ -42,9 +42,14 @@ def sinc_row(rng: np.random.Generator) -> dict[str, float]:
 
 def sinc_rows(context: Context) -> Outcome:
     """Both rows on every draw; the picture shows the first."""
+    return Outcome(context.repeat(sinc_row), {"fit": partial(sinc_figure, context)})
+
+
+def sinc_figure(context: Context) -> Any:
+    """The fits to the first draw."""
     rng = context.rng()
     fits = [(*cross_validated(noise, rng), f"{name} noise, the first draw") for name, noise in NOISES.items()]
-    return Outcome(context.repeat(sinc_row), {"fit": partial(fits_figure, fits, _sinc.X, sinc)})
+    return fits_figure(fits, _sinc.X, sinc)
 
 
 # Section 4.3 -----------------------------------------------------------------------------------------------------
@@ -107,31 +112,31 @@ def plane_run(context: Context) -> Outcome:
         f"table 1's error cannot be a typical one: least squares that is told the two true functions, sinc(x1) and x2, "
         f"has the mean error {known.mean():.4f}, and {np.mean(known <= 0.0053):.0%} of the draws reach 0.0053",
     )
+    return Outcome(values, {"surfaces": partial(plane_figure, context)}, notes)
+
+
+def plane_figure(context: Context) -> Any:
+    """The true function with the first draw, and both approximations of it (T01 figures 4 and 5)."""
     X, t = plane_data(context.rng())
-    return Outcome(values, {"surfaces": partial(plane_figure, X, t)}, notes)
-
-
-def plane_figure(X: np.ndarray, t: np.ndarray) -> Any:
-    """The true function with the data, and both approximations (T01 figures 4 and 5)."""
     scaled, round_ = plane_models(X, t)
     panels = (
         ("sinc(x1) + 0.1 x2 and the data", plane),
         (f"width 3: {len(round_.weights_)} functions", round_.predict),
         (f"input scales of table 2: {len(scaled.weights_)} functions", scaled.predict),
     )
-    points, n = grid(41), 41
-    figure = new_figure(13.0, 4.4)
+    n = 41
+    points = grid(n)
+    x1, x2 = points.T.reshape(2, n, n)
+    figure = new_figure(12.0, 4.4)
     for place, (title, function) in enumerate(panels, start=1):
-        ax = figure.add_subplot(1, 3, place, projection="3d")
-        height = function(points).reshape(n, n)
-        ax.plot_surface(
-            points[:, 0].reshape(n, n), points[:, 1].reshape(n, n), height, cmap="viridis", alpha=0.85, lw=0.2,
-            edgecolor="white", vmin=-1.3, vmax=1.8,
-        )  # fmt: skip
+        ax = figure.add_subplot(1, 3, place, projection="3d", computed_zorder=False)
+        style = {"cmap": "viridis", "vmin": -1.3, "vmax": 1.8, "lw": 0.2, "edgecolor": "white"}
+        ax.plot_surface(x1, x2, function(points).reshape(n, n), **style)
         if place == 1:
-            ax.scatter(X[:, 0], X[:, 1], t, s=9, color=TRUTH, depthshade=False)
-        ax.set(title=title, xlabel="x1", ylabel="x2", zlim=(-1.4, 2.0))
-        ax.view_init(elev=24, azim=-60)
+            ax.scatter(*X.T, t, s=12, color=VECTOR, edgecolor="white", lw=0.4, depthshade=False, zorder=3)
+        ax.set(xlabel="x1", ylabel="x2", zlim=(-1.4, 2.0), xticks=[-10, 0, 10], yticks=[-10, 0, 10], zticks=[-1, 0, 1])
+        ax.set_title(title, y=0.98)
+        ax.view_init(elev=26, azim=-60)
     return figure
 
 
@@ -157,8 +162,8 @@ EXPERIMENTS = (
             "vectors": Published("6", "section 4.1"),
             "RMS deviation": Published("0.0245", "section 4.1"),
         },
-        run=partial(_sinc.noisy_splines, _sinc.uniform(0.2)),
-        quick=20,
+        run=partial(_sinc.noisy, _sinc.uniform(0.2)),
+        quick=100,
         full=100,
         assumptions=(
             _sinc.CONSTANT,

@@ -5,12 +5,25 @@ from relvec.solvers._fixed_point import EM, MacKay
 from relvec.solvers._iterate import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers._sequential import Sequential
 
-__all__ = ["EM", "MacKay", "Problem", "Result", "Sequential", "Solver", "Start", "Status", "Step", "as_solver", "iterate", "solve"]
+__all__ = [
+    "EM",
+    "MacKay",
+    "Problem",
+    "Result",
+    "Sequential",
+    "Solver",
+    "Start",
+    "Status",
+    "Step",
+    "as_solver",
+    "iterate",
+    "solve",
+]
 
-_NAMES = {"sequential": Sequential, "mackay": MacKay, "em": EM}
+_NAMES: dict[str, type] = {"sequential": Sequential, "mackay": MacKay, "em": EM}
 
 
-def as_solver(spec) -> Solver:
+def as_solver(spec: str | Solver) -> Solver:
     """A solver from its name ("sequential", "mackay", "em") or the object itself.
 
     >>> as_solver("mackay")

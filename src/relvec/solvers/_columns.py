@@ -28,7 +28,8 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > _LONG):
         return iterate(solver, problem, max_iter, verbose)
     part = _first_part(problem)
-    start, history, n_iter = problem.start, [], 0
+    start, n_iter = problem.start, 0
+    history: list[Step] = []
     while True:
         result = iterate(solver, _restricted(problem, part, start), max_iter - n_iter, verbose)
         state = result.state

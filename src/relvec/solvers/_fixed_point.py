@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +10,6 @@ from relvec.evidence import (
     em_alpha,
     em_noise,
     gain_add,
-    gain_delete,
     gain_reestimate,
     mackay_alpha,
     mackay_noise,
@@ -27,17 +25,7 @@ _CHECK_EVERY = 25  # steps between checks of the whole dictionary
 
 @dataclass(frozen=True)
 class _FixedPoint:
-    """Shared by MacKay and EM: every atom at first, one update of all precisions a step, pruning.
-
-    Parameters
-    ----------
-    prune_gamma : float
-        Atoms whose well-determinedness gamma falls below this are removed (T01 B.1).
-    prune_alpha : float
-        So are atoms whose precision, for a column of unit norm and a target of unit mean square, exceeds this.
-    time_limit : float, optional
-        Seconds after which the model so far is returned, with a warning.
-    """
+    """Shared by MacKay and EM: every atom at first, one update of all precisions a step, pruning."""
 
     prune_gamma: float = float(np.finfo(float).eps)
     prune_alpha: float = 1e12
@@ -105,17 +93,13 @@ class _FixedPoint:
         if len(active):
             s, q = p.sparsity_quality()
             inside = gain_reestimate(p.alpha, s, q)
-            if inside.max() > problem.tol or (q * q <= s).any():
-                i = best(np.where(q * q <= s, gain_delete(p.alpha, p.gamma, p.mean, p.variance), -np.inf)
-                         if (q * q <= s).any() else inside, problem.order[active])  # fmt: skip
-                alpha = float(optimal_alpha(s[i], q[i]))
-                keep = np.ones(len(active), bool)
-                keep[i] = np.isfinite(alpha)
-                values = np.where(np.arange(len(active)) == i, alpha, p.alpha)[keep]
-                trial = _posterior(problem, columns[:, keep], values, p.beta)
-                if problem.objective(active[keep], trial) > state.objective:
-                    return _moved(problem, state, active[keep], columns[:, keep], trial,
-                                  "reestimate" if keep[i] else "delete", int(active[i]))  # fmt: skip
+            dead = q * q <= s
+            worst = np.arange(len(active)) == best(np.where(dead, inside, -np.inf), problem.order[active])
+            for leave in (dead, worst) if dead.any() else ():
+                trial = _posterior(problem, columns[:, ~leave], p.alpha[~leave], p.beta)
+                if not_lower(problem.objective(active[~leave], trial), state.objective):
+                    atom = int(active[np.argmax(leave)])
+                    return _moved(problem, state, active[~leave], columns[:, ~leave], trial, "delete", atom)
         S, Q = _scan(problem, p)
         gains = gain_add(S, Q)
         gains[active] = 0.0
@@ -137,13 +121,20 @@ class MacKay(_FixedPoint):
 
     A step that would lower the objective is replaced by the EM step, so the history never falls.
 
+    Parameters
+    ----------
+    prune_gamma : float
+        Atoms whose well-determinedness gamma falls below this are removed (T01 B.1).
+    prune_alpha : float
+        So are atoms whose precision, for a column of unit norm and a target of unit mean square, exceeds this.
+    time_limit : float, optional
+        Seconds after which the model so far is returned, with a warning.
+
     Examples
     --------
     >>> MacKay(prune_alpha=1e9).prune_alpha
     1000000000.0
     """
-
-    __doc__ += _FixedPoint.__doc__[_FixedPoint.__doc__.index("    Parameters") :]
 
     def _update(self, problem, columns, state, b):
         p, prior = state.posterior, problem.prior
@@ -164,13 +155,20 @@ class MacKay(_FixedPoint):
 class EM(_FixedPoint):
     """Expectation maximisation, T01 eq. (48) and (50): never lowers the objective, converges slowly.
 
+    Parameters
+    ----------
+    prune_gamma : float
+        Atoms whose well-determinedness gamma falls below this are removed (T01 B.1).
+    prune_alpha : float
+        So are atoms whose precision, for a column of unit norm and a target of unit mean square, exceeds this.
+    time_limit : float, optional
+        Seconds after which the model so far is returned, with a warning.
+
     Examples
     --------
     >>> EM().time_limit is None
     True
     """
-
-    __doc__ += _FixedPoint.__doc__[_FixedPoint.__doc__.index("    Parameters") :]
 
     def _update(self, problem, columns, state, b):
         return self._em(problem, columns, state, b), columns
@@ -201,7 +199,7 @@ def _moved(problem, state, active, columns, posterior, action, atom) -> State:
 def _largest_gradient(problem: Problem, state: State) -> float:
     """With a prior on the precisions: the Newton-like bound g^2 / curvature on what one precision still gains."""
     p = state.posterior
-    b = problem.prior_b[state.active]
+    b = 0.0 if problem.prior_b is None else problem.prior_b[state.active]
     g = 0.5 * (p.gamma - p.alpha * p.mean**2) + problem.prior.a - b * p.alpha  # T01 eq. (42)
     curvature = 0.5 * p.alpha * (p.mean**2 + p.variance) + b * p.alpha
     return float((g * g / curvature).max())

@@ -86,7 +86,7 @@ class Frame:
         return np.sqrt(posterior.beta) * (posterior.root @ T)
 
     def trimmed(self, active: np.ndarray) -> Frame:
-        """This frame, or a fresh one of the given atoms if it holds many more."""
+        """The same frame, or a fresh one of the given atoms if it holds many more."""
         if self.size <= 1.5 * len(active) + 48:
             return self
         fresh = Frame(self.design, self.target, self._outside)

@@ -64,7 +64,9 @@ def relax(
             break
         damping = 0.25 * damping if damping > 0.1 else 0.0
         posterior = moved
-        if g @ step < 1e-13 * max(1.0, abs(old)):  # twice the gain that the quadratic model still expected
+        if step is not None and g @ step < 1e-13 * max(
+            1.0, abs(old)
+        ):  # twice the gain that the quadratic model still expected
             break
     return prune(problem, frame, active, posterior)
 

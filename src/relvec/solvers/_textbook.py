@@ -125,7 +125,8 @@ def _act(problem: Problem, state: State, stats: Statistics, i: int, new_alpha: f
             action = "reestimate"
             moved, cross = update_reestimate(*now, j, alpha[j], new_alpha), stats.cross
             alpha = np.where(np.arange(len(alpha)) == j, new_alpha, alpha)
-    stats = Statistics(*moved, cross, stats.age + 1, int(problem.order[i]) + 1)
+    Sigma, mu, S, Q = moved
+    stats = Statistics(Sigma, mu, S, Q, cross, stats.age + 1, int(problem.order[i]) + 1)
     return action, active, alpha, stats
 
 

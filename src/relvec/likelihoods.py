@@ -1,0 +1,142 @@
+"""Likelihoods of the target given the latent function: log probability, residual and curvature.
+
+Every likelihood is log-concave in f, so the posterior of the weights has one mode. Sample weights multiply the
+log-likelihood of their sample: a weight of 2 is the sample given twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, gammaln, log_softmax, softmax
+
+_LARGEST = 700.0  # exp of more has no double
+
+
+class Likelihood(ABC):
+    """p(t | f) with f (n,), or (n, K) where there are several outputs."""
+
+    n_outputs: int
+
+    @abstractmethod
+    def log_prob(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> float:
+        """Weighted sum of log p(t_n | f_n), complete with the terms that do not depend on f."""
+
+    @abstractmethod
+    def constant(self, t: np.ndarray, weights: np.ndarray) -> float:
+        """The part of `log_prob` that does not depend on f."""
+
+    @abstractmethod
+    def working(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residual r = dlog p/df, and what the curvature B = -d2log p/df2 is made of.
+
+        For one output r and W are (n,) and B = diag(W). For K outputs r is (n, K) and W (n, K) holds the class
+        probabilities p_n, with B_n = weight_n (diag(p_n) - p_n p_n').
+        """
+
+    @abstractmethod
+    def curvature_slope(self, W: np.ndarray, f: np.ndarray, weights: np.ndarray, spread: list[np.ndarray]) -> np.ndarray:
+        """d/df of sum_n trace(B_n T_n T_n') at fixed T, in the shape of f.
+
+        ``spread`` holds for each output T_a (n, j), so that (T_n T_n')_ab = T_a[n] . T_b[n].
+        """
+
+    @abstractmethod
+    def mean(self, f: np.ndarray) -> np.ndarray:
+        """Expected target at f, in the shape of f."""
+
+
+@dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """Two classes through the logistic link, T01 eq. (23). Targets lie in [0, 1].
+
+    >>> import numpy as np
+    >>> one = np.ones(2)
+    >>> r, W = Bernoulli().working(np.array([1.0, 0.0]), np.array([0.0, 1000.0]), one)
+    >>> r.tolist(), W.tolist()
+    ([0.5, -1.0], [0.25, 0.0])
+    """
+
+    n_outputs: int = 1
+
+    def log_prob(self, t, f, weights):
+        return float(weights @ (t * f - np.logaddexp(0.0, f)))
+
+    def constant(self, t, weights):
+        return 0.0
+
+    def working(self, t, f, weights):
+        p, not_p = expit(f), expit(-f)  # 1 - p has no digits where p is near one
+        return weights * (t * not_p - (1.0 - t) * p), weights * p * not_p
+
+    def curvature_slope(self, W, f, weights, spread):
+        return -W * np.tanh(0.5 * f) * np.einsum("ij,ij->i", spread[0], spread[0])  # dW/df = W (1 - 2p)
+
+    def mean(self, f):
+        return expit(f)
+
+
+@dataclass(frozen=True)
+class Poisson(Likelihood):
+    """Counts with rate exp(f). The log probability includes -log t!.
+
+    >>> import numpy as np
+    >>> round(Poisson().log_prob(np.array([2.0]), np.array([0.0]), np.ones(1)), 6)
+    -1.693147
+    """
+
+    n_outputs: int = 1
+
+    def log_prob(self, t, f, weights):
+        return float(weights @ (t * f - np.exp(np.minimum(f, _LARGEST)))) + self.constant(t, weights)
+
+    def constant(self, t, weights):
+        return -float(weights @ gammaln(t + 1.0))
+
+    def working(self, t, f, weights):
+        rate = np.exp(np.minimum(f, _LARGEST))
+        return weights * (t - rate), weights * rate
+
+    def curvature_slope(self, W, f, weights, spread):
+        return W * np.einsum("ij,ij->i", spread[0], spread[0])  # dW/df = W
+
+    def mean(self, f):
+        return np.exp(np.minimum(f, _LARGEST))
+
+
+@dataclass(frozen=True)
+class Categorical(Likelihood):
+    """K classes through the softmax, T01 eq. (28). Targets are (n, K), rows summing to one.
+
+    >>> import numpy as np
+    >>> r, p = Categorical(3).working(np.eye(3)[[0]], np.zeros((1, 3)), np.ones(1))
+    >>> np.round(r, 3).tolist(), np.round(p, 3).tolist()
+    ([[0.667, -0.333, -0.333]], [[0.333, 0.333, 0.333]])
+    """
+
+    n_outputs: int
+
+    def log_prob(self, t, f, weights):
+        return float(weights @ np.einsum("nk,nk->n", t, log_softmax(f, axis=1)))
+
+    def constant(self, t, weights):
+        return 0.0
+
+    def working(self, t, f, weights):
+        p = softmax(f, axis=1)
+        return weights[:, None] * (t - p), p
+
+    def curvature_slope(self, W, f, weights, spread):
+        # dp_a/df_c = p_a (delta_ac - p_c); with h = T T': sum_ab h_ab dB_ab/df_c
+        #   = p_c (h_cc - sum_a h_aa p_a - 2 (h p)_c + 2 p'h p)
+        p = W
+        u = sum(p[:, [a]] * T for a, T in enumerate(spread))
+        own = np.column_stack([np.einsum("ij,ij->i", T, T) for T in spread])
+        hp = np.column_stack([np.einsum("ij,ij->i", T, u) for T in spread])
+        both = 2.0 * np.einsum("ij,ij->i", u, u) - np.einsum("nk,nk->n", own, p)
+        return weights[:, None] * p * (own - 2.0 * hp + both[:, None])
+
+    def mean(self, f):
+        return softmax(f, axis=1)
