@@ -13,7 +13,7 @@ ifndef RELVEC_DATA
   endif
 endif
 
-.PHONY: run test slow lint docs build reproduce clean
+.PHONY: run test slow lint docs build reproduce bench clean
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -38,6 +38,9 @@ build: $(VENV)/.stamp-build
 reproduce: $(VENV)/.stamp-run
 	$(BIN)/relvec reproduce $(ARGS)
 
+bench: $(VENV)/.stamp-bench
+	$(BIN)/python benchmarks/peers.py --out relvec-bench $(ARGS)
+
 clean:
 	rm -rf build dist src/*.egg-info docs/_build docs/gen_modules .pytest_cache .ruff_cache .mypy_cache .hypothesis \
 	  relvec-demo relvec-reproduce
@@ -57,6 +60,10 @@ $(VENV)/.stamp-test: pyproject.toml | $(BIN)/python
 
 $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[docs,plot]'
+	touch $@
+
+$(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[bench,plot]'
 	touch $@
 
 $(VENV)/.stamp-build: pyproject.toml | $(BIN)/python

@@ -29,7 +29,7 @@ def log_evidence(model, X, y, width):
     log_theta = np.log(np.append(alpha, model.noise))
     free = np.isnan(log_theta)
     if not free.any():
-        return _value(log_theta, R, z, rest, len(y))[0], []
+        return float(_value(log_theta, R, z, rest, len(y))[0]), []
     found = _maximise(log_theta, free, Phi, R, z, rest, y)
     names = ["precisions"] * len(model.rows) + ["precision of the constant"] * (model.bias is not None) + ["noise"]
     return found, list(dict.fromkeys(name for name, f in zip(names, free, strict=True) if f))

@@ -13,7 +13,7 @@ from .problems import PROBLEMS
 TIMES = ("fit_s", "cpu_s", "predict_s")
 COLUMNS = (
     "problem", "n", "peer", "status", "repeats", "fit_s", "fit_min_s", "fit_max_s", "cpu_s", "vectors", "evidence",
-    "own_evidence", "maximised", "peak_mb", "base_mb", "predict_s", "threads", "note",
+    "own_evidence", "maximised", "peak_mb", "base_mb", "predict_s", "threads", "source", "note",
 )  # fmt: skip
 
 
@@ -39,6 +39,8 @@ def _row(group: list[dict]) -> dict:
         row["fit_min_s"], row["fit_max_s"] = (f(fit["fit_s"] for fit in good) for f in (min, max))
         row["peak_mb"] = max(fit["peak_mb"] for fit in good)
     row["repeats"] = len(good)
+    row["sources"] = list(dict.fromkeys(fit["source"] for fit in group if fit.get("source")))
+    row["source"] = " ".join(row["sources"])
     notes = [row["note"]]
     if good and bad:
         notes.append(f"{len(bad)} of {len(group)} fits: {bad[0]['status']}")
@@ -50,7 +52,10 @@ def _row(group: list[dict]) -> dict:
 
 def markdown(rows: list[dict], heading: Iterable[str]) -> str:
     """The tables of all problems, with what was run where."""
-    parts = ["# relvec and its peers", "\n".join(f"- {line}" for line in heading)]
+    sources = list(dict.fromkeys(source for row in rows for source in row.get("sources", [])))
+    changed = " **CHANGED DURING THE RUN: the rows of relvec are not of one version**" if len(sources) > 1 else ""
+    lines = [*heading, f"relvec's source: {', '.join(sources) or 'not found'}{changed}"]
+    parts = ["# relvec and its peers", "\n".join(f"- {line}" for line in lines)]
     for name in dict.fromkeys(row["problem"] for row in rows):
         mine = [row for row in rows if row["problem"] == name]
         parts += [f"## {name}", PROBLEMS[name].about + ".", _table(mine)]

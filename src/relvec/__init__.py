@@ -1,10 +1,12 @@
 """relvec: sparse Bayesian learning and the relevance vector machine."""
 
 from relvec import basis, kernels, solvers
+from relvec._classifier import RelevanceVectorClassifier
 from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
 from relvec.priors import GammaPrior
 
+RVC = RelevanceVectorClassifier
 RVR = RelevanceVectorRegressor
 
-__all__ = ["RVR", "GammaPrior", "RelevanceVectorRegressor", "__version__", "basis", "kernels", "solvers"]
+__all__ = ["RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "__version__", "basis", "kernels", "solvers"]

@@ -7,17 +7,21 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
-from relvec.design import DenseDesign, Rows
+from relvec.design import DenseDesign, Rows, scan_design
 from relvec.kernels import as_kernel
-from relvec.predictive import LinearPredictor
+from relvec.likelihoods import Likelihood
+from relvec.predictive import LatentPredictor, LinearPredictor
 from relvec.priors import FLAT, GammaPrior
 from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, solve
 from relvec.solvers._frame import Frame
+from relvec.solvers._laplace import LaplaceProblem
+from relvec.solvers._laplace_search import solve_laplace
 from relvec.solvers._moves import Model
 
 # A learned noise variance starts at a tenth of the target's variance (TF03 section 4, step 1) and stays above this
@@ -246,7 +250,7 @@ def warn_unless_converged(result: Result, tol: float, where: str = "") -> None:
     if not status.success:
         gain = result.state.largest_gain
         offer = f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
-        warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=5)
+        warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=4)
 
 
 def predictor(fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
@@ -259,3 +263,95 @@ def predictor(fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredic
     mean[own] = state.posterior.mean[source]
     root[own] = state.posterior.root[source]
     return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceFit:
+    """A fit of classes or counts, on scaled columns."""
+
+    result: Result
+    problem: LaplaceProblem
+
+    @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Output and atom of each weight (k,)."""
+        return self.problem.pairs(self.result.state.active)
+
+    @property
+    def log_evidence(self) -> float:
+        """Laplace evidence, complete."""
+        return self.result.state.posterior.log_evidence + self.problem.shift
+
+    def history(self) -> np.ndarray:
+        """The history (structured array)."""
+        rows = [(h.action, h.atom, h.gain, h.objective, h.size, np.nan) for h in self.result.history]
+        return np.array(rows, dtype=HISTORY)
+
+    def latent(self, basis: Basis, atoms: np.ndarray) -> LatentPredictor:
+        """The fitted latent functions over the given atoms, a superset of the fit's own."""
+        outputs, own = self.pairs
+        rank = np.argsort(atoms)
+        places = rank[np.searchsorted(atoms, own, sorter=rank)]
+        p = self.result.state.posterior
+        scale = self.problem.design.scale[atoms]
+        return LatentPredictor(basis, scale, self.problem.K, outputs, places, p.mean, p.root)
+
+
+def merge_rows(X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct rows of X in lexicographic order, with the mean of their targets (n, K) and the sum of their weights.
+
+    Exact for likelihoods whose logarithm is linear in t, but for a constant.
+    """
+    rows, row_of = np.unique(X, axis=0, return_inverse=True)
+    row_of = row_of.ravel()
+    size = np.bincount(row_of, weights)
+    mean = np.stack([np.bincount(row_of, weights * t) for t in targets.T], axis=1) / size[:, None]
+    return rows, mean, size
+
+
+def fit_laplace(
+    estimator, basis: Basis, X: np.ndarray, targets: list[np.ndarray], weights: np.ndarray, likelihood: Likelihood,
+    share: bool = False,
+) -> list[LaplaceFit]:  # fmt: skip
+    """Maximise the Laplace evidence for each target, (N,) or (N, K), over one dictionary on the rows X (N, d)."""
+    prior = estimator._hyperprior()
+    if prior.on_noise:
+        raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
+    solver = as_solver(estimator.solver)
+    if prior.on_weights and isinstance(solver, Sequential):
+        raise ValueError(
+            "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
+            "use solver='mackay' or solver='em', or leave a and b at 0"
+        )
+    width = targets[0].shape[1] if targets[0].ndim == 2 else 1
+    raw = np.column_stack(targets)
+    if isinstance(estimator.kernel, str) and estimator.kernel == "precomputed":
+        rows, mean, size = X, raw, weights
+    else:
+        rows, mean, size = merge_rows(X, raw, weights)
+    design = scan_design(basis, rows)
+    merged = [mean[:, i * width : (i + 1) * width] for i in range(len(targets))]
+    seeds = check_random_state(estimator.random_state).randint(2**31, size=len(targets))
+    problems = [
+        LaplaceProblem(
+            design=design,
+            target=t if target.ndim == 2 else np.ascontiguousarray(t[:, 0]),
+            weights=size,
+            likelihood=likelihood,
+            order=tie_order(basis, design.scale),
+            share=share,
+            bias=basis.n_atoms - 1 if estimator.fit_intercept else -1,
+            essential=np.flatnonzero(basis.rows < 0),
+            shift=likelihood.constant(target, weights) - likelihood.constant(t if target.ndim == 2 else t[:, 0], size),
+            prior=prior,
+            prior_b=prior.b * design.scale**2 if prior.on_weights else None,
+            tol=float(estimator.tol),
+            rng=np.random.default_rng(seed),
+        )
+        for t, target, seed in zip(merged, targets, seeds, strict=True)
+    ]
+    run = delayed(solve_laplace)
+    results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
+        run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems
+    )
+    return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)]

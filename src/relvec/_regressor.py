@@ -174,11 +174,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         )
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, f"output {i}: " if y.ndim == 2 else "")
-        self._store(basis, fits, single=y.ndim == 1)
+        self._store(basis, X, fits, single=y.ndim == 1)
         self.compression_ = rows.compression
         return self
 
-    def _store(self, basis: Basis, fits: list[GaussianFit], single: bool) -> None:
+    def _store(self, basis: Basis, X: np.ndarray, fits: list[GaussianFit], single: bool) -> None:
         """Public attributes, in the units of X and y."""
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -215,14 +215,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.status_ = per_output([f.result.status.name.lower() for f in fits])
         self.history_ = per_output([f.history() for f in fits])
         self._drop_stale()
-        centres = [p.centres for p in _parts(kept) if isinstance(p, KernelBasis) and p.centres is not None]
-        if centres:
-            self.relevance_vectors_ = np.vstack(centres)
-        elif not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
-            self.relevance_vectors_ = np.empty((0, self.n_features_in_))
-        coef = _linear_coefficients(kept, np.atleast_2d(weights), self.n_features_in_, self.kernel)
-        if coef is not None:
-            self.coef_ = per_output(coef)
+        if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
+            self.relevance_vectors_ = X[self.relevance_]
+        if _is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
+            slopes = kept(np.eye(self.n_features_in_)) - kept(np.zeros((1, self.n_features_in_)))
+            self.coef_ = per_output(weights @ slopes.T)
 
     def _drop_stale(self) -> None:
         for name in ("coef_", "relevance_vectors_"):
@@ -379,24 +376,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return values[0] if self._single else np.stack(values, axis=-1)
 
 
-def _parts(basis: Basis) -> tuple[Basis, ...]:
-    return basis.parts if isinstance(basis, Concat) else (basis,)
-
-
-def _linear_coefficients(kept: Basis, weights: np.ndarray, n_features: int, kernel: Any) -> np.ndarray | None:
-    """What scikit-learn calls coef_ (n_outputs, n_features), or None unless the model is linear in the inputs."""
-    coef = np.zeros((len(weights), n_features))
-    places = kept.places() if isinstance(kept, Concat) else [np.arange(kept.n_atoms)]
-    for part, where in zip(_parts(kept), places, strict=True):
-        if isinstance(part, Bias):
-            continue
-        if isinstance(part, Linear):
-            for (feature,), column in zip(part.terms, where, strict=True):
-                coef[:, feature] += weights[:, column]
-        elif isinstance(part, KernelBasis) and isinstance(part.kernel, LinearKernel):
-            coef += weights[:, where] @ part.centres
-        else:
-            return None
-    if isinstance(kernel, str) and kernel == "precomputed":
-        return None
-    return coef
+def _is_linear(basis: Basis) -> bool:
+    """Whether every atom of a dictionary is a linear function of the inputs, or constant."""
+    if isinstance(basis, Concat):
+        return all(_is_linear(part) for part in basis.parts)
+    return isinstance(basis, Bias | Linear) or (
+        isinstance(basis, KernelBasis) and isinstance(basis.kernel, LinearKernel)
+    )

@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (those of the process for None) and return its exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        return arguments.function(arguments)
+        code = arguments.function(arguments)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

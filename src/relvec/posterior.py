@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 
 from relvec._linalg import factor_identity_plus, factor_ridge, inverse_triangular
 from relvec.evidence import LOG_2PI
@@ -215,7 +215,7 @@ def laplace(
     spread = 1.0 / np.sqrt(alpha)
     X = Phi * spread
     v = np.zeros(len(alpha)) if start is None else start / spread
-    f, value = _latent(X, v, own, K), -np.inf
+    f = _latent(X, v, own, K)
     value = likelihood.log_prob(t, f, weights) - 0.5 * v @ v
     if start is not None and not value > -np.inf:
         v = np.zeros(len(alpha))
@@ -228,13 +228,13 @@ def laplace(
         if not len(alpha):
             break
         g = _back(X, r, own) - v
-        half = solve_triangular(U, g, trans=1, check_finite=False)
+        half = lapack.dtrtrs(U, g, trans=1)[0]  # scipy's wrapper takes longer than the solution
         decrement = float(half @ half)
         small = decrement < _ROUGHLY * max(1.0, abs(value))
         if small and (decrement < _EXACTLY * max(1.0, abs(value)) or decrement >= 0.5 * best):
             break
         best = decrement
-        step, length = solve_triangular(U, half, check_finite=False), 1.0
+        step, length = lapack.dtrtrs(U, half)[0], 1.0
         while True:
             trial = v + length * step
             f_trial = _latent(X, trial, own, K)

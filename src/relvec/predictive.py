@@ -75,3 +75,41 @@ class LinearPredictor:
             drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
         drawn *= self.unit
         return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class LatentPredictor:
+    """A posterior over K latent functions f_c(x) = sum_m w_cm phi_m(x), for classes and counts.
+
+    Attributes
+    ----------
+    basis : bound basis of the m atoms kept.
+    scale : (m,) norms of the basis functions over the training rows.
+    n_outputs : K.
+    outputs, places : (k,) output and atom of each weight.
+    mean, root : (k,), (k, k) posterior N(mean, root root') of the scaled weights.
+    """
+
+    basis: Basis
+    scale: np.ndarray
+    n_outputs: int
+    outputs: np.ndarray
+    places: np.ndarray
+    mean: np.ndarray
+    root: np.ndarray
+
+    def moments(self, X: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean (n, K) and, if asked, covariance (n, K, K) of the latent functions at X."""
+        n, K, k = len(X), self.n_outputs, len(self.mean)
+        mean, covariance = np.zeros((n, K)), np.zeros((n, K, K)) if spread else None
+        own = [np.flatnonzero(self.outputs == c) for c in range(K)]
+        rows = max(1, _BLOCK // max(k * (K if spread else 1), 1))
+        for start in range(0, n, rows):
+            part = slice(start, start + rows)
+            Phi = self.basis(X[part]) / self.scale
+            for c, i in enumerate(own):
+                mean[part, c] = Phi[:, self.places[i]] @ self.mean[i]
+            if covariance is not None and k:
+                T = np.stack([Phi[:, self.places[i]] @ self.root[i] for i in own], axis=1)  # (rows, K, k)
+                covariance[part] = T @ T.transpose(0, 2, 1)
+        return mean, covariance

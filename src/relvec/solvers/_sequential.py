@@ -14,6 +14,7 @@ from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest
 from relvec.solvers._textbook import Textbook, textbook_step
 
 _DIPS = (0.5, 0.3, 0.1)  # restarts hold the noise at these fractions of the one found
+_SETTLED = 1e-2  # of tol: Newton steps that promise less wait for the end of the search
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
 
 
@@ -58,7 +59,7 @@ class Sequential:
     batch: int = 4
     exchange: bool = True
     noise_every: int = 1
-    restarts: int = 3
+    restarts: int = 2
     stop: str = "certificate"
     time_limit: float | None = None
 
@@ -112,7 +113,8 @@ class Sequential:
         if grown is not None:
             return _advance(state, grown, "add", replace(notes, settled=False))
         if not notes.settled:
-            return _advance(state, model.relaxed(100), "reestimate", replace(notes, settled=True))
+            settled = model.relaxed(100, enough=_SETTLED * problem.tol)
+            return _advance(state, settled, "reestimate", replace(notes, settled=True))
         if self.exchange and (swapped := exchange(model, problem.tol)) is not None:
             return _advance(state, swapped, "exchange", replace(notes, settled=False))
         if notes.restarts < self.restarts and time.monotonic() < notes.deadline:
@@ -121,6 +123,8 @@ class Sequential:
             if other.objective > state.objective + problem.tol:
                 return _advance(state, other, "restart", replace(notes, settled=False))
             return state.stepped(action="", notes=notes)
+        if not notes.exact:
+            return _advance(state, model.relaxed(100), "reestimate", replace(notes, exact=True))
         return state.stepped(action="", done=True, largest_gain=largest_gain(model, self.exchange))
 
     def status(self, problem: Problem, state: State) -> Status:
@@ -155,6 +159,7 @@ class _Notes:
     deadline: float
     steps: int = 0
     settled: bool = False
+    exact: bool = False
     restarts: int = 0
     textbook: Textbook | None = None
 
@@ -173,7 +178,7 @@ def _settle(model: Model, batch: int, exchanging: bool, deadline: float) -> Mode
         if grown is not None:
             model, settled = grown.trimmed(), False
         elif not settled:
-            model, settled = model.relaxed(100), True
+            model, settled = model.relaxed(100, enough=_SETTLED * tol), True
         elif exchanging and (swapped := exchange(model, tol)) is not None:
             model, settled = swapped.trimmed(), False
         else:
@@ -196,9 +201,9 @@ def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
         if grown is None:
             break
         held = grown.trimmed()
-    held = held.relaxed(20, hold_noise=True)
+    held = held.relaxed(5, hold_noise=True, enough=_DIP_TOL)
     released = held.at(held.active, held.posterior.alpha, 1.0 / noise)
-    return released.relaxed(20)
+    return released.relaxed(5, enough=_DIP_TOL)
 
 
 def _kick(model: Model) -> Model:

@@ -1,0 +1,325 @@
+"""Relevance vector classification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from relvec._base import BaseRelevanceVector, LaplaceFit, fit_laplace, warn_unless_converged
+from relvec.basis import Basis, KernelBasis
+from relvec.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
+
+
+class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
+    """Relevance vector classification: a sparse probabilistic classifier over basis functions.
+
+    For two classes the log-odds are ``f(x) = sum_m w_m phi_m(x)``, with a Gaussian prior of its own precision
+    ``alpha_m`` over each weight (T01 section 3). The precisions maximise the evidence under Laplace's approximation;
+    most become infinite and their basis functions leave the model. K > 2 classes are one softmax model with a function
+    for each class (T01 eq. (28)), or K dichotomies.
+
+    Parameters
+    ----------
+    kernel : str, Kernel, callable or None, default "gaussian"
+        As in `RelevanceVectorRegressor`.
+    width : float, array-like (n_features,) or "scale", default "scale"
+        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2); "scale" is r^2 = n_features * X.var().
+    basis : Basis, str, callable, or list of these, optional
+        Further basis functions, appended to the kernel's; see `relvec.basis`.
+    fit_intercept : bool, default True
+        Whether a constant basis function, with its own precision, is among the candidates.
+    solver : {"sequential", "mackay", "em"} or solver object, default "sequential"
+        "sequential" keeps a move only if the evidence of the refitted model rises and ends at a maximum. "mackay" and
+        "em" end at the fixed point of T01 eq. (16), which is near, not at, the maximum, because the curvature moves
+        with the precisions; `certificate_` says how far.
+    class_weight : dict, "balanced" or None, default None
+        Multiplies the sample weights of each class.
+    multi_class : {"multinomial", "ovr"}, default "multinomial"
+        For K > 2: one softmax model, or one class against the rest K times, the probabilities normalised.
+    share_alpha : bool, default False
+        In the softmax model: whether the classes share one precision per basis function, so that a function is in
+        the model of all classes or of none.
+    averaging : {"posterior", "mode"}, default "posterior"
+        Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
+        the average is computed to about 1e-8; for a softmax it is an average over 256 fixed quasi-random points.
+    hyperprior : GammaPrior or dict, optional
+        Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
+    tol : float, default 1e-3
+        A fit ends when no single move, refitted, gains more than this many nats of evidence.
+    max_iter : int, default 10000
+        Most steps of the solver.
+    n_jobs : int, optional
+        Dichotomies fitted at once for ``multi_class="ovr"``.
+    random_state : int, RandomState or None
+        Used where something is drawn: random centres, restarts beyond the third.
+    verbose : bool or int, default 0
+        Whether to log every step (logger "relvec").
+
+    Attributes
+    ----------
+    classes_ : (K,) class labels.
+    basis_ : bound basis of the m functions kept: kernels first, then the further basis, then the constant.
+    atoms_ : list of their m names.
+    relevance_ : (r,) training rows the kernels are centred on, ascending: the union over the classes, each row counted
+        once. This is the number of relevance vectors, and of kernel evaluations a prediction costs.
+    relevance_per_class_ : list of K arrays, the rows each class uses; for two classes one array. Their total length
+        counts a vector once for each class that uses it.
+    relevance_vectors_ : (r, n_features) the centres; absent for ``kernel="precomputed"``.
+    weights_ : (m,) posterior mode of the weights for two classes; (K, m) otherwise, 0 where a function is not in the
+        model of the class. The first r columns belong to `relevance_`.
+    intercept_ : weight of the constant, a float or (K,); 0.0 where it is not in the model.
+    alpha_ : weight precisions, in the shape of `weights_`; inf where a function is not in the model of the class.
+    gamma_ : how well the data determine each weight, from 0 to 1, in the shape of `weights_`.
+    covariance_ : posterior covariance of the weights: (m, m) for two classes, (K, m, m) for "ovr", and
+        (K, m, K, m), joint over the classes, for a softmax; 0 where a function is not in the model.
+    log_marginal_likelihood_ : Laplace evidence; (K,) for "ovr".
+    certificate_ : the largest gain (nats) that a single move, refitted, still offered; inf where it was not
+        established. Moves are ranked by their linearised gain, and the most promising of each kind refitted.
+    status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
+        gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a
+        dictionary of M functions. Lists of K, or (K,), for "ovr".
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RelevanceVectorClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 2)) + np.repeat([[-1.0, 0.0], [1.0, 0.0]], 50, axis=0)
+    >>> y = np.repeat(["left", "right"], 50)
+    >>> model = RelevanceVectorClassifier(width=3.0).fit(X, y)
+    >>> len(model.relevance_) < 6, model.status_
+    (True, 'converged')
+    >>> model.predict([[-2.0, 0.0], [2.0, 0.0]]).tolist()
+    ['left', 'right']
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: Any = "gaussian",
+        width: Any = "scale",
+        basis: Any = None,
+        fit_intercept: bool = True,
+        solver: Any = "sequential",
+        class_weight: Any = None,
+        multi_class: str = "multinomial",
+        share_alpha: bool = False,
+        averaging: str = "posterior",
+        hyperprior: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10000,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.width = width
+        self.basis = basis
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.class_weight = class_weight
+        self.multi_class = multi_class
+        self.share_alpha = share_alpha
+        self.averaging = averaging
+        self.hyperprior = hyperprior
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorClassifier:
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        self._check_numbers()
+        for name, choices in (("multi_class", ("multinomial", "ovr")), ("averaging", ("posterior", "mode"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        classes, label = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"a classifier needs at least 2 classes in y, got only one class: {classes.tolist()}")
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = weights * compute_sample_weight(self.class_weight, y)
+        used = np.flatnonzero(weights > 0.0)
+        if len(np.unique(label[used])) < 2:
+            raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
+        basis = self._dictionary(X, weights)
+        K, w = len(classes), weights[used]
+        member = np.equal.outer(label[used], np.arange(K)).astype(float)
+        if K == 2:
+            fits = fit_laplace(self, basis, X[used], [member[:, 1]], w, Bernoulli())
+        elif self.multi_class == "ovr":
+            fits = fit_laplace(self, basis, X[used], list(member.T), w, Bernoulli())
+        else:
+            fits = fit_laplace(self, basis, X[used], [member], w, Categorical(K), bool(self.share_alpha))
+        for i, fit in enumerate(fits):
+            where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
+            warn_unless_converged(fit.result, self.tol, where)
+        self.classes_ = classes
+        self._store(basis, fits)
+        return self
+
+    def _store(self, basis: Basis, fits: list[LaplaceFit]) -> None:
+        """Public attributes, in the units of the basis functions as given."""
+        union = np.unique(np.concatenate([fit.pairs[1] for fit in fits])).astype(np.intp)
+        atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
+        kept = basis.take(atoms)
+        models = [fit.latent(kept, atoms) for fit in fits]
+        R = sum(model.n_outputs for model in models)  # functions: 1, or K
+        weights, alpha, gamma = np.zeros((R, len(atoms))), np.full((R, len(atoms)), np.inf), np.zeros((R, len(atoms)))
+        scale = fits[0].problem.design.scale[atoms]
+        for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
+            p = fit.result.state.posterior
+            at = (model.outputs + i, model.places)
+            weights[at] = p.mean / scale[model.places]
+            with np.errstate(over="ignore", under="ignore"):
+                alpha[at] = p.alpha * scale[model.places] ** 2
+            gamma[at] = p.gamma
+        single, joint = R == 1, len(fits) == 1
+
+        def squeezed(values: Any) -> Any:
+            return values[0] if single else values
+
+        def per_fit(values: list) -> Any:
+            return values[0] if joint else (values if isinstance(values[0], str | np.ndarray) else np.array(values))
+
+        self._models = models
+        self.basis_, self.atoms_ = kept, kept.labels()
+        self.relevance_ = kept.rows[kept.rows >= 0]
+        present = [np.flatnonzero(np.isfinite(row) & (kept.rows >= 0)) for row in alpha]
+        self.relevance_per_class_ = [kept.rows[i] for i in present]
+        self.weights_, self.alpha_, self.gamma_ = squeezed(weights), squeezed(alpha), squeezed(gamma)
+        has_bias = self.fit_intercept and basis.n_atoms - 1 in atoms
+        self.intercept_ = squeezed(weights[:, -1] if has_bias else np.zeros(R))
+        self.log_marginal_likelihood_ = per_fit([float(fit.log_evidence) for fit in fits])
+        self.certificate_ = per_fit([float(fit.result.state.largest_gain) for fit in fits])
+        self.n_iter_ = per_fit([fit.result.n_iter for fit in fits])
+        self.status_ = per_fit([fit.result.status.name.lower() for fit in fits])
+        self.history_ = per_fit([fit.history() for fit in fits])
+        self.__dict__.pop("relevance_vectors_", None)
+        parts = kept.parts if hasattr(kept, "parts") else (kept,)
+        centres = [part.centres for part in parts if isinstance(part, KernelBasis) and part.centres is not None]
+        if centres:
+            self.relevance_vectors_ = np.vstack(centres)
+        elif not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
+            self.relevance_vectors_ = np.empty((0, self.n_features_in_))
+
+    @property
+    def covariance_(self) -> np.ndarray:
+        """Posterior covariance of the weights, see the class."""
+        if not hasattr(self, "_models"):
+            raise AttributeError("covariance_ is known after fit")
+        m, found = len(self.atoms_), []
+        for model in self._models:
+            place = model.outputs * m + model.places
+            root = model.root / model.scale[model.places, None]
+            full = np.zeros((model.n_outputs * m, model.n_outputs * m))
+            full[np.ix_(place, place)] = root @ root.T
+            found.append(full)
+        if len(found) > 1:
+            return np.stack(found)
+        K = self._models[0].n_outputs
+        return found[0] if K == 1 else found[0].reshape(K, m, K, m)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Confidence of each class.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
+
+        Returns
+        -------
+        scores : (n,) or (n, K)
+            For two classes the log-odds of the second, averaged as `predict_proba`; for "ovr" the log-odds of each
+            class against the rest; for a softmax the logarithms of the probabilities, less their mean.
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> model.decision_function([[0.0], [3.0]]).shape
+        (2,)
+        """
+        X = self._checked(X)
+        if len(self.classes_) > 2 and len(self._models) == 1:
+            logs = np.log(np.maximum(self._softmax(X), np.finfo(float).tiny))
+            return logs - logs.mean(axis=1, keepdims=True)
+        odds = np.column_stack([self._odds(model, X) for model in self._models])
+        return odds[:, 0] if odds.shape[1] == 1 else odds
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
+
+        Returns
+        -------
+        proba : (n, K), rows sum to one
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> model.predict_proba([[0.0], [3.0]]).sum(axis=1).tolist()
+        [1.0, 1.0]
+        """
+        X = self._checked(X)
+        if len(self.classes_) > 2 and len(self._models) == 1:
+            return self._softmax(X)
+        odds = np.column_stack([self._odds(model, X) for model in self._models])
+        if odds.shape[1] == 1:
+            return np.column_stack([expit(-odds), expit(odds)])
+        p = expit(odds)
+        total = p.sum(axis=1, keepdims=True)
+        return np.divide(p, total, out=np.full(p.shape, 1.0 / p.shape[1]), where=total > 0.0)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithm of `predict_proba`, (n, K).
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> model.predict_log_proba([[0.0]]).shape
+        (1, 2)
+        """
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row of X (n, n_features): (n,).
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
+        >>> model.predict([[0.0], [3.0]]).tolist()
+        ['a', 'b']
+        """
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
+        averaged = self.averaging == "posterior"
+        mean, covariance = model.moments(X, averaged)
+        return logistic_log_odds(mean[:, 0], covariance[:, 0, 0]) if averaged else mean[:, 0]
+
+    def _softmax(self, X: np.ndarray) -> np.ndarray:
+        model = self._models[0]
+        averaged = self.averaging == "posterior"
+        mean, covariance = model.moments(X, averaged)
+        return softmax_normal(mean, covariance) if averaged else Categorical(model.n_outputs).mean(mean)
+
+    def _checked(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=np.float64, reset=False)

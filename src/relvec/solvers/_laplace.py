@@ -1,0 +1,235 @@
+"""Models of a likelihood that is not Gaussian: a support with its Laplace posterior, and the inner problem.
+
+A *unit* is what enters or leaves a model: a (class, atom) pair with its own precision, or, where the classes share
+their precisions, an atom with the weights of all classes. With one output units are atoms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from relvec._linalg import solve_symmetric
+from relvec.design import DenseDesign, FactorDesign
+from relvec.evidence import gain_delete, hessian
+from relvec.likelihoods import Likelihood
+from relvec.posterior import LaplacePosterior, laplace
+from relvec.priors import FLAT, GammaPrior
+from relvec.solvers._newton import not_lower
+
+_LONGEST = 3.0  # step cap in log units, as in regression
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceProblem:
+    """What a solver is asked to do, with columns of unit norm.
+
+    Attributes
+    ----------
+    design : (n, M) the dictionary.
+    target : (n,) or (n, K).
+    weights : (n,) sample weights.
+    likelihood : of K outputs.
+    order : (M,) rank of each atom by content, which decides between equally good ones.
+    share : whether the classes share one precision per atom.
+    bias : index of the bias atom, -1 if there is none.
+    essential : atoms to keep among the candidates where a long dictionary is searched in parts.
+    start : units and their precisions to start from.
+    shift : added to every evidence: what merging equal rows took from the constant of the likelihood.
+    prior, prior_b : Gamma hyperprior and its rates (M,) in scaled units.
+    tol : nats; a fit ends when no single move gains more.
+    """
+
+    design: DenseDesign | FactorDesign
+    target: np.ndarray
+    weights: np.ndarray
+    likelihood: Likelihood
+    order: np.ndarray
+    share: bool = False
+    bias: int = -1
+    essential: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    start: tuple[np.ndarray, np.ndarray] | None = None
+    shift: float = 0.0
+    prior: GammaPrior = FLAT
+    prior_b: np.ndarray | None = None
+    tol: float = 1e-3
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @property
+    def K(self) -> int:
+        """Number of outputs."""
+        return self.likelihood.n_outputs
+
+    @property
+    def n_units(self) -> int:
+        """Number of units the dictionary offers."""
+        return self.design.n_atoms * (1 if self.share else self.K)
+
+    @property
+    def per_unit(self) -> int:
+        """Weights of a unit."""
+        return self.K if self.share else 1
+
+    def pairs(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Output and atom of every weight of the units, unit by unit."""
+        if self.share:
+            return np.tile(np.arange(self.K), len(units)), np.repeat(units, self.K)
+        return units // self.design.n_atoms, units % self.design.n_atoms
+
+    def rank(self, units: np.ndarray) -> np.ndarray:
+        """Rank of units by content."""
+        return self.order[units % self.design.n_atoms] * self.K + units // self.design.n_atoms
+
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the weights of each unit, along every axis."""
+        if not self.share:
+            return values
+        u = len(values) // self.K
+        if values.ndim == 1:
+            return values.reshape(u, self.K).sum(axis=1)
+        return values.reshape(u, self.K, u, self.K).sum(axis=(1, 3))
+
+    def posterior(self, units, alpha, start=None, Phi=None) -> LaplacePosterior:
+        """The Laplace posterior of the units at precisions alpha (u,)."""
+        outputs, atoms = self.pairs(units)
+        Phi = self.design.columns(atoms) if Phi is None else Phi
+        each = np.repeat(alpha, self.per_unit)
+        return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs)
+
+    def objective(self, units: np.ndarray, posterior: LaplacePosterior) -> float:
+        """The Laplace evidence plus the hyperprior's terms, T01 eq. (36)."""
+        value = posterior.log_evidence + self.shift
+        if self.prior_b is not None:
+            b = self.prior_b[units % self.design.n_atoms]
+            value += self.prior.log_density(posterior.alpha[:: self.per_unit], np.nan, b, 0.0)
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceModel:
+    """Units with their posterior; ``atom`` is the unit last moved."""
+
+    problem: LaplaceProblem
+    active: np.ndarray
+    posterior: LaplacePosterior
+    atom: int = -1
+
+    @property
+    def objective(self) -> float:
+        """What is maximised."""
+        return self.problem.objective(self.active, self.posterior)
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """Precision of each unit."""
+        return self.posterior.alpha[:: self.problem.per_unit]
+
+    def at(self, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
+        """The same units at other precisions."""
+        posterior = self.problem.posterior(self.active, alpha, start, self.posterior.Phi)
+        return LaplaceModel(self.problem, self.active, posterior, self.atom)
+
+    def without(self, leave: np.ndarray) -> LaplaceModel:
+        """The model without some of its units (mask)."""
+        keep = ~leave
+        each = np.repeat(keep, self.problem.per_unit)
+        p = self.posterior
+        # the others move to where the linearised problem puts them: mu_keep - Sigma_kl Sigma_ll^-1 mu_l (TF03 A.4)
+        gone = p.covariance[np.ix_(~each, ~each)]
+        start = p.mean[each] - p.covariance[np.ix_(each, ~each)] @ np.linalg.lstsq(gone, p.mean[~each], rcond=None)[0]
+        posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, p.Phi[:, each])
+        return LaplaceModel(self.problem, self.active[keep], posterior, self.atom)
+
+    def joined(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
+        """The model with further units, whose weights (pair by pair) begin at ``start``."""
+        outputs, atoms = self.problem.pairs(units)
+        p = self.posterior
+        Phi = np.hstack([p.Phi, self.problem.design.columns(atoms)])
+        active = np.append(self.active, units)
+        posterior = self.problem.posterior(active, np.append(self.alpha, alpha), np.append(p.mean, start), Phi)
+        return LaplaceModel(self.problem, active, posterior, int(units[0]))
+
+    def gradient(self) -> np.ndarray:
+        """Exact dL/dlog alpha of every unit: T01 eq. (42) and the implicit term."""
+        p = self.posterior
+        explicit = 0.5 * (p.gamma - p.alpha * p.mean**2)
+        return self.problem.gather(explicit + p.implicit_gradient(self.problem.likelihood, self.problem.weights))
+
+    def relaxed(self, steps: int) -> LaplaceModel:
+        """The model after Newton-like steps on its precisions."""
+        return relax(self, steps)[0]
+
+
+def empty_model(problem: LaplaceProblem) -> LaplaceModel:
+    """The model without units."""
+    none = np.zeros(0, dtype=np.intp)
+    return LaplaceModel(problem, none, problem.posterior(none, np.zeros(0)))
+
+
+def relax(model: LaplaceModel, steps: int, accuracy: float = 1e-11) -> tuple[LaplaceModel, float]:
+    """Raise the Laplace evidence over log alpha by at most ``steps`` steps; delete on the way.
+
+    The gradient is exact; the curvature is that of the linearised problem, damped towards the
+    expectation-maximisation step until the refitted evidence does not fall. Also returns the gain that the last
+    quadratic model still expected.
+    """
+    damping, expected = 0.0, 0.0
+    for _ in range(steps):
+        model = prune(model)
+        p, problem = model.posterior, model.problem
+        if not len(model.active):
+            return model, 0.0
+        alpha, g = model.alpha, model.gradient()
+        minus_H = problem.gather(-hessian(p.alpha, p.mean, p.covariance, 1.0, 0.0)[0])
+        em = problem.gather(0.5 * p.alpha * (p.mean**2 + p.variance))
+        old, moved = model.objective, None
+        for _ in range(30):
+            step = solve_symmetric(minus_H if not damping else minus_H + np.diag(damping * em), g)
+            if step is not None:
+                longest = np.abs(step).max()
+                if longest > _LONGEST:
+                    step *= _LONGEST / longest
+                # dw/dlog alpha_j = -Sigma_j alpha_j w_j tells where the mode goes
+                shift = p.root @ (p.root.T @ (p.alpha * p.mean * np.repeat(step, problem.per_unit)))
+                trial = model.at(alpha * np.exp(step), p.mean - (shift if longest < 1.0 else 0.0))
+                if not_lower(trial.objective, old):
+                    moved = trial
+                    break
+            damping = max(0.1, 4.0 * damping)
+        if moved is None:
+            break
+        expected = 0.5 * float(g @ step)
+        damping = 0.25 * damping if damping > 0.1 else 0.0
+        model = moved
+        if expected < accuracy * max(1.0, abs(old)):
+            break
+    return prune(model), expected
+
+
+def prune(model: LaplaceModel) -> LaplaceModel:
+    """Delete units whose optimal precision is infinite (TF03 eq. (21)), while the refitted objective does not fall."""
+    while len(model.active):
+        gains, dead = deletion_gains(model)
+        if not dead.any():
+            break
+        worst = np.arange(len(dead)) == np.argmax(np.where(dead, gains, -np.inf))
+        for leave in (dead, worst) if dead.sum() > 1 else (worst,):
+            trial = model.without(leave)
+            if not_lower(trial.objective, model.objective):
+                model = trial
+                break
+        else:
+            break
+    return model
+
+
+def deletion_gains(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray]:
+    """Linearised gain (u,) of deleting each unit, and whether its optimal precision is infinite."""
+    p, problem = model.posterior, model.problem
+    each = gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+    s, q = p.sparsity_quality()
+    if not problem.share:
+        return each, q * q <= s
+    # d/dlog alpha of sum_c l(alpha) is positive at every alpha beyond if sum (q^2 - s) <= 0 (T01 eq. (42), large alpha)
+    return problem.gather(each), problem.gather(q * q - s) <= 0.0

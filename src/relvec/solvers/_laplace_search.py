@@ -1,0 +1,357 @@
+"""The sequential method under the Laplace approximation: moves proposed by linearised gains, kept if refitted they gain."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relvec.solvers._iterate import Problem, Result, State, Status, Step, iterate
+from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, deletion_gains, empty_model, relax
+from relvec.solvers._laplace_scan import Scan, Swaps, overlaps, scan, swaps
+from relvec.solvers._moves import _TIE
+from relvec.solvers._sequential import Sequential
+
+_WORTH, _APART = 0.3, 0.3  # further units of a batch: share of the best gain, correlation with those before them
+_REFUTED = 6  # additions refitted in vain before the search for additions ends
+_TRIES = 8  # exchanges refitted before the search for exchanges ends
+_HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
+_HEAT = (3.0, 1.5, 6.0)  # restarts multiply the likelihood's weight by these
+_HEAT_TOL = 0.05  # nats: smaller additions are not worth making in a heated model
+_LONG, _PART, _ENTER, _NEARLY = 1500, 600, 64, -1.0  # dictionaries in parts, as in regression
+
+
+@dataclass(frozen=True)
+class LaplaceSequential:
+    """Sequential maximisation of the Laplace evidence (TF03 with its section 2.2).
+
+    S and Q of TF03 eq. (24)-(25) belong to the problem linearised at the mode. They choose the moves; a move is kept
+    only if the evidence of the refitted model rises, so the history is monotone. Precisions move by the exact
+    gradient of the Laplace evidence. The certificate says that of the most promising additions, deletions and
+    exchanges, each refitted, none gained more than tol, nor do further steps on the precisions.
+    """
+
+    batch: int = 4
+    exchange: bool = True
+    restarts: int = 3
+    start_at_bias: bool = False
+    tf03: bool = False
+    time_limit: float | None = None
+
+    def init(self, problem: LaplaceProblem) -> State:
+        """The empty model, the bias, or the model given."""
+        model = empty_model(problem)
+        if problem.start is not None and len(problem.start[0]):
+            units, alpha = problem.start
+            model = LaplaceModel(problem, units, problem.posterior(units, alpha))
+        elif self.start_at_bias and problem.bias >= 0:
+            found, units = scan(model), _bias_units(problem)
+            units = units[np.isfinite(found.alpha[units])]
+            if units.size:
+                model = model.joined(units, found.alpha[units], found.start(model, units))
+        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        return State(model.active, model.posterior, model.objective, notes=_Notes(model, deadline))
+
+    def step(self, problem: LaplaceProblem, state: State) -> State:
+        """One addition (of a batch), re-estimation, deletion, exchange or restart."""
+        notes: _Notes = state.notes
+        model = notes.model
+        found = scan(model) if notes.found is None else notes.found
+        if not notes.settled or notes.found is None:
+            grown, offered = grow(model, found, self.batch, problem.tol)
+            if grown is not None:
+                return _advance(state, grown, "add", replace(notes, settled=False))
+            notes = replace(notes, offered=offered)
+        if not notes.settled:
+            settled, expected = relax(model, 60)
+            return _advance(state, settled, "reestimate", replace(notes, settled=True, expected=expected))
+        notes = replace(notes, found=found)
+        fewer, offered = shrink(model, problem.tol)
+        if fewer is not None:
+            return _advance(state, fewer, "delete", replace(notes, settled=False))
+        offered = max(offered, notes.offered, notes.expected)
+        if self.exchange:
+            swapped, most = exchange(model, found, problem.tol)
+            if swapped is not None:
+                return _advance(state, swapped, "exchange", replace(notes, settled=False))
+            offered = max(offered, most)
+        if notes.restarts < self.restarts and time.monotonic() < notes.deadline:
+            other = self._restart(model, notes)
+            notes = replace(notes, restarts=notes.restarts + 1, offered=offered)
+            if other.objective > state.objective + problem.tol:
+                return _advance(state, other, "restart", replace(notes, settled=False))
+            return state.stepped(action="", notes=notes)
+        return state.stepped(action="", done=True, largest_gain=offered)
+
+    def status(self, problem: LaplaceProblem, state: State) -> Status:
+        """How the search ended."""
+        if self.tf03:
+            return Status.STOPPED
+        return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
+
+    def _restart(self, model: LaplaceModel, notes: _Notes) -> LaplaceModel:
+        """Another local maximum: a heated likelihood for the first restarts, then random removals."""
+        if notes.restarts < len(_HEAT):
+            other = _heated(model, _HEAT[notes.restarts], self.batch, notes.deadline)
+        else:
+            other = _kick(model)
+        return settle(other, self.batch, self.exchange, notes.deadline)
+
+
+@dataclass(frozen=True, eq=False)
+class _Notes:
+    """What the search remembers between steps; ``found`` is the scan of the model where it is known."""
+
+    model: LaplaceModel
+    deadline: float
+    settled: bool = False
+    restarts: int = 0
+    offered: float = 0.0
+    expected: float = 0.0
+    found: Scan | None = None
+
+
+def _advance(state: State, model: LaplaceModel, action: str, notes: _Notes) -> State:
+    objective = max(model.objective, state.objective)  # equal but for rounding
+    return state.stepped(active=model.active, posterior=model.posterior, objective=objective, action=action,
+                         atom=model.atom, notes=replace(notes, model=model, found=None))  # fmt: skip
+
+
+def _bias_units(problem: LaplaceProblem) -> np.ndarray:
+    return np.array([problem.bias]) if problem.share else problem.bias + problem.design.n_atoms * np.arange(problem.K)
+
+
+def first_of(gains: np.ndarray, problem: LaplaceProblem) -> int:
+    """The unit of largest gain; among equals the lowest in order."""
+    largest = gains.max()
+    equal = np.flatnonzero(gains >= largest - _TIE * max(1.0, largest))
+    return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(problem.rank(equal))])
+
+
+def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
+    """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
+    gains, most = found.gains.copy(), 0.0
+    for _ in range(_REFUTED):
+        first = first_of(gains, model.problem)
+        if gains[first] <= tol:
+            return None, max(most, float(gains[first]))
+        chosen = _batch(model, found, gains, first, batch)
+        while len(chosen):
+            grown = model.joined(chosen, found.alpha[chosen], found.start(model, chosen))
+            if grown.objective > model.objective - 0.5 * gains[first]:
+                grown = grown.relaxed(2)
+                gain = grown.objective - model.objective
+                if gain > 0.1 * tol:
+                    return grown, gain
+                most = max(most, gain)
+            chosen = chosen[: len(chosen) // 2]
+        # the refitted evidence refutes what the scan promised, for this unit and its near-copies
+        gains[first] = 0.0
+        near = np.flatnonzero(gains > tol)
+        if near.size:
+            near = near[np.argsort(-gains[near])][:256]
+            gains[near[overlaps(model, found, np.append(first, near))[0, 1:] > 0.99]] = 0.0
+    return None, most
+
+
+def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batch: int) -> np.ndarray:
+    """The best unit and further good ones that hardly overlap with it or each other."""
+    near = np.flatnonzero(gains >= _WORTH * gains[first])
+    if batch == 1 or near.size == 1:
+        return np.array([first])
+    near = near[np.lexsort((model.problem.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
+    near = np.concatenate([[first], near[near != first]])
+    close = overlaps(model, found, near) > _APART
+    chosen = [0]
+    for j in range(1, len(near)):
+        if len(chosen) == batch:
+            break
+        if not close[j, chosen].any():
+            chosen.append(j)
+    return near[chosen]
+
+
+def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]:
+    """Delete a unit if that, refitted, gains; None and the largest refitted gain otherwise."""
+    if not len(model.active):
+        return None, 0.0
+    gains, _ = deletion_gains(model)
+    most = 0.0
+    for i in np.argsort(-gains)[:4]:
+        if gains[i] < -1.0:
+            break
+        fewer = model.without(np.arange(len(gains)) == i).relaxed(3)
+        gain = fewer.objective - model.objective
+        if gain > tol:
+            return fewer, gain
+        most = max(most, gain)
+    return None, most
+
+
+def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel | None, float]:
+    """Exchange one unit for another; None and the largest refitted gain where none exceeds tol."""
+    if not len(model.active):
+        return None, 0.0
+    pairs, most = swaps(model, found), 0.0
+    order = np.lexsort((model.problem.rank(model.active[pairs.leaving]), -np.round(pairs.gain, 9)))
+    for i in order[:_TRIES]:
+        if pairs.gain[i] < _HOPELESS:
+            break
+        swapped = _swap(model, pairs, i).relaxed(3)
+        gain = swapped.objective - model.objective
+        if gain < -0.5:
+            continue
+        if gain <= tol:
+            swapped = swapped.relaxed(6)
+            gain = swapped.objective - model.objective
+        if gain > tol:
+            return replace(swapped.relaxed(20), atom=int(pairs.entering[i])), gain
+        most = max(most, gain)
+    return None, most
+
+
+def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
+    problem, place = model.problem, int(pairs.leaving[i])
+    active, alpha = model.active.copy(), model.alpha.copy()
+    active[place], alpha[place] = pairs.entering[i], pairs.alpha[i]
+    k = problem.per_unit
+    where = slice(place * k, place * k + k)
+    Phi, start = model.posterior.Phi.copy(), model.posterior.mean.copy()
+    Phi[:, where] = problem.design.columns(problem.pairs(active[[place]])[1])
+    start[where] = pairs.weight[i]
+    return LaplaceModel(problem, active, problem.posterior(active, alpha, start, Phi), int(active[place]))
+
+
+def settle(model: LaplaceModel, batch: int, exchanging: bool, deadline: float) -> LaplaceModel:
+    """Additions, re-estimation and exchanges until none helps."""
+    tol = model.problem.tol
+    while time.monotonic() < deadline:
+        found = scan(model)
+        better, _ = grow(model, found, batch, tol)
+        if better is None:
+            before = model.objective
+            model = model.relaxed(20)
+            if model.objective > before + 0.1 * tol:
+                continue
+            better, _ = shrink(model, tol)
+        if better is None and exchanging:
+            better, _ = exchange(model, scan(model), tol)
+        if better is None:
+            break
+        model = better
+    return model
+
+
+def _heated(model: LaplaceModel, factor: float, batch: int, deadline: float) -> LaplaceModel:
+    """Count every sample several times, let units enter, and return to the data as they are.
+
+    What a smaller noise does in regression: the model passes through richer supports, from which deletion reaches
+    better maxima than addition alone.
+    """
+    problem = model.problem
+    hot = replace(problem, weights=factor * problem.weights)
+    held = LaplaceModel(hot, model.active, hot.posterior(model.active, model.alpha, model.posterior.mean))
+    most = 2 * len(model.active) + 10 * problem.K
+    while len(held.active) < most and time.monotonic() < deadline:
+        grown, _ = grow(held, scan(held), batch, max(problem.tol, _HEAT_TOL))
+        if grown is None:
+            break
+        held = grown
+    held = held.relaxed(8)
+    cool = problem.posterior(held.active, held.alpha, held.posterior.mean, held.posterior.Phi)
+    return LaplaceModel(problem, held.active, cool).relaxed(20)
+
+
+def _kick(model: LaplaceModel) -> LaplaceModel:
+    """Remove a random unit with a few of its nearest, so that others may take their place."""
+    rng, u = model.problem.rng, len(model.active)
+    if u < 2:
+        return model
+    atoms = model.active % model.problem.design.n_atoms
+    columns = model.problem.design.columns(atoms)
+    similar = np.abs(columns.T @ columns[:, rng.integers(u)])
+    gone = np.argsort(-similar)[: rng.integers(1, min(4, u))]
+    leave = np.zeros(u, bool)
+    leave[gone] = True
+    return model.without(leave)
+
+
+def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int = 0) -> Result:
+    """Run a solver on a problem that is not Gaussian; the sequential one searches a long dictionary in parts."""
+    from relvec.solvers._laplace_fixed import laplace_solver
+
+    engine = laplace_solver(solver)
+    if not (isinstance(engine, LaplaceSequential) and problem.design.n_atoms > _LONG):
+        return iterate(engine, problem, max_iter, verbose)  # type: ignore[arg-type]
+    M, part = problem.design.n_atoms, _first_part(problem)
+    start, history, n_iter = problem.start, [], 0  # type: ignore[var-annotated]
+    while True:
+        result = iterate(engine, _restricted(problem, part, start), max_iter - n_iter, verbose)  # type: ignore[arg-type]
+        state, n_iter = result.state, n_iter + result.n_iter
+        m = len(part)
+        history += [replace(s, atom=int(part[s.atom % m] + s.atom // m * M) if s.atom >= 0 else -1)
+                    for s in result.history[1 if history else 0 :]]  # fmt: skip
+        units = part[state.active % m] + state.active // m * M
+        model = LaplaceModel(problem, units, state.posterior)
+        entering, largest = _promising(model, engine)
+        entering = np.setdiff1d(entering, part)
+        start = (units, model.alpha)
+        if not result.status.success or not entering.size:
+            break
+        part = np.sort(np.concatenate([part, entering]))
+        engine = replace(engine, restarts=0)
+    whole = state.stepped(active=units, largest_gain=max(largest, state.largest_gain))
+    status = result.status
+    if status is Status.CONVERGED and whole.largest_gain > problem.tol:
+        status = Status.STALLED
+    return Result(whole, status, _with_gains(history), n_iter)
+
+
+def _first_part(problem: LaplaceProblem) -> np.ndarray:
+    """An even draw of atoms by content, with the essential ones."""
+    ranked = np.argsort(problem.order)
+    drawn = np.random.default_rng(0).choice(problem.design.n_atoms, _PART, replace=False)
+    given = problem.start[0] % problem.design.n_atoms if problem.start is not None else np.zeros(0, dtype=np.intp)
+    part = np.unique(np.concatenate([ranked[drawn], problem.essential, given]))
+    return part[problem.design.scale[part] > 0.0]
+
+
+def _restricted(problem: LaplaceProblem, part: np.ndarray, start) -> LaplaceProblem:
+    """The problem with only some of its atoms."""
+    M, place = problem.design.n_atoms, np.full(problem.design.n_atoms, -1)
+    place[part] = np.arange(len(part))
+    if start is not None:
+        start = (place[start[0] % M] + start[0] // M * len(part), start[1])
+    return replace(problem, design=problem.design.subset(part), order=problem.order[part], start=start,
+                   bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
+                   prior_b=None if problem.prior_b is None else problem.prior_b[part])  # fmt: skip
+
+
+def _promising(model: LaplaceModel, engine: LaplaceSequential) -> tuple[np.ndarray, float]:
+    """Atoms of the whole dictionary that gain when refitted, with others like them, and the largest such gain."""
+    problem, tol = model.problem, model.problem.tol
+    found = scan(model)
+    top = np.argsort(-found.gains)[:_ENTER]
+    entering, largest = np.zeros(0, dtype=np.intp), 0.0
+    grown, most = grow(model, found, 1, tol)
+    largest = max(largest, most)
+    if grown is not None:
+        entering = top[found.gains[top] > tol]
+    if engine.exchange and len(model.active):
+        better, most = exchange(model, found, tol)
+        largest = max(largest, most)
+        if better is not None or grown is not None:
+            pairs = swaps(model, found)
+            extra = [better.atom] if better is not None else []
+            entering = np.concatenate([entering, pairs.entering[pairs.gain > _NEARLY], extra]).astype(np.intp)
+    return np.unique(entering % problem.design.n_atoms), largest
+
+
+def _with_gains(history: list[Step]) -> list[Step]:
+    """Gains made anew: the joints between parts have none of their own."""
+    return [replace(step, gain=step.objective - before.objective if before else 0.0)
+            for before, step in zip([None, *history[:-1]], history, strict=True)]  # fmt: skip
+
+
+__all__ = ["LaplaceSequential", "Problem", "Sequential", "solve_laplace"]
