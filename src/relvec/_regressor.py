@@ -54,7 +54,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         Fixed noise variance; None learns it.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperpriors over precisions (a, b) and noise precision (c, d); None is flat.
-    tol : float, default 1e-3
+    tol : float, default 1e-4
         A fit ends when no single move gains more than this many nats of evidence.
     max_iter : int, default 10000
         Most steps of the solver.
@@ -117,7 +117,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         solver: Any = "sequential",
         noise_variance: float | None = None,
         hyperprior: Any = None,
-        tol: float = 1e-3,
+        tol: float = 1e-4,
         max_iter: int = 10000,
         n_jobs: int | None = None,
         random_state: Any = None,

@@ -153,14 +153,14 @@ def summary(results: Iterable[Result]) -> str:
 
 
 def write_csv(results: Iterable[Result], path: Path) -> None:
-    """All rows, full precision."""
+    """All rows, full precision; no error or spread where there was one draw."""
     names = ("experiment", "quantity", "published", "where", "ours", "standard_error", "spread", "draws")
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*names, "verdict", "seconds", "assumptions", "notes"])
         for result in results:
             for row in result.rows():
-                cells = [getattr(row, name) for name in names]
+                cells = [value if value == value else "" for value in (getattr(row, name) for name in names)]  # nan
                 notes = result.outcome.notes if result.outcome is not None else ()
                 texts = ["; ".join(result.experiment.assumptions), "; ".join(notes)]
                 writer.writerow([*cells, row.verdict.value, f"{row.seconds:.2f}", *texts])

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.evidence import optimal_alpha
+from relvec.solvers._fixed_point import MacKay
 from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import Problem, State, Status
+from relvec.solvers._iterate import Problem, State, Status, iterate
 from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest_gain
 from relvec.solvers._textbook import Textbook, textbook_step
 
 _DIPS = (0.5, 0.3, 0.1)  # restarts hold the noise at these fractions of the one found
+_BACKWARD = 512  # with the noise fixed, dictionaries up to this length are searched from the full model too
 _SETTLED = 1e-2  # of tol: Newton steps that promise less wait for the end of the search
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
 
@@ -144,8 +146,11 @@ class Sequential:
 
     def _restart(self, model: Model, notes: _Notes) -> Model:
         """Another local maximum: a dip of the noise for the first restarts, then random removals."""
-        if notes.restarts < len(_DIPS):
-            other = _dip(model, _DIPS[notes.restarts], self.batch, notes.deadline)
+        problem, turn = model.problem, notes.restarts
+        if turn == 0 and problem.fixed_noise and problem.design.n_atoms <= _BACKWARD:
+            other = _backward(model)
+        elif turn < len(_DIPS):
+            other = _dip(model, _DIPS[turn], self.batch, notes.deadline)
         else:
             other = _kick(model)
         return _settle(other, self.batch, self.exchange, notes.deadline)
@@ -204,6 +209,12 @@ def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
     held = held.relaxed(5, hold_noise=True, enough=_DIP_TOL)
     released = held.at(held.active, held.posterior.alpha, 1.0 / noise)
     return released.relaxed(5, enough=_DIP_TOL)
+
+
+def _backward(model: Model) -> Model:
+    """Start from every atom and prune (T01): another basin, and cheap where the dictionary is short."""
+    state = iterate(MacKay(), model.problem, 500).state
+    return model.at(state.active, state.posterior.alpha, state.posterior.beta)
 
 
 def _kick(model: Model) -> Model:
