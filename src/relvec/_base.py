@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from relvec._threads import one_thread
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
 from relvec.design import DenseDesign, Rows, scan_design
 from relvec.kernels import as_kernel
@@ -205,9 +206,10 @@ def fit_gaussian(
     if constant and given is None and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
-        result = solve(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose)))
-        if rows.compression is not None:
-            result = polish(problem, result, *exact(result.state.active, output))
+        with one_thread():
+            result = solve(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose)))
+            if rows.compression is not None:
+                result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
 
 

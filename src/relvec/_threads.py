@@ -1,0 +1,42 @@
+"""BLAS threads: one for the small algebra of a search, all for its long products.
+
+Matrices of forty rows lose more to the hand-over between threads than they gain, by a factor of ten where cores are
+shared. The limit is a setting of the whole process, so overlapping fits in several threads share one: the first to
+enter sets it, the last to leave restores what was there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+_lock = threading.Lock()
+_inside = 0
+_restore = None
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within, every BLAS call runs on one thread; what was set before returns when the last user has left."""
+    global _inside, _restore
+    with _lock:
+        if _inside == 0:
+            _restore = _controller().limit(limits=1)
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0 and _restore is not None:
+                _restore.restore_original_limits()
+                _restore = None
