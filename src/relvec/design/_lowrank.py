@@ -9,7 +9,7 @@ F comes from a partial Cholesky factorisation K ~= F F', which never forms K.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import blas, lapack, solve_triangular
 
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design._base import Compression, Rows
@@ -18,6 +18,7 @@ from relvec.design._blocks import DenseDesign
 TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
 _BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
 _LEAST_ROWS = 512  # below, the dense matrix is as fast
+_FIRST_RANK = 768  # columns reserved at first, doubled as needed
 _MOST_RANK = 0.4  # of the rows: above, the dense matrix is as small
 
 
@@ -41,24 +42,27 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
         return None
     C, left = factor  # (m, p + r): room for the other parts, then F
     size, mean, within = _merge_rows(row_of.ravel(), len(centres), targets, weights)
-    root = np.sqrt(size)[:, None]
-    A = C * root
     column, others = 0, []
     for part, where in zip(basis.parts, basis.places(), strict=True):
         if part is kernel_part:
             kernel_atoms = where
             continue
-        A[:, column : column + part.n_atoms] = part(centres) * root
+        C[:, column : column + part.n_atoms] = part(centres)
         others.append((where, slice(column, column + part.n_atoms)))
         column += part.n_atoms
-    R = triangle(A)
-    y, rest = coordinates(A, R, mean * root)
+    root = np.sqrt(size)[:, None]
+    A = C if np.all(size == 1.0) else C * root
+    R, triangular = gram_root(A)
+    y, rest = coordinates(A, R, triangular, mean * root)
     del A
-    D = np.empty((basis.n_atoms, C.shape[1]), order="F")  # transposed: an atom a row
     C[:, :p] = 0.0
-    D[kernel_atoms] = C @ R.T
-    for where, columns in others:
-        D[where] = R[:, columns].T
+    D = blas.dtrmm(1.0, R, C, side=1, trans_a=1, overwrite_b=1) if triangular else C @ R.T  # (m, p + r): F R'
+    if p:
+        atoms = D
+        D = np.empty((basis.n_atoms, C.shape[1]), order="F")
+        D[kernel_atoms] = atoms
+        for where, columns in others:
+            D[where] = R[:, columns].T
     design = DenseDesign(D.T, overwrite=True)
     # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m sum left)
     error = np.sqrt(left * np.sum(size * left)) / np.maximum(design.scale[kernel_atoms], np.finfo(float).tiny)
@@ -73,8 +77,8 @@ def _merge_rows(row_of: np.ndarray, m: int, targets: np.ndarray, weights: np.nda
     return size, mean, weights @ (targets - mean[row_of]) ** 2
 
 
-def triangle(A: np.ndarray) -> np.ndarray:
-    """R (c, c) with R'R = A'A for A (n, c): triangular where the Gram matrix allows, a symmetric root otherwise.
+def gram_root(A: np.ndarray) -> tuple[np.ndarray, bool]:
+    """R (c, c) with R'R = A'A for A (n, c), and whether it is triangular: a symmetric root where Cholesky fails.
 
     Only inner products of columns are needed, and those keep the digits of the Gram matrix; the tolerance of the
     factor is far above what squaring the condition number loses.
@@ -82,14 +86,14 @@ def triangle(A: np.ndarray) -> np.ndarray:
     gram = A.T @ A
     R, info = lapack.dpotrf(gram, lower=0, clean=1)
     if info == 0:
-        return R
+        return R, True
     values, vectors = np.linalg.eigh(gram)
-    return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T, False
 
 
-def coordinates(A: np.ndarray, R: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def coordinates(A: np.ndarray, R: np.ndarray, triangular: bool, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Q't (c, q) for A = Q R, and |t - Q Q't|^2 (q,): semi-normal equations, corrected once."""
-    inverse = np.linalg.pinv(R) if np.any(np.diagonal(R) == 0.0) or np.any(np.tril(R, -1)) else None
+    inverse = None if triangular else np.linalg.pinv(R)
 
     def solve(b: np.ndarray, transposed: bool) -> np.ndarray:
         if inverse is not None:
@@ -120,7 +124,7 @@ def partial_cholesky(
         return None
     stop = tolerance * largest
     rng = np.random.default_rng(0)
-    C = np.empty((len(Z), room + min(most, len(Z))), order="F")
+    C = np.empty((len(Z), room + min(most, _FIRST_RANK)), order="F")
     F = C[:, room:]
     rank, history = 0, [float(left.sum())]
     while left.max() > stop:
@@ -142,6 +146,10 @@ def partial_cholesky(
         pivots = pivots[:found] - 1
         if rank + found > most:
             return None
+        if rank + found > F.shape[1]:
+            wider = np.empty((len(Z), room + min(most, 2 * F.shape[1])), order="F")
+            wider[:, room : room + rank] = F[:, :rank]
+            C, F = wider, wider[:, room:]
         new = solve_triangular(L[:found, :found], K[:, pivots].T, lower=True, check_finite=False).T
         F[:, rank : rank + found] = new
         rank += found

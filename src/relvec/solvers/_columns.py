@@ -43,14 +43,14 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         largest = max(largest, state.largest_gain)
         entering = np.setdiff1d(entering, part)
         start = Start(active, state.posterior.alpha, state.posterior.beta)
-        if result.status not in (Status.CONVERGED, Status.NOISE_FLOOR) or largest <= problem.tol or not entering.size:
+        if result.status in (Status.MAX_ITER, Status.TIME_LIMIT) or largest <= problem.tol or not entering.size:
             break
         part = np.sort(np.concatenate([part, entering]))
         solver = replace(solver, restarts=0)
     whole = state.stepped(active=active, posterior=model.posterior, objective=model.objective, largest_gain=largest)
     status = result.status
-    if status is Status.CONVERGED and largest > problem.tol:
-        status = Status.STALLED
+    if status in (Status.CONVERGED, Status.STALLED):
+        status = Status.CONVERGED if largest <= problem.tol else Status.STALLED
     return Result(whole, status, _monotone(history), n_iter)
 
 

@@ -113,17 +113,17 @@ class Sequential:
         hold = notes.steps % self.noise_every != 0
         grown = grow(model, self.batch, problem.tol, hold)
         if grown is not None:
-            return _advance(state, grown, "add", replace(notes, settled=False))
+            return _advance(state, grown, "add", replace(notes, settled=False, exact=False))
         if not notes.settled:
             settled = model.relaxed(100, enough=_SETTLED * problem.tol)
             return _advance(state, settled, "reestimate", replace(notes, settled=True))
         if self.exchange and (swapped := exchange(model, problem.tol)) is not None:
-            return _advance(state, swapped, "exchange", replace(notes, settled=False))
+            return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
         if notes.restarts < self.restarts and time.monotonic() < notes.deadline:
             other = self._restart(model, notes)
             notes = replace(notes, restarts=notes.restarts + 1)
             if other.objective > state.objective + problem.tol:
-                return _advance(state, other, "restart", replace(notes, settled=False))
+                return _advance(state, other, "restart", replace(notes, settled=False, exact=False))
             return state.stepped(action="", notes=notes)
         if not notes.exact:
             return _advance(state, model.relaxed(100), "reestimate", replace(notes, exact=True))
