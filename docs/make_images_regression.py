@@ -1,6 +1,5 @@
-"""Draw the pictures of the regression guide and print the numbers its pages quote: python docs/make_images_regression.py."""
+"""Draw the pictures of the pages on regression and print their numbers: python docs/make_images_regression.py."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -61,35 +60,34 @@ def draw_away():
         ax.plot(x, np.sin(x), color=TRUTH, lw=1.1, ls=DASHES, label="true function")
         ax.plot(X[:, 0], y, ".", color=POINT, ms=6, label="data")
         ax.plot(x, mean, color=LINE, lw=2, label="mean")
-        plain(ax, title, xlabel="x", xlim=(-13, 13), ylim=(-3.2, 3.2))
+        plain(ax, title, xlabel="x", xlim=(-13, 13), ylim=(-2.2, 2.2))
     rows = rvm.relevance_
     panels[0].plot(X[rows, 0], y[rows], "o", ms=10, mfc="none", mec=VECTOR, mew=1.6, label="relevance vectors")
     panels[0].set_ylabel("y")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=5, frameon=False, fontsize="small")
     far, noise = rvm.predict([[50.0]], return_std=True)[1][0], rvm.noise_variance_**0.5
     return figure, f"RVM: std far from the data {far:.3f}, noise {noise:.3f}, bias kept: {'bias' in rvm.atoms_}"
 
 
 def draw_history():
-    """How far the evidence is from its final value, and how many functions the model has, step by step."""
-    model = RVR(kernel="gaussian", width=3.0).fit(*sinc_data())
-    steps = model.history_
-    final, number = steps["objective"][-1], np.arange(len(steps))
+    """The evidence and the number of functions in the model, step by step."""
+    steps = RVR(kernel="gaussian", width=3.0).fit(*sinc_data()).history_[1:]
+    number = np.arange(1, len(steps) + 1)
     figure = new_figure(7.2, 4.4)
     above, below = figure.subplots(2, 1, sharex=True)
-    missing = np.maximum(final - steps["objective"], 1e-6)
-    above.semilogy(number, missing, color=POINT, lw=1)
+    above.plot(number, steps["objective"], color=POINT, lw=1)
     below.step(number, steps["size"], where="post", color=POINT, lw=1)
     colours = {"add": LINE, "reestimate": TRUTH, "exchange": "#3a7d44", "restart": VECTOR}
     for action, colour in colours.items():
         at = steps["action"] == action
         if at.any():
-            above.plot(number[at], missing[at], "o", ms=4.5, color=colour, label=action)
+            above.plot(number[at], steps["objective"][at], "o", ms=4.5, color=colour, label=action)
             below.plot(number[at], steps["size"][at], "o", ms=4.5, color=colour)
-    plain(above, "log evidence still to gain (nats)", ylim=(5e-5, 2000))
+    plain(above, "log evidence (nats)")
     plain(below, "functions in the model", xlabel="step", ylim=(0, None))
-    above.legend(frameon=False, fontsize="small", ncols=4)
-    return figure, f"{len(steps)} rows, largest size {steps['size'].max()}, final size {steps['size'][-1]}"
+    above.legend(frameon=False, fontsize="small", ncols=4, loc="lower right")
+    return figure, f"{len(steps)} steps, largest size {steps['size'].max()}, final size {steps['size'][-1]}"
 
 
 def plane(X):
@@ -97,7 +95,7 @@ def plane(X):
 
 
 def draw_basis():
-    """sinc(x1) + 0.1 x2 (T01 section 4.3) from kernels alone, and with the inputs among the basis functions."""
+    """sinc(x0) + 0.1 x1, T01 section 4.3, from kernels alone and with the inputs among the basis functions."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-10, 10, (100, 2))
     y = plane(X) + rng.normal(0, 0.1, 100)
@@ -113,44 +111,51 @@ def draw_basis():
     style = {"levels": np.linspace(-1.5, 2.1, 19), "cmap": "viridis", "extend": "both"}
     panels[0].contourf(line, line, plane(grid).reshape(101, 101), **style)
     panels[0].plot(*X.T, ".", ms=4, color="white")
-    plain(panels[0], "sinc(x1) + 0.1 x2 and the data", xlabel="x1", ylabel="x2")
+    plain(panels[0], "sinc(x0) + 0.1 x1\nand the data", xlabel="x0", ylabel="x1")
     printed = []
     for ax, (title, model) in zip(panels[1:], models.items(), strict=True):
         drawn = ax.contourf(line, line, model.predict(grid).reshape(101, 101), **style)
-        ax.plot(*X[model.relevance_].T, "o", ms=7, mfc="none", mec=VECTOR, mew=1.4)
+        ax.plot(*X[model.relevance_].T, "o", ms=7, mfc="none", mec=VECTOR, mew=1.4, clip_on=False)
         error = np.sqrt(np.mean((model.predict(grid) - plane(grid)) ** 2))
-        plain(ax, f"{title}\n{len(model.weights_)} functions, RMS error {error:.3f}", xlabel="x1")
-        printed.append(f"{title}: {model.atoms_}, error {error:.3f}, evidence {model.log_marginal_likelihood_:.1f}")
+        plain(ax, f"{title}\n{len(model.weights_)} functions, RMS error {error:.3f}", xlabel="x0")
+        extra = dict(zip(model.atoms_, model.weights_.round(3).tolist(), strict=True)).get("x1", "not in the model")
+        evidence = model.log_marginal_likelihood_
+        printed.append(f"{title}: {len(model.weights_)} functions, evidence {evidence:.1f}, weight of x1 {extra}")
     figure.colorbar(drawn, ax=panels, shrink=0.9, ticks=[-1, 0, 1, 2])
     return figure, "\n  ".join(printed)
 
 
-def draw_width():
-    """A width too small, a good one and one too large; evidence, size and error against the width."""
+def draw_width(draws=10):
+    """Three fits of one draw; evidence, vectors and error against the width, means over several draws."""
+    X, test = np.linspace(-10, 10, 100)[:, None], np.linspace(-10, 10, 1000)[:, None]
+    widths, shown = np.geomspace(0.3, 6, 9).round(2), (0.3, 3.0, 6.0)
+    found = np.empty((draws, len(widths), 3))
+    for i in range(draws):
+        y = sinc(X) + np.random.default_rng(i).normal(0, 0.1, 100)
+        for j, width in enumerate(widths):
+            model = RVR(width=width, tol=1e-2).fit(X, y)
+            error = np.sqrt(np.mean((model.predict(test) - sinc(test)) ** 2))
+            found[i, j] = model.log_marginal_likelihood_, len(model.relevance_), error
+    figure = new_figure(9.2, 4.8)
+    above, below = figure.subplots(2, 3)
     X, y = sinc_data()
-    test = np.linspace(-10, 10, 1000)[:, None]
-    widths = np.geomspace(0.3, 15, 16)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        models = [RVR(width=float(w)).fit(X, y) for w in widths]
-    error = [np.sqrt(np.mean((m.predict(test) - sinc(test)) ** 2)) for m in models]
-    evidence = [m.log_marginal_likelihood_ for m in models]
-    figure = new_figure(9.6, 4.6)
-    axes = figure.subplot_mosaic([["a", "b", "c"], ["d", "d", "e"]], height_ratios=[1, 1])
-    for key, width in zip("abc", (0.3, 2.0, 8.0), strict=True):
-        model, ax = RVR(width=width).fit(X, y), axes[key]
+    for ax, width in zip(above, shown, strict=True):
+        model = RVR(width=width, tol=1e-2).fit(X, y)
         ax.plot(X[:, 0], y, ".", color=POINT, ms=3)
+        ax.plot(test[:, 0], sinc(test), color=TRUTH, lw=1, ls=DASHES)
         ax.plot(test[:, 0], model.predict(test), color=LINE, lw=1.8)
         ax.plot(X[model.relevance_, 0], y[model.relevance_], "o", ms=7, mfc="none", mec=VECTOR, mew=1.2)
         plain(ax, f"width {width:g}: {len(model.relevance_)} vectors", ylim=(-0.6, 1.35))
-    axes["d"].semilogx(widths, evidence, "o-", color=LINE, ms=4)
-    axes["e"].loglog(widths, error, "o-", color=VECTOR, ms=4)
-    plain(axes["d"], "log evidence", xlabel="width")
-    plain(axes["e"], "RMS error of the mean", xlabel="width")
-    best = int(np.argmax(evidence))
+    titles = ("log evidence", "relevance vectors", "RMS error of the mean")
+    for ax, title, mean in zip(below, titles, found.mean(axis=0).T, strict=True):
+        ax.plot(widths, mean, "o-", color=LINE, ms=4)
+        plain(ax, title, xlabel="width", xscale="log")
+        ax.set_xticks([0.3, 1, 3, 6], ["0.3", "1", "3", "6"])
+        ax.minorticks_off()
+    below[2].set_ylim(0, None)
     return figure, "\n  ".join(
-        f"width {w:6.3f}: evidence {e:7.2f}, {len(m.relevance_):2d} vectors, error {r:.4f}{' *' * (i == best)}"
-        for i, (w, e, m, r) in enumerate(zip(widths, evidence, models, error, strict=True))
+        f"width {w:4g}: evidence {e:7.2f}, {m:4.1f} vectors, error {r:.4f} (means of {draws} draws)"
+        for w, (e, m, r) in zip(widths, found.mean(axis=0), strict=True)
     )
 
 

@@ -226,10 +226,7 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     if not problem.prior.on_weights:
         model = model.relaxed(50)
     p = model.posterior
-    exact = replace(
-        p, alpha=p.alpha * design.scale[model.active] ** 2, mean=p.mean / design.scale[model.active],
-        root=p.root / design.scale[model.active, None],
-    )  # fmt: skip
+    exact = replace(p, alpha=p.alpha * design.scale[model.active] ** 2)
     active = state.active[model.active]
     objective = problem.objective(active, exact)
     shift = objective - state.objective

@@ -110,23 +110,28 @@ def gradient(alpha, mu, gamma, beta, residual, n_samples):
 
 
 def hessian(alpha, mu, Sigma, beta, residual):
-    """Second derivatives of the evidence in (log alpha, log beta): (k, k), (k,), scalar.
+    """Second derivatives of the evidence in (log alpha, log beta): (k, k), (k,), scalar."""
+    root = np.sqrt(alpha)
+    return prior_unit_hessian(root * mu, root[:, None] * Sigma * root, beta, residual)
 
-    With m = A mu, differentiate the gradient through dSigma/dlog alpha_j = -alpha_j Sigma_j Sigma_j' and
-    dmu/dlog alpha_j = -Sigma_j m_j; the last row is beta.
+
+def prior_unit_hessian(v, B, beta, residual):
+    """The Hessian in units of the prior, v = A^1/2 mu and B = A^1/2 Sigma A^1/2.
+
+    Differentiate the gradient through
+    dSigma/dlog alpha_j = -alpha_j Sigma_j Sigma_j' and dmu/dlog alpha_j = -Sigma_j alpha_j mu_j; the last row is beta.
     """
-    m = alpha * mu
-    scaled = alpha[:, None] * Sigma
-    squares = scaled * scaled.T
-    H = np.outer(m, m)
-    H *= Sigma
-    H += 0.5 * squares
-    diagonal = np.diagonal(Sigma)
-    H.flat[:: len(alpha) + 1] -= 0.5 * alpha * (mu * mu + diagonal)
-    Sigma_m = Sigma @ m
-    a_diag = alpha * diagonal
-    border = -m * Sigma_m + 0.5 * (a_diag - squares.sum(axis=0))
-    corner = 0.5 * (squares.sum() - a_diag.sum() - beta * residual) + m @ Sigma_m
+    H = np.multiply.outer(v, v)
+    H *= B
+    squares = B * B
+    squares *= 0.5
+    H += squares
+    diagonal = B.diagonal()
+    H.flat[:: len(v) + 1] -= 0.5 * (v * v + diagonal)
+    moved = v * (B @ v)
+    columns = squares.sum(axis=0)
+    border = 0.5 * diagonal - moved - columns
+    corner = columns.sum() - 0.5 * (diagonal.sum() + beta * residual) + moved.sum()
     return H, border, corner
 
 

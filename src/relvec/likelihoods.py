@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, gammaln, log_expit, log_ndtr, log_softmax, logsumexp, ndtri, softmax
+from scipy.special import expit, gammaln, log_expit, log_ndtr, logsumexp, ndtri, softmax
 from scipy.stats import qmc
 
 _LARGEST = 700.0  # exp of more has no double
@@ -120,13 +120,16 @@ class Categorical(Likelihood):
     n_outputs: int
 
     def log_prob(self, t, f, weights):
-        return float(weights @ np.einsum("nk,nk->n", t, log_softmax(f, axis=1)))
+        largest = f.max(axis=1)
+        total = np.log(np.exp(f - largest[:, None]).sum(axis=1)) + largest
+        return float(weights @ (np.einsum("nk,nk->n", t, f) - total))  # rows of t sum to one
 
     def constant(self, t, weights):
         return 0.0
 
     def working(self, t, f, weights):
-        p = softmax(f, axis=1)
+        p = np.exp(f - f.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
         return weights[:, None] * (t - p), p
 
     def curvature_slope(self, W, f, weights, spread):

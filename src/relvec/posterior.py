@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,26 +16,26 @@ from relvec.likelihoods import Likelihood
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Gaussian posterior N(mean, root root') of k weights, at given precisions.
+    """Gaussian posterior N(mean, Sigma) of k weights, at given precisions.
 
     Attributes
     ----------
     alpha : (k,) weight precisions.
     beta : noise precision.
-    mean : (k,) mu, T01 eq. (13).
-    root : (k, k) upper triangular with Sigma = root root', T01 eq. (12).
+    v : (k,) A^1/2 mu, the mean in units of the prior.
+    V : (k, k) upper triangular with A^1/2 Sigma A^1/2 = V V'.
     residual : |t - Phi mu|^2.
     log_evidence : log p(t | alpha, beta), complete with -N/2 log 2 pi (T01 eq. (15)).
     n_samples : N, the sum of the sample weights.
     scaled : (n, k) X = beta^1/2 Phi A^-1/2, in the coordinates the model was given in.
-    leverage : (n, k) X V with V the inverse factor of I + X'X; C^-1 = beta (I - leverage leverage').
+    leverage : (n, k) X V; C^-1 = beta (I - leverage leverage').
     remainder : (n,) z - R mu, the residual in those coordinates.
     """
 
     alpha: np.ndarray
     beta: float
-    mean: np.ndarray
-    root: np.ndarray
+    v: np.ndarray
+    V: np.ndarray
     residual: float
     log_evidence: float
     n_samples: float
@@ -43,14 +44,29 @@ class Posterior:
     remainder: np.ndarray
 
     @cached_property
+    def mean(self) -> np.ndarray:
+        """The posterior mean mu (k,), T01 eq. (13)."""
+        return self.v / np.sqrt(self.alpha)
+
+    @cached_property
+    def root(self) -> np.ndarray:
+        """Upper triangular (k, k) with Sigma = root root', T01 eq. (12)."""
+        return self.V / np.sqrt(self.alpha)[:, None]
+
+    @cached_property
     def covariance(self) -> np.ndarray:
         """Sigma (k, k), T01 eq. (12)."""
         return self.root @ self.root.T
 
     @cached_property
+    def shrinkage(self) -> np.ndarray:
+        """1 - gamma_i = alpha_i Sigma_ii (k,): posterior over prior variance of each weight."""
+        return np.einsum("ij,ij->i", self.V, self.V)
+
+    @cached_property
     def variance(self) -> np.ndarray:
         """Diagonal of Sigma (k,)."""
-        return np.einsum("ij,ij->i", self.root, self.root)
+        return self.shrinkage / self.alpha
 
     @cached_property
     def gamma(self) -> np.ndarray:
@@ -59,16 +75,17 @@ class Posterior:
         Where it is small the difference has no digits; there gamma_i = S_i / alpha_i with S_i = phi_i' C^-1 phi_i,
         where nothing of that size cancels.
         """
-        gamma = 1.0 - self.alpha * self.variance
-        small = np.flatnonzero(gamma < 1e-6)
-        if small.size:
+        gamma = 1.0 - self.shrinkage
+        if len(gamma) and gamma.min() < 1e-6:
+            small = np.flatnonzero(gamma < 1e-6)
             X = self.scaled[:, small]
             explained = self.leverage.T @ X  # S_i / alpha_i = X_i' (I - leverage leverage') X_i
             gamma[small] = np.einsum("ij,ij->j", X, X) - np.einsum("ij,ij->j", explained, explained)
-        return np.clip(gamma, 0.0, 1.0)
+            gamma = np.clip(gamma, 0.0, 1.0)
+        return gamma
 
     def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
-        """S and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
+        """The s and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
 
         s = 1/Sigma_ii - alpha_i = alpha_i gamma_i / (1 - gamma_i) and q = mu_i / Sigma_ii.
         """
@@ -98,22 +115,22 @@ def gaussian(R: np.ndarray, z: np.ndarray, rest: float, n_samples: float, alpha:
     >>> bool(np.isclose(p.log_evidence, dense))
     True
     """
-    spread = 1.0 / np.sqrt(alpha)
-    X = R * (np.sqrt(beta) * spread)
+    precision = math.sqrt(beta)
+    X = R * (precision / np.sqrt(alpha))
     U = factor_ridge(X)  # U'U = A^-1/2 (A + beta Phi'Phi) A^-1/2, T01 eq. (12)
     V = inverse_triangular(U)
     leverage = X @ V
-    v = V @ (leverage.T @ (np.sqrt(beta) * z))
-    mean = spread * v
-    remainder = z - R @ mean
+    v = V @ ((precision * z) @ leverage)
+    remainder = z - (X @ v) / precision
     residual = float(remainder @ remainder) + rest
     # T01 eq. (38) and (41): log |C| = 2 log |U| - N log beta, t'C^-1 t = beta |t - Phi mu|^2 + mu'A mu
     log_evidence = -0.5 * (
-        n_samples * (LOG_2PI - np.log(beta)) + 2.0 * np.log(np.diagonal(U)).sum() + beta * residual + v @ v
+        n_samples * (LOG_2PI - math.log(beta))
+        + 2.0 * float(np.log(U.diagonal()).sum())
+        + beta * residual
+        + float(v @ v)
     )
-    return Posterior(
-        alpha, beta, mean, spread[:, None] * V, residual, float(log_evidence), n_samples, X, leverage, remainder
-    )
+    return Posterior(alpha, beta, v, V, residual, log_evidence, n_samples, X, leverage, remainder)
 
 
 @dataclass(frozen=True, eq=False)

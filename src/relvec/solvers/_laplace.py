@@ -175,8 +175,9 @@ def relax(model: LaplaceModel, steps: int, accuracy: float = 1e-11) -> tuple[Lap
     quadratic model still expected.
     """
     damping, expected = 0.0, 0.0
+    refused: set[int] = set()
     for _ in range(steps):
-        model = prune(model)
+        model = prune(model, refused)
         p, problem = model.posterior, model.problem
         if not len(model.active):
             return model, 0.0
@@ -204,13 +205,18 @@ def relax(model: LaplaceModel, steps: int, accuracy: float = 1e-11) -> tuple[Lap
         model = moved
         if expected < accuracy * max(1.0, abs(old)):
             break
-    return prune(model), expected
+    return prune(model, refused), expected
 
 
-def prune(model: LaplaceModel) -> LaplaceModel:
-    """Delete units whose optimal precision is infinite (TF03 eq. (21)), while the refitted objective does not fall."""
+def prune(model: LaplaceModel, refused: set[int]) -> LaplaceModel:
+    """Delete units whose optimal precision is infinite (TF03 eq. (21)), while the refitted objective does not fall.
+
+    Units whose deletion was tried in vain are remembered in ``refused`` and not tried again.
+    """
     while len(model.active):
         gains, dead = deletion_gains(model)
+        if refused:
+            dead &= ~np.isin(model.active, list(refused))
         if not dead.any():
             break
         worst = np.arange(len(dead)) == np.argmax(np.where(dead, gains, -np.inf))
@@ -220,7 +226,7 @@ def prune(model: LaplaceModel) -> LaplaceModel:
                 model = trial
                 break
         else:
-            break
+            refused.update(model.active[dead].tolist())
     return model
 
 
@@ -231,5 +237,5 @@ def deletion_gains(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray]:
     s, q = p.sparsity_quality()
     if not problem.share:
         return each, q * q <= s
-    # d/dlog alpha of sum_c l(alpha) is positive at every alpha beyond if sum (q^2 - s) <= 0 (T01 eq. (42), large alpha)
-    return problem.gather(each), problem.gather(q * q - s) <= 0.0
+    total = problem.gather(each)
+    return total, (problem.gather(q * q - s) <= 0.0) & (total >= 0.0)

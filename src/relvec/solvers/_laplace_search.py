@@ -96,6 +96,8 @@ class LaplaceSequential:
             other = _heated(model, _HEAT[notes.restarts], self.batch, notes.deadline)
         else:
             other = _kick(model)
+        if set(other.active.tolist()) == set(model.active.tolist()):
+            return model
         return settle(other, self.batch, self.exchange, notes.deadline)
 
 
@@ -198,11 +200,9 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
     for i in order[:_TRIES]:
         if pairs.gain[i] < _HOPELESS:
             break
-        swapped = _swap(model, pairs, i).relaxed(3)
+        swapped = _swap(model, pairs, i).relaxed(2)
         gain = swapped.objective - model.objective
-        if gain < -0.5:
-            continue
-        if gain <= tol:
+        if -0.3 < gain <= tol:
             swapped = swapped.relaxed(6)
             gain = swapped.objective - model.objective
         if gain > tol:
@@ -231,7 +231,7 @@ def settle(model: LaplaceModel, batch: int, exchanging: bool, deadline: float) -
         better, _ = grow(model, found, batch, tol)
         if better is None:
             before = model.objective
-            model = model.relaxed(20)
+            model = model.relaxed(60)
             if model.objective > before + 0.1 * tol:
                 continue
             better, _ = shrink(model, tol)

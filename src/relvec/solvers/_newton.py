@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from relvec._linalg import solve_symmetric
-from relvec.evidence import gain_delete, gradient, hessian
+from relvec.evidence import gain_delete, prior_unit_hessian
 from relvec.posterior import Posterior
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem
@@ -39,17 +39,19 @@ def relax(
     damping = 0.0
     for _ in range(steps):
         active, posterior = prune(problem, frame, active, posterior)
-        k, alpha, beta = len(active), posterior.alpha, posterior.beta
-        g_alpha, g_beta = gradient(alpha, posterior.mean, posterior.gamma, beta, posterior.residual, problem.n_samples)
+        k, alpha, beta, v = len(active), posterior.alpha, posterior.beta, posterior.v
+        # the gradient of T01 eq. (42), (45), in units of the prior
+        g_beta = 0.5 * (problem.n_samples - beta * posterior.residual - float(posterior.gamma.sum()))
         g_beta += problem.prior.c - problem.prior_d * beta
         free = not hold and not (beta >= 1.0 / problem.noise_floor and g_beta > 0.0)
         if not (k or free):
             break
-        H, border, corner = hessian(alpha, posterior.mean, posterior.covariance, beta, posterior.residual)
         n = k + free
         g, minus_H, em = np.empty(n), np.empty((n, n)), np.empty(n)
-        g[:k], em[:k] = g_alpha, 0.5 * alpha * (posterior.mean**2 + posterior.variance)
-        minus_H[:k, :k] = -H
+        squared = v * v
+        g[:k], em[:k] = 0.5 * (posterior.gamma - squared), 0.5 * (squared + posterior.shrinkage)
+        H, border, corner = prior_unit_hessian(v, posterior.V @ posterior.V.T, beta, posterior.residual)
+        np.negative(H, out=minus_H[:k, :k])
         if free:
             g[k], em[k] = g_beta, 0.5 * problem.n_samples
             minus_H[k, :k] = minus_H[:k, k] = -border
@@ -80,8 +82,8 @@ def relax(
 def prune(problem: Problem, frame: Frame, active: np.ndarray, posterior: Posterior) -> tuple[np.ndarray, Posterior]:
     """Delete the atoms whose optimal precision is infinite (TF03 eq. (21)), while the objective does not fall."""
     while len(active):
-        s, q = posterior.sparsity_quality()
-        dead = q * q <= s
+        # q^2 <= s in units of the prior
+        dead = posterior.v * posterior.v <= posterior.gamma * posterior.shrinkage
         if not dead.any():
             break
         gains = gain_delete(posterior.alpha, posterior.gamma, posterior.mean, posterior.variance)
