@@ -9,4 +9,14 @@ from relvec.priors import GammaPrior
 RVC = RelevanceVectorClassifier
 RVR = RelevanceVectorRegressor
 
-__all__ = ["RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "__version__", "basis", "kernels", "solvers"]
+__all__ = [
+    "RVC",
+    "RVR",
+    "GammaPrior",
+    "RelevanceVectorClassifier",
+    "RelevanceVectorRegressor",
+    "__version__",
+    "basis",
+    "kernels",
+    "solvers",
+]

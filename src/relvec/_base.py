@@ -252,7 +252,7 @@ def warn_unless_converged(result: Result, tol: float, where: str = "") -> None:
         warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=4)
 
 
-def predictor(fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
+def predictor(fit: GaussianFit | LaplaceFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
     """The fitted function over the given atoms, a superset of the fit's own in a fixed order."""
     state = fit.result.state
     place = {atom: i for i, atom in enumerate(state.active.tolist())}
@@ -275,6 +275,16 @@ class LaplaceFit:
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Output and atom of each weight (k,)."""
         return self.problem.pairs(self.result.state.active)
+
+    @property
+    def unit(self) -> float:
+        """Unit of the target: classes and counts are not scaled."""
+        return 1.0
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Norms of the basis functions (M,)."""
+        return self.problem.design.scale
 
     @property
     def log_evidence(self) -> float:

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._base import BaseRelevanceVector, LaplaceFit, fit_laplace, warn_unless_converged
-from relvec.basis import Basis, KernelBasis
+from relvec.basis import Basis
 from relvec.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 
 
@@ -47,7 +47,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         the model of all classes or of none.
     averaging : {"posterior", "mode"}, default "posterior"
         Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
-        the average is computed to about 1e-8; for a softmax it is an average over 256 fixed quasi-random points.
+        the average is computed to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
     tol : float, default 1e-3
@@ -163,10 +163,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
             warn_unless_converged(fit.result, self.tol, where)
         self.classes_ = classes
-        self._store(basis, fits)
+        self._store(basis, X, fits)
         return self
 
-    def _store(self, basis: Basis, fits: list[LaplaceFit]) -> None:
+    def _store(self, basis: Basis, X: np.ndarray, fits: list[LaplaceFit]) -> None:
         """Public attributes, in the units of the basis functions as given."""
         union = np.unique(np.concatenate([fit.pairs[1] for fit in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -204,12 +204,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.status_ = per_fit([fit.result.status.name.lower() for fit in fits])
         self.history_ = per_fit([fit.history() for fit in fits])
         self.__dict__.pop("relevance_vectors_", None)
-        parts = kept.parts if hasattr(kept, "parts") else (kept,)
-        centres = [part.centres for part in parts if isinstance(part, KernelBasis) and part.centres is not None]
-        if centres:
-            self.relevance_vectors_ = np.vstack(centres)
-        elif not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
-            self.relevance_vectors_ = np.empty((0, self.n_features_in_))
+        if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
+            self.relevance_vectors_ = X[self.relevance_]
 
     @property
     def covariance_(self) -> np.ndarray:

@@ -9,13 +9,16 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._base import (
     BaseRelevanceVector,
     GaussianFit,
+    LaplaceFit,
     fit_gaussian,
+    fit_laplace,
     predictor,
     target_units,
     tie_order,
@@ -25,6 +28,8 @@ from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
 from relvec.design import make_rows
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Linear as LinearKernel
+from relvec.likelihoods import Poisson
+from relvec.predictive import CountPredictor
 
 
 class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
@@ -50,8 +55,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         Whether a constant basis function, with its own precision, is among the candidates.
     solver : {"sequential", "mackay", "em"} or solver object, default "sequential"
         How the evidence is maximised; see `relvec.solvers`.
+    likelihood : {"gaussian", "poisson"}, default "gaussian"
+        "poisson" is for counts: the sum of basis functions is the logarithm of the rate, the posterior is Laplace's
+        approximation, `predict` gives the mean count averaged over it, quantiles and intervals are counts, `score` is
+        the fraction of deviance explained (D^2), and the evidence includes -sum log y!.
     noise_variance : float, optional
-        Fixed noise variance; None learns it.
+        Fixed noise variance; None learns it. Counts have none: `noise_variance_` is nan.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperpriors over precisions (a, b) and noise precision (c, d); None is flat.
     tol : float, default 1e-4
@@ -115,6 +124,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         basis: Any = None,
         fit_intercept: bool = True,
         solver: Any = "sequential",
+        likelihood: str = "gaussian",
         noise_variance: float | None = None,
         hyperprior: Any = None,
         tol: float = 1e-4,
@@ -128,6 +138,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.basis = basis
         self.fit_intercept = fit_intercept
         self.solver = solver
+        self.likelihood = likelihood
         self.noise_variance = noise_variance
         self.hyperprior = hyperprior
         self.tol = tol
@@ -154,6 +165,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
         basis = self._dictionary(X, weights)
         outputs, w = y[used].reshape(len(used), -1), weights[used]
+        if self._counts:
+            return self._fit_counts(basis, X, used, outputs, w, single=y.ndim == 1)
         units, variances = target_units(outputs, w)
         rows = make_rows(basis, X[used], outputs / units, w)
         order = tie_order(basis, rows.design.scale)
@@ -178,7 +191,28 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.compression_ = rows.compression
         return self
 
-    def _store(self, basis: Basis, X: np.ndarray, fits: list[GaussianFit], single: bool) -> None:
+    @property
+    def _counts(self) -> bool:
+        if self.likelihood not in ("gaussian", "poisson"):
+            raise ValueError(f"likelihood must be 'gaussian' or 'poisson', got {self.likelihood!r}")
+        return self.likelihood == "poisson"
+
+    def _fit_counts(
+        self, basis: Basis, X: np.ndarray, used: np.ndarray, counts: np.ndarray, weights: np.ndarray, single: bool
+    ) -> RelevanceVectorRegressor:
+        if np.any(counts < 0.0) or np.any(counts != np.floor(counts)):
+            raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
+        if self.noise_variance is not None:
+            raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
+        fits = fit_laplace(self, basis, X[used], list(counts.T), weights, Poisson())
+        for i, fit in enumerate(fits):
+            warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
+        self._store(basis, X, fits, single=single)
+        self._models = [CountPredictor(model) for model in self._models]
+        self.compression_ = None
+        return self
+
+    def _store(self, basis: Basis, X: np.ndarray, fits: list[GaussianFit] | list[LaplaceFit], single: bool) -> None:
         """Public attributes, in the units of X and y."""
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -288,6 +322,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         q = np.atleast_1d(np.asarray(q, dtype=float))
         if q.ndim != 1 or not np.all((q > 0) & (q < 1)):
             raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
+        if self._counts:
+            X = self._checked(X)
+            found = [m.quantiles(X, q, noise) for m in self._models]
+            return found[0] if self._single else np.stack(found, axis=1)
         mean, std = self.predict(X, return_std=True, noise=noise)
         return mean[..., None] + std[..., None] * ndtri(q)
 
@@ -366,7 +404,37 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         y = np.asarray(y, dtype=float)
         if y.shape != mean.shape:
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
+        if self._counts:
+            X, columns = self._checked(X), y.reshape(len(y), -1).T
+            return self._by_output([m.log_density(X, t) for m, t in zip(self._models, columns, strict=True)])
         return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - np.log(std)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of `predict`; D^2, the fraction of the Poisson deviance explained, for counts.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        y : array-like (n,) or (n, n_outputs)
+        sample_weight : array-like (n,), optional
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [1, 3, 7, 20]
+        >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
+        True
+        """
+        if not self._counts:
+            return super().score(X, y, sample_weight)
+        mean, y = self.predict(X), np.asarray(y, dtype=float)
+        weights = _check_sample_weight(sample_weight, mean, dtype=np.float64)
+        average = np.average(y, axis=0, weights=weights)
+        parts = [
+            d2_tweedie_score(t, m, sample_weight=weights, power=1) if a > 0.0 else 0.0
+            for t, m, a in zip(y.reshape(len(y), -1).T, mean.reshape(len(y), -1).T, np.ravel(average), strict=True)
+        ]
+        return float(np.mean(parts))
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

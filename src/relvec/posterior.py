@@ -177,7 +177,7 @@ class LaplacePosterior:
         return np.clip(1.0 - self.alpha * self.variance, 0.0, 1.0)
 
     def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
-        """s and q (k,) of the model's own atoms in the linearised problem, TF03 eq. (19)."""
+        """Statistics s and q (k,) of the model's own atoms in the linearised problem, TF03 eq. (19)."""
         return self.gamma / self.variance, self.mean / self.variance
 
     def implicit_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
@@ -271,7 +271,7 @@ _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 
 
 def _latent(X: np.ndarray, v: np.ndarray, own: list[np.ndarray], K: int) -> np.ndarray:
-    """f = X v, output by output."""
+    """Latent function f = X v, output by output."""
     return X @ v if K == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
 
 

@@ -149,6 +149,8 @@ def summary(results: Iterable[Result]) -> str:
     """One sentence: how many numbers ended in each verdict."""
     rows = [row for result in results for row in result.rows() if row.published]
     counts = {verdict: sum(row.verdict is verdict for row in rows) for verdict in Verdict if verdict.value}
+    if not rows:
+        return "no number was measured"
     return f"{len(rows)} published numbers: " + ", ".join(f"{n} {v.value}" for v, n in counts.items() if n)
 
 

@@ -110,8 +110,7 @@ def plane_run(context: Context) -> Outcome:
     values = context.repeat(plane_draw)
     known = values["RMS error, true functions"]
     notes = (
-        f"the extra term that stays most often is x1^2, in {values['x1^2 kept'].mean():.0%} of the draws: with few "
-        f"kernels it helps to draw the tails of the sinc",
+        f"of the extra terms that should go, x1^2 stays in {values['x1^2 kept'].mean():.0%} of the draws",
         f"table 1's error cannot be a typical one: least squares that is told the two true functions, sinc(x1) and x2, "
         f"has the mean error {known.mean():.4f}, and {np.mean(known <= 0.0053):.0%} of the draws reach 0.0053",
     )

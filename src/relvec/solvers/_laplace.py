@@ -143,7 +143,7 @@ class LaplaceModel:
 
     def joined(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
-        outputs, atoms = self.problem.pairs(units)
+        _, atoms = self.problem.pairs(units)
         p = self.posterior
         Phi = np.hstack([p.Phi, self.problem.design.columns(atoms)])
         active = np.append(self.active, units)

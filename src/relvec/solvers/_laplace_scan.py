@@ -179,7 +179,9 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
             gain = np.where(ratio[at, j] > 0.0, lost[s.own] + gain_add(S, Q), -np.inf)
             # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
             alpha = S * S / np.maximum(Q * Q - S, 1e-3 * S)
-            rows += [(i, c * M + m, g, a, np.array([q / (a + v)])) for i, m, g, a, q, v in zip(s.own, j, gain, alpha, Q, S)]
+            rows += [
+                (i, c * M + m, g, a, np.array([q / (a + v)])) for i, m, g, a, q, v in zip(s.own, j, gain, alpha, Q, S)
+            ]
     if not rows:
         return Swaps(np.zeros(0, int), np.zeros(0, int), np.zeros(0), np.zeros(0), [])
     leaving, entering, gain, alpha, weight = zip(*rows)

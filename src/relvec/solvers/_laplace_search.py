@@ -1,4 +1,4 @@
-"""The sequential method under the Laplace approximation: moves proposed by linearised gains, kept if refitted they gain."""
+"""The sequential method under the Laplace approximation: moves chosen by linearised gains, kept by refitted ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.solvers._iterate import Problem, Result, State, Status, Step, iterate
+from relvec.solvers._iterate import Result, State, Status, Step, iterate
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, deletion_gains, empty_model, relax
 from relvec.solvers._laplace_scan import Scan, Swaps, overlaps, scan, swaps
 from relvec.solvers._moves import _TIE
-from relvec.solvers._sequential import Sequential
 
 _WORTH, _APART = 0.3, 0.3  # further units of a batch: share of the best gain, correlation with those before them
 _REFUTED = 6  # additions refitted in vain before the search for additions ends
@@ -352,6 +351,3 @@ def _with_gains(history: list[Step]) -> list[Step]:
     """Gains made anew: the joints between parts have none of their own."""
     return [replace(step, gain=step.objective - before.objective if before else 0.0)
             for before, step in zip([None, *history[:-1]], history, strict=True)]  # fmt: skip
-
-
-__all__ = ["LaplaceSequential", "Problem", "Sequential", "solve_laplace"]

@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+
+import golden
+import oracle
+from relvec.basis import Concat, KernelBasis
+from relvec.design import DenseDesign, FactorDesign, scan_design
+from relvec.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.solvers import EM, MacKay, Sequential, Status
+from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, empty_model
+from relvec.solvers._laplace_scan import scan, shared_optimum
+from relvec.solvers._laplace_search import solve_laplace
+
+TARGETS = {"e": (Bernoulli(), -43.6930), "f": (Poisson(), -305.9660)}
+
+
+def make(Phi, t, likelihood, **options):
+    design = DenseDesign(np.array(Phi))
+    return LaplaceProblem(design, t, np.ones(len(t)), likelihood, np.arange(design.n_atoms), **options)
+
+
+def classes(n=60, K=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    label = rng.integers(0, K, n)
+    X += 2.0 * np.column_stack([np.cos(2 * np.pi * label / K), np.sin(2 * np.pi * label / K)])
+    Phi = np.column_stack([np.exp(-((X[:, None] - X) ** 2).sum(axis=-1) / 4.0), np.ones(n)])
+    return Phi, np.eye(K)[label], label
+
+
+@pytest.mark.parametrize("case", ["e", "f"])
+def test_reaches_the_reference_with_a_certificate_and_a_monotone_history(case):
+    g = golden.load(case)
+    likelihood, least = TARGETS[case]
+    result = solve_laplace(Sequential(), make(g.Phi, g.t.astype(float), likelihood, bias=g.bias_col), 1000)
+    assert result.state.objective >= least
+    assert result.status is Status.CONVERGED and result.state.largest_gain <= 1e-3
+    assert np.all(np.diff([step.objective for step in result.history]) >= 0.0)
+    p = result.state.posterior
+    exact = oracle.laplace_evidence(p.Phi, g.t.astype(float), p.alpha, g.likelihood.lower())
+    assert result.state.objective == pytest.approx(exact, abs=1e-8)
+    gradient = oracle.laplace_gradient_log_alpha(p.Phi, g.t.astype(float), p.alpha, g.likelihood.lower())
+    np.testing.assert_allclose(gradient, 0.0, atol=2e-4)
+
+
+def test_scan_matches_the_dense_oracle():
+    g = golden.load("e")
+    problem = make(g.Phi[:, :50], g.t.astype(float), Bernoulli())
+    model = LaplaceModel(problem, np.array([3, 20]), problem.posterior(np.array([3, 20]), np.array([0.5, 2.0])))
+    found = scan(model).classes[0]
+    Phi = problem.design.columns(np.arange(50))
+    S, Q = oracle.laplace_S_Q(Phi, [3, 20], g.t.astype(float), np.array([0.5, 2.0]), "bernoulli")
+    np.testing.assert_allclose(found.S, S, atol=1e-9)
+    np.testing.assert_allclose(found.Q, Q, atol=1e-9)
+
+
+def test_softmax_scan_matches_the_dense_oracle():
+    Phi, t, label = classes()
+    problem = make(Phi, t, Categorical(3))
+    M = problem.design.n_atoms
+    units = np.array([4, M + 4, 2 * M + 4])
+    model = LaplaceModel(problem, units, problem.posterior(units, np.array([0.5, 1.0, 2.0])))
+    found = scan(model)
+    columns = problem.design.columns(np.arange(M))
+    S, Q = oracle.laplace_S_Q(columns, [4], label, np.array([[0.5], [1.0], [2.0]]), "softmax")
+    np.testing.assert_allclose(np.stack([s.S for s in found.classes]), S, atol=1e-9)
+    np.testing.assert_allclose(np.stack([s.Q for s in found.classes]), Q, atol=1e-9)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_softmax_search_is_monotone_and_stationary(share):
+    Phi, t, _ = classes()
+    result = solve_laplace(Sequential(restarts=1), make(Phi, t, Categorical(3), share=share), 500)
+    assert result.status is Status.CONVERGED
+    assert np.all(np.diff([step.objective for step in result.history]) >= 0.0)
+    model = LaplaceModel(make(Phi, t, Categorical(3), share=share), result.state.active, result.state.posterior)
+    np.testing.assert_allclose(model.gradient(), 0.0, atol=1e-3)
+
+
+def test_block_diagonal_proposals_reach_the_same_evidence(monkeypatch):
+    Phi, t, _ = classes()
+    exact = solve_laplace(Sequential(), make(Phi, t, Categorical(3)), 500).state.objective
+    monkeypatch.setattr("relvec.solvers._laplace_scan._EXACT", 0.0)
+    rough = solve_laplace(Sequential(), make(Phi, t, Categorical(3)), 500).state.objective
+    assert rough == pytest.approx(exact, abs=0.5)
+
+
+def test_shared_optimum_is_the_maximum_of_the_sum():
+    S, Q = np.array([[1.0], [2.0]]), np.array([[3.0], [0.5]])
+    gain, _ = shared_optimum(S, Q)
+    grid = np.exp(np.linspace(-12, 12, 4001))
+    values = 0.5 * np.sum(np.log(grid / (grid + S)) + Q**2 / (grid + S), axis=0)
+    assert gain[0] == pytest.approx(values.max(), abs=0.05)
+
+
+@pytest.mark.parametrize("solver", [MacKay(), EM()])
+def test_fixed_point_is_where_t01_equation_16_holds(solver):
+    g = golden.load("e")
+    problem = make(g.Phi[:80, ::4][:, :20], g.t[:80].astype(float), Bernoulli())
+    result = solve_laplace(solver, problem, 20000)
+    p = result.state.posterior
+    assert result.status is Status.FIXED_POINT
+    held = p.gamma > 1e-2
+    np.testing.assert_allclose(p.gamma[held], (p.alpha * p.mean**2)[held], rtol=2e-3)
+    assert 0.0 <= result.state.largest_gain < 1.0
+
+
+def test_factor_design_scans_like_the_dense_one():
+    X = np.random.default_rng(0).uniform(-3, 3, (700, 1))
+    X = np.unique(X, axis=0)
+    basis = Concat((KernelBasis("gaussian"), "linear", "bias")).bind(X)
+    factor, dense = scan_design(basis, X), DenseDesign(basis(X))
+    assert isinstance(factor, FactorDesign) and factor.rank < 100
+    W, Y = np.random.default_rng(1).uniform(size=len(X)), np.random.default_rng(2).normal(size=(len(X), 3))
+    np.testing.assert_allclose(factor.diagonal(W), dense.diagonal(W), rtol=1e-5)
+    np.testing.assert_allclose(factor.project(Y), dense.project(Y), atol=1e-4)
+    np.testing.assert_allclose(factor.columns([5, 701, 700]), dense.columns([5, 701, 700]), rtol=1e-6)
+    np.testing.assert_allclose(factor.subset([5, 9]).columns([1]), dense.columns([9]), rtol=1e-6)
+
+
+def test_long_dictionaries_are_searched_in_parts_with_the_same_certificate(monkeypatch):
+    g = golden.load("e")
+    problem = make(g.Phi, g.t.astype(float), Bernoulli(), bias=g.bias_col)
+    monkeypatch.setattr("relvec.solvers._laplace_search._LONG", 50)
+    monkeypatch.setattr("relvec.solvers._laplace_search._PART", 40)
+    result = solve_laplace(Sequential(restarts=0), problem, 1000)
+    assert result.status is Status.CONVERGED and result.state.largest_gain <= 1e-3
+    assert result.state.objective >= -44.5
+    assert np.all(np.diff([step.objective for step in result.history]) >= -1e-9)
+    assert max(step.atom for step in result.history) < 201
+
+
+def test_the_empty_model_is_a_model():
+    problem = make(np.ones((4, 1)), np.array([0.0, 1.0, 0.0, 1.0]), Bernoulli())
+    assert empty_model(problem).objective == pytest.approx(4 * np.log(0.5))
+    result = solve_laplace(Sequential(), problem, 10)
+    assert len(result.state.active) == 0 and result.status is Status.CONVERGED
+
+
+def test_what_is_for_regression_is_refused():
+    with pytest.raises(ValueError, match="is for regression"):
+        solve_laplace(Sequential(select="random"), make(np.ones((2, 1)), np.array([0.0, 1.0]), Bernoulli()), 10)
