@@ -91,18 +91,19 @@ def _ratios(rows: list[dict]) -> str:
     lines = []
     for n in dict.fromkeys(row["n"] for row in rows):
         for ours in ("relvec", "relvec-r0"):
-            mine = cell.get((n, ours), {})
+            mine = cell.get((n, ours))
+            if mine is None:
+                continue
             line = [str(n), ours]
             for theirs in ("fastrvm", "fastrvm-bias"):
                 other = cell.get((n, theirs), {})
                 line += [_quotient(other.get("fit_s"), mine.get("fit_s"))]
                 line += [_difference(mine.get("evidence"), other.get("evidence"))]
             line.append(_quotient(cell.get((n, "SVR"), {}).get("fit_s"), mine.get("fit_s")))
-            if set(line[2:]) != {"-"}:
-                lines.append(line)
+            lines.append([*line, "" if mine["status"] == "ok" else mine["status"]])  # a fit that failed stays in view
     if not lines:
         return ""
-    head = ["N", "", "fastrvm : relvec", "nats over", "fastrvm-bias : relvec", "nats over", "SVR : relvec"]
+    head = ["N", "", "fastrvm : relvec", "nats over", "fastrvm-bias : relvec", "nats over", "SVR : relvec", "notes"]
     return "Fit time of a peer divided by relvec's, and relvec's log evidence less the peer's:\n\n" + _grid(head, lines)
 
 
@@ -171,7 +172,7 @@ def plot(rows: list[dict], folder: Path) -> list[Path]:
         for ax, label in zip(axes, ("fit, seconds", "peak memory of the process, MB"), strict=True):
             ax.set(xlabel="training rows N", ylabel=label)
             ax.grid(alpha=0.3, which="both", lw=0.4)
-        axes[0].legend(fontsize="small")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
         figure.suptitle(name)
         made.append(folder / f"peers-{name}.png")
         figure.savefig(made[-1], dpi=150)

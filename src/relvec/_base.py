@@ -28,6 +28,8 @@ from relvec.solvers._moves import Model
 # A learned noise variance starts at a tenth of the target's variance (TF03 section 4, step 1) and stays above this
 # fraction of it: a standard deviation of 1e-4 of the target's.
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8
+# A fixed one may be smaller, but not below the square of the targets' own rounding errors.
+LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
 HISTORY = np.dtype(
     [("action", "U10"), ("atom", np.int64), ("gain", float), ("objective", float), ("size", np.int64),
@@ -183,6 +185,11 @@ def fit_gaussian(
     """
     prior, design = estimator._hyperprior(), rows.design
     given = estimator.noise_variance
+    if given is not None and given / unit / unit < LEAST_NOISE:
+        raise ValueError(
+            f"noise_variance={given!r} is below the rounding errors of targets of size {unit:.3g}: "
+            "give a larger one, or None to learn it"
+        )
     constant = variance == 0.0
     problem = Problem(
         design=design,

@@ -84,6 +84,28 @@ DATASETS = {
             {"X_train": (200, 7), "y_train": (200,), "X_test": (332, 7), "y_test": (332,)},
             "tables Pima.tr and Pima.te of R's package MASS",
         ),
+        Dataset(
+            "usps",
+            "U.S.P.S. digits",
+            {"X_train": (7291, 256), "y_train": (7291,), "X_test": (2007, 256), "y_test": (2007,)},
+            "zip.train and zip.test of Hastie, Tibshirani and Friedman, pixels moved to [0, 1]",
+        ),
+        *(
+            Dataset(
+                name,
+                f"{name} with the first 10 splits of Ratsch et al.",
+                {"X": (n, d), "y": (n,), "train_splits": (10, train), "test_splits": (10, n - train)},
+                "the IDA benchmark repository of Ratsch et al. 2001",
+            )
+            for name, n, d, train in (
+                ("banana", 5300, 2, 400),
+                ("breast-cancer", 277, 9, 200),
+                ("titanic", 2201, 3, 150),
+                ("waveform", 5000, 21, 400),
+                ("german", 1000, 20, 700),
+                ("image", 2310, 18, 1300),
+            )
+        ),
     )
 }
 

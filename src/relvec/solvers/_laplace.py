@@ -18,6 +18,7 @@ from relvec.posterior import LaplacePosterior, laplace
 from relvec.priors import FLAT, GammaPrior
 from relvec.solvers._newton import not_lower
 
+_MEMORY = 10  # gradients of earlier steps that correct the curvature
 _LONGEST = 3.0  # step cap in log units, as in regression
 
 
@@ -176,14 +177,20 @@ def relax(model: LaplaceModel, steps: int, accuracy: float = 1e-11) -> tuple[Lap
     """
     damping, expected = 0.0, 0.0
     refused: set[int] = set()
+    path: list[tuple[np.ndarray, np.ndarray]] = []  # log alpha and gradient at the last models of this support
     for _ in range(steps):
+        before = model
         model = prune(model, refused)
+        if model is not before:
+            path = []
         p, problem = model.posterior, model.problem
         if not len(model.active):
             return model, 0.0
         alpha, g = model.alpha, model.gradient()
         minus_H = problem.gather(-hessian(p.alpha, p.mean, p.covariance, 1.0, 0.0)[0])
         em = problem.gather(0.5 * p.alpha * (p.mean**2 + p.variance))
+        path = [*path[-_MEMORY:], (np.log(alpha), g)]
+        minus_H = _with_secants(minus_H, path)
         old, moved = model.objective, None
         for _ in range(30):
             step = solve_symmetric(minus_H if not damping else minus_H + np.diag(damping * em), g)
@@ -206,6 +213,21 @@ def relax(model: LaplaceModel, steps: int, accuracy: float = 1e-11) -> tuple[Lap
         if expected < accuracy * max(1.0, abs(old)):
             break
     return prune(model, refused), expected
+
+
+def _with_secants(minus_H: np.ndarray, path: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The curvature corrected by what the gradient did on the way here (BFGS).
+
+    The linearised problem holds B fixed. Where all precisions move together, as in separable classes, B moves with
+    them and the true curvature is a fraction of the linearised one.
+    """
+    for (x_old, g_old), (x_new, g_new) in zip(path[:-1], path[1:], strict=True):
+        s, y = x_new - x_old, g_old - g_new
+        Hs = minus_H @ s
+        sHs, sy = float(s @ Hs), float(s @ y)
+        if sHs > 0.0 and sy > 1e-2 * sHs:
+            minus_H = minus_H - np.outer(Hs, Hs) / sHs + np.outer(y, y) / sy
+    return minus_H
 
 
 def prune(model: LaplaceModel, refused: set[int]) -> LaplaceModel:

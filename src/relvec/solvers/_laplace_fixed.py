@@ -13,7 +13,7 @@ import numpy as np
 from relvec.evidence import em_alpha, mackay_alpha
 from relvec.solvers._fixed_point import EM, MacKay
 from relvec.solvers._iterate import State, Status
-from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, relax
+from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, prune, relax
 from relvec.solvers._laplace_scan import scan
 from relvec.solvers._laplace_search import LaplaceSequential, grow
 from relvec.solvers._sequential import Sequential
@@ -23,7 +23,8 @@ from relvec.solvers._sequential import Sequential
 class LaplaceFixedPoint:
     """Every unit at first, one update of all precisions a step, pruning.
 
-    A fit ends at the fixed point: log alpha moves by less than 1e-5 wherever gamma > 1e-3. The certificate then
+    A fit ends at the fixed point: log alpha moves by less than 1e-5 wherever gamma > 1e-3, or the evidence by less
+    than a thousandth of tol, and no unit has an infinite optimum. The certificate then
     tells how much the maximum of the Laplace evidence on the same support, or one more addition, would gain; it is
     above zero for the reason given above.
     """
@@ -46,6 +47,7 @@ class LaplaceFixedPoint:
     def step(self, problem: LaplaceProblem, state: State) -> State:
         """One update of every precision, T01 eq. (16) or (48)."""
         model: LaplaceModel = state.notes
+        before = state.objective
         p, k = model.posterior, problem.per_unit
         b = 0.0 if problem.prior_b is None else problem.prior_b[model.active % problem.design.n_atoms]
         a = problem.prior.a
@@ -67,9 +69,15 @@ class LaplaceFixedPoint:
         state = state.stepped(active=model.active, posterior=posterior, objective=model.objective,
                               action="reestimate", notes=model)  # fmt: skip
         held = alive & (gamma > 1e-3)
-        if alive.all() and moved[held].max(initial=0.0) < 1e-5:
-            return state.stepped(done=True, largest_gain=self._certificate(model))
-        return state
+        still = moved[held].max(initial=0.0) < 1e-5 or abs(state.objective - before) < 1e-3 * problem.tol
+        if not (alive.all() and still):
+            return state
+        if problem.prior_b is None:  # what runs to infinity slowly leaves at once, as T01 B.1 asks
+            fewer = prune(model, set())
+            if len(fewer.active) < len(model.active):
+                return state.stepped(active=fewer.active, posterior=fewer.posterior, objective=fewer.objective,
+                                     action="delete", notes=fewer)  # fmt: skip
+        return state.stepped(done=True, largest_gain=self._certificate(model))
 
     def status(self, problem: LaplaceProblem, state: State) -> Status:
         """The fixed point was reached."""

@@ -16,7 +16,7 @@ _WORTH, _APART = 0.3, 0.3  # further units of a batch: share of the best gain, c
 _REFUTED = 6  # additions refitted in vain before the search for additions ends
 _TRIES = 8  # exchanges refitted before the search for exchanges ends
 _HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
-_HEAT = (3.0, 1.5, 6.0)  # restarts multiply the likelihood's weight by these
+_HEAT = (0.0, 4.0, 10.0)  # restarts multiply the likelihood's weight by these; 0: from nothing, one unit at a time
 _HEAT_TOL = 0.05  # nats: smaller additions are not worth making in a heated model
 _LONG, _PART, _ENTER, _NEARLY = 1500, 600, 64, -1.0  # dictionaries in parts, as in regression
 
@@ -90,14 +90,17 @@ class LaplaceSequential:
         return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
 
     def _restart(self, model: LaplaceModel, notes: _Notes) -> LaplaceModel:
-        """Another local maximum: a heated likelihood for the first restarts, then random removals."""
-        if notes.restarts < len(_HEAT):
-            other = _heated(model, _HEAT[notes.restarts], self.batch, notes.deadline)
-        else:
+        """Another local maximum: a slower way there, heated likelihoods, then random removals."""
+        heat = _HEAT[notes.restarts] if notes.restarts < len(_HEAT) else None
+        if heat is None:
             other = _kick(model)
+        elif heat:
+            other = _heated(model, heat, 1, notes.deadline)
+        else:
+            return settle(empty_model(model.problem), 1, self.exchange, notes.deadline)
         if set(other.active.tolist()) == set(model.active.tolist()):
             return model
-        return settle(other, self.batch, self.exchange, notes.deadline)
+        return settle(other, 1, self.exchange, notes.deadline)
 
 
 @dataclass(frozen=True, eq=False)

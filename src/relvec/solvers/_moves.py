@@ -42,9 +42,13 @@ class Model:
         posterior = self.frame.posterior(active, alpha, beta, self.problem.n_samples)
         return Model(self.problem, self.frame, active, posterior, atom)
 
-    def relaxed(self, steps: int, hold_noise: bool = False, enough: float = 0.0) -> Model:
+    def relaxed(
+        self, steps: int, hold_noise: bool = False, enough: float = 0.0, ceiling: float = np.inf
+    ) -> Model:
         """The model after Newton steps on its precisions and the noise."""
-        active, posterior = relax(self.problem, self.frame, self.active, self.posterior, steps, hold_noise, enough)
+        active, posterior = relax(
+            self.problem, self.frame, self.active, self.posterior, steps, hold_noise, enough, ceiling
+        )
         return Model(self.problem, self.frame, active, posterior, self.atom)
 
     def trimmed(self) -> Model:
@@ -66,7 +70,7 @@ def best(gains: np.ndarray, order: np.ndarray) -> int:
     return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(order[equal])])
 
 
-def grow(model: Model, batch: int, tol: float, hold_noise: bool) -> Model | None:
+def grow(model: Model, batch: int, tol: float, hold_noise: bool, ceiling: float = np.inf) -> Model | None:
     """Add the most useful atoms, then one Newton step; None where no addition gains more than tol."""
     posterior, frame = model.posterior, model.frame
     S, Q, T = frame.scan(posterior)
@@ -82,7 +86,7 @@ def grow(model: Model, batch: int, tol: float, hold_noise: bool) -> Model | None
             active = np.append(model.active, chosen)
             grown = model.at(active, np.append(posterior.alpha, alpha), posterior.beta, first)
             if grown.objective > model.objective:
-                grown = grown.relaxed(1, hold_noise)
+                grown = grown.relaxed(1, hold_noise, ceiling=ceiling)
                 if grown.objective > model.objective + 0.1 * tol:
                     return grown
             chosen = chosen[: len(chosen) // 2]

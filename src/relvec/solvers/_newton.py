@@ -27,10 +27,12 @@ def relax(
     steps: int,
     hold_noise: bool = False,
     enough: float = 0.0,
+    ceiling: float = np.inf,
 ) -> tuple[np.ndarray, Posterior]:
     """Raise the objective over (log alpha, log beta) by at most ``steps`` Newton steps; delete on the way.
 
-    Ends early when the quadratic model expects less than ``enough`` nats, or rounding, from the next step.
+    Ends early when the quadratic model expects less than ``enough`` nats, or rounding, from the next step. The
+    noise variance does not rise above ``ceiling``.
 
     Atoms whose optimal precision is infinite (q^2 <= s) leave the model. The Hessian is damped towards the
     expectation-maximisation step until it is definite and the objective rises, so no step lowers it.
@@ -43,7 +45,7 @@ def relax(
         # the gradient of T01 eq. (42), (45), in units of the prior
         g_beta = 0.5 * (problem.n_samples - beta * posterior.residual - float(posterior.gamma.sum()))
         g_beta += problem.prior.c - problem.prior_d * beta
-        free = not hold and not (beta >= 1.0 / problem.noise_floor and g_beta > 0.0)
+        free = not hold and (beta < 1.0 / problem.noise_floor if g_beta > 0.0 else beta * ceiling > 1.0)
         if not (k or free):
             break
         n = k + free
@@ -64,7 +66,9 @@ def relax(
                 longest = np.abs(step).max()
                 if longest > _LONGEST:
                     step *= _LONGEST / longest
-                new_beta = min(beta * np.exp(step[k]), 1.0 / problem.noise_floor) if free else beta
+                new_beta = beta
+                if free:
+                    new_beta = min(max(beta * np.exp(step[k]), 1.0 / ceiling), 1.0 / problem.noise_floor)
                 trial = frame.posterior(active, alpha * np.exp(step[:k]), new_beta, problem.n_samples)
                 if not_lower(problem.objective(active, trial), old):
                     moved = trial

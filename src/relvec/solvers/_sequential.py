@@ -15,6 +15,8 @@ from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest
 from relvec.solvers._textbook import Textbook, textbook_step
 
 _DIPS = (0.5, 0.3, 0.1)  # restarts hold the noise at these fractions of the one found
+_FRESH_AT = 2  # which restart begins anew
+_CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
 _BACKWARD = 512  # with the noise fixed, dictionaries up to this length are searched from the full model too
 _SETTLED = 1e-2  # of tol: Newton steps that promise less wait for the end of the search
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
@@ -61,7 +63,7 @@ class Sequential:
     batch: int = 4
     exchange: bool = True
     noise_every: int = 1
-    restarts: int = 2
+    restarts: int = 3
     stop: str = "certificate"
     time_limit: float | None = None
 
@@ -145,15 +147,30 @@ class Sequential:
         return stepped
 
     def _restart(self, model: Model, notes: _Notes) -> Model:
-        """Another local maximum: a dip of the noise for the first restarts, then random removals."""
+        """Another local maximum: dips of the noise and a fresh start, then random removals."""
         problem, turn = model.problem, notes.restarts
-        if turn == 0 and problem.fixed_noise and problem.design.n_atoms <= _BACKWARD:
-            other = _backward(model)
-        elif turn < len(_DIPS):
-            other = _dip(model, _DIPS[turn], self.batch, notes.deadline)
-        else:
-            other = _kick(model)
+        if turn == _FRESH_AT:
+            return self._afresh(model, notes.deadline)
+        dips = _DIPS[:_FRESH_AT] + (_DIPS[0],) + _DIPS[_FRESH_AT:]
+        other = _dip(model, dips[turn], self.batch, notes.deadline) if turn < len(dips) else _kick(model)
         return _settle(other, self.batch, self.exchange, notes.deadline)
+
+    def _afresh(self, model: Model, deadline: float) -> Model:
+        """From the other end: every atom where the noise is fixed, else nothing and a ceiling over the noise.
+
+        A noise that is free while atoms enter for the first time may explain what later atoms would, and then the
+        search ends tens of nats short, most of all with kernels that do not decay.
+        """
+        problem = model.problem
+        if problem.fixed_noise:
+            other = _backward(model) if problem.design.n_atoms <= _BACKWARD else model
+        else:
+            other = _under_ceiling(model, self.batch, deadline)
+        other = _settle(other, self.batch, self.exchange, deadline)
+        if other.objective > model.objective:
+            dipped = _settle(_dip(other, _DIPS[1], self.batch, deadline), self.batch, self.exchange, deadline)
+            return dipped if dipped.objective > other.objective else other
+        return other
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +226,19 @@ def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
     held = held.relaxed(5, hold_noise=True, enough=_DIP_TOL)
     released = held.at(held.active, held.posterior.alpha, 1.0 / noise)
     return released.relaxed(5, enough=_DIP_TOL)
+
+
+def _under_ceiling(model: Model, batch: int, deadline: float) -> Model:
+    """Atoms enter an empty model while the noise may fall but not rise."""
+    problem = model.problem
+    other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
+    most = _CROWD + _CROWD_SHARE * problem.n_samples
+    while len(other.active) < most and time.monotonic() < deadline:
+        grown = grow(other, batch, max(problem.tol, _DIP_TOL), hold_noise=False, ceiling=problem.noise_start)
+        if grown is None:
+            break
+        other = grown.trimmed()
+    return other.relaxed(5, enough=_DIP_TOL)
 
 
 def _backward(model: Model) -> Model:
