@@ -247,9 +247,7 @@ def test_gain_of_exchanging(case, grown_after):
     gains = evidence.gain_add(S, Q) + evidence.gain_delete(p.alpha, p.gamma, p.mean, p.variance)[:, None]
     for place, i in enumerate(case.active):
         rest = oracle.delete(case.active, case.alpha, i)
-        dense_S, dense_Q = oracle.S_Q(
-            case.Phi_all, case.Phi_all[:, rest[0]], case.t, rest[1], case.beta, case.weights
-        )
+        dense_S, dense_Q = oracle.S_Q(case.Phi_all, case.Phi_all[:, rest[0]], case.t, rest[1], case.beta, case.weights)
         close(S[place] * scale**2, dense_S, rtol=1e-8, atol=1e-10 * case.beta)
         close(Q[place] * scale, dense_Q, rtol=1e-8, atol=1e-9 * case.beta * np.linalg.norm(case.target))
         for j in np.setdiff1d(np.arange(len(scale)), case.active):

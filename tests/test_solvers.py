@@ -1,4 +1,4 @@
-"""What a solver promises: the evidence of the reference, an objective that never falls, and a certificate that holds."""
+"""What a solver promises: the reference's evidence, an objective that never falls, a certificate that holds."""
 
 import logging
 import warnings
@@ -204,7 +204,6 @@ def test_more_atoms_than_samples_warns_of_the_floor():
 @every_solver
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e-6])
 def test_constant_targets(solver, value):
-    Phi, _ = sinc_problem()
     x = np.linspace(-10, 10, 40)[:, None]
     with pytest.warns(ConvergenceWarning, match="CONSTANT_TARGET"):
         model = RVR(width=3.0, solver=solver).fit(x, np.full(40, value))
@@ -462,7 +461,7 @@ def test_the_search_is_no_worse_than_the_fixed_point(kernel, shift):
 
 
 def test_start_at_the_bias():
-    Phi, t = sinc_problem()
+    _, t = sinc_problem()
     x = np.linspace(-10, 10, 40)[:, None]
     model = RVR(width=3.0, solver=Sequential(start="bias")).fit(x, t + 5.0)
     assert model.history_["size"][0] == 1
@@ -483,7 +482,7 @@ def test_first_atom_is_the_largest_projection():
 @pytest.mark.parametrize("select", ["gain", "random", "order"])
 def test_one_action_at_a_time(select):
     Phi, t = sinc_problem(30)
-    model, active = fit(Phi, t, solver=Sequential(select=select, restarts=0, exchange=False), max_iter=20000)
+    model, _ = fit(Phi, t, solver=Sequential(select=select, restarts=0, exchange=False), max_iter=20000)
     sizes = np.diff(model.history_["size"])
     assert set(sizes[model.history_["action"][1:] == "add"]) == {1}
     assert model.status_ == "converged" and model.certificate_ <= 1e-3
@@ -640,7 +639,7 @@ def test_a_rate_on_the_precisions_prunes_nothing(solver):
     Phi, t = sinc_problem(15)
     model, active = fit(Phi, t, solver=solver, hyperprior={"b": 1e-4}, noise_variance=0.01, max_iter=100000)
     assert len(active) == Phi.shape[1] and np.isfinite(model.alpha_).all()
-    sparse, few = fit(Phi, t, solver=solver, noise_variance=0.01, max_iter=100000)
+    _, few = fit(Phi, t, solver=solver, noise_variance=0.01, max_iter=100000)
     assert len(few) < len(active)
 
 
@@ -668,7 +667,7 @@ def test_hyperprior_numbers_are_checked(value):
 @pytest.mark.parametrize("prior", [3.0, {"alpha": 1.0}, "flat", (0, 0, 0, 0)])
 def test_other_hyperpriors_are_refused(prior):
     Phi, t = sinc_problem(10)
-    with pytest.raises(ValueError, match="hyperprior must be None, a relvec.priors.GammaPrior or a dict"):
+    with pytest.raises(ValueError, match=r"hyperprior must be None, a relvec\.priors\.GammaPrior or a dict"):
         fit(Phi, t, hyperprior=prior)
 
 

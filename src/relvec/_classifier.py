@@ -314,7 +314,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         model = self._models[0]
         averaged = self.averaging == "posterior"
         mean, covariance = model.moments(X, averaged)
-        return softmax_normal(mean, covariance) if averaged else Categorical(model.n_outputs).mean(mean)
+        return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lapack
 
-# Above this squared norm of X the normal equations I + X'X lose more digits than an evidence may (1e-9 relative).
-_NORMAL_EQUATIONS_LIMIT = 1e6
+# Columns of X longer than the root of this make the normal equations I + X'X lose more digits than an evidence may.
+_NORMAL_EQUATIONS_LIMIT = 1e8
 
 
 class SingularError(ValueError):
@@ -29,7 +29,7 @@ def factor_ridge(X: np.ndarray) -> np.ndarray:
     if k == 0:
         return np.zeros((0, 0))
     gram = X.T @ X
-    size = gram.trace()
+    size = gram.diagonal().max()
     if not np.isfinite(size):
         raise SingularError("a matrix of the model holds NaN or infinite values; rescale the basis functions")
     if size <= _NORMAL_EQUATIONS_LIMIT:

@@ -94,7 +94,9 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True) -> DenseD
 
 def _factor(basis: Basis, X: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     kernel_part = _kernel_on_training_rows(basis)
-    if kernel_part is None or len(X) < _LEAST_ROWS or not np.array_equal(kernel_part.centres, X):
+    if kernel_part is None or len(X) < _LEAST_ROWS or kernel_part.centres is None:
+        return None
+    if not np.array_equal(kernel_part.centres, X):
         return None
     p = basis.n_atoms - kernel_part.n_atoms
     if p > 0.1 * len(X):

@@ -68,7 +68,7 @@ def three_gaussians(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     y = np.arange(n) % 2
     side = rng.integers(0, 2, n)
     centre = np.where(y[:, None] == 0, [0.0, 0.6], np.where(side[:, None] == 0, [-0.7, 0.0], [0.7, 0.0]))
-    return centre + 0.4 * rng.normal(size=(n, 2)), y
+    return centre + 0.3 * rng.normal(size=(n, 2)), y
 
 
 def three_gaussians_draw(rng: np.random.Generator) -> dict[str, float]:
@@ -147,8 +147,8 @@ T00 = (
         quick=10,
         full=50,
         assumptions=(
-            "the paper does not print the mixture: class 0 is N([0, 0.6], 0.16 I), class 1 half N([-0.7, 0], 0.16 I), "
-            "half N([0.7, 0], 0.16 I), which overlap about as much; the errors are not comparable to the last digit",
+            "the paper does not print the mixture: class 0 is N([0, 0.6], 0.09 I), class 1 half N([-0.7, 0], 0.09 I), "
+            "half N([0.7, 0], 0.09 I), which overlap about as much; the errors are not comparable to the last digit",
             "kernel width 1.0, as TF03 5.2 gives for these data",
         ),
     ),

@@ -118,7 +118,7 @@ class State:
     """Where a solver stands: the model, how it got there in the last step, and the solver's own notes."""
 
     active: np.ndarray
-    posterior: Posterior
+    posterior: Any  # Posterior or LaplacePosterior
     objective: float
     action: str = "start"
     atom: int = -1

@@ -184,5 +184,5 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
             ]
     if not rows:
         return Swaps(np.zeros(0, int), np.zeros(0, int), np.zeros(0), np.zeros(0), [])
-    leaving, entering, gain, alpha, weight = zip(*rows)
-    return Swaps(np.array(leaving), np.array(entering), np.array(gain), np.array(alpha), list(weight))
+    leaving, entering, gains, alphas, weight = zip(*rows)
+    return Swaps(np.array(leaving), np.array(entering), np.array(gains), np.array(alphas), list(weight))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.solvers._iterate import Result, State, Status, Step, iterate
-from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, deletion_gains, empty_model, relax
+from relvec.solvers._laplace import TRUSTED, LaplaceModel, LaplaceProblem, deletion_gains, empty_model, relax
 from relvec.solvers._laplace_scan import Scan, Swaps, overlaps, scan, swaps
 from relvec.solvers._moves import _TIE
 
@@ -78,7 +78,7 @@ class LaplaceSequential:
         if notes.restarts < self.restarts and time.monotonic() < notes.deadline:
             other = self._restart(model, notes)
             notes = replace(notes, restarts=notes.restarts + 1, offered=offered)
-            if other.objective > state.objective + problem.tol:
+            if other.objective > state.objective + problem.tol and trusted(other, model):
                 return _advance(state, other, "restart", replace(notes, settled=False))
             return state.stepped(action="", notes=notes)
         return state.stepped(action="", done=True, largest_gain=offered)
@@ -126,6 +126,11 @@ def _bias_units(problem: LaplaceProblem) -> np.ndarray:
     return np.array([problem.bias]) if problem.share else problem.bias + problem.design.n_atoms * np.arange(problem.K)
 
 
+def trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
+    """Whether a move stays where the Laplace approximation is self-consistent, or comes nearer to it."""
+    return new.trust >= min(TRUSTED, old.trust)
+
+
 def first_of(gains: np.ndarray, problem: LaplaceProblem) -> int:
     """The unit of largest gain; among equals the lowest in order."""
     largest = gains.max()
@@ -146,9 +151,9 @@ def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[Lapl
             if grown.objective > model.objective - 0.5 * gains[first]:
                 grown = grown.relaxed(2)
                 gain = grown.objective - model.objective
-                if gain > 0.1 * tol:
+                if gain > 0.1 * tol and trusted(grown, model):
                     return grown, gain
-                most = max(most, gain)
+                most = max(most, gain if trusted(grown, model) else 0.0)
             chosen = chosen[: len(chosen) // 2]
         # the refitted evidence refutes what the scan promised, for this unit and its near-copies
         gains[first] = 0.0
@@ -186,7 +191,7 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
         if gains[i] < -1.0:
             break
         fewer = model.without(np.arange(len(gains)) == i).relaxed(3)
-        gain = fewer.objective - model.objective
+        gain = fewer.objective - model.objective if trusted(fewer, model) else 0.0
         if gain > tol:
             return fewer, gain
         most = max(most, gain)
@@ -207,6 +212,8 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
         if -0.3 < gain <= tol:
             swapped = swapped.relaxed(6)
             gain = swapped.objective - model.objective
+        if not trusted(swapped, model):
+            continue
         if gain > tol:
             return replace(swapped.relaxed(20), atom=int(pairs.entering[i])), gain
         most = max(most, gain)

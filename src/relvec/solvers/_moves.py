@@ -80,7 +80,8 @@ def grow(model: Model, batch: int, tol: float, hold_noise: bool, ceiling: float 
         first = best(gains, model.problem.order)
         if gains[first] <= tol:
             return None
-        chosen = _batch(model, first, gains, S, T, batch) if batch > 1 else [first]
+        most = max(batch, len(model.active) // 8) if batch > 1 else 1
+        chosen = _batch(model, first, gains, S, T, most) if most > 1 else [first]
         while chosen:
             alpha = optimal_alpha(S[chosen], Q[chosen])  # TF03 eq. (20)
             active = np.append(model.active, chosen)

@@ -19,6 +19,7 @@ _FRESH_AT = 2  # which restart begins anew
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
 _BACKWARD = 512  # with the noise fixed, dictionaries up to this length are searched from the full model too
 _SETTLED = 1e-2  # of tol: Newton steps that promise less wait for the end of the search
+_DIP_MOST = 100  # atoms a dip may add
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
 
 
@@ -217,7 +218,7 @@ def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
     problem, noise = model.problem, 1.0 / model.posterior.beta
     low = max(fraction * noise, problem.noise_floor)
     held = model.at(model.active, model.posterior.alpha, 1.0 / low)
-    most = 2 * len(model.active) + 20
+    most = len(model.active) + min(max(20, len(model.active)), _DIP_MOST)
     while len(held.active) < most and time.monotonic() < deadline:
         grown = grow(held, batch, max(problem.tol, _DIP_TOL), hold_noise=True)
         if grown is None:
