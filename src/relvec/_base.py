@@ -32,8 +32,8 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
 HISTORY = np.dtype(
-    [("action", "U10"), ("atom", np.int64), ("gain", float), ("objective", float), ("size", np.int64),
-     ("noise_variance", float)]
+    [("action", "U10"), ("atom", np.int64), ("row", np.int64), ("gain", float), ("objective", float),
+     ("size", np.int64), ("noise_variance", float)]
 )  # fmt: skip
 
 
@@ -75,7 +75,17 @@ class BaseRelevanceVector(BaseEstimator):
     def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> Basis:
         """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order)."""
         parts: list[Basis] = []
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        if (precomputed or self.kernel is None) and not (isinstance(self.width, str) and self.width == "scale"):
+            raise ValueError(
+                f"width belongs to a kernel given by name; with kernel={self.kernel!r} leave it at 'scale'"
+            )
+        if precomputed and self.basis is not None:
+            raise ValueError(
+                "with kernel='precomputed' X holds kernel values, on which other basis functions make no sense; "
+                "pass the inputs themselves with the kernel as a callable, or append columns to X"
+            )
+        if precomputed:
             parts.append(Precomputed())
         elif self.kernel is not None:
             parts.append(KernelBasis(as_kernel(self.kernel, self.width)))
@@ -147,17 +157,23 @@ class GaussianFit:
         """Log evidence in the target's own units."""
         return self.result.state.posterior.log_evidence - self.n_samples * np.log(self.unit)
 
-    def history(self) -> np.ndarray:
-        """The history (structured array) in the target's own units."""
+    def history(self, rows: np.ndarray) -> np.ndarray:
+        """The history (structured array) in the target's own units; rows (M,) are the atoms' training rows."""
         state = self.result.state
         shift = -self.n_samples * np.log(self.unit) - 2.0 * self.prior.c * np.log(self.unit)
         if self.prior.on_weights:  # nothing is pruned then, so the support never changes
             shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
-        rows = [
-            (h.action, h.atom, h.gain, h.objective + shift, h.size, h.noise_variance * self.unit**2)
-            for h in self.result.history
-        ]
-        return np.array(rows, dtype=HISTORY)
+        return _history(self.result.history, rows, shift, self.unit)
+
+
+def _history(steps: list[Step], rows: np.ndarray, shift: float, unit: float) -> np.ndarray:
+    """Steps as a structured array. An atom of a model with several outputs counts on beyond M, output by output."""
+    table = [
+        (h.action, h.atom, rows[h.atom % len(rows)] if h.atom >= 0 else -1, h.gain, h.objective + shift, h.size,
+         h.noise_variance * unit**2)
+        for h in steps
+    ]  # fmt: skip
+    return np.array(table, dtype=HISTORY)
 
 
 def target_units(y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -298,10 +314,9 @@ class LaplaceFit:
         """Laplace evidence, complete."""
         return self.result.state.posterior.log_evidence + self.problem.shift
 
-    def history(self) -> np.ndarray:
-        """The history (structured array)."""
-        rows = [(h.action, h.atom, h.gain, h.objective, h.size, np.nan) for h in self.result.history]
-        return np.array(rows, dtype=HISTORY)
+    def history(self, rows: np.ndarray) -> np.ndarray:
+        """The history (structured array); rows (M,) are the atoms' training rows."""
+        return _history(self.result.history, rows, 0.0, np.nan)
 
     def latent(self, basis: Basis, atoms: np.ndarray) -> LatentPredictor:
         """The fitted latent functions over the given atoms, a superset of the fit's own."""

@@ -202,7 +202,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.certificate_ = per_fit([float(fit.result.state.largest_gain) for fit in fits])
         self.n_iter_ = per_fit([fit.result.n_iter for fit in fits])
         self.status_ = per_fit([fit.result.status.name.lower() for fit in fits])
-        self.history_ = per_fit([fit.history() for fit in fits])
+        self.history_ = per_fit([fit.history(basis.rows) for fit in fits])
         self.__dict__.pop("relevance_vectors_", None)
         if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             self.relevance_vectors_ = X[self.relevance_]

@@ -90,8 +90,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     log_marginal_likelihood_ : log evidence, complete with -N/2 log 2 pi, in the units of y.
     certificate_ : the largest gain (nats) that any single move still offered; inf where it was not established.
     status_ : how the fit ended: "converged", or the name of a warning.
-    history_ : structured array, a row a step: action, atom (of the dictionary), gain, objective, size,
-        noise_variance.
+    history_ : structured array, a row a step: action, atom (number in the dictionary), row (training row the atom
+        is centred on, -1 for none), gain, objective, size, noise_variance.
     n_iter_ : steps taken.
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
@@ -247,7 +247,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.certificate_ = per_output(np.array([f.result.state.largest_gain for f in fits]))
         self.n_iter_ = per_output(np.array([f.result.n_iter for f in fits]))
         self.status_ = per_output([f.result.status.name.lower() for f in fits])
-        self.history_ = per_output([f.history() for f in fits])
+        self.history_ = per_output([f.history(basis.rows) for f in fits])
         self._drop_stale()
         if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             self.relevance_vectors_ = X[self.relevance_]

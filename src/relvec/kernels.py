@@ -592,7 +592,9 @@ def _named(name: str, width: Width) -> Kernel:
     if name in _SCALED_ON_REQUEST:
         return _SCALED_ON_REQUEST[name]() if width == "scale" else _SCALED_ON_REQUEST[name](width=width)
     if name not in _WITHOUT_WIDTH:
-        raise ValueError(f"unknown kernel {name!r}: choose one of {', '.join(_NAMES)}, a Kernel or a function(X, Z)")
+        raise ValueError(
+            f"unknown kernel {name!r}: choose one of {', '.join(_NAMES)}, precomputed, a Kernel or a function(X, Z)"
+        )
     if width != "scale":
         raise ValueError(f"the kernel {name!r} has no width; got width={width}: leave it at 'scale', or scale X")
     return _WITHOUT_WIDTH[name]()

@@ -70,7 +70,7 @@ class LinearPredictor:
 
     def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
         """Functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
-        weights = self.mean[:, None] + self.root @ rng.standard_normal((len(self.mean), n_samples))
+        weights = self.mean[:, None] + self.root @ rng.standard_normal((self.root.shape[1], n_samples))
         drawn = self.columns(X) @ weights
         if noise:
             drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)

@@ -15,5 +15,8 @@ def make_rows(basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, co
     if compression and (rows := compress(basis, X, targets, weights)) is not None:
         return rows
     root = np.sqrt(weights)[:, None]
-    design = DenseDesign(basis(X) * root, overwrite=True)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        Phi = basis(X)
+        Phi *= root
+    design = DenseDesign(Phi, overwrite=True)
     return Rows(design, targets * root, np.zeros(targets.shape[1]))

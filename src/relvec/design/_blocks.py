@@ -21,6 +21,11 @@ class DenseDesign(Design):
     def __init__(self, Phi: np.ndarray, overwrite: bool = False):
         # the largest entry goes first: squares of entries beyond 1e154 or below 1e-154 have no double
         largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
+        if not np.all(np.isfinite(largest)):
+            raise ValueError(
+                f"basis function {int(np.argmin(np.isfinite(largest)))} is not finite on the training rows; "
+                "rescale the inputs (StandardScaler) or lower the degree"
+            )
         tame = np.all((largest < 1e100) & ((largest > 1e-100) | (largest == 0.0)))
         safe = np.ones(len(largest)) if tame else np.where(largest > 0.0, largest, 1.0)
         Phi = Phi if overwrite else Phi.copy()

@@ -16,7 +16,7 @@ from relvec.evidence import (
     optimal_alpha,
 )
 from relvec.posterior import Posterior, gaussian
-from relvec.solvers._iterate import Problem, State, Status
+from relvec.solvers._iterate import Problem, State, Status, check_time_limit
 from relvec.solvers._moves import at_noise_floor, best
 from relvec.solvers._newton import not_lower
 
@@ -30,6 +30,9 @@ class _FixedPoint:
     prune_gamma: float = float(np.finfo(float).eps)
     prune_alpha: float = 1e12
     time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_time_limit(self.time_limit)
 
     def init(self, problem: Problem) -> State:
         """Every atom, with precisions so small that the data decide."""
@@ -56,16 +59,22 @@ class _FixedPoint:
         objective = problem.objective(active, updated)
         notes = _Notes(columns, notes.steps + 1)
         moved = state.stepped(active=active, posterior=updated, objective=objective, action="reestimate", notes=notes)
-        settled = len(active) == len(p.alpha) and objective - state.objective < 1e-2 * problem.tol
+        rise = objective - state.objective
+        settled = len(active) == len(p.alpha) and rise < 1e-2 * problem.tol
+        stuck = settled and rise <= 1e-13 * max(1.0, abs(objective))
         if not (settled or notes.steps % _CHECK_EVERY == 0):
             return moved
-        return self._reconsider(problem, moved, settled)
+        return self._reconsider(problem, moved, settled, stuck)
 
     def status(self, problem: Problem, state: State) -> Status:
         """How the search ended."""
         if at_noise_floor(problem, state.posterior):
             return Status.NOISE_FLOOR
         return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
+
+    def finishing(self, state: State) -> bool:
+        """Never: every step is of the same kind."""
+        return False
 
     def _update(self, problem: Problem, columns: np.ndarray, state: State, b) -> tuple[Posterior, np.ndarray]:
         raise NotImplementedError
@@ -84,11 +93,12 @@ class _FixedPoint:
                 return trial
         return p
 
-    def _reconsider(self, problem: Problem, state: State, settled: bool) -> State:
+    def _reconsider(self, problem: Problem, state: State, settled: bool, stuck: bool) -> State:
         """The best single move: delete an atom whose optimum is infinite, or bring back a deleted one (B.1)."""
         p, active, columns = state.posterior, state.active, state.notes.columns
         if problem.prior_b is not None:
-            return state.stepped(done=settled, largest_gain=_largest_gradient(problem, state)) if settled else state
+            largest = _largest_gradient(problem, state)
+            return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
         inside = np.zeros(0)
         if len(active):
             s, q = p.sparsity_quality()
@@ -112,7 +122,7 @@ class _FixedPoint:
                 return _moved(problem, state, joined, wider, trial, "add", j)
             gains[j] = 0.0
         largest = max(float(gains.max(initial=0.0)), float(inside.max(initial=0.0)))
-        return state.stepped(done=settled, largest_gain=largest) if settled else state
+        return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
 
 
 @dataclass(frozen=True)

@@ -161,10 +161,30 @@ class Solver(Protocol):
         """How a state that is done ended."""
         ...
 
+    def finishing(self, state: State) -> bool:
+        """Whether the solver may go on past its time limit because only the certificate is left."""
+        ...
+
+
+def check_time_limit(value: float | None) -> None:
+    """Refuse a time limit that is not a positive number of seconds."""
+    if value is not None and not (isinstance(value, (int, float)) and value > 0):
+        raise ValueError(f"time_limit must be None or a positive number of seconds, got {value!r}")
+
+
+def _be_heard() -> None:
+    """Send the log to the terminal where nobody has set up logging."""
+    if not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+
 
 def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
     """Run a solver until it is done, max_iter steps have passed, or its time limit."""
     began = time.monotonic()
+    if verbose:
+        _be_heard()
     state = solver.init(problem)
     history: list[Step] = []
     n_iter = 0
@@ -182,7 +202,11 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
         if n_iter >= max_iter:
             status = Status.MAX_ITER
             break
-        if solver.time_limit is not None and time.monotonic() - began > solver.time_limit:
+        if (
+            solver.time_limit is not None
+            and time.monotonic() - began > solver.time_limit
+            and not solver.finishing(state)
+        ):
             status = Status.TIME_LIMIT
             break
         state = solver.step(problem, state)

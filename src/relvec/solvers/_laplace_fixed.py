@@ -79,6 +79,10 @@ class LaplaceFixedPoint:
                                      action="delete", notes=fewer)  # fmt: skip
         return state.stepped(done=True, largest_gain=self._certificate(model))
 
+    def finishing(self, state: State) -> bool:
+        """Whether only the certificate is left to do."""
+        return False
+
     def status(self, problem: LaplaceProblem, state: State) -> Status:
         """The fixed point was reached."""
         return Status.FIXED_POINT

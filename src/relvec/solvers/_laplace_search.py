@@ -83,6 +83,10 @@ class LaplaceSequential:
             return state.stepped(action="", notes=notes)
         return state.stepped(action="", done=True, largest_gain=offered)
 
+    def finishing(self, state: State) -> bool:
+        """Whether only the certificate is left to do."""
+        return state.notes.settled
+
     def status(self, problem: LaplaceProblem, state: State) -> Status:
         """How the search ended."""
         if self.tf03:

@@ -42,9 +42,7 @@ class Model:
         posterior = self.frame.posterior(active, alpha, beta, self.problem.n_samples)
         return Model(self.problem, self.frame, active, posterior, atom)
 
-    def relaxed(
-        self, steps: int, hold_noise: bool = False, enough: float = 0.0, ceiling: float = np.inf
-    ) -> Model:
+    def relaxed(self, steps: int, hold_noise: bool = False, enough: float = 0.0, ceiling: float = np.inf) -> Model:
         """The model after Newton steps on its precisions and the noise."""
         active, posterior = relax(
             self.problem, self.frame, self.active, self.posterior, steps, hold_noise, enough, ceiling

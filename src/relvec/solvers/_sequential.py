@@ -10,14 +10,15 @@ import numpy as np
 from relvec.evidence import optimal_alpha
 from relvec.solvers._fixed_point import MacKay
 from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import Problem, State, Status, iterate
+from relvec.solvers._iterate import Problem, State, Status, check_time_limit, iterate
 from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest_gain
 from relvec.solvers._textbook import Textbook, textbook_step
 
 _DIPS = (0.5, 0.3, 0.1)  # restarts hold the noise at these fractions of the one found
 _FRESH_AT = 2  # which restart begins anew
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
-_BACKWARD = 512  # with the noise fixed, dictionaries up to this length are searched from the full model too
+_BACKWARD = 512  # dictionaries up to this length may be searched from the full model too
+NOISE_SUSPECT = 0.3  # noise_start over the noise found: below, the noise is a third of the target's variance or more
 _SETTLED = 1e-2  # of tol: Newton steps that promise less wait for the end of the search
 _DIP_MOST = 100  # atoms a dip may add
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
@@ -80,6 +81,7 @@ class Sequential:
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < least:
                 raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+        check_time_limit(self.time_limit)
 
     def init(self, problem: Problem) -> State:
         """An empty model, or the bias alone, at the noise the problem starts with."""
@@ -120,9 +122,10 @@ class Sequential:
         if not notes.settled:
             settled = model.relaxed(100, enough=_SETTLED * problem.tol)
             return _advance(state, settled, "reestimate", replace(notes, settled=True))
-        if self.exchange and (swapped := exchange(model, problem.tol)) is not None:
+        search = self.stop != "tf03"
+        if search and self.exchange and (swapped := exchange(model, problem.tol)) is not None:
             return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
-        if notes.restarts < self.restarts and time.monotonic() < notes.deadline:
+        if search and notes.restarts < self.restarts and time.monotonic() < notes.deadline:
             other = self._restart(model, notes)
             notes = replace(notes, restarts=notes.restarts + 1)
             if other.objective > state.objective + problem.tol:
@@ -136,9 +139,13 @@ class Sequential:
         """How the search ended."""
         if at_noise_floor(problem, state.posterior):
             return Status.NOISE_FLOOR
-        if self.stop == "tf03":
-            return Status.STOPPED
-        return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
+        if state.largest_gain <= problem.tol:
+            return Status.CONVERGED
+        return Status.STOPPED if self.stop == "tf03" else Status.STALLED
+
+    def finishing(self, state: State) -> bool:
+        """Whether only the certificate is left to do, which is worth a moment past the time limit."""
+        return state.notes.settled
 
     def _textbook(self, problem: Problem, state: State) -> State:
         stepped = textbook_step(problem, state, self.select, self.noise_every)
@@ -152,7 +159,7 @@ class Sequential:
         problem, turn = model.problem, notes.restarts
         if turn == _FRESH_AT:
             return self._afresh(model, notes.deadline)
-        dips = _DIPS[:_FRESH_AT] + (_DIPS[0],) + _DIPS[_FRESH_AT:]
+        dips = (*_DIPS[:_FRESH_AT], _DIPS[0], *_DIPS[_FRESH_AT:])
         other = _dip(model, dips[turn], self.batch, notes.deadline) if turn < len(dips) else _kick(model)
         return _settle(other, self.batch, self.exchange, notes.deadline)
 
@@ -163,8 +170,12 @@ class Sequential:
         search ends tens of nats short, most of all with kernels that do not decay.
         """
         problem = model.problem
-        if problem.fixed_noise:
-            other = _backward(model) if problem.design.n_atoms <= _BACKWARD else model
+        # a noise that explains a third of the target is either true or the mark of such an end
+        suspicious = problem.fixed_noise or model.posterior.beta * problem.noise_start < NOISE_SUSPECT
+        if suspicious and problem.design.n_atoms <= _BACKWARD:
+            other = _backward(model)
+        elif problem.fixed_noise:
+            return model
         else:
             other = _under_ceiling(model, self.batch, deadline)
         other = _settle(other, self.batch, self.exchange, deadline)
