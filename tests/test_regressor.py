@@ -569,7 +569,7 @@ def same_model(a, b, X, tolerance=1e-7):
     assert a.log_marginal_likelihood_ == pytest.approx(b.log_marginal_likelihood_, rel=tolerance, abs=tolerance)
 
 
-@pytest.mark.parametrize("N", [40, 600])
+@pytest.mark.parametrize("N", [40, 600, 900])
 @pytest.mark.parametrize("options", [{}, {"noise_variance": 0.01}, {"solver": "mackay"}], ids=repr)
 def test_weights_are_copies(N, options):
     X, y = sinc(N)

@@ -56,10 +56,12 @@ def gain_delete(alpha, gamma, mu, Sigma_diag):
 
 def gain_reestimate(alpha, s, q):
     """Gain of moving each alpha of the model to its optimum (TF03 A.3); deletion where that is infinite."""
+    known = np.asarray(s) > 0.0  # an s of 0 is rounding: the data say nothing about such an atom
+    s = np.where(known, s, 1.0)
     best = optimal_alpha(s, q)
-    finite = np.isfinite(best)
-    moved = single_atom(np.where(finite, best, 1.0), s, q)
-    return np.where(finite, moved, 0.0) - single_atom(alpha, s, q)
+    finite = np.isfinite(best) & (best > 0.0)
+    moved = np.where(finite, single_atom(np.where(finite, best, 1.0), s, q), 0.0)
+    return np.where(known, moved - single_atom(alpha, s, q), 0.0)
 
 
 def exchange_statistics(S, Q, cross, Sigma_diag, mu):

@@ -17,7 +17,7 @@ from relvec.design._blocks import DenseDesign
 
 TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
 _BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
-_LEAST_ROWS = 512  # below, the dense matrix is as fast
+_LEAST_ROWS = 512  # distinct rows: below, the dense matrix is as fast
 _FIRST_RANK = 768  # columns reserved at first, doubled as needed
 _MOST_RANK = 0.4  # of the rows: above, the dense matrix is as small
 
@@ -28,16 +28,16 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
     Equal rows of X become one row with the sum of their weights (N,) and the mean of their targets.
     """
     kernel_part = _kernel_on_training_rows(basis)
-    if kernel_part is None or len(X) < _LEAST_ROWS:
+    if kernel_part is None or kernel_part.n_atoms < _LEAST_ROWS:
         return None
     assert isinstance(basis, Concat)
     centres, row_of = np.unique(X, axis=0, return_inverse=True)
     if kernel_part.centres is None or not np.array_equal(centres, kernel_part.centres):
         return None
     p = basis.n_atoms - kernel_part.n_atoms
-    if p > 0.1 * len(X):
+    if p > 0.1 * len(centres):
         return None
-    factor = partial_cholesky(kernel_part.kernel, centres, TOLERANCE, int(_MOST_RANK * len(X)), p)
+    factor = partial_cholesky(kernel_part.kernel, centres, TOLERANCE, int(_MOST_RANK * len(centres)), p)
     if factor is None:
         return None
     C, left = factor  # (m, p + r): room for the other parts, then F

@@ -17,7 +17,7 @@ from relvec.evidence import (
 )
 from relvec.posterior import Posterior, gaussian
 from relvec.solvers._iterate import Problem, State, Status, check_time_limit
-from relvec.solvers._moves import at_noise_floor, best
+from relvec.solvers._moves import at_noise_floor, best, merge_copies
 from relvec.solvers._newton import not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary
@@ -100,6 +100,12 @@ class _FixedPoint:
             largest = _largest_gradient(problem, state)
             return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
         inside = np.zeros(0)
+        keep, alpha = merge_copies(columns, p.alpha, problem.order[active])
+        if len(keep) < len(active):
+            trial = _posterior(problem, columns[:, keep], alpha, p.beta)
+            if not_lower(problem.objective(active[keep], trial), state.objective):
+                gone = int(np.setdiff1d(active, active[keep])[0])
+                return _moved(problem, state, active[keep], columns[:, keep], trial, "delete", gone)
         if len(active):
             s, q = p.sparsity_quality()
             inside = gain_reestimate(p.alpha, s, q)

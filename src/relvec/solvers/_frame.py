@@ -63,9 +63,13 @@ class Frame:
             self._Q_left -= self._z[first : self.size] @ P
             self.rest = float(self._left @ self._left) + self._outside
 
+    def coordinates(self, active: np.ndarray) -> np.ndarray:
+        """Columns of the given atoms, which must be in the frame, in its coordinates (f, k)."""
+        return self._P[: self.size, active]
+
     def posterior(self, active: np.ndarray, alpha: np.ndarray, beta: float, n_samples: float) -> Posterior:
         """The posterior of the model with the given atoms, which must be in the frame."""
-        return gaussian(self._P[: self.size, active], self._z[: self.size], self.rest, n_samples, alpha, beta)
+        return gaussian(self.coordinates(active), self._z[: self.size], self.rest, n_samples, alpha, beta)
 
     def scan(self, posterior: Posterior) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """S, Q (M,) of TF03 eq. (22) for the whole dictionary, and T (k, M) with S = beta (|phi|^2 - |T|^2)."""

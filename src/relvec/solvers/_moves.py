@@ -10,7 +10,7 @@ from relvec.evidence import exchange_statistics, gain_add, gain_delete, gain_ree
 from relvec.posterior import Posterior
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem
-from relvec.solvers._newton import relax
+from relvec.solvers._newton import not_lower, relax
 
 _TIE = 1e-9  # nats: gains closer than this are equal, and the atom's content decides
 _WORTH = 0.3  # further atoms of a batch gain at least this fraction of the best
@@ -49,11 +49,37 @@ class Model:
         )
         return Model(self.problem, self.frame, active, posterior, self.atom)
 
+    def merged(self) -> Model:
+        """The model with one atom in place of several equal ones."""
+        keep, alpha = merge_copies(
+            self.frame.coordinates(self.active), self.posterior.alpha, self.problem.order[self.active]
+        )
+        if len(keep) == len(self.active):
+            return self
+        fewer = self.at(self.active[keep], alpha, self.posterior.beta, self.atom)
+        return fewer if not_lower(fewer.objective, self.objective) else self
+
     def trimmed(self) -> Model:
         """The model in a frame without what it no longer needs."""
         frame = self.frame.trimmed(self.active)
         return self if frame is self.frame else Model(self.problem, frame, self.active, self.posterior, self.atom).at(
             self.active, self.posterior.alpha, self.posterior.beta, self.atom)  # fmt: skip
+
+
+def merge_copies(columns: np.ndarray, alpha: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the columns (n, k) of unit norm to keep, and their precisions, where some are copies or negations.
+
+    The evidence depends on copies only through the sum of 1 / alpha (T01 section 2.2), so the first in order takes it
+    all and nothing changes.
+    """
+    if len(alpha) < 2:
+        return np.arange(len(alpha)), alpha
+    equal = np.abs(columns.T @ columns) > 1.0 - 1e-12
+    if np.count_nonzero(equal) == len(alpha):
+        return np.arange(len(alpha)), alpha
+    first = np.array([np.flatnonzero(row)[np.argmin(order[row])] for row in equal])
+    keep = np.flatnonzero(first == np.arange(len(alpha)))
+    return keep, np.array([1.0 / np.sum(1.0 / alpha[first == i]) for i in keep])
 
 
 def at_noise_floor(problem: Problem, posterior: Posterior) -> bool:

@@ -120,7 +120,7 @@ class Sequential:
         if grown is not None:
             return _advance(state, grown, "add", replace(notes, settled=False, exact=False))
         if not notes.settled:
-            settled = model.relaxed(100, enough=_SETTLED * problem.tol)
+            settled = model.merged().relaxed(100, enough=_SETTLED * problem.tol)
             return _advance(state, settled, "reestimate", replace(notes, settled=True))
         search = self.stop != "tf03"
         if search and self.exchange and (swapped := exchange(model, problem.tol)) is not None:
@@ -212,7 +212,7 @@ def _settle(model: Model, batch: int, exchanging: bool, deadline: float) -> Mode
         if grown is not None:
             model, settled = grown.trimmed(), False
         elif not settled:
-            model, settled = model.relaxed(100, enough=_SETTLED * tol), True
+            model, settled = model.merged().relaxed(100, enough=_SETTLED * tol), True
         elif exchanging and (swapped := exchange(model, tol)) is not None:
             model, settled = swapped.trimmed(), False
         else:
