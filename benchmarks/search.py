@@ -53,7 +53,14 @@ def tables(draws: int):
         if (folder / "kin40k.npz").exists():
             data = np.load(folder / "kin40k.npz", allow_pickle=False)
             rows = rng.permutation(len(data["X_train"]))[:500]
-            yield "kin40k-500", draw, data["X_train"][rows], data["y_train"][rows], data["X_test"][:2000], data["y_test"][:2000]
+            yield (
+                "kin40k-500",
+                draw,
+                data["X_train"][rows],
+                data["y_train"][rows],
+                data["X_test"][:2000],
+                data["y_test"][:2000],
+            )
 
 
 def _split(X, y, n, rng):

@@ -189,7 +189,7 @@ def test_names_are_unique_and_begin_with_the_paper():
     assert len(set(names)) == len(names)
     assert all(re.match(r"(T00|T01|TF03|RQ05|GRVM)-", name) for name in names)
     assert all(e.quick <= e.full and e.assumptions and set(e.data) <= set(_data.DATASETS) for e in EXPERIMENTS)
-    assert [e.name for e in select(["t01-figure-1", "T00"])] == [
+    assert [e.name for e in select(["t01-figure-1", "T00-figure-1"])] == [
         "T00-figure-1-left",
         "T00-figure-1-right",
         "T01-figure-1",

@@ -13,7 +13,10 @@ import oracle
 from golden import load
 from relvec import RVR, GammaPrior, kernels
 from relvec.basis import Functions, KernelBasis
-from relvec.solvers import EM, MacKay, Sequential, as_solver
+from relvec.design import DenseDesign
+from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
+from relvec.solvers._frame import Frame
+from relvec.solvers._moves import Model, largest_gain
 
 SEARCH = Sequential(
     start="projection",
@@ -318,6 +321,33 @@ def test_certificate_of_the_other_solvers(seed, name):
         if name == "mackay":
             gains.pop("exchange")  # a fixed point knows no exchange
         assert max(gains.values()) <= 1e-3 + 1e-6
+
+
+@given(st.integers(0, 10**6), st.booleans())
+def test_certificate_of_any_model(seed, exchanging):
+    """What the certificate reports is the largest dense gain, at a model that is far from a maximum too."""
+    Phi, t = random_problem(seed)
+    rng = np.random.default_rng(seed)
+    design = DenseDesign(Phi)
+    active = rng.permutation(np.flatnonzero(design.scale > 0))[: rng.integers(0, 5)]
+    alpha, beta = 10.0 ** rng.uniform(-2, 2, len(active)), 10.0 ** rng.uniform(-1, 2)
+    problem = Problem(
+        design=design,
+        target=t,
+        rest=0.0,
+        n_samples=float(len(t)),
+        noise_variance=1 / beta,
+        noise_start=1.0,
+        noise_floor=1e-8,
+        order=np.arange(Phi.shape[1]),
+    )
+    frame = Frame(design, t, 0.0)
+    empty = frame.posterior(active[:0], alpha[:0], beta, float(len(t)))
+    model = Model(problem, frame, active[:0], empty).at(active, alpha, beta)
+    gains = single_move_gains(Phi / np.where(design.scale > 0, design.scale, 1.0), t, active, alpha, beta)
+    if not exchanging:
+        gains.pop("exchange")
+    assert largest_gain(model, exchanging) == pytest.approx(max(0.0, *gains.values()), rel=1e-6, abs=1e-8)
 
 
 def test_noise_is_stationary_too():
@@ -634,7 +664,7 @@ def test_deleted_functions_come_back_where_they_should(kind):
     assert_never_falls(strict.history_)
 
 
-@pytest.mark.parametrize("solver", ["mackay", "em"])
+@pytest.mark.parametrize("solver", ["mackay", "em", MacKay(prune_alpha=1e-3), EM(prune_gamma=0.5)], ids=repr)
 def test_a_rate_on_the_precisions_prunes_nothing(solver):
     Phi, t = sinc_problem(15)
     model, active = fit(Phi, t, solver=solver, hyperprior={"b": 1e-4}, noise_variance=0.01, max_iter=100000)

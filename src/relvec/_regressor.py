@@ -15,8 +15,6 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._base import (
     BaseRelevanceVector,
-    GaussianFit,
-    LaplaceFit,
     fit_gaussian,
     fit_laplace,
     predictor,
@@ -212,7 +210,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.compression_ = None
         return self
 
-    def _store(self, basis: Basis, X: np.ndarray, fits: list[GaussianFit] | list[LaplaceFit], single: bool) -> None:
+    def _store(self, basis: Basis, X: np.ndarray, fits: Any, single: bool) -> None:
         """Public attributes, in the units of X and y."""
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -235,7 +233,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         def per_output(values: Any) -> Any:
             return values[0] if single else (values if isinstance(values, list) else np.asarray(values))
 
-        self._models, self._single = models, single
+        self._models: list[Any] = list(models)
+        self._single = single
         self.basis_, self.atoms_ = kept, kept.labels()
         self.relevance_ = kept.rows[kept.rows >= 0]
         self.weights_, self.alpha_, self.gamma_ = per_output(weights), per_output(alpha), per_output(gamma)
@@ -353,7 +352,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         """
         if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) < 1):
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
-        return self.predict_quantiles(X, [0.5 - coverage / 2, 0.5 + coverage / 2], noise=noise)
+        return self.predict_quantiles(X, [0.5 - float(coverage) / 2, 0.5 + float(coverage) / 2], noise=noise)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
         """Draw functions from the posterior, evaluated at X.

@@ -156,9 +156,9 @@ T00 = (
 
 T01 = (
     Experiment(
-        name="T01-figure-5",
+        name="T01-figure-3",
         title="Ripley's data, 100 of 250 training points, Gaussian kernel of width 0.5",
-        source="T01 section 4.2, figure 5",
+        source="T01 section 4.2, figure 3",
         published={"error": Published("9.3", "section 4.2"), "vectors": Published("4", "section 4.2")},
         run=ripley,
         quick=10,

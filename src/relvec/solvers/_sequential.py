@@ -156,7 +156,7 @@ class Sequential:
 
     def _restart(self, model: Model, notes: _Notes) -> Model:
         """Another local maximum: dips of the noise and a fresh start, then random removals."""
-        problem, turn = model.problem, notes.restarts
+        turn = notes.restarts
         if turn == _FRESH_AT:
             return self._afresh(model, notes.deadline)
         dips = (*_DIPS[:_FRESH_AT], _DIPS[0], *_DIPS[_FRESH_AT:])
