@@ -114,6 +114,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     True
     """
 
+    _models: list[Any]
+
     def __init__(
         self,
         *,
@@ -233,8 +235,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         def per_output(values: Any) -> Any:
             return values[0] if single else (values if isinstance(values, list) else np.asarray(values))
 
-        self._models: list[Any] = list(models)
-        self._single = single
+        self._models, self._single = list(models), single
         self.basis_, self.atoms_ = kept, kept.labels()
         self.relevance_ = kept.rows[kept.rows >= 0]
         self.weights_, self.alpha_, self.gamma_ = per_output(weights), per_output(alpha), per_output(gamma)
