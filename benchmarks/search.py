@@ -29,8 +29,8 @@ LEVELS = {
     "batched path": {"exchange": False, "restarts": 0},
     "+ exchange": {"restarts": 0},
     "+ 1 restart": {"restarts": 1},
-    "+ 2 restarts (default)": {},
-    "+ 3 restarts": {"restarts": 3},
+    "+ 2 restarts": {"restarts": 2},
+    "+ 3 restarts (default)": {},
     "+ 10 restarts": {"restarts": 10},
 }
 

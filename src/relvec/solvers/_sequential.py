@@ -19,7 +19,7 @@ _FRESH_AT = 2  # which restart begins anew
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
 _BACKWARD = 512  # dictionaries up to this length may be searched from the full model too
 NOISE_SUSPECT = 0.3  # noise_start over the noise found: below, the noise is a third of the target's variance or more
-_SETTLED = 1e-2  # of tol: Newton steps that promise less wait for the end of the search
+_SETTLED = 1.0  # of tol: Newton steps that promise less wait for the end of the search
 _DIP_MOST = 100  # atoms a dip may add
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
 
@@ -132,7 +132,7 @@ class Sequential:
                 return _advance(state, other, "restart", replace(notes, settled=False, exact=False))
             return state.stepped(action="", notes=notes)
         if not notes.exact:
-            return _advance(state, model.relaxed(100), "reestimate", replace(notes, exact=True))
+            return _advance(state, model.sharpened(100), "reestimate", replace(notes, exact=True))
         return state.stepped(action="", done=True, largest_gain=largest_gain(model, self.exchange))
 
     def status(self, problem: Problem, state: State) -> Status:
