@@ -60,7 +60,6 @@ def main() -> None:
             [sys.executable, __file__, "--child", str(n)],
             capture_output=True,
             text=True,
-            env=dict(os.environ),
             check=True,
         )
         row = json.loads(done.stdout.splitlines()[-1])
