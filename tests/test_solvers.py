@@ -487,6 +487,26 @@ def test_the_search_is_no_worse_than_the_fixed_point(kernel, shift):
     assert evidence[0] >= evidence[1] - 1.0
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernels.LinearSpline(),
+        kernels.Gaussian(2.0) + kernels.Linear(),
+        kernels.Polynomial(),
+        kernels.Gaussian((2.0, 5.0)),
+    ],
+    ids=repr,
+)
+def test_the_search_is_no_worse_than_the_fixed_point_on_two_inputs(kernel):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, 3, (30, 2))
+    t = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.05 * rng.standard_normal(30)
+    evidence = [
+        RVR(kernel=kernel, solver=solver).fit(X, t).log_marginal_likelihood_ for solver in ("sequential", "mackay")
+    ]
+    assert evidence[0] >= evidence[1] - 2.0
+
+
 # --- options -------------------------------------------------------------------------------------------------------
 
 
