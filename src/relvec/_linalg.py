@@ -40,7 +40,7 @@ def factor_ridge(X: np.ndarray) -> np.ndarray:
     stacked = np.zeros((n + k, k), order="F")
     stacked[:n] = X
     stacked[n:].flat[:: k + 1] = 1.0
-    qr, _, _, info = lapack.dgeqrf(stacked, overwrite_a=1)
+    qr, _, _, info = lapack.dgeqrf(stacked, lwork=64 * k, overwrite_a=1)
     U = np.triu(qr[:k])
     U *= np.where(np.diagonal(U) < 0.0, -1.0, 1.0)[:, None]
     return U

@@ -165,7 +165,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
         basis = self._dictionary(X, weights)
         outputs, w = y[used].reshape(len(used), -1), weights[used]
-        if self._counts:
+        self._of_counts = self._counts
+        if self._of_counts:
             return self._fit_counts(basis, X, used, outputs, w, single=y.ndim == 1)
         units, variances = target_units(outputs, w)
         rows = make_rows(basis, X[used], outputs / units, w)
@@ -322,7 +323,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         q = np.atleast_1d(np.asarray(q, dtype=float))
         if q.ndim != 1 or not np.all((q > 0) & (q < 1)):
             raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
-        if self._counts:
+        check_is_fitted(self)
+        if self._of_counts:
             X = self._checked(X)
             found = [m.quantiles(X, q, noise) for m in self._models]
             return found[0] if self._single else np.stack(found, axis=1)
@@ -404,7 +406,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         y = np.asarray(y, dtype=float)
         if y.shape != mean.shape:
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
-        if self._counts:
+        check_is_fitted(self)
+        if self._of_counts:
             X, columns = self._checked(X), y.reshape(len(y), -1).T
             return self._by_output([m.log_density(X, t) for m, t in zip(self._models, columns, strict=True)])
         return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - np.log(std)
@@ -425,7 +428,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
         True
         """
-        if not self._counts:
+        check_is_fitted(self)
+        if not self._of_counts:
             return super().score(X, y, sample_weight)
         mean, y = self.predict(X), np.asarray(y, dtype=float)
         weights = _check_sample_weight(sample_weight, mean, dtype=np.float64)

@@ -38,7 +38,8 @@ class _FixedPoint:
         """Every atom, with precisions so small that the data decide."""
         active = np.flatnonzero(problem.design.scale > 0.0)
         beta = 1.0 / (problem.noise_variance or problem.noise_start)
-        alpha = np.full(len(active), 1.0 / problem.n_samples)
+        # not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
+        alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
         if problem.prior_b is not None:  # at most the prior's own scale
             alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[active]))
         columns = problem.design.columns(active)

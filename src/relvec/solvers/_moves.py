@@ -248,11 +248,11 @@ def largest_gain(model: Model, exchanging: bool) -> float:
         if gains[j] > model.problem.tol:
             break
         refuted += 1
-    largest = float(gains.max())
+    offers = [float(gains.max())]
     if len(model.active):
         s, q = p.sparsity_quality()
-        largest = max(largest, float(gain_reestimate(p.alpha, s, q).max()))
-        largest = max(largest, float(gain_delete(p.alpha, p.gamma, p.mean, p.variance).max()))
+        offers.append(float(gain_reestimate(p.alpha, s, q).max()))
+        offers.append(float(gain_delete(p.alpha, p.gamma, p.mean, p.variance).max()))
         if exchanging:
-            largest = max(largest, float(best_exchanges(model).gain.max()))
-    return largest
+            offers.append(float(best_exchanges(model).gain.max()))
+    return max(offers) if not np.any(np.isnan(offers)) else np.inf

@@ -17,8 +17,7 @@ from relvec.solvers._textbook import Textbook, textbook_step
 _DIPS = (0.5, 0.3, 0.1)  # restarts hold the noise at these fractions of the one found
 _FRESH_AT = 2  # which restart begins anew
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
-_BACKWARD = 512  # dictionaries up to this length may be searched from the full model too
-NOISE_SUSPECT = 0.3  # noise_start over the noise found: below, the noise is a third of the target's variance or more
+_BACKWARD, _BACKWARD_FIXED = 256, 512  # dictionaries up to this length may be searched from the full model too
 _SETTLED = 1.0  # of tol: Newton steps that promise less wait for the end of the search
 _DIP_MOST = 100  # atoms a dip may add
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
@@ -128,7 +127,9 @@ class Sequential:
         if search and notes.restarts < self.restarts and time.monotonic() < notes.deadline:
             other = self._restart(model, notes)
             notes = replace(notes, restarts=notes.restarts + 1)
-            if other.objective > state.objective + problem.tol:
+            # a model that interpolates has no honest error bars: a restart does not lead there
+            worse = at_noise_floor(problem, other.posterior) and not at_noise_floor(problem, state.posterior)
+            if other.objective > state.objective + problem.tol and not worse:
                 return _advance(state, other, "restart", replace(notes, settled=False, exact=False))
             return state.stepped(action="", notes=notes)
         if not notes.exact:
@@ -170,9 +171,10 @@ class Sequential:
         search ends tens of nats short, most of all with kernels that do not decay.
         """
         problem = model.problem
-        # a noise that explains a third of the target is either true or the mark of such an end
-        suspicious = problem.fixed_noise or model.posterior.beta * problem.noise_start < NOISE_SUSPECT
-        if suspicious and problem.design.n_atoms <= _BACKWARD:
+        # a noise above where it started is either true or the mark of such an end
+        suspicious = model.posterior.beta * problem.noise_start < 1.0
+        short = problem.design.n_atoms <= (_BACKWARD_FIXED if problem.fixed_noise else _BACKWARD)
+        if short and (problem.fixed_noise or suspicious):
             other = _backward(model)
         elif problem.fixed_noise:
             return model
