@@ -92,7 +92,7 @@ def gram_root(A: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def coordinates(A: np.ndarray, R: np.ndarray, triangular: bool, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Q't (c, q) for A = Q R, and |t - Q Q't|^2 (q,): semi-normal equations, corrected once."""
+    """Q't (c, q) for A = Q R, and |t - Q Q't|^2 (q,): semi-normal equations, corrected twice."""
     inverse = None if triangular else np.linalg.pinv(R)
 
     def solve(b: np.ndarray, transposed: bool) -> np.ndarray:
@@ -100,11 +100,12 @@ def coordinates(A: np.ndarray, R: np.ndarray, triangular: bool, targets: np.ndar
             return inverse.T @ b if transposed else inverse @ b
         return solve_triangular(R, b, trans=int(transposed), check_finite=False)
 
-    y = solve(A.T @ targets, True)
-    outside = targets - A @ solve(y, False)
-    more = solve(A.T @ outside, True)
-    outside -= A @ solve(more, False)
-    return y + more, np.einsum("ij,ij->j", outside, outside)
+    y, outside = np.zeros((A.shape[1], targets.shape[1])), targets.copy()
+    for _ in range(3):
+        more = solve(A.T @ outside, True)
+        outside -= A @ solve(more, False)
+        y += more
+    return y, np.einsum("ij,ij->j", outside, outside)
 
 
 def partial_cholesky(

@@ -1,0 +1,112 @@
+"""One contract for every kind of design, and compression against the dense matrix."""
+
+import numpy as np
+import pytest
+
+from relvec import RVR
+from relvec.basis import Bias, Concat, KernelBasis, Linear
+from relvec.design import DenseDesign, compress, make_rows
+from relvec.design import _lowrank as lowrank
+from relvec.kernels import Gaussian, LogDistance, Matern
+from relvec.solvers import Sequential
+
+N = 700
+
+
+def sinc(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-10, 10, (n, 2))
+    return X, np.sinc(np.linalg.norm(X, axis=1) / np.pi) + 0.1 * rng.standard_normal(n)
+
+
+def dictionary(kernel, *others, n=N):
+    X, y = sinc(n)
+    return Concat((KernelBasis(kernel), *others)).bind(X), X, y
+
+
+def weights_of(n):
+    return np.random.default_rng(3).integers(1, 4, n).astype(float)
+
+
+DESIGNS = {
+    "dense": lambda basis, X, y, w: make_rows(basis, X, y[:, None], w, compression=False),
+    "compressed": lambda basis, X, y, w: compress(basis, X, y[:, None], w),
+}
+
+
+@pytest.mark.parametrize("kind", DESIGNS)
+@pytest.mark.parametrize("others", [(), (Bias(),), (Linear(), Bias())], ids=["alone", "bias", "linear"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_contract(kind, others, weighted):
+    basis, X, y = dictionary(Gaussian(4.0), *others)
+    w = weights_of(N) if weighted else np.ones(N)
+    rows = DESIGNS[kind](basis, X, y, w)
+    design = rows.design
+    Phi = basis(X) * np.sqrt(w)[:, None]
+    t = y * np.sqrt(w)
+    norms = np.sqrt((Phi**2).sum(0))
+    assert design.n_atoms == basis.n_atoms
+    np.testing.assert_allclose(design.scale, norms, rtol=1e-6)
+    Phi /= design.scale
+    some = np.random.default_rng(0).choice(basis.n_atoms, 40, replace=False)
+    columns = design.columns(some)
+    assert columns.shape == (design.n_rows, 40)
+    np.testing.assert_allclose(columns.T @ columns, Phi[:, some].T @ Phi[:, some], atol=1e-6)
+    np.testing.assert_allclose(design.project(columns), Phi[:, some].T @ Phi, atol=1e-6)
+    np.testing.assert_allclose(design.project(rows.targets)[0], Phi.T @ t, atol=1e-6 * np.linalg.norm(t))
+    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0] == pytest.approx(t @ t, rel=1e-7)
+    part = design.subset(some)
+    np.testing.assert_array_equal(part.columns(np.arange(40)), columns)
+    np.testing.assert_array_equal(part.scale, design.scale[some])
+
+
+def test_compression_reports_what_it_did():
+    basis, X, y = dictionary(Gaussian(4.0), Bias())
+    rows = compress(basis, X, y[:, None], np.ones(N))
+    report = rows.compression
+    assert report.n_rows == N and report.rank == rows.design.n_rows < 0.4 * N
+    Phi = basis(X) / rows.design.scale
+    difference = rows.design.project(rows.design.columns(np.arange(N))) - Phi[:, :N].T @ Phi
+    assert np.abs(difference).max() <= 3 * report.column_error
+    assert 0 < report.column_error < 1e-5
+
+
+def test_equal_rows_become_one():
+    X, y = sinc(N)
+    X, y = np.vstack([X, X[:300]]), np.append(y, y[:300] + 0.3)
+    basis = Concat((KernelBasis(Gaussian(4.0)), Bias())).bind(X)
+    rows = compress(basis, X, y[:, None], np.ones(len(X)))
+    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0] == pytest.approx(y @ y, rel=1e-7)
+    Phi = basis(X) / rows.design.scale
+    np.testing.assert_allclose(rows.design.project(rows.targets)[0], Phi.T @ y, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [(Gaussian(0.3), "the rank is high"), (LogDistance(), "not positive definite"), (Matern(1.5, 0.5), "slow decay")],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_dense_matrix_where_compression_does_not_pay(kernel, why):
+    basis, X, y = dictionary(kernel, Bias())
+    assert compress(basis, X, y[:, None], np.ones(N)) is None
+    assert isinstance(make_rows(basis, X, y[:, None], np.ones(N)).design, DenseDesign)
+
+
+@pytest.mark.parametrize("n", [900, pytest.param(4000, marks=pytest.mark.slow)])
+def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
+    X, y = sinc(n)
+    model = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1))
+    compressed = model.fit(X, y)
+    support, evidence, mean = compressed.relevance_, compressed.log_marginal_likelihood_, compressed.predict(X[:50])
+    assert compressed.compression_ is not None
+    monkeypatch.setattr(lowrank, "_LEAST_ROWS", 10**9)
+    dense = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1)).fit(X, y)
+    assert dense.compression_ is None
+    np.testing.assert_array_equal(dense.relevance_, support)
+    assert dense.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-3)
+    np.testing.assert_allclose(dense.predict(X[:50]), mean, atol=1e-6)
+
+
+def test_a_basis_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="not finite on the training rows"):
+        DenseDesign(np.array([[1.0, np.inf], [1.0, 2.0]]))
