@@ -1,7 +1,7 @@
 """BLAS threads: one for the small algebra of a search, all for its long products.
 
-Matrices of forty rows lose more to the hand-over between threads than they gain, by a factor of ten where cores are
-shared. The limit is a setting of the whole process, so overlapping fits in several threads share one: the first to
+Matrices of forty rows lose more to the hand-over between threads than they gain, most of all where cores are shared.
+The limit is a setting of the whole process, so overlapping fits in several threads share one: the first to
 enter sets it, the last to leave restores what was there.
 """
 

@@ -50,7 +50,8 @@ class _FixedPoint:
         """One update of every precision and the noise; at the fixed point, what B.1 asks of deleted atoms."""
         notes, p = state.notes, state.posterior
         b = 0.0 if problem.prior_b is None else problem.prior_b[state.active]
-        updated, columns = self._update(problem, notes.columns, state, b)
+        columns = notes.columns
+        updated = self._update(problem, columns, state, b)
         alive = (updated.gamma >= self.prune_gamma) & (updated.alpha <= self.prune_alpha)
         active = state.active
         if problem.prior_b is None and not alive.all():  # with b > 0 no optimum is infinite: nothing is pruned
@@ -77,7 +78,7 @@ class _FixedPoint:
         """Never: every step is of the same kind."""
         return False
 
-    def _update(self, problem: Problem, columns: np.ndarray, state: State, b) -> tuple[Posterior, np.ndarray]:
+    def _update(self, problem: Problem, columns: np.ndarray, state: State, b) -> Posterior:
         raise NotImplementedError
 
     def _em(self, problem: Problem, columns: np.ndarray, state: State, b) -> Posterior:
@@ -164,8 +165,8 @@ class MacKay(_FixedPoint):
             beta = 1.0 / max(noise, problem.noise_floor)
         trial = _posterior(problem, columns, finite, beta)
         if not_lower(problem.objective(state.active, trial), state.objective):
-            return trial, columns
-        return self._em(problem, columns, state, b), columns
+            return trial
+        return self._em(problem, columns, state, b)
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class EM(_FixedPoint):
     """
 
     def _update(self, problem, columns, state, b):
-        return self._em(problem, columns, state, b), columns
+        return self._em(problem, columns, state, b)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from relvec._linalg import solve_symmetric
-from relvec.evidence import gain_delete, prior_unit_hessian
+from relvec.evidence import gain_delete, gradient, prior_unit_hessian
 from relvec.posterior import Posterior
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem
@@ -42,16 +42,15 @@ def relax(
     for _ in range(steps):
         active, posterior = prune(problem, frame, active, posterior)
         k, alpha, beta, v = len(active), posterior.alpha, posterior.beta, posterior.v
-        # the gradient of T01 eq. (42), (45), in units of the prior
-        g_beta = 0.5 * (problem.n_samples - beta * posterior.residual - float(posterior.gamma.sum()))
+        # in units of the prior every alpha is 1 and mu is v
+        g_alpha, g_beta = gradient(1.0, v, posterior.gamma, beta, posterior.residual, problem.n_samples)
         g_beta += problem.prior.c - problem.prior_d * beta
         free = not hold and (beta < 1.0 / problem.noise_floor if g_beta > 0.0 else beta * ceiling > 1.0)
         if not (k or free):
             break
         n = k + free
         g, minus_H, em = np.empty(n), np.empty((n, n)), np.empty(n)
-        squared = v * v
-        g[:k], em[:k] = 0.5 * (posterior.gamma - squared), 0.5 * (squared + posterior.shrinkage)
+        g[:k], em[:k] = g_alpha, 0.5 * (v * v + posterior.shrinkage)
         H, border, corner = prior_unit_hessian(v, posterior.V @ posterior.V.T, beta, posterior.residual)
         np.negative(H, out=minus_H[:k, :k])
         if free:
