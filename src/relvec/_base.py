@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import time
 import warnings
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from relvec._threads import one_thread
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, content_ranks
 from relvec.design import DenseDesign, Rows, scan_design
 from relvec.kernels import as_kernel
 from relvec.likelihoods import Likelihood
@@ -21,15 +22,19 @@ from relvec.predictive import LatentPredictor, LinearPredictor
 from relvec.priors import FLAT, GammaPrior
 from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, solve
 from relvec.solvers._frame import Frame
+from relvec.solvers._iterate import Start
 from relvec.solvers._laplace import LaplaceProblem
 from relvec.solvers._laplace_search import solve_laplace
 from relvec.solvers._moves import Model
+from relvec.tune import GaussianTarget, LaplaceTarget, Learned, Setting, learn
 
 # A learned noise variance starts at a tenth of the target's variance (TF03 section 4, step 1) and stays above this
 # fraction of it: a standard deviation of 1e-4 of the target's.
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
+
+TUNING_SHARE = 0.7  # of a time limit, for learning widths
 
 HISTORY = np.dtype(
     [("action", "U10"), ("atom", np.int64), ("row", np.int64), ("gain", float), ("objective", float),
@@ -72,8 +77,11 @@ class BaseRelevanceVector(BaseEstimator):
             self.__dict__.update(before)
             raise
 
-    def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> Basis:
-        """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order)."""
+    def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> tuple[Concat, np.ndarray]:
+        """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order).
+
+        Also which entries of its theta (p,) are to be learned.
+        """
         parts: list[Basis] = []
         precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
         if (precomputed or self.kernel is None) and not (isinstance(self.width, str) and self.width == "scale"):
@@ -96,7 +104,41 @@ class BaseRelevanceVector(BaseEstimator):
         if not parts:
             raise ValueError("the model is empty: give a kernel, a basis, or fit_intercept=True")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        return Concat(tuple(parts)).bind(X, weights, rng)
+        unbound = Concat(tuple(parts))
+        return unbound.bind(X, weights, rng), unbound.learned(X.shape[1])
+
+    def _learned(self, basis: Basis, free: np.ndarray, X: np.ndarray, targets: list) -> Learned:
+        """The basis with its free parameters learned on the rows X (n, d), and a model of each target."""
+        limit = as_solver(self.solver).time_limit
+        deadline = np.inf if limit is None else time.monotonic() + TUNING_SHARE * limit
+        seed = check_random_state(self.random_state).randint(2**31)
+        return learn(basis, Setting.of(basis, X, targets, free, deadline), seed, bool(self.verbose))
+
+    def _store_widths(self, basis: Basis, X: np.ndarray, weights: np.ndarray, learned: Learned | None) -> None:
+        """Attributes that tell of the kernels: widths, feature relevance, how widths were learned."""
+        for name in ("kernel_", "width_", "feature_relevance_", "tuning_"):
+            self.__dict__.pop(name, None)
+        kernels = [part.kernel for part in basis.parts if isinstance(part, KernelBasis)]
+        if learned is not None:
+            self.tuning_ = learned.tuning
+        if not kernels:
+            return
+        self.kernel_ = kernels[0]
+        width = getattr(self.kernel_, "width", None)
+        if width is not None:
+            self.width_ = np.array(width) if isinstance(width, tuple) else width
+        scales = np.sum([kernel.scales(X.shape[1]) for kernel in kernels], axis=0)
+        share = weights / weights.sum()
+        relevance = scales * (share @ (X - share @ X) ** 2)
+        if relevance.sum() > 0.0:
+            self.feature_relevance_ = relevance / relevance.sum()
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """`feature_relevance_` (n_features,), under the name `sklearn.feature_selection.SelectFromModel` asks for."""
+        if not hasattr(self, "feature_relevance_"):
+            raise AttributeError("feature_importances_ is known after fit, for kernels with a width")
+        return self.feature_relevance_
 
     def _check_numbers(self) -> None:
         """Scalar parameters, with errors that say what was expected."""
@@ -119,17 +161,6 @@ class BaseRelevanceVector(BaseEstimator):
             "hyperprior must be None, a relvec.priors.GammaPrior or a dict with keys among a, b, c, d, "
             f"got {self.hyperprior!r}"
         )
-
-
-def tie_order(basis: Basis, design_scale: np.ndarray) -> np.ndarray:
-    """Rank (M,) of every atom by content, so that the order of the rows cannot decide between equals."""
-    keys = basis.order_keys()
-    if keys is None:
-        return np.arange(basis.n_atoms)
-    order = np.lexsort(np.column_stack([keys, np.round(np.log(np.maximum(design_scale, 1e-300)), 9)]).T[::-1])
-    ranks = np.empty(len(order), dtype=np.intp)
-    ranks[order] = np.arange(len(order))
-    return ranks
 
 
 def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
@@ -190,43 +221,60 @@ def target_units(y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nda
     return units, variances
 
 
-def fit_gaussian(
-    estimator, rows: Rows, output: int, exact, order: np.ndarray, essential: np.ndarray, bias: int, unit: float,
-    variance: float, n: float, seed: int,
-) -> GaussianFit:  # fmt: skip
-    """Maximise the evidence for one output, in scaled units.
-
-    ``exact(active)`` gives the uncompressed columns (N, k) of some atoms, scaled like the design's, and the target
-    (N,); it is used to polish a fit on compressed rows. n is the sum of the sample weights.
-    """
-    prior, design = estimator._hyperprior(), rows.design
-    given = estimator.noise_variance
+def gaussian_problem(estimator, unit: float, variance: float, n: float, seed: int) -> Problem:
+    """What a solver is asked to do for a target in units of ``unit``, all but the design; n sums the sample weights."""
+    prior, given = estimator._hyperprior(), estimator.noise_variance
     if given is not None and given / unit / unit < LEAST_NOISE:
         raise ValueError(
             f"noise_variance={given!r} is below the rounding errors of targets of size {unit:.3g}: "
             "give a larger one, or None to learn it"
         )
     constant = variance == 0.0
-    problem = Problem(
-        design=design,
-        target=np.ascontiguousarray(rows.targets[:, output]),
-        rest=float(rows.rest[output]),
+    return Problem(
+        design=DenseDesign(np.zeros((1, 0))),
+        target=np.zeros(1),
+        rest=0.0,
         n_samples=n,
         noise_variance=None if given is None else given / unit / unit,
         noise_start=NOISE_START * (1.0 if constant else variance),
         noise_floor=NOISE_FLOOR**2 if constant else NOISE_FLOOR * variance,
-        order=order,
-        essential=essential,
-        bias=bias,
+        order=np.zeros(0, dtype=np.intp),
         prior=prior,
-        prior_b=(prior.b * (design.scale / unit) ** 2) if prior.on_weights else None,
         prior_d=prior.d / unit / unit,
         tol=float(estimator.tol),
         rng=np.random.default_rng(seed),
     )
+
+
+def gaussian_target(problem: Problem, target: np.ndarray, weights: np.ndarray) -> GaussianTarget:
+    """A target (n,) to learn widths from, under a flat hyperprior."""
+    return GaussianTarget(target, weights, replace(problem, prior=FLAT, prior_d=0.0))
+
+
+def fit_gaussian(
+    estimator, problem: Problem, rows: Rows, output: int, exact, order: np.ndarray, essential: np.ndarray, bias: int,
+    unit: float, variance: float, start: Start | None = None,
+) -> GaussianFit:  # fmt: skip
+    """Maximise the evidence for one output, in scaled units.
+
+    ``exact(active)`` gives the uncompressed columns (N, k) of some atoms, scaled like the design's, and the target
+    (N,); it is used to polish a fit on compressed rows.
+    """
+    prior, design = problem.prior, rows.design
+    problem = replace(
+        problem,
+        design=design,
+        target=np.ascontiguousarray(rows.targets[:, output]),
+        rest=float(rows.rest[output]),
+        order=order,
+        essential=essential,
+        bias=bias,
+        start=start,
+        prior_b=(prior.b * (design.scale / unit) ** 2) if prior.on_weights else None,
+    )
     solver = as_solver(estimator.solver)
     nothing = float(problem.target @ problem.target) + problem.rest == 0.0
-    if constant and given is None and (bias >= 0 or nothing) and not prior.on_weights:
+    if variance == 0.0 and not problem.fixed_noise and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
         with one_thread():
@@ -341,10 +389,13 @@ def merge_rows(X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple
 
 
 def fit_laplace(
-    estimator, basis: Basis, X: np.ndarray, targets: list[np.ndarray], weights: np.ndarray, likelihood: Likelihood,
-    share: bool = False,
-) -> list[LaplaceFit]:  # fmt: skip
-    """Maximise the Laplace evidence for each target, (N,) or (N, K), over one dictionary on the rows X (N, d)."""
+    estimator, basis: Basis, free: np.ndarray, X: np.ndarray, targets: list[np.ndarray], weights: np.ndarray,
+    likelihood: Likelihood, share: bool = False,
+) -> tuple[list[LaplaceFit], Basis, Learned | None]:  # fmt: skip
+    """Maximise the Laplace evidence for each target, (N,) or (N, K), over one dictionary on the rows X (N, d).
+
+    Also returns the dictionary with the parameters marked in ``free`` (p,) learned, and how.
+    """
     prior = estimator._hyperprior()
     if prior.on_noise:
         raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
@@ -360,29 +411,36 @@ def fit_laplace(
         rows, mean, size = X, raw, weights
     else:
         rows, mean, size = merge_rows(X, raw, weights)
-    design = scan_design(basis, rows)
     merged = [mean[:, i * width : (i + 1) * width] for i in range(len(targets))]
     seeds = check_random_state(estimator.random_state).randint(2**31, size=len(targets))
     problems = [
         LaplaceProblem(
-            design=design,
+            design=DenseDesign(np.zeros((1, 0))),
             target=t if target.ndim == 2 else np.ascontiguousarray(t[:, 0]),
             weights=size,
             likelihood=likelihood,
-            order=tie_order(basis, design.scale),
+            order=np.zeros(0, dtype=np.intp),
             share=share,
             bias=basis.n_atoms - 1 if estimator.fit_intercept else -1,
             essential=np.flatnonzero(basis.rows < 0),
             shift=likelihood.constant(target, weights) - likelihood.constant(t if target.ndim == 2 else t[:, 0], size),
-            prior=prior,
-            prior_b=prior.b * design.scale**2 if prior.on_weights else None,
             tol=float(estimator.tol),
             rng=np.random.default_rng(seed),
         )
         for t, target, seed in zip(merged, targets, seeds, strict=True)
     ]
+    learned, starts = None, [None] * len(problems)
+    if free.any():
+        learned = estimator._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in problems])
+        basis, starts = learned.basis, learned.models
+    design = scan_design(basis, rows)
+    order, b = content_ranks(basis, design.scale), prior.b * design.scale**2 if prior.on_weights else None
+    problems = [
+        replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b)
+        for problem, start in zip(problems, starts, strict=True)
+    ]
     run = delayed(solve_laplace)
     results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
         run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems
     )
-    return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)]
+    return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)], basis, learned

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._base import BaseRelevanceVector, LaplaceFit, fit_laplace, warn_unless_converged
 from relvec.basis import Basis
-from relvec.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
+from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
 
 
 class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
@@ -150,20 +150,24 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         used = np.flatnonzero(weights > 0.0)
         if len(np.unique(label[used])) < 2:
             raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
-        basis = self._dictionary(X, weights)
+        basis, free = self._dictionary(X, weights)
         K, w = len(classes), weights[used]
         member = np.equal.outer(label[used], np.arange(K)).astype(float)
+        likelihood: Likelihood = Bernoulli()
         if K == 2:
-            fits = fit_laplace(self, basis, X[used], [member[:, 1]], w, Bernoulli())
+            targets = [member[:, 1]]
         elif self.multi_class == "ovr":
-            fits = fit_laplace(self, basis, X[used], list(member.T), w, Bernoulli())
+            targets = list(member.T)
         else:
-            fits = fit_laplace(self, basis, X[used], [member], w, Categorical(K), bool(self.share_alpha))
+            targets, likelihood = [member], Categorical(K)
+        share = K > 2 and self.multi_class == "multinomial" and bool(self.share_alpha)
+        fits, basis, learned = fit_laplace(self, basis, free, X[used], targets, w, likelihood, share)
         for i, fit in enumerate(fits):
             where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
             warn_unless_converged(fit.result, self.tol, where)
         self.classes_ = classes
         self._store(basis, X, fits)
+        self._store_widths(basis, X, weights, learned)
         return self
 
     def _store(self, basis: Basis, X: np.ndarray, fits: list[LaplaceFit]) -> None:

@@ -17,12 +17,13 @@ from relvec._base import (
     BaseRelevanceVector,
     fit_gaussian,
     fit_laplace,
+    gaussian_problem,
+    gaussian_target,
     predictor,
     target_units,
-    tie_order,
     warn_unless_converged,
 )
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, content_ranks
 from relvec.design import make_rows
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Linear as LinearKernel
@@ -163,14 +164,24 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         used = np.flatnonzero(weights > 0.0)
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
-        basis = self._dictionary(X, weights)
+        basis, free = self._dictionary(X, weights)
         outputs, w = y[used].reshape(len(used), -1), weights[used]
         self._of_counts = self._counts
         if self._of_counts:
-            return self._fit_counts(basis, X, used, outputs, w, single=y.ndim == 1)
+            return self._fit_counts(basis, free, X, used, outputs, w, single=y.ndim == 1)
         units, variances = target_units(outputs, w)
+        seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
+        problems = [
+            gaussian_problem(self, unit, variance, float(w.sum()), seed)
+            for unit, variance, seed in zip(units, variances, seeds, strict=True)
+        ]
+        learned, starts = None, [None] * len(units)
+        if free.any() and variances.any():  # constant targets say nothing about widths
+            scaled = [gaussian_target(p, t / unit, w) for p, t, unit in zip(problems, outputs.T, units, strict=True)]
+            learned = self._learned(basis, free, X[used], scaled)
+            basis, starts = learned.basis, learned.models
         rows = make_rows(basis, X[used], outputs / units, w)
-        order = tie_order(basis, rows.design.scale)
+        order = content_ranks(basis, rows.design.scale)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
         essential = np.flatnonzero(basis.rows < 0)
         root = np.sqrt(w)
@@ -179,16 +190,16 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             columns = basis.take(active)(X[used]) * root[:, None] / rows.design.scale[active]
             return columns, root * (outputs[:, output] / units[output])
 
-        seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
         fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(fit_gaussian)(
-                self, rows, i, exact, order, essential, bias, units[i], variances[i], float(w.sum()), seeds[i]
+                self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i]
             )
             for i in range(len(units))
         )
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, f"output {i}: " if y.ndim == 2 else "")
         self._store(basis, X, fits, single=y.ndim == 1)
+        self._store_widths(basis, X, weights, learned)
         self.compression_ = rows.compression
         return self
 
@@ -199,16 +210,18 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return self.likelihood == "poisson"
 
     def _fit_counts(
-        self, basis: Basis, X: np.ndarray, used: np.ndarray, counts: np.ndarray, weights: np.ndarray, single: bool
-    ) -> RelevanceVectorRegressor:
+        self, basis: Basis, free: np.ndarray, X: np.ndarray, used: np.ndarray, counts: np.ndarray,
+        weights: np.ndarray, single: bool,
+    ) -> RelevanceVectorRegressor:  # fmt: skip
         if np.any(counts < 0.0) or np.any(counts != np.floor(counts)):
             raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
         if self.noise_variance is not None:
             raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
-        fits = fit_laplace(self, basis, X[used], list(counts.T), weights, Poisson())
+        fits, basis, learned = fit_laplace(self, basis, free, X[used], list(counts.T), weights, Poisson())
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
+        self._store_widths(basis, X[used], weights, learned)
         self._models = [CountPredictor(model) for model in self._models]
         self.compression_ = None
         return self

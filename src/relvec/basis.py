@@ -53,6 +53,10 @@ class Basis(ABC):
         """Give the same atoms the parameters exp(theta), theta of shape (p,)."""
 
     @abstractmethod
+    def learned(self, n_features: int) -> np.ndarray:
+        """Which entries of theta are to be learned once bound to d features, shape (p,); asked before `bind`."""
+
+    @abstractmethod
     def labels(self) -> list[str]:
         """Return a short name for each atom."""
 
@@ -103,6 +107,10 @@ class Basis(ABC):
             raise ValueError(f"Phi_bar must have the shape of Phi, {(len(X), self.n_atoms)}; got {bar.shape}")
         return self._vjp(X, bar)
 
+    def theta_vjp(self, X: ArrayLike, atoms: np.ndarray, Phi_bar: ArrayLike) -> np.ndarray:
+        """Derivatives of sum(Phi_bar * basis(X)[:, atoms]) with respect to theta (p,), from those columns alone."""
+        return self.take(atoms).vjp(X, Phi_bar)[0]
+
     def _checked(self, X: ArrayLike) -> np.ndarray:
         X = as_rows(X)
         self._require_bound()
@@ -133,6 +141,9 @@ class _Unparametrised(Basis):
         if np.shape(theta) != (0,):
             raise ValueError(f"{self!r} has no parameters; got theta of shape {np.shape(theta)}")
         return self
+
+    def learned(self, n_features: int) -> np.ndarray:
+        return np.zeros(0, dtype=bool)
 
     def order_keys(self) -> np.ndarray | None:
         return None
@@ -387,6 +398,9 @@ class KernelBasis(Basis):
     def with_theta(self, theta: ArrayLike) -> Basis:
         return replace(self, kernel=self.kernel.with_theta(theta))
 
+    def learned(self, n_features: int) -> np.ndarray:
+        return self.kernel.learned(n_features)
+
     def labels(self) -> list[str]:
         return [_row_name(row) if row >= 0 else _centre_name(z) for row, z in zip(self.rows, self._centres())]
 
@@ -505,6 +519,9 @@ class Concat(Basis):
         pieces = zip(self.parts, split_theta(self.parts, theta))
         return replace(self, parts=tuple(part.with_theta(piece) for part, piece in pieces))
 
+    def learned(self, n_features: int) -> np.ndarray:
+        return np.concatenate([np.zeros(0, dtype=bool), *(part.learned(n_features) for part in self.parts)])
+
     def labels(self) -> list[str]:
         names = [name for part in self.parts for name in part.labels()]
         return names if self.order is None else [names[m] for m in self.order]
@@ -550,6 +567,16 @@ class Concat(Basis):
         identity = np.array_equal(order, np.arange(len(order)))
         return Concat(tuple(parts), order=None if identity else _frozen(order), n_features=self.n_features)
 
+    def theta_vjp(self, X: ArrayLike, atoms: np.ndarray, Phi_bar: ArrayLike) -> np.ndarray:
+        place = np.full(self.n_atoms, -1)
+        place[atoms] = np.arange(len(atoms))
+        bar, found = np.asarray(Phi_bar, dtype=np.float64), [np.empty(0)]
+        for part, where in zip(self.parts, self.places()):
+            chosen = np.flatnonzero(place[where] >= 0)
+            here = bar[:, place[where[chosen]]]
+            found.append(part.theta_vjp(X, chosen, here) if chosen.size else np.zeros(len(part.theta)))
+        return np.concatenate(found)
+
     def _vjp(self, X: np.ndarray, Phi_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pulled = [part.vjp(X, Phi_bar[:, where]) for part, where in zip(self.parts, self.places())]
         theta_bars, centres_bars = [[pair[i] for pair in pulled] for i in (0, 1)]
@@ -582,6 +609,17 @@ def as_basis(spec: Basis | Kernel | str | Callable | Sequence) -> Basis:
             f"a basis is one of {choices}, a Basis, a Kernel, a function of X, or a list of these; got {spec!r}"
         )
     return Functions(spec)
+
+
+def content_ranks(basis: Basis, scale: np.ndarray) -> np.ndarray:
+    """Rank (M,) of every atom by content and norm (M,), so that the order of the rows cannot decide between equals."""
+    keys = basis.order_keys()
+    if keys is None:
+        return np.arange(basis.n_atoms)
+    order = np.lexsort(np.column_stack([keys, np.round(np.log(np.maximum(scale, 1e-300)), 9)]).T[::-1])
+    ranks = np.empty(len(order), dtype=np.intp)
+    ranks[order] = np.arange(len(order))
+    return ranks
 
 
 def _weighted_rows(X: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray:

@@ -137,11 +137,6 @@ def prior_unit_hessian(v, B, beta, residual):
     return H, border, corner
 
 
-def design_gradient(Phi, t, mu, Sigma, beta):
-    """dL/dPhi (n, k) of the evidence: beta [(t - Phi mu) mu' - Phi Sigma] (T01 eq. (55))."""
-    return beta * (np.outer(t - Phi @ mu, mu) - Phi @ Sigma)
-
-
 # ---------------------------------------------------------------- TF03's appendix: rank-one updates
 # S, Q (M,) belong to every atom of the dictionary; ``cross`` (k, M) is beta Phi_a' Phi. The defaults of relvec
 # recompute through orthogonal factors instead: repeated rank-one updates drift (TF03 A refreshes them too).

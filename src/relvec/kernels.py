@@ -4,8 +4,8 @@ A kernel knows its values, its diagonal, its free positive parameters (as logari
 vector-Jacobian product that pushes a derivative with respect to the kernel matrix back to those parameters
 and to the centres. The shapes throughout: X (n, d), Z (m, d), K = kernel(X, Z) (n, m).
 
-`width` is T01's r. It is a positive number, one positive number per feature, or the word "scale", which
-`resolve(X)` replaces by a number.
+`width` is T01's r. It is a positive number, one positive number per feature, or a word that `resolve(X)` replaces by
+numbers: "scale", and "learn" or "learn-per-feature", whose numbers are where the estimators start to learn them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ __all__ = [
     "scale_width",
 ]
 
-WIDTH_WORDS = ("scale",)
+LEARNED = ("learn", "learn-per-feature")
+WIDTH_WORDS = ("scale", *LEARNED)
 Width = str | float | tuple[float, ...]
 
 
@@ -61,7 +62,15 @@ class Kernel(ABC):
 
     @abstractmethod
     def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
-        """The kernel with every width a number; X (n, d) and weights (n,) are what "scale" is computed from."""
+        """The kernel with every width a number; X (n, d) and weights (n,) are what words are computed from."""
+
+    @abstractmethod
+    def learned(self, n_features: int) -> np.ndarray:
+        """Which entries of the resolved kernel's theta are to be learned (p,): those of a width that says so."""
+
+    @abstractmethod
+    def scales(self, n_features: int) -> np.ndarray:
+        """eta_k = width_k^-2 of every feature (d,), added up over the parts of a sum or product; 0 without width."""
 
     @abstractmethod
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray: ...
@@ -116,6 +125,12 @@ class _Unparametrised(Kernel):
     def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
         return self
 
+    def learned(self, n_features: int) -> np.ndarray:
+        return np.zeros(0, dtype=bool)
+
+    def scales(self, n_features: int) -> np.ndarray:
+        return np.zeros(n_features)
+
     def _with_parameters(self, parameters: np.ndarray) -> Kernel:
         return self
 
@@ -130,10 +145,19 @@ class _Scaled(Kernel):
 
     def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
         X = as_rows(X)
-        if self.width == "scale":
+        if self.width == "learn-per-feature":
+            return replace(self, width=feature_widths(X, sample_weight))  # type: ignore[type-var]
+        if isinstance(self.width, str):
             return replace(self, width=scale_width(X, sample_weight))  # type: ignore[type-var]
         self._scale(X)
         return self
+
+    def learned(self, n_features: int) -> np.ndarray:
+        per_feature = self.width == "learn-per-feature" or isinstance(self.width, tuple)
+        return np.full(n_features if per_feature else 1, self.width in LEARNED)
+
+    def scales(self, n_features: int) -> np.ndarray:
+        return np.full(n_features, self._widths() ** -2.0)
 
     def _widths(self) -> np.ndarray:
         if isinstance(self.width, str):
@@ -324,7 +348,7 @@ class Matern(_Stationary):
 class Polynomial(_Scaled):
     """(sum_k x_k z_k / width_k^2 + offset)^degree; positive definite where offset >= 0.
 
-    theta holds the logarithms of the width(s) and, where it is positive, of the offset.
+    theta holds the logarithms of the width(s) and, where it is positive, of the offset; both are learned together.
 
     >>> Polynomial(degree=2)([[1.0, 2.0]], [[3.0, 4.0]])
     array([[144.]])
@@ -346,6 +370,9 @@ class Polynomial(_Scaled):
     @property
     def positive_definite(self) -> bool:
         return self.offset >= 0
+
+    def learned(self, n_features: int) -> np.ndarray:
+        return np.append(super().learned(n_features), [self.width in LEARNED] if self.offset > 0 else [])
 
     @property
     def theta(self) -> np.ndarray:
@@ -498,6 +525,12 @@ class _Composite(Kernel):
     def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
         return type(self)(tuple(part.resolve(X, sample_weight) for part in self.parts))  # type: ignore[call-arg]
 
+    def learned(self, n_features: int) -> np.ndarray:
+        return np.concatenate([part.learned(n_features) for part in self.parts])
+
+    def scales(self, n_features: int) -> np.ndarray:
+        return np.sum([part.scales(n_features) for part in self.parts], axis=0)
+
     def _with_parameters(self, parameters: np.ndarray) -> Kernel:
         pairs = zip(self.parts, split_theta(self.parts, parameters))
         return type(self)(tuple(part._with_parameters(piece) for part, piece in pairs))  # type: ignore[call-arg]
@@ -565,8 +598,8 @@ _NAMES = (*_SCALED_BY_DEFAULT, *_SCALED_ON_REQUEST, *_WITHOUT_WIDTH)
 def as_kernel(spec: str | Kernel | Callable, width: str | ArrayLike = "scale") -> Kernel:
     """The kernel that `spec` means: a Kernel, a name, or a function(X, Z) -> (n, m).
 
-    `width` goes with a name: "scale", a positive number, or one per feature. "log_distance" and "polynomial"
-    take "scale" to mean their own width of 1; "linear" and "linear_spline" have none. A width in numbers next to
+    `width` goes with a name: "scale", a positive number, one per feature, "learn" or "learn-per-feature".
+    "log_distance" and "polynomial" take "scale" to mean their own width of 1; "linear" and "linear_spline" have none. A width in numbers next to
     a Kernel, a function or a kernel without width is an error.
 
     >>> as_kernel("matern32", width=2.0)
@@ -601,7 +634,7 @@ def _named(name: str, width: Width) -> Kernel:
 
 
 def check_width(width: str | ArrayLike) -> Width:
-    """`width` as the word "scale", a positive float or a tuple of positive floats; a ValueError for all else.
+    """`width` as one of WIDTH_WORDS, a positive float or a tuple of positive floats; a ValueError for all else.
 
     >>> check_width([1, 2])
     (1.0, 2.0)
@@ -644,6 +677,18 @@ def scale_width(X: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     U -= (weight @ U).sum() / total
     variance = (weight @ U**2).sum() / total
     return float(unit * np.sqrt(X.shape[1] * variance)) or 1.0
+
+
+def feature_widths(X: ArrayLike, sample_weight: ArrayLike | None = None) -> tuple[float, ...]:
+    """sqrt(n_features) times the standard deviation of each column of X (n, d), 1.0 where that is 0.
+
+    >>> feature_widths([[0.0, 5.0], [2.0, 5.0]])
+    (1.4142135623730951, 1.0)
+    """
+    X = as_rows(X)
+    # of one column `scale_width` is the standard deviation
+    root = np.sqrt(X.shape[1])
+    return tuple(float(root * scale_width(x[:, None], sample_weight)) if np.ptp(x) > 0 else 1.0 for x in X.T)
 
 
 def split_theta(parts: Sequence[Any], theta: np.ndarray) -> list[np.ndarray]:

@@ -84,6 +84,11 @@ class Posterior:
             gamma = np.clip(gamma, 0.0, 1.0)
         return gamma
 
+    def design_gradient(self) -> np.ndarray:
+        """dL/dPhi (n, k) in the coordinates of the posterior: beta [(t - Phi mu) mu' - Phi Sigma], T01 eq. (55)."""
+        # Phi Sigma = beta^-1/2 leverage root'
+        return self.beta * np.outer(self.remainder, self.mean) - math.sqrt(self.beta) * (self.leverage @ self.root.T)
+
     def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
         """The s and q (k,) of the model's own atoms, TF03 eq. (19), without the cancelling form of eq. (23).
 
@@ -188,10 +193,47 @@ class LaplacePosterior:
         """
         if not len(self.alpha):
             return np.zeros(0)
-        own = [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
-        slope = likelihood.curvature_slope(self.W, self.f, weights, [self.Phi[:, i] @ self.root[i] for i in own])
-        g = -0.5 * _back(self.Phi, slope, own)
+        own = self._own(likelihood)
+        g = _back(self.Phi, self._evidence_slope(likelihood, weights), own)
         return -self.alpha * self.mean * (self.root @ (self.root.T @ g))
+
+    def design_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """dL/dPhi (n, k) of the Laplace evidence, the motion of the mode included.
+
+        With r = dlog p/df, s = -1/2 d log|Phi'B Phi + A|/df at fixed Phi, g = Phi's and u = Sigma g,
+
+            dL/dPhi = r w' - B Phi Sigma + s w' + r u' - (B Phi u) w':
+
+        the first two terms hold the mode, the third moves B through f, the last two through the mode, for which
+        dw = Sigma (dPhi' r - Phi'B dPhi w). Each column takes the part of its own output.
+        """
+        own = self._own(likelihood)
+        s = self._evidence_slope(likelihood, weights)
+        u = self.root @ (self.root.T @ _back(self.Phi, s, own))
+        moved = _curved(self.W, weights, _latent(self.Phi, u, own, likelihood.n_outputs))
+        by_output = s - moved
+        if self.W.ndim == 1:
+            spread = _curved(self.W, weights, self.Phi @ self.root) @ self.root.T
+            return np.outer(self.r, self.mean + u) + np.outer(by_output, self.mean) - spread
+        gradient = np.empty_like(self.Phi)
+        parts = [self.Phi[:, i] @ self.root[i] for i in own]
+        pooled = sum(self.W[:, [a]] * part for a, part in enumerate(parts))
+        for a, i in enumerate(own):
+            # (B F)_a = weight p_a (F_a - sum_c p_c F_c), T01 eq. (28)
+            spread = (weights * self.W[:, a])[:, None] * (parts[a] - pooled)
+            gradient[:, i] = (
+                np.outer(self.r[:, a], self.mean[i] + u[i]) + np.outer(by_output[:, a], self.mean[i])
+                - spread @ self.root[i].T
+            )  # fmt: skip
+        return gradient
+
+    def _own(self, likelihood: Likelihood) -> list[np.ndarray]:
+        return [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
+
+    def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df."""
+        spread = [self.Phi[:, i] @ self.root[i] for i in self._own(likelihood)]
+        return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, spread)
 
 
 def laplace(
@@ -273,6 +315,13 @@ _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 def _latent(X: np.ndarray, v: np.ndarray, own: list[np.ndarray], K: int) -> np.ndarray:
     """Latent function f = X v, output by output."""
     return X @ v if K == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
+
+
+def _curved(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
+    """B F for latent functions F: (n,) or (n, j) with one output, (n, K) with K."""
+    if W.ndim == 1:
+        return W * F if F.ndim == 1 else W[:, None] * F
+    return weights[:, None] * W * (F - np.einsum("nk,nk->n", W, F)[:, None])
 
 
 def _back(X: np.ndarray, r: np.ndarray, own: list[np.ndarray]) -> np.ndarray:

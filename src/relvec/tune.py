@@ -1,0 +1,506 @@
+"""Widths learned by evidence: kernels' parameters theta climb between searches for the support (T01 4.3, C).
+
+The evidence of a sparse model has many maxima over theta, and not every high one is good: with one precision a sample
+and narrow kernels it can explain each target by itself. Hence
+
+- several starts, from widths of the data's own scale to several times that, where few functions suffice;
+- from each, T01's interleaving from the whole dictionary (`interleave`), then climbing and moves in turn, each
+  starting from the model before it and kept only if the evidence rises (`refine`);
+- a choice among the ends by evidence less ln(N)/2 for every well-determined weight (`Trial.score`), what a precision
+  fitted to the data costs if the evidence is integrated over it (the BIC form of the smoothness prior of
+  Schmolck and Everson, 2007);
+- a second chance for features whose width has run away, where its gradient vanishes.
+
+Many rows are thinned while starts are compared; the best then climbs on more of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import qr
+from scipy.optimize import minimize
+
+from relvec._threads import one_thread
+from relvec.basis import Basis, content_ranks
+from relvec.design import DenseDesign
+from relvec.evidence import mackay_alpha, mackay_noise
+from relvec.posterior import gaussian
+from relvec.solvers import Problem, Sequential, solve
+from relvec.solvers._frame import Frame
+from relvec.solvers._iterate import Start
+from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, relax
+from relvec.solvers._laplace_search import solve_laplace
+from relvec.solvers._moves import Model
+
+logger = logging.getLogger("relvec")
+
+STARTS = (1.0, 2.0, 4.0)  # widths to start from, in units of sqrt(d) standard deviations
+NARROW = {1: (0.1, 0.3), 2: (0.2,), 3: (0.4,)}  # and more of them where few features leave room for detail
+_SECOND_CHANCE = 2.5  # the same unit: wider features come back to this once more
+_LOWEST, _HIGHEST = np.log(1e-3), np.log(1e3)  # bounds of log width around that unit
+_BOX = 0.5  # log units a width may move before the support is looked at again
+_STEPS = 10  # of L-BFGS-B within a box
+_ETA_STEPS = 5  # of the same within one update of the precisions (T01 C: 1 to 5)
+_UPDATES = 150  # such updates, at most
+_FEW_ROWS, _FEW_ATOMS = 500, 260  # what starts are compared on
+_MORE_ROWS, _MORE_ATOMS = 5000, 2000  # what the best one climbs on
+_ROUNDS = 40
+_ENOUGH = 0.05  # nats a round of climbing and moves must gain to be followed by another
+_SETTLED = 0.5  # nats in ten updates: what is left to gain is left to `refine`
+_PRUNE = 1e9  # precision, for unit columns, beyond which the interleaving drops an atom
+_SEARCH_TOL = 1e-2  # nats: smaller moves wait for the final search
+
+
+class Target(Protocol):
+    """One target on the rows X: its evidence over columns, and the search for its support.
+
+    A model is a `Start`, or units and precisions under the Laplace approximation. Columns C (n, k) have unit norm.
+    """
+
+    @property
+    def root(self) -> np.ndarray:
+        """What multiplies the rows of the basis (n,)."""
+        ...
+
+    @property
+    def n_samples(self) -> float:
+        """Sum of the sample weights."""
+        ...
+
+    def on(self, rows: np.ndarray, n_atoms: int) -> Target:
+        """The same on some of the rows, over a dictionary of another length."""
+        ...
+
+    def atoms(self, model) -> np.ndarray:
+        """Dictionary atoms of a model (k,), in the order `evaluate` wants their columns in."""
+        ...
+
+    def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
+        """The evidence of a model on these columns, its precisions re-estimated first if ``settle``."""
+        ...
+
+    def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
+        """Moves over the dictionary from a model, or from nothing."""
+        ...
+
+    def lifted(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
+        """A model of a part of the dictionary as one of the whole; scale (M',) divides the norms of the part's."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """A model with its evidence, the number of well-determined weights, and dL/dC (n, k)."""
+
+    model: object
+    value: float
+    gamma: float
+    C_bar: np.ndarray
+    updated: object = None  # the model after one update of T01 eq. (16)-(18)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianTarget:
+    """A target (n,) of unit mean square with sample weights (n,); ``problem`` says all but the design."""
+
+    target: np.ndarray
+    weights: np.ndarray
+    problem: Problem
+
+    @property
+    def root(self) -> np.ndarray:
+        return np.sqrt(self.weights)
+
+    @property
+    def n_samples(self) -> float:
+        return float(self.weights.sum())
+
+    def on(self, rows: np.ndarray, n_atoms: int) -> GaussianTarget:
+        return GaussianTarget(self.target[rows], self.weights[rows], self.problem)
+
+    def atoms(self, model: Start) -> np.ndarray:
+        return model.active
+
+    def everything(self, design: DenseDesign) -> Start:
+        """Every atom, at precisions so small that the data decide."""
+        active = np.flatnonzero(design.scale > 0.0)
+        return Start(active, np.full(len(active), 1.0 / self.n_samples), self._first_beta)
+
+    @property
+    def _first_beta(self) -> float:
+        return 1.0 / (self.problem.noise_variance or self.problem.noise_start)
+
+    def evaluate(self, C: np.ndarray, model: Start, settle: bool) -> Evaluated:
+        t, n = self.root * self.target, self.n_samples
+        keep = np.arange(C.shape[1])
+        if settle:
+            keep, alpha, beta = self._settled(C, t, model)
+            model = Start(model.active[keep], alpha, beta)
+        p = gaussian(C[:, keep], t, 0.0, n, model.alpha, model.beta)
+        C_bar = np.zeros_like(C)
+        C_bar[:, keep] = p.design_gradient()
+        beta = p.beta
+        if not self.problem.fixed_noise:
+            noise = mackay_noise(p.residual, n, p.gamma.sum())  # T01 eq. (18)
+            beta = 1.0 / max(noise, self.problem.noise_floor)
+        alpha = mackay_alpha(p.gamma, p.mean)  # T01 eq. (16)
+        alive = (alpha < _PRUNE) & (alpha > 0.0)
+        updated = Start(model.active[alive], alpha[alive], beta)
+        return Evaluated(model, p.log_evidence, float(p.gamma.sum()), C_bar, updated)
+
+    def _settled(self, C: np.ndarray, t: np.ndarray, model: Start) -> tuple[np.ndarray, np.ndarray, float]:
+        """Newton steps on precisions and noise of a fixed support, on its k + 1 coordinates: columns kept, both."""
+        k = C.shape[1]
+        R = np.column_stack([C, t])
+        if len(R) > k + 1:
+            R = qr(R, mode="r", overwrite_a=True, check_finite=False)[0][: k + 1]
+        design = DenseDesign(R[:, :k])
+        local, none = np.arange(k), np.zeros(0, dtype=np.intp)
+        problem = replace(self.problem, design=design, target=np.ascontiguousarray(R[:, k]), rest=0.0, order=local,
+                          n_samples=self.n_samples, start=None)  # fmt: skip
+        frame = Frame(design, problem.target, 0.0)
+        empty = Model(problem, frame, none, frame.posterior(none, np.zeros(0), model.beta, self.n_samples))
+        best = empty.at(local, model.alpha * design.scale**-2.0, model.beta).relaxed(30, enough=1e-3)
+        p, keep = best.posterior, best.active
+        return keep, p.alpha * design.scale[keep] ** 2, p.beta
+
+    def search(self, design: DenseDesign, order: np.ndarray, model: Start | None, time_limit: float | None) -> Start:
+        problem = replace(
+            self.problem, design=design, target=self.root * self.target, rest=0.0, n_samples=self.n_samples,
+            order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model, tol=_SEARCH_TOL,
+        )  # fmt: skip
+        solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
+        state = solve(solver, problem, 10_000).state
+        return Start(state.active, state.posterior.alpha, state.posterior.beta)
+
+    def lifted(self, model: Start, atoms: np.ndarray, scale: np.ndarray, n_atoms: int) -> Start:
+        return Start(atoms[model.active], model.alpha / scale[model.active] ** 2, model.beta)
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceTarget:
+    """Classes or counts over M atoms; ``problem`` says all but the design. A model is (units, alpha)."""
+
+    problem: LaplaceProblem
+    n_atoms: int
+
+    @property
+    def root(self) -> np.ndarray:
+        return np.ones(len(self.problem.weights))
+
+    @property
+    def n_samples(self) -> float:
+        return float(self.problem.weights.sum())
+
+    def on(self, rows: np.ndarray, n_atoms: int) -> LaplaceTarget:
+        problem = self.problem
+        thinned = replace(problem, target=problem.target[rows], weights=problem.weights[rows], shift=0.0)
+        return LaplaceTarget(thinned if len(rows) < len(problem.weights) else problem, n_atoms)
+
+    def atoms(self, model) -> np.ndarray:
+        return np.unique(model[0] % self.n_atoms)
+
+    def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
+        M, k = self.n_atoms, C.shape[1]
+        outputs, atoms = model[0] // M, model[0] % M
+        used = np.unique(atoms)
+        local = outputs * k + np.searchsorted(used, atoms)
+        problem = replace(self.problem, design=DenseDesign(C), order=np.arange(k), start=None)
+        found = LaplaceModel(problem, local, problem.posterior(local, model[1]))
+        if settle:
+            found = relax(found, 20)[0]
+        p = found.posterior
+        each = p.design_gradient(problem.likelihood, problem.weights)
+        C_bar = np.zeros_like(C)
+        np.add.at(C_bar.T, problem.pairs(found.active)[1], each.T)
+        units = (found.active // k) * M + used[found.active % k]
+        alpha = np.maximum(found.alpha, np.finfo(float).tiny)
+        return Evaluated((units, alpha), found.objective, float(p.gamma.sum()), C_bar)
+
+    def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
+        problem = replace(self.problem, design=design, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp),
+                          start=model, tol=_SEARCH_TOL)  # fmt: skip
+        solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
+        state = solve_laplace(solver, problem, 10_000).state
+        return state.active, state.posterior.alpha[:: problem.per_unit]
+
+    def lifted(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
+        outputs, own = model[0] // self.n_atoms, model[0] % self.n_atoms
+        return outputs * n_atoms + atoms[own], model[1] / scale[own] ** 2
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """The rows X (n, d) and targets widths are learned from, which parameters are free (p,), and their bounds (p,)."""
+
+    X: np.ndarray
+    targets: list
+    free: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    deadline: float = np.inf
+
+    @classmethod
+    def of(cls, basis: Basis, X: np.ndarray, targets: list, free: np.ndarray, deadline: float = np.inf) -> Setting:
+        """With the bounds that the parameters of a bound basis, in the unit of `STARTS`, are kept in."""
+        return cls(X, targets, free, basis.theta + _LOWEST, basis.theta + _HIGHEST, deadline)
+
+    def within(self, theta: np.ndarray, box: float) -> list[tuple[float, float]]:
+        """Bounds of the free parameters no further than ``box`` from theta (p,)."""
+        low, high = np.maximum(self.low, theta - box)[self.free], np.minimum(self.high, theta + box)[self.free]
+        return list(zip(low, np.maximum(low, high), strict=True))
+
+    def part(self, basis: Basis, n_rows: int, n_atoms: int, rng: np.random.Generator):
+        """At most so many rows and atoms, drawn by content: the setting on them, the rows and the atoms."""
+        rows, atoms = np.arange(len(self.X)), np.arange(basis.n_atoms)
+        if len(rows) > n_rows:
+            ranked = np.lexsort(self.X.T[::-1])
+            rows = np.sort(ranked[rng.choice(len(rows), n_rows, replace=False)])
+        if len(atoms) > n_atoms:
+            fixed = atoms[basis.rows < 0][: n_atoms // 2]
+            others = np.setdiff1d(atoms, fixed)
+            atoms = np.sort(np.concatenate([fixed, rng.choice(others, n_atoms - len(fixed), replace=False)]))
+        targets = [target.on(rows, len(atoms)) for target in self.targets]
+        return replace(self, X=self.X[rows], targets=targets), rows, atoms
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Where one start of the widths ended.
+
+    Attributes
+    ----------
+    start, theta : (p,) logarithms of the kernels' parameters at the start and at the end.
+    log_evidence : nats, of scaled targets: only differences between trials mean something.
+    score : the same less ln(N)/2 for every well-determined weight.
+    size : number of weights.
+    """
+
+    start: np.ndarray
+    theta: np.ndarray
+    log_evidence: float
+    score: float
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """How the widths of a fitted model were learned: where every start ended (`Trial`), in the order tried."""
+
+    trials: tuple[Trial, ...]
+
+    @property
+    def agreement(self) -> float:
+        """Share of starts that ended within one nat of the best score.
+
+        Below 1 the surface has several maxima; near 1 / (number of starts) others may be better still.
+        """
+        scores = np.array([trial.score for trial in self.trials])
+        return float(np.mean(scores >= scores.max() - 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What `learn` found: the basis with its parameters, a model of each target, and the way there."""
+
+    basis: Basis
+    models: list
+    tuning: Tuning
+
+
+def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) -> Learned:
+    """Learn the free parameters of a bound basis by evidence; see the module.
+
+    Parameters
+    ----------
+    basis : bound dictionary of M atoms, its theta in the unit of `STARTS`.
+    setting : rows, targets, bounds.
+    seed : for the draws where rows or atoms are too many.
+    verbose : whether to log each start.
+    """
+    unit, rng = basis.theta, np.random.default_rng(seed)
+    few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, rng)
+    part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
+    shape = np.where(setting.free, 1.0, 0.0)
+    factors = sorted({*STARTS, *NARROW.get(setting.X.shape[1], ())})
+    trials, best = [], None
+    with one_thread():
+        starts = [np.clip(unit + np.log(c) * shape, setting.low, setting.high) for c in factors]
+        while starts:
+            theta = starts.pop(0)
+            found = _from(part.with_theta(theta), few)
+            trials.append(Trial(theta, found.basis.theta, found.value, found.score, found.size))
+            if verbose:
+                logger.info("widths: start %d evidence %.3f score %.3f size %d", len(trials), found.value,
+                            found.score, found.size)  # fmt: skip
+            better = best is None or found.score > best.score + _ENOUGH
+            best = found if better else best
+            if time.monotonic() > setting.deadline:
+                break
+            if not starts and better and len(trials) < len(factors) + 3:
+                again = np.where(setting.free, np.minimum(best.basis.theta, unit + np.log(_SECOND_CHANCE)), unit)
+                if np.any(again < best.basis.theta):
+                    starts.append(again)
+        whole = basis.with_theta(best.basis.theta)
+        models = _lifted(few, best.models, atoms, np.ones(len(atoms)), basis.n_atoms)
+        if len(atoms) < basis.n_atoms or len(few.X) < len(setting.X):
+            whole, models = _on_more(whole, models, setting, few, rng)
+    return Learned(whole, models, Tuning(tuple(trials)))
+
+
+def _on_more(basis: Basis, models: list, setting: Setting, few: Setting, rng: np.random.Generator):
+    """Go on from what a few rows said with more of them; the basis and models of the whole dictionary and all rows."""
+    more, rows, atoms = setting.part(basis, _MORE_ROWS, _MORE_ATOMS, rng)
+    used = _used(setting, models)
+    atoms = np.union1d(atoms, used)
+    more = replace(more, targets=[target.on(rows, len(atoms)) for target in setting.targets])
+    place = np.full(basis.n_atoms, -1)
+    place[atoms] = np.arange(len(atoms))
+    local = _lifted(setting, models, place, _grown(basis, used, few, more), len(atoms))
+    found = refine(basis.take(atoms), more, local)
+    basis = basis.with_theta(found.basis.theta)
+    held = _used(more, found.models)
+    grown = np.ones(len(atoms))
+    grown[held] = _grown(basis, atoms[held], more, setting)[atoms[held]]
+    return basis, _lifted(more, found.models, atoms, grown, basis.n_atoms)
+
+
+def _used(setting: Setting, models: list) -> np.ndarray:
+    """Atoms of any of the models."""
+    return np.unique(np.concatenate([t.atoms(m) for t, m in zip(setting.targets, models, strict=True)]))
+
+
+def _lifted(setting: Setting, models: list, atoms: np.ndarray, grown: np.ndarray, n_atoms: int) -> list:
+    return [t.lifted(m, atoms, grown, n_atoms) for t, m in zip(setting.targets, models, strict=True)]
+
+
+def _grown(basis: Basis, atoms: np.ndarray, old: Setting, new: Setting) -> np.ndarray:
+    """By what factor (M,) the norms of some atoms grow from the rows of one setting to those of another."""
+    grown = np.ones(basis.n_atoms)
+    grown[atoms] = _norms(basis, atoms, new) / np.maximum(_norms(basis, atoms, old), np.finfo(float).tiny)
+    return np.where(grown > 0.0, grown, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A basis with its parameters, a model of each target, the evidence of all, and the well-determined weights."""
+
+    basis: Basis
+    models: list
+    value: float
+    gamma: float
+    n_samples: float
+    size: int = 0
+
+    @property
+    def score(self) -> float:
+        """Evidence less ln(N)/2 for every well-determined weight."""
+        return self.value - 0.5 * np.log(self.n_samples) * self.gamma
+
+
+def _from(basis: Basis, setting: Setting) -> Found:
+    """One start: T01's interleaving, or a search, then climbing and moves in turn."""
+    models = None
+    if all(isinstance(target, GaussianTarget) for target in setting.targets):
+        basis, models = interleave(basis, setting)
+    return refine(basis, setting, models)
+
+
+def interleave(basis: Basis, setting: Setting, eta_steps: int = _ETA_STEPS, updates: int = _UPDATES):
+    """T01 Appendix C: from every atom, a few steps on the widths after each update of the precisions.
+
+    Gaussian targets only. Returns the basis and the models; nothing here keeps the evidence from falling.
+    """
+    design = _design(basis, setting)
+    models = [target.everything(design) for target in setting.targets]
+    values: list[float] = []
+    for _ in range(updates):
+        basis, found = climb(basis, setting, models, eta_steps, settle=False)
+        models = [e.updated for e in found]
+        values.append(sum(e.value for e in found))
+        settled = len(values) > 15 and abs(values[-1] - values[-11]) < _SETTLED
+        if settled or time.monotonic() > setting.deadline or not all(len(m.active) for m in models):
+            break
+    return basis, models
+
+
+def refine(basis: Basis, setting: Setting, models: list | None = None) -> Found:
+    """Moves and climbing in turn, each from the model before it; the evidence never falls."""
+    value, found = -np.inf, []
+    for _ in range(_ROUNDS):
+        design = _design(basis, setting)
+        order = content_ranks(basis, design.scale)
+        left = setting.deadline - time.monotonic()
+        limit = None if np.isinf(left) else max(left, 0.1)
+        given = [None] * len(setting.targets) if models is None else models
+        models = [t.search(design, order, m, limit) for t, m in zip(setting.targets, given, strict=True)]
+        basis, found = climb(basis, setting, models, _STEPS, settle=True)
+        models, new = [e.model for e in found], sum(e.value for e in found)
+        if new < value + _ENOUGH or time.monotonic() > setting.deadline:
+            break
+        value = new
+    size = sum(len(t.atoms(m)) for t, m in zip(setting.targets, models or [], strict=True))
+    gamma = sum(e.gamma for e in found)
+    return Found(basis, models or [], sum(e.value for e in found), gamma, setting.targets[0].n_samples, size)
+
+
+def climb(basis: Basis, setting: Setting, models: list, steps: int, settle: bool) -> tuple[Basis, list[Evaluated]]:
+    """L-BFGS-B on the free parameters of a fixed support, within a box.
+
+    With ``settle`` precisions and noise follow the parameters to their optimum, where the derivative of the evidence
+    is the partial one; without, they stay.
+    """
+    theta, best = basis.theta, None
+
+    def minus_evidence(values: np.ndarray):
+        nonlocal best
+        full = theta.copy()
+        full[setting.free] = values
+        moved = basis.with_theta(full)
+        evaluated, slope = evidence_and_gradient(moved, setting, models, settle)
+        total = sum(e.value for e in evaluated)
+        if best is None or total > best[0]:
+            best = (total, moved, evaluated)
+        return -total, -slope[setting.free]
+
+    minimize(minus_evidence, theta[setting.free], jac=True, method="L-BFGS-B", bounds=setting.within(theta, _BOX),
+             options={"maxiter": steps, "maxcor": 20})  # fmt: skip
+    assert best is not None
+    return best[1], best[2]
+
+
+def evidence_and_gradient(
+    basis: Basis, setting: Setting, models: list, settle: bool
+) -> tuple[list[Evaluated], np.ndarray]:
+    """The evidence of each target's model, and the derivative of their sum with respect to theta (p,)."""
+    found, slope = [], np.zeros(len(basis.theta))
+    for target, model in zip(setting.targets, models, strict=True):
+        atoms = target.atoms(model)
+        C, scale = _columns(basis, atoms, setting.X, target.root)
+        one = target.evaluate(C, model, settle)
+        found.append(one)
+        # columns are divided by their norms: only what changes their direction counts
+        Phi_bar = one.C_bar - C * np.einsum("ij,ij->j", C, one.C_bar)
+        Phi_bar *= target.root[:, None] / np.where(scale > 0.0, scale, np.inf)
+        slope += basis.theta_vjp(setting.X, atoms, Phi_bar)  # T01 eq. (55)-(57)
+    return found, slope
+
+
+def _design(basis: Basis, setting: Setting) -> DenseDesign:
+    return DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
+
+
+def _norms(basis: Basis, atoms: np.ndarray, setting: Setting) -> np.ndarray:
+    """Norms (k,) of some atoms' columns."""
+    return _columns(basis, atoms, setting.X, setting.targets[0].root)[1]
+
+
+def _columns(basis: Basis, atoms: np.ndarray, X: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (n, k) of some atoms, of unit norm, and the norms (k,)."""
+    design = DenseDesign(basis.take(atoms)(X) * root[:, None], overwrite=True)
+    return design.columns(slice(None)), design.scale
