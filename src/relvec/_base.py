@@ -111,7 +111,7 @@ class BaseRelevanceVector(BaseEstimator):
         """The basis with its free parameters learned on the rows X (n, d), and a model of each target."""
         limit = as_solver(self.solver).time_limit
         deadline = np.inf if limit is None else time.monotonic() + TUNING_SHARE * limit
-        seed = check_random_state(self.random_state).randint(2**31)
+        seed = 0 if self.random_state is None else check_random_state(self.random_state).randint(2**31)
         return learn(basis, Setting.of(basis, X, targets, free, deadline), seed, bool(self.verbose))
 
     def _store_widths(self, basis: Basis, X: np.ndarray, weights: np.ndarray, learned: Learned | None) -> None:

@@ -42,6 +42,7 @@ logger = logging.getLogger("relvec")
 STARTS = (1.0, 2.0, 4.0)  # widths to start from, in units of sqrt(d) standard deviations
 NARROW = {1: (0.1, 0.3), 2: (0.2,), 3: (0.4,)}  # and more of them where few features leave room for detail
 _SECOND_CHANCE = 2.5  # the same unit: wider features come back to this once more
+_CHANCES = 3  # how often, at most
 _LOWEST, _HIGHEST = np.log(1e-3), np.log(1e3)  # bounds of log width around that unit
 _BOX = 0.5  # log units a width may move before the support is looked at again
 _STEPS = 10  # of L-BFGS-B within a box
@@ -326,48 +327,66 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
     unit, rng = basis.theta, np.random.default_rng(seed)
     few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, rng)
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
-    shape = np.where(setting.free, 1.0, 0.0)
     factors = sorted({*STARTS, *NARROW.get(setting.X.shape[1], ())})
-    trials, best = [], None
     with one_thread():
-        starts = [np.clip(unit + np.log(c) * shape, setting.low, setting.high) for c in factors]
-        while starts:
-            theta = starts.pop(0)
-            found = _from(part.with_theta(theta), few)
-            trials.append(Trial(theta, found.basis.theta, found.value, found.score, found.size))
-            if verbose:
-                logger.info("widths: start %d evidence %.3f score %.3f size %d", len(trials), found.value,
-                            found.score, found.size)  # fmt: skip
-            better = best is None or found.score > best.score + _ENOUGH
-            best = found if better else best
-            if time.monotonic() > setting.deadline:
-                break
-            if not starts and better and len(trials) < len(factors) + 3:
-                again = np.where(setting.free, np.minimum(best.basis.theta, unit + np.log(_SECOND_CHANCE)), unit)
-                if np.any(again < best.basis.theta):
-                    starts.append(again)
-        whole = basis.with_theta(best.basis.theta)
-        models = _lifted(few, best.models, atoms, np.ones(len(atoms)), basis.n_atoms)
-        if len(atoms) < basis.n_atoms or len(few.X) < len(setting.X):
-            whole, models = _on_more(whole, models, setting, few, rng)
+        found, trials = _all_starts(part, few, unit, factors, verbose)
+        best = max(found, key=lambda f: f.score)
+        if len(atoms) == basis.n_atoms and len(few.X) == len(setting.X):
+            return Learned(best.basis, best.models, Tuning(tuple(trials)))
+        # few rows favour few functions: where there are more, the highest evidence is followed too
+        ends = [best] + [f for f in [max(found, key=lambda f: f.value)] if f is not best]
+        _, rows, wider = setting.part(basis, _MORE_ROWS, _MORE_ATOMS, rng)
+        followed = [_on_more(basis, end, atoms, few, setting, rows, wider) for end in ends]
+        whole, models, _ = max(followed, key=lambda end: end[2])
     return Learned(whole, models, Tuning(tuple(trials)))
 
 
-def _on_more(basis: Basis, models: list, setting: Setting, few: Setting, rng: np.random.Generator):
-    """Go on from what a few rows said with more of them; the basis and models of the whole dictionary and all rows."""
-    more, rows, atoms = setting.part(basis, _MORE_ROWS, _MORE_ATOMS, rng)
+def _all_starts(
+    basis: Basis, setting: Setting, unit: np.ndarray, factors: list[float], verbose: bool
+) -> tuple[list[Found], list[Trial]]:
+    """Where every start ends; the best gets a second chance for features whose width has run away."""
+    starts = [np.clip(np.where(setting.free, unit + np.log(c), unit), setting.low, setting.high) for c in factors]
+    found: list[Found] = []
+    trials: list[Trial] = []
+    while starts:
+        theta = starts.pop(0)
+        end = _from(basis.with_theta(theta), setting)
+        better = not found or end.score > max(f.score for f in found) + _ENOUGH
+        found.append(end)
+        trials.append(Trial(theta, end.basis.theta, end.value, end.score, end.size))
+        if verbose:
+            logger.info("widths: start %d evidence %.3f score %.3f size %d", len(found), end.value, end.score, end.size)
+        if time.monotonic() > setting.deadline:
+            break
+        if not starts and better and len(found) < len(factors) + _CHANCES:
+            again = np.where(setting.free, np.minimum(end.basis.theta, unit + np.log(_SECOND_CHANCE)), unit)
+            if np.any(again < end.basis.theta):
+                starts.append(again)
+    return found, trials
+
+
+def _on_more(
+    basis: Basis, end: Found, atoms: np.ndarray, few: Setting, setting: Setting, rows: np.ndarray, wider: np.ndarray
+) -> tuple[Basis, list, float]:
+    """Go on from where a start ended on a few rows and atoms, with more of both.
+
+    Returns the basis and the models, of the whole dictionary and all rows, and the score.
+    """
+    basis = basis.with_theta(end.basis.theta)
+    models = _lifted(few, end.models, atoms, np.ones(len(atoms)), basis.n_atoms)
     used = _used(setting, models)
-    atoms = np.union1d(atoms, used)
-    more = replace(more, targets=[target.on(rows, len(atoms)) for target in setting.targets])
+    wider = np.union1d(wider, used)
+    targets = [target.on(rows, len(wider)) for target in setting.targets]
+    more = replace(setting, X=setting.X[rows], targets=targets)
     place = np.full(basis.n_atoms, -1)
-    place[atoms] = np.arange(len(atoms))
-    local = _lifted(setting, models, place, _grown(basis, used, few, more), len(atoms))
-    found = refine(basis.take(atoms), more, local)
+    place[wider] = np.arange(len(wider))
+    local = _lifted(setting, models, place, _grown(basis, used, few, more), len(wider))
+    found = refine(basis.take(wider), more, local)
     basis = basis.with_theta(found.basis.theta)
     held = _used(more, found.models)
-    grown = np.ones(len(atoms))
-    grown[held] = _grown(basis, atoms[held], more, setting)[atoms[held]]
-    return basis, _lifted(more, found.models, atoms, grown, basis.n_atoms)
+    grown = np.ones(len(wider))
+    grown[held] = _grown(basis, wider[held], more, setting)[wider[held]]
+    return basis, _lifted(more, found.models, wider, grown, basis.n_atoms), found.score
 
 
 def _used(setting: Setting, models: list) -> np.ndarray:
@@ -430,8 +449,8 @@ def interleave(basis: Basis, setting: Setting, eta_steps: int = _ETA_STEPS, upda
 
 
 def refine(basis: Basis, setting: Setting, models: list | None = None) -> Found:
-    """Moves and climbing in turn, each from the model before it; the evidence never falls."""
-    value, found = -np.inf, []
+    """Moves and climbing in turn, each from the model before it, while the score rises; no step lowers the evidence."""
+    best = None
     for _ in range(_ROUNDS):
         design = _design(basis, setting)
         order = content_ranks(basis, design.scale)
@@ -440,13 +459,18 @@ def refine(basis: Basis, setting: Setting, models: list | None = None) -> Found:
         given = [None] * len(setting.targets) if models is None else models
         models = [t.search(design, order, m, limit) for t, m in zip(setting.targets, given, strict=True)]
         basis, found = climb(basis, setting, models, _STEPS, settle=True)
-        models, new = [e.model for e in found], sum(e.value for e in found)
-        if new < value + _ENOUGH or time.monotonic() > setting.deadline:
+        models = [e.model for e in found]
+        size = sum(len(t.atoms(m)) for t, m in zip(setting.targets, models, strict=True))
+        value, gamma = sum(e.value for e in found), sum(e.gamma for e in found)
+        new = Found(basis, models, value, gamma, setting.targets[0].n_samples, size)
+        if best is not None and new.score < best.score + _ENOUGH:
+            best = max(best, new, key=lambda f: f.score)
             break
-        value = new
-    size = sum(len(t.atoms(m)) for t, m in zip(setting.targets, models or [], strict=True))
-    gamma = sum(e.gamma for e in found)
-    return Found(basis, models or [], sum(e.value for e in found), gamma, setting.targets[0].n_samples, size)
+        best = new
+        if time.monotonic() > setting.deadline:
+            break
+    assert best is not None
+    return best
 
 
 def climb(basis: Basis, setting: Setting, models: list, steps: int, settle: bool) -> tuple[Basis, list[Evaluated]]:
