@@ -4,6 +4,7 @@ from relvec import basis, kernels, solvers
 from relvec._classifier import RelevanceVectorClassifier
 from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
+from relvec.persistence import load, save
 from relvec.priors import GammaPrior
 
 RVC = RelevanceVectorClassifier
@@ -18,5 +19,7 @@ __all__ = [
     "__version__",
     "basis",
     "kernels",
+    "load",
+    "save",
     "solvers",
 ]
