@@ -13,7 +13,7 @@ import pytest
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_selector
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
@@ -31,6 +31,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
+import fuzz
 import relvec
 from relvec import RVC, RVR, basis, kernels, persistence, solvers
 from relvec.persistence import ModelFileError, dumps, loads
@@ -287,21 +288,96 @@ def test_errors_name_the_file(tmp_path):
 
 
 def test_parameters_that_came_later_have_their_defaults():
-    def forget(header):
-        del header["model"]["object"]["state"]["max_iter"]
-
-    assert loads(rewritten(dumps(RVR()), forget)).max_iter == RVR().max_iter
-
-
-def rewritten(file, change):
-    """A file with its header changed and its checksum right."""
-    length = int.from_bytes(file[48:56], "little")
-    header = json.loads(file[56 : 56 + length])
-    change(header)
-    text = json.dumps(header).encode()
-    return sealed(text + b" " * (-len(text) % 8), file[56 + length :])
+    header, arrays = fuzz.split(dumps(RVR()))
+    header = json.loads(header)
+    del header["model"]["object"]["state"]["max_iter"]
+    assert loads(fuzz.with_header(header, arrays)).max_iter == RVR().max_iter
 
 
-def sealed(header, arrays):
-    rest = len(header).to_bytes(8, "little") + header + arrays
-    return b"relvec-model 01\n" + persistence.hashlib.sha256(rest).digest() + rest
+@pytest.mark.parametrize("name", [path.stem for path in sorted(FILES.glob("*.relvec"))])
+def test_files_of_every_schema_are_read(name):
+    """tests/files/make.py wrote them, and the predictions beside them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InconsistentVersionWarning)
+        model = relvec.load(FILES / f"{name}.relvec")
+    with np.load(FILES / f"{name}.npz", allow_pickle=False) as expected:
+        rows = expected["rows"]
+        rows = pd.DataFrame({c: rows[c] for c in rows.dtype.names}) if rows.dtype.names else rows
+        for method in set(expected.files) - {"rows"}:
+            np.testing.assert_allclose(getattr(model, method)(rows), expected[method], rtol=1e-9, atol=1e-9)
+    model.get_params()
+
+
+def test_there_is_a_file_of_the_current_schema():
+    assert list(FILES.glob(f"schema{persistence.SCHEMA}-*.relvec"))
+
+
+# ---------------------------------------------------------------- files that were not written by save
+
+
+def test_the_fuzz():
+    results = fuzz.run(300)
+    assert results["loaded"] > 5 and results["refused"] > 100
+
+
+def test_every_shorter_file_is_refused():
+    file = dumps(RVR())
+    for length in range(len(file)):
+        with pytest.raises(ModelFileError):
+            loads(file[:length])
+
+
+def test_every_flipped_bit_is_noticed():
+    file = dumps(fitted(RVR(kernel=None, basis="linear"), X[:8], Y[:8]))
+    for i in range(8 * len(file)):
+        if i % 7 == 0:
+            other = bytearray(file)
+            other[i // 8] ^= 1 << i % 8
+            with pytest.raises(ModelFileError):
+                loads(bytes(other))
+
+
+def hostile(tree, arrays=(), raw=b""):
+    return fuzz.with_header({"versions": {"sklearn": "1.0"}, "arrays": list(arrays), "model": tree}, raw)
+
+
+def entry(dtype="<f8", shape=(1,)):
+    return {"dtype": dtype, "shape": list(shape), "fortran": False, "readonly": False}
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (b"relvec-model 02\n" + bytes(40), "schema 02.*newer relvec"),
+        (hostile({"object": {"class": "builtins.eval", "state": {}}}), "no class of relvec"),
+        (hostile({"object": {"class": "sklearn.svm.SVC", "state": {}}}), "no class of relvec"),
+        (hostile({"object": {"class": "relvec.basis.Bias", "state": {}}}), "no estimator but Bias"),
+        (hostile({"object": {"class": "sklearn.pipeline.Pipeline", "state": {"memory": "/tmp"}}}), "cache"),
+        (hostile({"ufunc": "load"}), "not a function"),
+        (hostile({"type": "memmap"}), "not a type"),
+        (hostile({"array": -1}), "not the number of an array"),
+        (hostile({"pickle": "x"}), "not a model"),
+        (hostile([], [entry(shape=[10**9])], bytes(8)), "8000000000 bytes, 8 are there"),
+        (hostile([], [entry(shape=[2**60, 2**60])]), "too large"),
+        (hostile([], [entry(shape=[-1])]), "not the shape"),
+        (hostile([], [entry("|O")], bytes(8)), "not allowed"),
+        (hostile([], [entry([["a", "|O"]])], bytes(8)), "not allowed"),
+        (hostile([], [entry("<f8,<f8")], bytes(16)), "not allowed"),
+        (hostile({"dict": [[i * (2**61 - 1), 0] for i in range(20_000)]}), "20000 keys that are not words"),
+        (fuzz.seal(b"[" * 100_000, b""), "not a model"),
+        (fuzz.seal(b"[" + b"[]," * 2_000_000 + b"[]]    ", b""), "items is too long"),
+        (fuzz.seal(b"9" * 8000, b""), "not a model"),
+        (b"relvec-model 01\n" + bytes(40), "checksum"),
+    ],
+)
+def test_hostile_files_are_refused_in_words(file, words):
+    with pytest.raises(ModelFileError, match=words):
+        loads(file)
+
+
+def test_deep_models_are_refused_before_they_are_written():
+    kernel = kernels.Gaussian(1.0)
+    for _ in range(40):
+        kernel = kernels.Sum((kernel,))
+    with pytest.raises(ValueError, match="nested more than"):
+        dumps(RVR(kernel=kernel))

@@ -27,6 +27,7 @@ import inspect
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -39,6 +40,7 @@ import numpy as np
 import scipy
 import sklearn
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
 from relvec._version import __version__
@@ -74,10 +76,11 @@ SKLEARN = {
 
 _MAGIC, _STARTS = b"relvec-model %02d\n", b"relvec-model "
 _FRONT = 16 + 32 + 8
-_LONGEST_HEADER = 1 << 26
+_LONGEST_HEADER, _MOST_ITEMS = 1 << 25, 1_000_000  # an item of JSON takes more memory than it has letters
 _DEEPEST = 64  # nesting of the tree
 _MOST_KEYS = 10_000  # of a dictionary with keys that are not words: equal hashes can be made on purpose
 _REQUESTS = "_metadata_request"  # where scikit-learn keeps what was set by set_fit_request and its like
+_NUMBERS = re.compile(r"[<>|][bBiufcSUVmM][1-9][0-9]{0,5}(\[[0-9]*[a-zA-Z]+\])?")  # what the arrays may hold
 _PLAIN_TYPES = {t.__name__: t for t in (bool, int, float, str, object)}
 
 
@@ -177,8 +180,11 @@ def dumps(model: Any) -> bytes:
     table = [_described(array) for array in writer.arrays]
     header = json.dumps({"versions": versions, "arrays": table, "model": tree}, allow_nan=False).encode("ascii")
     header += b" " * _padding(len(header))
-    if len(header) > _LONGEST_HEADER:
-        raise ValueError(f"the model holds too many words and lists for one file: {len(header)} bytes of header")
+    if len(header) > _LONGEST_HEADER or _items(header) > _MOST_ITEMS:
+        raise ValueError(
+            f"the model holds {_items(header)} words and numbers outside of arrays ({len(header)} bytes), and a file "
+            f"takes {_MOST_ITEMS} ({_LONGEST_HEADER} bytes): use fewer categories or terms, or pickle"
+        )
     body = [len(header).to_bytes(8, "little"), header]
     for array in writer.arrays:
         raw = array.tobytes("A")
@@ -208,12 +214,15 @@ def loads(data: bytes) -> Any:
         length = int.from_bytes(data[48:56], "little")
         if length > min(len(data) - _FRONT, _LONGEST_HEADER) or length % 8:
             raise ModelFileError(f"a header of {length} bytes does not fit into a file of {len(data)}")
-        header = json.loads(data[_FRONT : _FRONT + length].decode("ascii"))
+        text = data[_FRONT : _FRONT + length]
+        if (items := _items(text)) > _MOST_ITEMS:
+            raise ModelFileError(f"a header of {items} items is too long")
+        header = json.loads(text.decode("ascii"))
         arrays = _arrays(header["arrays"], view[_FRONT + length :])
         model = _Reader(arrays, header["versions"]).decode(header["model"], 0)
-    except ModelFileError:
+    except (ModelFileError, MemoryError, InconsistentVersionWarning):
         raise
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever a constructor may say to values that no model has
         raise ModelFileError(f"the file is not a model: {error}") from error
     if not isinstance(model, BaseEstimator):
         raise ModelFileError(f"the file holds no estimator but {type(model).__name__}")
@@ -310,7 +319,7 @@ class _Writer:
         raise TypeError(_refusal(value, where))
 
     def _dtype(self, value: np.dtype, where: str, depth: int) -> Any:
-        return {"dtype": np.lib.format.dtype_to_descr(value)}
+        return {"dtype": _described_dtype(value)}
 
     def _ufunc(self, value: np.ufunc, where: str, depth: int) -> Any:
         if vars(np).get(value.__name__) is not value:
@@ -362,11 +371,16 @@ def _refusal(value: Any, where: str) -> str:
 
 def _described(array: np.ndarray) -> dict[str, Any]:
     return {
-        "dtype": np.lib.format.dtype_to_descr(array.dtype),
+        "dtype": _described_dtype(array.dtype),
         "shape": list(array.shape),
         "fortran": bool(array.flags.f_contiguous and not array.flags.c_contiguous),
         "readonly": not array.flags.writeable,
     }
+
+
+def _items(header: bytes) -> int:
+    """An upper bound for the number of values in a text of JSON."""
+    return sum(header.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def _padding(length: int) -> int:
@@ -406,13 +420,17 @@ def _arrays(table: list[dict[str, Any]], data: memoryview) -> list[np.ndarray]:
     return arrays
 
 
+def _described_dtype(dtype: np.dtype) -> Any:
+    """A dtype in words, those of a .npy file: "<f8", or [[name, "<f8"], ...]."""
+    descr: Any = np.lib.format.dtype_to_descr(dtype)
+    return descr if isinstance(descr, str) else [list(field) for field in descr]
+
+
 def _dtype(descr: Any) -> np.dtype:
-    if isinstance(descr, list):
-        descr = [tuple(tuple(part) if isinstance(part, list) else part for part in field) for field in descr]
-    dtype = np.lib.format.descr_to_dtype(descr)
-    if dtype.hasobject or dtype.itemsize < 1 or dtype.itemsize > 1 << 20:
+    fields = [("", descr)] if isinstance(descr, str) else [(str(name), part) for name, part in descr]
+    if not all(isinstance(part, str) and _NUMBERS.fullmatch(part) for _, part in fields):
         raise ModelFileError(f"arrays of {descr!r} are not allowed")
-    return dtype
+    return np.dtype(descr) if isinstance(descr, str) else np.dtype(fields)
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
