@@ -131,16 +131,16 @@ def rearrange(rng, file: bytes) -> bytes:
     header = json.loads(header)
     for _ in range(int(rng.integers(1, 4))):
         spots = places(header)
+        table = header["arrays"] if isinstance(header.get("arrays"), list) else []
+        entries = [entry for entry in table if isinstance(entry, dict)]
+        if not spots:
+            break
         container, key = spots[rng.integers(len(spots))]
         kind = rng.integers(7)
-        if kind == 0 and header.get("arrays"):
-            entry = header["arrays"][rng.integers(len(header["arrays"]))]
-            if isinstance(entry, dict):
-                entry["shape"] = deepcopy(SHAPES[rng.integers(len(SHAPES))])
-        elif kind == 1 and header.get("arrays"):
-            entry = header["arrays"][rng.integers(len(header["arrays"]))]
-            if isinstance(entry, dict):
-                entry["dtype"] = deepcopy(DTYPES[rng.integers(len(DTYPES))])
+        if kind == 0 and entries:
+            entries[rng.integers(len(entries))]["shape"] = deepcopy(SHAPES[rng.integers(len(SHAPES))])
+        elif kind == 1 and entries:
+            entries[rng.integers(len(entries))]["dtype"] = deepcopy(DTYPES[rng.integers(len(DTYPES))])
         elif kind == 2:
             other, name = spots[rng.integers(len(spots))]
             container[key] = json.loads(json.dumps(other[name]))
@@ -155,8 +155,6 @@ def rearrange(rng, file: bytes) -> bytes:
             container[key] = value
         else:
             container[key] = deepcopy(VALUES[rng.integers(len(VALUES))])
-        if not isinstance(header, dict) or "arrays" not in header:
-            break
     return with_header(header, arrays)
 
 
