@@ -4,6 +4,7 @@ from relvec import basis, kernels, solvers
 from relvec._classifier import RelevanceVectorClassifier
 from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
+from relvec.onnx import to_onnx
 from relvec.persistence import load, save
 from relvec.priors import GammaPrior
 
@@ -22,4 +23,5 @@ __all__ = [
     "load",
     "save",
     "solvers",
+    "to_onnx",
 ]

@@ -186,6 +186,11 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return np.where(variance > 0.0, odds, mean)
 
 
+def logistic_nodes() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], float]:
+    """Nodes and weights of `logistic_log_odds` for narrow and for wide f, and the deviation between the two."""
+    return (_Z, np.exp(_LOG_NORMAL)), (_E, np.exp(_LOG_LOGISTIC)), _WIDE
+
+
 def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """E[softmax(f)] (n, K) for f ~ N(mean, covariance), (n, K) and (n, K, K).
 
