@@ -58,3 +58,11 @@ def mixed_table(pd):
     y = frame["a"] + 2.0 * (frame["c"] == "u") + 0.1 * rng.normal(size=60)
     frame.loc[[1, 5], "b"] = np.nan
     return frame, y
+
+
+def wide_latent(scale):
+    """Return a classifier whose latent function has a standard deviation of up to `scale`."""
+    model = fitted(RVC(kernel=None, basis="linear"), DATA[0], DATA[1] > 0.7)
+    latent = model._models[0]
+    object.__setattr__(latent, "root", latent.root * scale / np.sqrt(latent.moments(NEW)[1].max()))
+    return model

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import relvec
-from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table
+from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent
 from relvec import RVC, RVR, kernels
 from relvec.basis import Functions
 
@@ -51,14 +51,6 @@ def test_classification(name):
     clear = np.diff(np.sort(proba, axis=1)[:, -2:]).ravel() > 1e-9  # no label where two are equally probable
     assert clear.sum() > 10
     assert found["label"][clear].tolist() == model.predict(X)[clear].tolist()
-
-
-def wide_latent(scale):
-    """A classifier whose latent function has a standard deviation of up to `scale`."""
-    model = fitted(RVC(kernel=None, basis="linear"), DATA[0], DATA[1] > 0.7)
-    latent = model._models[0]
-    object.__setattr__(latent, "root", latent.root * scale / np.sqrt(latent.moments(NEW)[1].max()))
-    return model
 
 
 @pytest.mark.parametrize("scale", [0.0, 4.99, 8.0, 100.0, 1e6])

@@ -4,6 +4,7 @@ from relvec import basis, kernels, solvers
 from relvec._classifier import RelevanceVectorClassifier
 from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
+from relvec.c99 import to_c
 from relvec.onnx import to_onnx
 from relvec.persistence import load, save
 from relvec.priors import GammaPrior
@@ -23,5 +24,6 @@ __all__ = [
     "load",
     "save",
     "solvers",
+    "to_c",
     "to_onnx",
 ]
