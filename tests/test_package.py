@@ -50,6 +50,29 @@ def test_import_brings_no_optional_package():
     assert "matplotlib" not in ours
 
 
+def test_import_brings_few_parts_of_scikit_learn():
+    code = (
+        "import sys, relvec; print(*sorted(m for m in sys.modules if m.startswith('sklearn.') and m.count('.') == 1))"
+    )
+    heavy = {
+        "metrics",
+        "preprocessing",
+        "pipeline",
+        "compose",
+        "impute",
+        "linear_model",
+        "gaussian_process",
+        "ensemble",
+    }
+    assert not {f"sklearn.{part}" for part in heavy} & set(run(code).split())
+
+
+def test_import_adds_less_than_a_second_to_scikit_learn():
+    """Processor time: the clock on the wall belongs to others as well."""
+    code = "import time, sklearn.base; begin = time.process_time(); import relvec; print(time.process_time() - begin)"
+    assert float(run(code)) < 1.0
+
+
 def test_version_is_the_installed_one():
     import relvec
 

@@ -9,7 +9,6 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin
-from sklearn.metrics import d2_tweedie_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -450,6 +449,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
         True
         """
+        from sklearn.metrics import d2_tweedie_score  # imports much, and most fits never need it
+
         check_is_fitted(self)
         if not self._of_counts:
             return super().score(X, y, sample_weight)

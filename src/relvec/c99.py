@@ -7,19 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    MaxAbsScaler,
-    MinMaxScaler,
-    OneHotEncoder,
-    OrdinalEncoder,
-    PolynomialFeatures,
-    RobustScaler,
-    StandardScaler,
-)
 from sklearn.utils.validation import check_is_fitted
 
 from relvec import basis as bases
@@ -85,7 +72,7 @@ def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
 def _split(model: Any) -> tuple[list[Any], Any]:
     """Steps before the estimator, and the estimator."""
     steps = []
-    while isinstance(model, Pipeline):
+    while _kind(model) == "Pipeline":
         steps += [step for _, step in model.steps[:-1] if step is not None and step != "passthrough"]
         model = model.steps[-1][1]
     if not isinstance(model, RelevanceVectorRegressor | RelevanceVectorClassifier):
@@ -93,6 +80,11 @@ def _split(model: Any) -> tuple[list[Any], Any]:
             f"to_c takes a relvec estimator or a pipeline that ends in one, got {type(model).__name__}"
         )
     return steps, model
+
+
+def _kind(step: Any) -> str:
+    """Name of a class of scikit-learn, which need not be imported for it; empty for others."""
+    return type(step).__name__ if type(step).__module__.split(".")[0] == "sklearn" else ""
 
 
 class _Source:
@@ -480,10 +472,9 @@ class _Steps:
         """The columns after a step."""
         if isinstance(step, str) or step is None:
             return columns if step != "drop" else []
-        for kind, rule in _RULES.items():
-            if type(step) is kind:
-                return list(rule(self, step, columns))
-        raise NotImplementedError(f"C cannot be written for the step {step!r}")
+        if _kind(step) not in _RULES:
+            raise NotImplementedError(f"C cannot be written for the step {step!r}")
+        return list(_RULES[_kind(step)](self, step, columns))
 
 
 def _prepare(source: _Source, steps: list[Any], n_inputs: int) -> None:
@@ -510,7 +501,7 @@ def _signed(value: Any) -> str:
     return f"({_number(value)})" if value < 0 else _number(value)
 
 
-def _min_max(known: _Steps, step: MinMaxScaler, columns: list[str]) -> Iterable[str]:
+def _min_max(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
     low, high = (_signed(value) for value in step.feature_range)
     for i, column in enumerate(columns):
         value = known.let(f"{column} * {_signed(step.scale_[i])} + {_signed(step.min_[i])}")
@@ -519,7 +510,7 @@ def _min_max(known: _Steps, step: MinMaxScaler, columns: list[str]) -> Iterable[
         yield value
 
 
-def _impute(known: _Steps, step: SimpleImputer, columns: list[str]) -> Iterable[str]:
+def _impute(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
     statistics = np.asarray(step.statistics_)
     if statistics.dtype.kind not in "biuf" or not (
         isinstance(step.missing_values, float) and np.isnan(step.missing_values)
@@ -542,7 +533,7 @@ def _keys(categories: np.ndarray) -> list[str]:
     return [f"{i}.0" for i in range(len(categories))]
 
 
-def _one_hot(known: _Steps, step: OneHotEncoder, columns: list[str]) -> Iterable[str]:
+def _one_hot(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
     if step.min_frequency is not None or step.max_categories is not None:
         raise NotImplementedError("C cannot be written for a OneHotEncoder that joins rare categories")
     for i, column in enumerate(columns):
@@ -552,7 +543,7 @@ def _one_hot(known: _Steps, step: OneHotEncoder, columns: list[str]) -> Iterable
                 yield known.let(f"{column} == {key} ? 1.0 : 0.0")
 
 
-def _ordinal(known: _Steps, step: OrdinalEncoder, columns: list[str]) -> Iterable[str]:
+def _ordinal(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
     if step.min_frequency is not None or step.max_categories is not None:
         raise NotImplementedError("C cannot be written for an OrdinalEncoder that joins rare categories")
     unknown = -1.0 if step.unknown_value is None else step.unknown_value
@@ -562,7 +553,7 @@ def _ordinal(known: _Steps, step: OrdinalEncoder, columns: list[str]) -> Iterabl
         yield known.let(choices + other)
 
 
-def _polynomial(known: _Steps, step: PolynomialFeatures, columns: list[str]) -> Iterable[str]:
+def _polynomial(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
     for powers in step.powers_:
         factors = [column for column, power in zip(columns, powers, strict=True) for _ in range(power)]
         yield known.let(" * ".join(factors) or "1.0")
@@ -571,7 +562,7 @@ def _polynomial(known: _Steps, step: PolynomialFeatures, columns: list[str]) -> 
 _FUNCTIONS = {"exp", "expm1", "log", "log1p", "log10", "log2", "sqrt", "cbrt", "sin", "cos", "tan", "tanh"}
 
 
-def _apply(known: _Steps, step: FunctionTransformer, columns: list[str]) -> Iterable[str]:
+def _apply(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
     if step.func is None:
         return columns
     name = getattr(step.func, "__name__", "") if isinstance(step.func, np.ufunc) else ""
@@ -582,20 +573,20 @@ def _apply(known: _Steps, step: FunctionTransformer, columns: list[str]) -> Iter
     return [known.let(f"{name}({column})") for column in columns]
 
 
-def _pipeline(known: _Steps, step: Pipeline, columns: list[str]) -> list[str]:
+def _pipeline(known: _Steps, step: Any, columns: list[str]) -> list[str]:
     for _, part in step.steps:
         columns = known.run(part, columns)
     return columns
 
 
-def _union(known: _Steps, step: FeatureUnion, columns: list[str]) -> list[str]:
+def _union(known: _Steps, step: Any, columns: list[str]) -> list[str]:
     weights = step.transformer_weights or {}
     if weights:
         raise NotImplementedError("C cannot be written for a FeatureUnion with weights")
     return [column for _, part in step.transformer_list for column in known.run(part, columns)]
 
 
-def _by_column(known: _Steps, step: ColumnTransformer, columns: list[str]) -> list[str]:
+def _by_column(known: _Steps, step: Any, columns: list[str]) -> list[str]:
     if step.transformer_weights:
         raise NotImplementedError("C cannot be written for a ColumnTransformer with weights")
     found = []
@@ -604,21 +595,21 @@ def _by_column(known: _Steps, step: ColumnTransformer, columns: list[str]) -> li
     return found
 
 
-_RULES: dict[type, Callable[..., Iterable[str]]] = {
-    StandardScaler: lambda known, s, columns: _affine(
+_RULES: dict[str, Callable[..., Iterable[str]]] = {
+    "StandardScaler": lambda known, s, columns: _affine(
         known, columns, s.mean_ if s.with_mean else None, s.scale_ if s.with_std else None
     ),
-    RobustScaler: lambda known, s, columns: _affine(
+    "RobustScaler": lambda known, s, columns: _affine(
         known, columns, s.center_ if s.with_centering else None, s.scale_ if s.with_scaling else None
     ),
-    MaxAbsScaler: lambda known, s, columns: _affine(known, columns, None, s.scale_),
-    MinMaxScaler: _min_max,
-    SimpleImputer: _impute,
-    OneHotEncoder: _one_hot,
-    OrdinalEncoder: _ordinal,
-    PolynomialFeatures: _polynomial,
-    FunctionTransformer: _apply,
-    Pipeline: _pipeline,
-    FeatureUnion: _union,
-    ColumnTransformer: _by_column,
+    "MaxAbsScaler": lambda known, s, columns: _affine(known, columns, None, s.scale_),
+    "MinMaxScaler": _min_max,
+    "SimpleImputer": _impute,
+    "OneHotEncoder": _one_hot,
+    "OrdinalEncoder": _ordinal,
+    "PolynomialFeatures": _polynomial,
+    "FunctionTransformer": _apply,
+    "Pipeline": _pipeline,
+    "FeatureUnion": _union,
+    "ColumnTransformer": _by_column,
 }

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.special import erfcx
-from sklearn.impute import SimpleImputer
 from sklearn.utils.validation import check_is_fitted
 
 from relvec import basis as bases
@@ -456,6 +455,8 @@ def register() -> None:
 
 
 def _pipeline_to_onnx(model: Any, X: Any) -> Any:
+    from sklearn.impute import SimpleImputer
+
     skl2onnx = _required("skl2onnx")
     register()
     if X is None:
@@ -552,7 +553,7 @@ def _close(graph: _Graph, operator: Any, found: list[str], first: int = 0) -> No
         graph.give(name, output.full_name)
 
 
-def _imputed(imputer: SimpleImputer) -> tuple[np.ndarray, np.ndarray]:
+def _imputed(imputer: Any) -> tuple[np.ndarray, np.ndarray]:
     """Columns that are kept, and those of which it is said whether they were missing."""
     statistics = np.asarray(imputer.statistics_, dtype=np.float64)
     said = imputer.indicator_.features_ if imputer.add_indicator else np.empty(0)
