@@ -23,6 +23,7 @@ def no_matplotlib(monkeypatch):
 
 
 def test_demo_prints_the_summary_and_writes_pictures(empty_folder, capsys):
+    pytest.importorskip("matplotlib")
     assert cli.main(["demo"]) == 0
     out = capsys.readouterr().out
     for what in ("vectors kept", "noise found", "log evidence", "test error", "seconds", "status         converged"):
@@ -57,6 +58,7 @@ def test_list(capsys):
 
 
 def test_reproduce_one_experiment(empty_folder, capsys):
+    pytest.importorskip("matplotlib")
     assert cli.main(["reproduce", "T01-figure-1", "--quick", "--jobs", "1", "--out", "there"]) == 0
     captured = capsys.readouterr()
     for word in ("published", "ours", "verdict", "seconds", "0.0070", "assumed:", "2 published numbers"):

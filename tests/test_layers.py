@@ -18,8 +18,8 @@ LAYERS = {
     "design": 3,
     "solvers": 4, "predictive": 4,
     "tune": 5, "decisions": 5,
-    "_base": 6, "_regressor": 6, "_classifier": 6, "__init__": 6,
-    "persistence": 7, "onnx": 7, "plot": 7, "report": 7, "papers": 7, "cli": 7,
+    "_base": 6, "_regressor": 6, "_classifier": 6,
+    "__init__": 7, "persistence": 7, "onnx": 7, "c99": 7, "plot": 7, "report": 7, "papers": 7, "cli": 7,
 }  # fmt: skip
 SKLEARN_FROM = 6
 REQUIRED = {"numpy", "scipy", "threadpoolctl", "joblib"}  # the last two come with scikit-learn

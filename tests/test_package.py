@@ -50,6 +50,51 @@ def test_import_brings_no_optional_package():
     assert "matplotlib" not in ours
 
 
+def test_import_adds_little_to_scikit_learn():
+    """Less than a second of processor time (the clock on the wall belongs to others as well), and no large part."""
+    code = """
+import sys, time, sklearn.base
+begin = time.process_time()
+import relvec
+print(time.process_time() - begin, *(name for name in sys.modules if name.startswith("sklearn.")))
+"""
+    seconds, *parts = run(code).split()
+    assert float(seconds) < 1.0
+    large = {
+        "metrics",
+        "preprocessing",
+        "pipeline",
+        "compose",
+        "impute",
+        "linear_model",
+        "gaussian_process",
+        "ensemble",
+    }
+    assert not {f"sklearn.{part}" for part in large} & set(parts)
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "code"),
+    [
+        ("plot", "matplotlib", "from relvec.plot import new_figure; new_figure()"),
+        ("onnx", "onnx", "relvec.to_onnx(model)"),
+        ("onnx", "skl2onnx", "relvec.to_onnx(pipeline, [[1.0]])"),
+    ],
+)
+def test_an_absent_extra_is_named(extra, package, code):
+    before = f"""
+import sys
+sys.modules[{package!r}] = None  # as if it were not installed
+import relvec
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+model = relvec.RVR(kernel=None, basis="linear")
+pipeline = make_pipeline(StandardScaler(), model).fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+"""
+    done = subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True)
+    assert done.returncode and f"pip install 'relvec[{extra}]'" in done.stderr, done.stderr
+
+
 def test_version_is_the_installed_one():
     import relvec
 
@@ -69,6 +114,11 @@ def test_examples_in_the_pages_run(page, tmp_path, monkeypatch):
     for match in FENCE.finditer(text):
         # Blank lines in front: an error then shows the line of the page.
         source = "\n" * (text[: match.start(1)].count("\n")) + match[1]
-        exec(compile(source, str(page), "exec"), namespace)
+        try:
+            exec(compile(source, str(page), "exec"), namespace)
+        except ModuleNotFoundError as error:
+            if error.name and error.name.split(".")[0] in OPTIONAL:
+                pytest.skip(f"{error.name} is not installed")
+            raise
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")

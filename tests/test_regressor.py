@@ -4,7 +4,6 @@ import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,6 +133,7 @@ def test_grid_search_over_solver_options():
 
 def test_pandas():
     X, y = plane()
+    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=["height", "width", "age"])
     model = RVR(kernel=None, basis="linear").fit(frame, pd.Series(y))
     assert model.feature_names_in_.tolist() == ["height", "width", "age"] and model.n_features_in_ == 3
@@ -147,7 +147,7 @@ def test_pandas():
 
 def test_set_output_of_a_pipeline():
     X, y = plane()
-    frame = pd.DataFrame(X, columns=list("abc"))
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=list("abc"))
     pipe = make_pipeline(StandardScaler(), RVR(kernel=None, basis="linear")).set_output(transform="pandas")
     pipe.fit(frame, y)
     assert pipe[-1].feature_names_in_.tolist() == ["a", "b", "c"]

@@ -4,6 +4,9 @@ from relvec import basis, kernels, solvers
 from relvec._classifier import RelevanceVectorClassifier
 from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
+from relvec.c99 import to_c
+from relvec.onnx import to_onnx
+from relvec.persistence import load, save
 from relvec.priors import GammaPrior
 
 RVC = RelevanceVectorClassifier
@@ -18,5 +21,9 @@ __all__ = [
     "__version__",
     "basis",
     "kernels",
+    "load",
+    "save",
     "solvers",
+    "to_c",
+    "to_onnx",
 ]

@@ -6,15 +6,17 @@ import numbers
 import time
 import warnings
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 
 from relvec._threads import one_thread
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, content_ranks
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, content_ranks
 from relvec.design import DenseDesign, Rows, scan_design
 from relvec.kernels import as_kernel
 from relvec.likelihoods import Likelihood
@@ -71,11 +73,44 @@ class BaseRelevanceVector(BaseEstimator):
         """
         before = dict(self.__dict__)
         try:
-            return self._fit(X, y, sample_weight)
+            if hasattr(self, "_skl_callbacks"):
+                self._fit_with_callbacks(X, y, sample_weight)
+            else:
+                self._fit(X, y, sample_weight)
+            return self
         except BaseException:  # bad input, Ctrl-C: as if fit had not been called
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
+
+    @available_if(lambda self: find_spec("sklearn.callback") is not None)
+    def set_callbacks(self, *callbacks):
+        """Set callbacks of scikit-learn 1.9 and later, which are called at both ends of a fit.
+
+        Parameters
+        ----------
+        *callbacks : instances of `sklearn.callback.FitCallback`
+
+        Returns
+        -------
+        self : the estimator.
+        """
+        from sklearn.callback import CallbackSupportMixin  # which imports rich where that is installed
+
+        return CallbackSupportMixin.set_callbacks(self, *callbacks)
+
+    def _fit_with_callbacks(self, X, y, sample_weight) -> None:
+        from sklearn.callback import CallbackSupportMixin, with_callbacks
+
+        @with_callbacks
+        def fit(self) -> None:
+            context = CallbackSupportMixin._init_callback_context(self)
+            data = {"estimator": self, "X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
+            context.call_on_fit_task_begin(**data)
+            self._fit(X, y, sample_weight)
+            context.call_on_fit_task_end(**data, reconstruction_attributes={})
+
+        fit(self)
 
     def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> tuple[Concat, np.ndarray]:
         """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order).
@@ -139,6 +174,18 @@ class BaseRelevanceVector(BaseEstimator):
         if not hasattr(self, "feature_relevance_"):
             raise AttributeError("feature_importances_ is known after fit, for kernels with a width")
         return self.feature_relevance_
+
+    def _earlier(self, basis: Basis, n_functions: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Atoms of a dictionary that the last fit kept (k,), and their precisions (n_functions, k) as it left them."""
+        if not self.warm_start or not hasattr(self, "basis_"):
+            return None
+        alpha = np.atleast_2d(self.alpha_)
+        if len(alpha) != n_functions:
+            return None
+        place = {key: m for m, key in enumerate(atom_keys(basis))}
+        kept = sorted((place[key], i) for i, key in enumerate(atom_keys(self.basis_)) if key in place)
+        atoms, own = np.array(kept, dtype=np.intp).reshape(-1, 2).T
+        return atoms, alpha[:, own]
 
     def _check_numbers(self) -> None:
         """Scalar parameters, with errors that say what was expected."""
@@ -282,6 +329,34 @@ def fit_gaussian(
             if rows.compression is not None:
                 result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
+
+
+def warm_starts(estimator, basis: Basis, problems: list[Problem], scale: np.ndarray, units: np.ndarray) -> list:
+    """Models of the last fit of a regressor, one for each problem, for columns divided by scale (M,); None for none."""
+    earlier = estimator._earlier(basis, len(problems))
+    if earlier is None:
+        return [None] * len(problems)
+    starts: list[Start | None] = []
+    noises = np.atleast_1d(estimator.noise_variance_)
+    for problem, unit, alpha, noise in zip(problems, units, earlier[1], noises, strict=True):
+        active, precisions = _scaled(scale / unit, earlier[0], alpha)
+        learned = noise / unit / unit if np.isfinite(noise) else problem.noise_start
+        beta = 1.0 / (problem.noise_variance or max(learned, problem.noise_floor))
+        starts.append(Start(active, precisions, beta) if active.size else None)
+    return starts
+
+
+def _laplace_start(problem: LaplaceProblem, atoms: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Units and their precisions to start from, for atoms (k,) and the precisions (K, k) each output had for them."""
+    found = [_scaled(problem.design.scale, atoms, row) for row in (alpha[:1] if problem.share else alpha)]
+    units = [own + c * problem.design.n_atoms for c, (own, _) in enumerate(found)]
+    return np.concatenate(units), np.concatenate([precisions for _, precisions in found])
+
+
+def _scaled(scale: np.ndarray, atoms: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the atoms (k,) that were in a model, and their precisions for columns divided by scale (M,)."""
+    kept = np.isfinite(alpha) & (scale[atoms] > 0.0)
+    return atoms[kept], alpha[kept] / scale[atoms[kept]] ** 2
 
 
 def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.ndarray) -> Result:
@@ -439,6 +514,10 @@ def fit_laplace(
         replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b)
         for problem, start in zip(problems, starts, strict=True)
     ]
+    earlier = estimator._earlier(basis, raw.shape[1])
+    if learned is None and earlier is not None:
+        rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(problems))]
+        problems = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(problems, rows_of, strict=True)]
     run = delayed(solve_laplace)
     results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
         run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems

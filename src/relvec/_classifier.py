@@ -54,6 +54,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         A fit ends when no single move, refitted, gains more than this many nats of evidence.
     max_iter : int, default 10000
         Most steps of the solver.
+    warm_start : bool, default False
+        Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
+        one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
+        certificate either way.
     n_jobs : int, optional
         Dichotomies fitted at once for ``multi_class="ovr"``.
     random_state : int, RandomState or None
@@ -115,6 +119,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         hyperprior: Any = None,
         tol: float = 1e-3,
         max_iter: int = 10000,
+        warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -131,6 +136,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.hyperprior = hyperprior
         self.tol = tol
         self.max_iter = max_iter
+        self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

@@ -9,7 +9,6 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin
-from sklearn.metrics import d2_tweedie_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -21,6 +20,7 @@ from relvec._base import (
     gaussian_target,
     predictor,
     target_units,
+    warm_starts,
     warn_unless_converged,
 )
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, content_ranks
@@ -66,6 +66,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         A fit ends when no single move gains more than this many nats of evidence.
     max_iter : int, default 10000
         Most steps of the solver.
+    warm_start : bool, default False
+        Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
+        one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
+        certificate either way.
     n_jobs : int, optional
         Outputs of a two-dimensional y fitted at once.
     random_state : int, RandomState or None
@@ -130,6 +134,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         hyperprior: Any = None,
         tol: float = 1e-4,
         max_iter: int = 10000,
+        warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -144,6 +149,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.hyperprior = hyperprior
         self.tol = tol
         self.max_iter = max_iter
+        self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -182,6 +188,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             basis, starts = learned.basis, learned.models
         rows = make_rows(basis, X[used], outputs / units, w)
         order = content_ranks(basis, rows.design.scale)
+        if learned is None:
+            starts = warm_starts(self, basis, problems, rows.design.scale, units)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
         essential = np.flatnonzero(basis.rows < 0)
         root = np.sqrt(w)
@@ -441,6 +449,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
         True
         """
+        from sklearn.metrics import d2_tweedie_score  # imports much, and most fits never need it
+
         check_is_fitted(self)
         if not self._of_counts:
             return super().score(X, y, sample_weight)

@@ -622,6 +622,20 @@ def content_ranks(basis: Basis, scale: np.ndarray) -> np.ndarray:
     return ranks
 
 
+def atom_keys(basis: Basis) -> list[tuple]:
+    """What each of the M atoms is, whatever dictionary it stands in; the width of a kernel does not count.
+
+    >>> atom_keys(Linear().bind([[1.0, 2.0]]))
+    [('Linear', 'x0'), ('Linear', 'x1')]
+    """
+    if isinstance(basis, Concat):
+        keys = [key for part in basis.parts for key in atom_keys(part)]
+        return keys if basis.order is None else [keys[m] for m in basis.order]
+    if isinstance(basis, KernelBasis):
+        return [(type(basis.kernel).__name__, (z + 0.0).tobytes()) for z in basis._centres()]
+    return [(type(basis).__name__, label) for label in basis.labels()]
+
+
 def _weighted_rows(X: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray:
     """Indices of the rows of positive weight."""
     weight = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.special import expit, gammaln, log_expit, log_ndtr, logsumexp, ndtri, softmax
@@ -156,6 +157,7 @@ _E = np.linspace(-45.0, 45.0, 181)  # and for a standard logistic one
 _LOG_LOGISTIC = log_expit(_E) + log_expit(-_E) + np.log(0.5)
 _WIDE = 5.0  # standard deviation from which the logistic function is the narrow one of the two
 _BLOCK = 2_000_000  # numbers held at once
+ROOT_FLOOR = 1e-14  # of the trace: a smaller pivot is rounding error
 
 
 def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -184,7 +186,12 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return np.where(variance > 0.0, odds, mean)
 
 
-def softmax_normal(mean: np.ndarray, covariance: np.ndarray, n_points: int = 1024) -> np.ndarray:
+def logistic_nodes() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], float]:
+    """Nodes and weights of `logistic_log_odds` for narrow and for wide f, and the deviation between the two."""
+    return (_Z, np.exp(_LOG_NORMAL)), (_E, np.exp(_LOG_LOGISTIC)), _WIDE
+
+
+def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """E[softmax(f)] (n, K) for f ~ N(mean, covariance), (n, K) and (n, K, K).
 
     An average over a fixed set of scrambled Sobol points, each with its mirror image: deterministic, and smooth in
@@ -195,14 +202,38 @@ def softmax_normal(mean: np.ndarray, covariance: np.ndarray, n_points: int = 102
     [[0.33, 0.33, 0.33]]
     """
     n, K = mean.shape
-    half = ndtri(np.clip(qmc.Sobol(K, seed=0).random(n_points // 2), 1e-12, 1 - 1e-12))
-    z = np.vstack([half, -half]).T  # (K, points)
+    z = softmax_points(K)
     p = np.empty((n, K))
-    rows = max(1, _BLOCK // (K * n_points))
+    rows = max(1, _BLOCK // (K * z.shape[1]))
     for start in range(0, n, rows):
         part = slice(start, start + rows)
-        values, vectors = np.linalg.eigh(covariance[part])
-        # the first coordinates of the points are the most even: they go to the largest variances
-        root = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])[:, :, ::-1]
-        p[part] = softmax(mean[part, :, None] + root @ z, axis=1).mean(axis=2)
+        p[part] = softmax(mean[part, :, None] + _contrast_root(covariance[part]) @ z, axis=1).mean(axis=2)
     return p / p.sum(axis=1, keepdims=True)
+
+
+@cache
+def softmax_points(K: int) -> np.ndarray:
+    """The points of `softmax_normal`, standard normal, (K - 1, 1024)."""
+    half = ndtri(np.clip(qmc.Sobol(K - 1, seed=0).random(512), 1e-12, 1 - 1e-12))
+    z = np.vstack([half, -half]).T
+    z.flags.writeable = False
+    return z
+
+
+def _contrast_root(covariance: np.ndarray) -> np.ndarray:
+    """L (n, K, K - 1) with L L' the covariance of f less its mean over the classes, which is all a softmax sees.
+
+    Cholesky's factor, one column after the other: unlike eigenvectors it has no signs to choose and moves smoothly.
+    A pivot that is rounding error counts as zero.
+    """
+    K = covariance.shape[1]
+    A = covariance - covariance.mean(axis=1, keepdims=True)
+    A = A - A.mean(axis=2, keepdims=True)
+    least = ROOT_FLOOR * np.trace(A, axis1=1, axis2=2)[:, None]
+    L = np.zeros((*A.shape[:2], K - 1))
+    for j in range(K - 1):
+        column, pivot = A[:, :, j], A[:, [j], j]
+        above = pivot > least
+        L[:, :, j] = np.where(above, column / np.sqrt(np.where(above, pivot, 1.0)), 0.0)
+        A = A - L[:, :, [j]] * L[:, None, :, j]
+    return L

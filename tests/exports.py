@@ -1,0 +1,68 @@
+"""Models that every export must reproduce."""
+
+import warnings
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from relvec import RVC, RVR, basis, kernels
+
+_rng = np.random.default_rng(0)
+_X = _rng.uniform(0.0, 3.0, size=(50, 3))
+DATA = _X, np.sin(2.0 * _X[:, 0]) + 0.5 * _X[:, 1] + 0.1 * _rng.normal(size=50)
+NEW = _rng.uniform(-1.0, 4.0, size=(40, 3))
+_KERNELS = {
+    "gaussian": kernels.Gaussian("scale"),
+    "widths": kernels.Gaussian((1.0, 2.0, 5.0)),
+    "laplace": kernels.Laplace(2.0),
+    "cauchy": kernels.Cauchy(1.5),
+    "log distance": kernels.LogDistance(2.0),
+    "matern 3/2": kernels.Matern(1.5, 2.0),
+    "matern 5/2": kernels.Matern(2.5, (1.0, 2.0, 3.0)),
+    "polynomial": kernels.Polynomial(3, 0.5, 2.0),
+    "linear": kernels.Linear(),
+    "linear spline": kernels.LinearSpline(),
+    "sum and product": kernels.Gaussian(1.0) + kernels.Linear() * kernels.Cauchy(2.0),
+}
+REGRESSORS = {name: RVR(kernel=kernel) for name, kernel in _KERNELS.items()} | {
+    "no bias": RVR(fit_intercept=False),
+    "bases": RVR(basis=["linear", basis.Polynomial(3), basis.KernelBasis("gaussian", centres=[[0.0] * 3, [1.0] * 3])]),
+    "monomials": RVR(kernel=None, basis=basis.Polynomial(4, interactions=False)),
+    "bias alone": RVR(kernel=None, basis=None),
+}
+_three = np.array(["low", "middle", "high"])[np.digitize(DATA[1], [0.3, 1.2])]
+CLASSIFIERS = {
+    "binary": (RVC(), np.where(DATA[1] > 0.7, "yes", "no")),
+    "binary, mode": (RVC(kernel="laplace", averaging="mode"), DATA[1] > 0.7),
+    "linear": (RVC(kernel=None, basis="linear"), (DATA[1] > 0.7).astype(int)),
+    "softmax": (RVC(kernel="cauchy"), _three),
+    "softmax, mode": (RVC(averaging="mode"), _three),
+    "softmax of two features": (RVC(kernel=None, basis="linear"), np.digitize(DATA[1], [0.0, 0.5, 1.0, 1.5])),
+    "one against the rest": (RVC(multi_class="ovr"), np.digitize(DATA[1], [0.3, 1.2])),
+}
+
+
+def fitted(model, X, y):
+    """Return a fitted copy."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return clone(model).fit(X, y)
+
+
+def mixed_table(pd):
+    """Return a table of numbers, missing values and words, and a target."""
+    rng = np.random.default_rng(3)
+    words = rng.choice(["u", "v", "w"], 60)
+    frame = pd.DataFrame({"a": rng.normal(size=60), "b": 100.0 * rng.normal(size=60), "c": words})
+    y = frame["a"] + 2.0 * (frame["c"] == "u") + 0.1 * rng.normal(size=60)
+    frame.loc[[1, 5], "b"] = np.nan
+    return frame, y
+
+
+def wide_latent(scale):
+    """Return a classifier whose latent function has a standard deviation of up to `scale`."""
+    model = fitted(RVC(kernel=None, basis="linear"), DATA[0], DATA[1] > 0.7)
+    latent = model._models[0]
+    object.__setattr__(latent, "root", latent.root * scale / np.sqrt(latent.moments(NEW)[1].max()))
+    return model

@@ -1,0 +1,200 @@
+"""relvec.to_c: the source compiles without a warning and gives what predict gives."""
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
+
+import relvec
+from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent
+from relvec import RVC, RVR, basis, kernels
+
+GCC = shutil.which("gcc")
+needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is not installed")
+FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-fPIC", "-shared"]
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """Return a function that compiles a model and gives its functions."""
+
+    def build(model, name="relvec", **options):
+        place = tmp_path / f"{name}{len(list(tmp_path.iterdir()))}"
+        place.with_suffix(".c").write_text(relvec.to_c(model, name=name, **options))
+        command = [GCC, *FLAGS, "-o", place.with_suffix(".so"), place.with_suffix(".c"), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return ctypes.CDLL(str(place.with_suffix(".so")))
+
+    return build
+
+
+def pointer(array):
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+
+
+def regression(library, X, outputs=1, std=True, name="relvec"):
+    X = np.ascontiguousarray(X, dtype=float)
+    mean, deviation = np.zeros((len(X), outputs)), np.zeros((len(X), outputs))
+    for row, m, s in zip(X, mean, deviation):
+        arguments = [pointer(row), pointer(m)] + ([pointer(s)] if std else [])
+        getattr(library, f"{name}_predict")(*arguments)
+    return mean, deviation
+
+
+def classification(library, X, K):
+    X = np.ascontiguousarray(X, dtype=float)
+    proba = np.zeros((len(X), K))
+    for row, p in zip(X, proba):
+        library.relvec_predict_proba(pointer(row), pointer(p))
+    labels = (ctypes.c_char_p * K).in_dll(library, "relvec_labels")
+    return proba, [labels[library.relvec_predict(pointer(row))].decode() for row in X]
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_regression(name, compiled):
+    model = fitted(REGRESSORS[name], *DATA)
+    mean, std = regression(compiled(model), NEW)
+    expected = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(np.stack([mean[:, 0], std[:, 0]]), expected, rtol=1e-9, atol=1e-9)
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_every_kernel_in_a_pipeline(name, compiled):
+    columns = ColumnTransformer([("n", StandardScaler(), [2, 0])], remainder="passthrough")
+    model = fitted(make_pipeline(columns, REGRESSORS[name]), *DATA)
+    mean, std = regression(compiled(model), NEW)
+    expected = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(np.stack([mean[:, 0], std[:, 0]]), expected, rtol=1e-9, atol=1e-9)
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classification(name, compiled):
+    model, y = CLASSIFIERS[name]
+    model = fitted(model, DATA[0], y)
+    X = np.vstack([NEW, 30.0 * NEW])
+    expected = model.predict_proba(X)
+    proba, labels = classification(compiled(model), X, len(model.classes_))
+    np.testing.assert_allclose(proba, expected, rtol=1e-6, atol=1e-9)
+    clear = np.diff(np.sort(expected, axis=1)[:, -2:]).ravel() > 1e-9
+    assert clear.sum() > 10
+    assert np.array(labels)[clear].tolist() == model.predict(X)[clear].astype(str).tolist()
+
+
+@needs_gcc
+@pytest.mark.parametrize("scale", [0.0, 4.99, 8.0, 100.0, 1e6])
+def test_wide_latent_functions(scale, compiled):
+    model = wide_latent(scale)
+    proba, _ = classification(compiled(model), NEW, 2)
+    np.testing.assert_allclose(proba, model.predict_proba(NEW), rtol=1e-6, atol=1e-9)
+
+
+@needs_gcc
+def test_outputs_counts_precomputed_and_no_error_bars(compiled):
+    X, y = DATA
+    model = fitted(RVR(), X, np.column_stack([y, X[:, 1]]))
+    np.testing.assert_allclose(regression(compiled(model), NEW, 2), model.predict(NEW, return_std=True), atol=1e-9)
+    mean, _ = regression(compiled(model, std=False), NEW, 2, std=False)
+    np.testing.assert_allclose(mean, model.predict(NEW), atol=1e-9)
+    counts = np.random.default_rng(0).poisson(np.exp(y))
+    model = fitted(RVR(likelihood="poisson"), X, counts)
+    found = np.stack(regression(compiled(model), NEW))[:, :, 0]
+    np.testing.assert_allclose(found, model.predict(NEW, return_std=True), rtol=1e-9)
+    mean, _ = regression(compiled(model, std=False, name="counts"), NEW, std=False, name="counts")
+    np.testing.assert_allclose(mean[:, 0], model.predict(NEW), rtol=1e-9)
+    kernel = kernels.Gaussian(2.0)
+    model = fitted(RVR(kernel="precomputed"), kernel(X, X), y)
+    mean, _ = regression(compiled(model), kernel(NEW, X))
+    np.testing.assert_allclose(mean[:, 0], model.predict(kernel(NEW, X)), atol=1e-9)
+    model = fitted(RVR(fit_intercept=False), X, np.zeros(len(X)))
+    assert len(model.atoms_) == 0
+    np.testing.assert_allclose(np.stack(regression(compiled(model), NEW))[:, :, 0], model.predict(NEW, return_std=True))
+
+
+@needs_gcc
+@pytest.mark.parametrize("final", [RVR(), RVC()], ids=["regression", "classification"])
+def test_a_pipeline_with_a_column_transformer(final, compiled):
+    pd = pytest.importorskip("pandas")
+    frame, y = mixed_table(pd)
+    y = y if isinstance(final, RVR) else np.where(y > y.median(), "more", "less")
+    frame["e"] = np.random.default_rng(0).choice([2, 5, 9], len(frame))
+    numbers = make_pipeline(
+        SimpleImputer(add_indicator=True),
+        FeatureUnion([("s", StandardScaler()), ("r", RobustScaler(with_centering=False)), ("m", MaxAbsScaler())]),
+    )
+    columns = ColumnTransformer([
+        ("n", numbers, ["b", "a"]),
+        ("c", OneHotEncoder(handle_unknown="ignore", drop="first"), ["c"]),
+        ("o", OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), ["e", "c"]),
+        ("p", make_pipeline(MinMaxScaler(clip=True), PolynomialFeatures(2), FunctionTransformer(np.expm1)), ["a"]),
+        ("f", FunctionTransformer(), ["e"]),
+        ("d", "drop", ["a"]),
+    ])  # fmt: skip
+    model = fitted(make_pipeline(columns, StandardScaler(), clone(final)), frame, y)
+    categories = model[0].named_transformers_["c"].categories_[0].tolist()
+    raw = frame.assign(c=[categories.index(word) for word in frame["c"]])
+    library = compiled(model)
+    if isinstance(final, RVR):
+        found = np.stack(regression(library, raw))[:, :, 0]
+        np.testing.assert_allclose(found, model.predict(frame, return_std=True), rtol=1e-8, atol=1e-8)
+    else:
+        proba, labels = classification(library, raw, 2)
+        np.testing.assert_allclose(proba, model.predict_proba(frame), rtol=1e-6, atol=1e-8)
+        assert labels == model.predict(frame).tolist()
+
+
+@needs_gcc
+def test_labels_of_any_letters(compiled):
+    words = np.array(['quote " and \\ back', "trigraph ??/", "größer\n"])
+    model = fitted(RVC(kernel=None, basis="linear"), DATA[0], words[np.digitize(DATA[1], [0.3, 1.2])])
+    _, labels = classification(compiled(model), NEW, 3)
+    assert labels == model.predict(NEW).tolist()
+
+
+def own_kernel(X, Z):
+    return X @ Z.T
+
+
+def own_basis(X):
+    return X[:, 1]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (RVR(kernel=own_kernel), "kernel FromCallable"),
+        (RVR(kernel=None, basis=basis.Functions(own_basis)), "basis Functions"),
+        (make_pipeline(PowerTransformer(), RVR()), "step PowerTransformer"),
+        (make_pipeline(FunctionTransformer(np.arctan), RVR()), "function <ufunc 'arctan'>"),
+        (LinearRegression(), "got LinearRegression"),
+    ],
+)
+def test_what_c_cannot_express_is_refused_in_words(model, words):
+    with pytest.raises(NotImplementedError, match=words):
+        relvec.to_c(fitted(model, *DATA))
+
+
+def test_names_are_names_of_c():
+    with pytest.raises(ValueError, match="name in C"):
+        relvec.to_c(fitted(RVR(), *DATA), name="1; system()")

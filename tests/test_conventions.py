@@ -1,0 +1,243 @@
+"""What scikit-learn's users expect to work around a regressor or classifier."""
+
+import logging
+
+import numpy as np
+import pytest
+import sklearn
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.ensemble import BaggingRegressor, StackingRegressor, VotingClassifier
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import (
+    GridSearchCV,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+)
+from sklearn.multioutput import ClassifierChain, MultiOutputRegressor, RegressorChain
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.utils.fixes import parse_version
+
+from relvec import RVC, RVR
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3))
+Y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.normal(size=60)
+LABEL = np.where(X[:, 0] + 0.3 * RNG.normal(size=60) > 0, "yes", "no")
+ROUTING = {"enable_metadata_routing": True}
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def frame(library, data=X):
+    module = pytest.importorskip(library)
+    return module.DataFrame({name: data[:, i] for i, name in enumerate("abc")})
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize(("model", "y"), [(RVR(), Y), (RVC(), LABEL)], ids=["RVR", "RVC"])
+def test_tables_in(library, model, y):
+    table = frame(library)
+    series = pytest.importorskip(library).Series(y)
+    fitted, plain = clone(model).fit(table, series), clone(model).fit(X, y)
+    assert fitted.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert np.array_equal(fitted.predict(table), plain.predict(X))
+    assert not hasattr(plain, "feature_names_in_")
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict(table[["c", "b", "a"]])
+    with pytest.warns(UserWarning, match="valid feature names"):
+        fitted.predict(X)
+
+
+def test_one_column_of_targets_as_a_table():
+    pd = pytest.importorskip("pandas")
+    model = RVR().fit(X, pd.DataFrame({"y": Y}))
+    assert model.predict(X).shape == (60, 1)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_set_output(library):
+    table = frame(library)
+    steps = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), RVR(kernel=None, basis="linear"))
+    steps = steps.set_output(transform=library).fit(table, Y)
+    assert steps[-1].feature_names_in_[:4].tolist() == ["a", "b", "c", "a^2"]
+    assert steps.predict(table).shape == (60,)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array, sparse.coo_matrix])
+@pytest.mark.parametrize(("model", "y"), [(RVR(), Y), (RVC(), LABEL)], ids=["RVR", "RVC"])
+def test_sparse_inputs_are_refused_in_words(kind, model, y):
+    with pytest.raises(TypeError, match=r"(?i)sparse.*dense"):
+        clone(model).fit(kind(X), y)
+    fitted = clone(model).fit(X, y)
+    with pytest.raises(TypeError, match=r"(?i)sparse.*dense"):
+        fitted.predict(kind(X))
+
+
+# ---------------------------------------------------------------- sample weights find their way
+
+
+def test_weights_are_routed_through_a_pipeline_and_a_search():
+    weight = RNG.uniform(0.5, 2.0, size=60)
+    with config_context(**ROUTING):
+        model = RVR().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        steps = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
+        steps.fit(X, Y, sample_weight=weight)
+        search = GridSearchCV(model, {"width": [1.0, 3.0]}, cv=3).fit(X, Y, sample_weight=weight)
+        scores = cross_validate(model, X, Y, cv=3, params={"sample_weight": weight})["test_score"]
+    by_hand = RVR().fit(StandardScaler().fit_transform(X), Y, sample_weight=weight)
+    assert np.array_equal(steps[-1].weights_, by_hand.weights_)
+    best = RVR(**search.best_params_).fit(X, Y, sample_weight=weight)
+    assert np.array_equal(search.best_estimator_.weights_, best.weights_)
+    assert scores.shape == (3,)
+
+
+def test_a_weight_that_nobody_asked_for_is_an_error():
+    with config_context(**ROUTING), pytest.raises(sklearn.exceptions.UnsetMetadataPassedError):
+        make_pipeline(StandardScaler(), RVR()).fit(X, Y, sample_weight=np.ones(60))
+
+
+# ---------------------------------------------------------------- estimators around ours
+
+
+def test_transformed_target():
+    model = TransformedTargetRegressor(RVR(), func=np.log, inverse_func=np.exp).fit(X, np.exp(Y))
+    assert np.allclose(model.predict(X), np.exp(RVR().fit(X, Y).predict(X)))
+    assert model.score(X, np.exp(Y)) > 0.8
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
+def test_calibration(method):
+    if method == "temperature" and parse_version(sklearn.__version__) < parse_version("1.8"):
+        pytest.skip("came with scikit-learn 1.8")
+    label = np.digitize(X[:, 0], [-0.5, 0.5])
+    model = CalibratedClassifierCV(RVC(width=3.0), method=method, cv=3).fit(X, label)
+    assert np.allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert model.score(X, label) > 0.7
+
+
+def test_inspection():
+    model = RVR().fit(X, Y)
+    found = permutation_importance(model, X, Y, n_repeats=3, random_state=0)
+    assert found.importances_mean[0] > 10 * abs(found.importances_mean[2])
+    curve = partial_dependence(model, X, [0], grid_resolution=7)["average"]
+    assert curve.shape == (1, 7) and np.ptp(curve) > 1.0
+    classes = RVC().fit(X, LABEL)
+    assert permutation_importance(classes, X, LABEL, n_repeats=2, random_state=0).importances.shape == (3, 2)
+    assert partial_dependence(classes, X, [0], grid_resolution=7)["average"].shape == (1, 7)
+
+
+def test_several_outputs():
+    many = np.column_stack([Y, X[:, 1], Y**2])
+    own = RVR().fit(X, many)
+    wrapped = MultiOutputRegressor(RVR()).fit(X, many)
+    assert own.predict(X).shape == (60, 3)
+    assert np.allclose(own.predict(X), wrapped.predict(X), atol=1e-6)
+    mean, std = own.predict(X, return_std=True)
+    assert mean.shape == std.shape == (60, 3)
+    assert RegressorChain(RVR()).fit(X, many).predict(X).shape == (60, 3)
+    both = np.column_stack([LABEL == "yes", X[:, 1] > 0]).astype(int)
+    assert ClassifierChain(RVC()).fit(X, both).predict(X).shape == (60, 2)
+
+
+def test_ensembles_and_searches():
+    assert BaggingRegressor(RVR(), 3, random_state=0).fit(X, Y).score(X, Y) > 0.8
+    stack = StackingRegressor([("rvr", RVR()), ("linear", LinearRegression())], RVR(kernel=None, basis="linear"))
+    assert stack.fit(X, Y).score(X, Y) > 0.8
+    vote = VotingClassifier([("a", RVC()), ("b", RVC(kernel="laplace"))], voting="soft").fit(X, LABEL)
+    assert vote.score(X, LABEL) > 0.8
+    assert cross_val_score(RVC(), X, LABEL, cv=3, scoring="neg_log_loss").mean() > -0.6
+    assert cross_val_predict(RVC(), X, LABEL, cv=3, method="predict_proba").shape == (60, 2)
+
+
+def test_columns_of_a_table():
+    table = frame("pandas").assign(word=np.where(X[:, 2] > 0, "u", "v"))
+    columns = ColumnTransformer([("n", StandardScaler(), ["a", "b"]), ("w", "drop", ["word"])])
+    assert make_pipeline(columns, RVR()).fit(table, Y).score(table, Y) > 0.8
+
+
+# ---------------------------------------------------------------- fits that begin where others ended
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [(RVR(), Y), (RVC(), LABEL), (RVC(), np.digitize(Y, [0.0])), (RVC(multi_class="ovr"), np.digitize(Y, [-0.5, 0.5]))],
+)
+def test_warm_start_ends_as_good_with_fewer_steps(model, y):
+    cold = clone(model).fit(X, y)
+    warm = clone(model).set_params(warm_start=True).fit(X, y)
+    assert np.array_equal(warm.weights_, cold.weights_)  # the first fit has nothing to start from
+    again = warm.fit(X, y)
+    assert np.all(again.n_iter_ <= cold.n_iter_) and np.sum(again.n_iter_) < np.sum(cold.n_iter_)
+    tolerance = 3 * model.tol
+    assert np.all(np.abs(again.log_marginal_likelihood_ - cold.log_marginal_likelihood_) < tolerance)
+    assert np.all(again.certificate_ <= model.tol)
+
+
+def test_warm_start_with_other_rows_outputs_and_kernels():
+    model = RVR(warm_start=True).fit(X[:40], Y[:40])
+    grown = model.fit(X, Y)
+    history = grown.history_
+    assert history["size"][0] > 1  # the rows that were kept are rows again
+    assert grown.log_marginal_likelihood_ == pytest.approx(RVR().fit(X, Y).log_marginal_likelihood_, abs=0.1)
+    model.fit(X, np.column_stack([Y, X[:, 1]]))  # another number of outputs: from nothing
+    assert [h["size"][0] for h in model.history_] == [0, 0]
+    model.set_params(kernel="laplace").fit(X[:, :2], Y)  # other features and another kernel
+    assert model.n_features_in_ == 2
+    model.set_params(noise_variance=0.01).fit(X[:, :2], Y)
+    assert model.noise_variance_ == pytest.approx(0.01)
+    model.set_params(noise_variance=None, likelihood="poisson").fit(X[:, :2], np.round(np.exp(Y)))
+    model.set_params(likelihood="gaussian").fit(X[:, :2], Y)
+    assert model.noise_variance_ > 0
+
+
+# ---------------------------------------------------------------- what a fit says
+
+
+def test_steps_are_logged_and_nothing_is_printed(capsys, caplog):
+    with caplog.at_level(logging.INFO, logger="relvec"):
+        RVR(verbose=1).fit(X, Y)
+    assert "objective" in caplog.text
+    out, err = capsys.readouterr()
+    assert not out and not err
+
+
+def test_callbacks():
+    callback = pytest.importorskip("sklearn.callback", reason="came with scikit-learn 1.9")
+
+    class Recorder:
+        def __init__(self):
+            self.events = []
+
+        def setup(self, estimator, context):
+            self.events.append("setup")
+
+        def teardown(self, estimator, context):
+            self.events.append("teardown")
+
+        def on_fit_task_begin(self, estimator, context, *, X):
+            self.events.append(("begin", X.shape))
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+            self.events.append(("end", fitted_estimator.predict(X[:2]).shape))
+
+    for model, y in ((RVR(), Y), (RVC(), LABEL)):
+        recorder = Recorder()
+        assert isinstance(recorder, callback.FitCallback)
+        model.set_callbacks(recorder).fit(X, y)
+        assert recorder.events == ["setup", ("begin", (60, 3)), ("end", (2,)), "teardown"]
+        recorder.events.clear()
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            model.fit(X, y[:-1])
+        assert recorder.events == ["setup", ("begin", (60, 3)), "teardown"]
+        assert not [name for name in vars(model) if name.startswith("_callback")]
+        model.predict(X)
+    recorder = Recorder()
+    make_pipeline(StandardScaler(), RVR().set_callbacks(recorder)).fit(X, Y)
+    assert recorder.events[-1] == "teardown"

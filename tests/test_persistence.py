@@ -1,0 +1,385 @@
+"""relvec.save and relvec.load: the same model again, and no harm from any file."""
+
+import json
+import os
+import pickle
+import stat
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_selector
+from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+    TargetEncoder,
+)
+
+import fuzz
+import relvec
+from relvec import RVC, RVR, basis, kernels, persistence, solvers
+from relvec.persistence import ModelFileError, dumps, loads
+
+FILES = Path(__file__).parent / "files"
+
+
+def data(n=60, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.sinc(X[:, 0]) + 0.1 * rng.normal(size=n)
+
+
+X, Y = data()
+LABELS = np.array(["low", "middle", "high"])[np.digitize(X[:, 0] + 0.5 * X[:, 1], [-0.5, 0.5])]
+BINARY = np.where(X[:, 0] + 0.3 * Y > 0, "yes", "no")
+COUNTS = np.random.default_rng(1).poisson(np.exp(X[:, 0]))
+
+REGRESSORS = {
+    "default": RVR(),
+    "widths": RVR(width=[1.0, 2.0], noise_variance=0.01),
+    "sum": RVR(kernel=kernels.Gaussian(1.5) + kernels.Linear() * kernels.Matern(2.5, 3.0)),
+    "polynomial": RVR(kernel="polynomial", basis=[basis.Polynomial(3), "linear"]),
+    "spline": RVR(kernel="linear_spline"),
+    "log distance": RVR(kernel="log_distance"),
+    "random centres": RVR(kernel=None, basis=basis.KernelBasis("cauchy", n_random=30), random_state=3),
+    "solver object": RVR(solver=solvers.Sequential(restarts=1), random_state=np.random.RandomState(4)),
+    "hyperprior": RVR(solver="mackay", hyperprior={"a": 1e-6, "b": 1e-6}),
+    "counts": RVR(likelihood="poisson"),
+    "empty": RVR(fit_intercept=False),
+}
+CLASSIFIERS = {
+    "binary": (RVC(class_weight={"yes": 2.0, "no": 1.0}), BINARY),
+    "softmax": (RVC(kernel="laplace"), LABELS),
+    "ovr": (RVC(multi_class="ovr", averaging="mode"), LABELS),
+    "integers": (RVC(class_weight="balanced"), (BINARY == "yes").astype(int)),
+}
+
+
+def fitted(model, X, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(X, y)
+
+
+def regressor(name):
+    y = COUNTS if name == "counts" else np.zeros(len(X)) if name == "empty" else Y
+    return fitted(clone(REGRESSORS[name]), X, y)
+
+
+def same(a, b):
+    """Whether two values are equal to the last bit, in type as well; b's arrays keep Fortran's order."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        alike = a.dtype == b.dtype and a.shape == b.shape and a.flags.writeable == b.flags.writeable
+        if a.dtype.hasobject:
+            return alike and all(map(same, a.ravel(), b.ravel()))
+        return alike and a.flags.f_contiguous <= b.flags.f_contiguous and a.tobytes() == b.tobytes()
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(map(same, a.values(), b.values()))
+    if isinstance(a, np.random.RandomState):
+        return same(a.get_state(), b.get_state())
+    if isinstance(a, type) or not hasattr(a, "__dict__"):
+        return bool(a == b) or a is b or (a != a and b != b)
+    return same(vars(a), vars(b))
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_regressors_come_back_to_the_last_bit(name, tmp_path):
+    model, new = regressor(name), data(23, seed=5)[0]
+    relvec.save(model, tmp_path / "model.relvec")
+    again = relvec.load(tmp_path / "model.relvec")
+    assert type(again) is type(model) and same(vars(model), vars(again))
+    assert same(again.predict(new, return_std=True), model.predict(new, return_std=True))
+    assert same(again.sample_y(new, 3), model.sample_y(new, 3))
+    assert same(again.get_params(), model.get_params())
+    fitted(clone(again), X, COUNTS)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers_come_back_to_the_last_bit(name):
+    model, y = CLASSIFIERS[name]
+    model = fitted(clone(model), X, y)
+    again = loads(dumps(model))
+    assert same(vars(model), vars(again))
+    assert same(again.predict_proba(X), model.predict_proba(X)) and same(again.predict(X), model.predict(X))
+    assert same(again.covariance_, model.covariance_)
+
+
+def test_several_outputs_share_their_arrays():
+    model = fitted(RVR(), X, np.column_stack([Y, Y**2, X[:, 1]]))
+    again = loads(dumps(model))
+    assert same(vars(model), vars(again))
+    assert same(again.predict(X), model.predict(X))
+    centres = [m.basis.parts[0].centres for m in again._models]
+    assert all(c is again.basis_.parts[0].centres for c in centres)
+
+
+def test_precomputed_and_names():
+    K = np.exp(-((X[:, None] - X) ** 2).sum(axis=2))
+    model = fitted(RVR(kernel="precomputed"), K, Y)
+    assert same(loads(dumps(model)).predict(K), model.predict(K))
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    model = fitted(RVR(), frame, Y)
+    again = loads(dumps(model))
+    assert again.feature_names_in_.tolist() == ["a", "b"]
+    with pytest.warns(UserWarning, match="feature names"):
+        again.predict(X)
+
+
+def test_an_unfitted_model_keeps_its_parameters():
+    model = RVC(kernel=kernels.Gaussian("scale"), tol=1e-2, verbose=True)
+    again = loads(dumps(model))
+    assert same(again.get_params(), model.get_params())
+
+
+def table():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({
+        "a": rng.normal(size=50),
+        "b": rng.normal(size=50),
+        "c": rng.choice(["x", "y", "z"], 50),
+        "d": rng.choice(["u", "v"], 50),
+    })  # fmt: skip
+    y = frame.b + (frame.c == "x") + 0.1 * rng.normal(size=50)
+    frame.loc[[3, 7], "a"] = np.nan
+    return frame, y
+
+
+NUMBERS = make_pipeline(
+    SimpleImputer(add_indicator=True),
+    FeatureUnion([("s", StandardScaler()), ("m", MinMaxScaler()), ("r", RobustScaler()), ("p", PowerTransformer())]),
+)
+TABLES = {
+    "plain": ColumnTransformer([("n", NUMBERS, ["a", "b"]), ("c", OneHotEncoder(handle_unknown="ignore"), ["c"])]),
+    "selectors": ColumnTransformer(
+        [
+            ("n", NUMBERS, make_column_selector(dtype_include=np.number)),
+            ("c", OneHotEncoder(sparse_output=False, dtype=np.float32), make_column_selector("c|d")),
+        ],
+        verbose_feature_names_out=False,
+    ).set_output(transform="pandas"),
+    "many": ColumnTransformer(
+        [
+            ("i", make_pipeline(SimpleImputer(strategy="median"), QuantileTransformer(n_quantiles=10)), ["a"]),
+            ("o", OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1), ["c"]),
+            ("t", TargetEncoder(), ["d"]),
+            ("k", KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"), ["b"]),
+            ("f", make_pipeline(FunctionTransformer(np.exp), PolynomialFeatures()), slice(1, 2)),
+        ],
+        remainder="drop",
+    ),
+    "remainder": ColumnTransformer([("d", "drop", ["a", "c", "d"])], remainder=StandardScaler()),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_pipelines_come_back_to_the_last_bit(name):
+    frame, y = table()
+    model = Pipeline([("columns", clone(TABLES[name])), ("model", RVR())])
+    model = TransformedTargetRegressor(model, func=np.log1p, inverse_func=np.expm1)
+    fitted(model, frame, np.exp(y))
+    again = loads(dumps(model))
+    assert same(again.predict(frame), model.predict(frame))
+    assert same(model.get_params(deep=False), again.get_params(deep=False))
+    fitted(clone(again), frame, np.exp(y))
+
+
+def test_what_routing_was_asked_for_is_kept():
+    with config_context(enable_metadata_routing=True):
+        model = RVR().set_fit_request(sample_weight=True).set_score_request(sample_weight="w")
+        again = loads(dumps(model))
+        assert str(again.get_metadata_routing()) == str(model.get_metadata_routing())
+
+
+def cosine(X):
+    return np.cos(X[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (RVR(kernel=lambda X, Z: X @ Z.T), "RelevanceVectorRegressor.kernel holds the function"),
+        (RVR(basis=[cosine]), r"basis\[0\] holds the function"),
+        (RVR(basis=basis.Functions(cosine)), r"basis.functions\[0\] holds the function"),
+        (Pipeline([("s", StandardScaler()), ("m", LinearRegression())]), "LinearRegression"),
+        (Pipeline([("m", RVR())], memory="/tmp"), "memory=None"),
+        (FunctionTransformer(cosine), "func holds the function"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_in_words(model, words, tmp_path):
+    with pytest.raises(TypeError, match=words) as caught:
+        relvec.save(model, tmp_path / "model")
+    if "memory" not in words:
+        assert "pickle or skops" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_estimators_are_saved():
+    with pytest.raises(TypeError, match="takes an estimator, got dict"):
+        dumps({})
+
+
+def test_pickle_and_skops_take_functions_too(tmp_path):
+    model = fitted(RVR(basis=cosine), X, Y)
+    assert same(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    sio = pytest.importorskip("skops.io")
+    place = tmp_path / "model.skops"
+    for saved in (model, fitted(RVC(), X, LABELS)):
+        sio.dump(saved, place)
+        again = sio.load(place, trusted=sio.get_untrusted_types(file=place))
+        assert same(again.predict(X), saved.predict(X))
+
+
+# ---------------------------------------------------------------- the file on the disk
+
+
+def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
+    place = tmp_path / "model.relvec"
+    relvec.save(RVR(tol=0.5), place)
+    monkeypatch.setattr(os, "fsync", lambda number: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        relvec.save(RVR(tol=0.25), place)
+    monkeypatch.undo()
+    assert relvec.load(place).tol == 0.5
+    assert [p.name for p in tmp_path.iterdir()] == ["model.relvec"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
+def test_modes_and_links_are_those_of_an_ordinary_write(tmp_path):
+    place, link = tmp_path / "model.relvec", tmp_path / "link"
+    link.symlink_to(place)
+    relvec.save(RVR(), link)
+    assert link.is_symlink()
+    (tmp_path / "ordinary").write_bytes(b"")
+    assert stat.S_IMODE(place.stat().st_mode) == stat.S_IMODE((tmp_path / "ordinary").stat().st_mode)
+    place.chmod(0o600)
+    relvec.save(RVR(), link)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+
+
+def test_errors_name_the_file(tmp_path):
+    (tmp_path / "model.relvec").write_bytes(dumps(RVR())[:-8])
+    with pytest.raises(ModelFileError, match=r"model.relvec.*checksum"):
+        relvec.load(tmp_path / "model.relvec")
+    (tmp_path / "other").write_text("something else")
+    with pytest.raises(ModelFileError, match=r"other.*not written by relvec.save"):
+        relvec.load(tmp_path / "other")
+    with pytest.raises(FileNotFoundError):
+        relvec.load(tmp_path / "absent")
+
+
+def test_parameters_that_came_later_have_their_defaults():
+    header, arrays = fuzz.split(dumps(RVR()))
+    header = json.loads(header)
+    del header["model"]["object"]["state"]["max_iter"]
+    assert loads(fuzz.with_header(header, arrays)).max_iter == RVR().max_iter
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(FILES.glob("*.relvec"))])
+def test_files_of_every_schema_are_read(name):
+    """tools/model_files.py wrote them, and the predictions beside them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InconsistentVersionWarning)
+        model = relvec.load(FILES / f"{name}.relvec")
+    with np.load(FILES / f"{name}.npz", allow_pickle=False) as expected:
+        rows = expected["rows"]
+        if rows.dtype.names:
+            rows = pytest.importorskip("pandas").DataFrame({c: rows[c] for c in rows.dtype.names})
+        for method in set(expected.files) - {"rows"}:
+            np.testing.assert_allclose(getattr(model, method)(rows), expected[method], rtol=1e-9, atol=1e-9)
+    model.get_params()
+
+
+def test_there_is_a_file_of_the_current_schema():
+    assert list(FILES.glob(f"schema{persistence.SCHEMA}-*.relvec"))
+
+
+# ---------------------------------------------------------------- files that were not written by save
+
+
+def test_the_fuzz():
+    results = fuzz.run(300)
+    assert results["loaded"] > 5 and results["refused"] > 100
+
+
+def test_every_shorter_file_is_refused():
+    file = dumps(RVR())
+    for length in range(len(file)):
+        with pytest.raises(ModelFileError):
+            loads(file[:length])
+
+
+def test_every_flipped_bit_is_noticed():
+    file = dumps(fitted(RVR(kernel=None, basis="linear"), X[:8], Y[:8]))
+    for i in range(8 * len(file)):
+        if i % 7 == 0:
+            other = bytearray(file)
+            other[i // 8] ^= 1 << i % 8
+            with pytest.raises(ModelFileError):
+                loads(bytes(other))
+
+
+def hostile(tree, arrays=(), raw=b""):
+    return fuzz.with_header({"versions": {"sklearn": "1.0"}, "arrays": list(arrays), "model": tree}, raw)
+
+
+def entry(dtype="<f8", shape=(1,)):
+    return {"dtype": dtype, "shape": list(shape), "fortran": False, "readonly": False}
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (b"relvec-model 02\n" + bytes(40), "schema 02.*newer relvec"),
+        (hostile({"object": {"class": "builtins.eval", "state": {}}}), "no class of relvec"),
+        (hostile({"object": {"class": "sklearn.svm.SVC", "state": {}}}), "no class of relvec"),
+        (hostile({"object": {"class": "relvec.basis.Bias", "state": {}}}), "no estimator but Bias"),
+        (hostile({"object": {"class": "sklearn.pipeline.Pipeline", "state": {"memory": "/tmp"}}}), "cache"),
+        (hostile({"ufunc": "load"}), "not a function"),
+        (hostile({"type": "memmap"}), "not a type"),
+        (hostile({"array": -1}), "not the number of an array"),
+        (hostile({"pickle": "x"}), "not a model"),
+        (hostile([], [entry(shape=[10**9])], bytes(8)), "8000000000 bytes, 8 are there"),
+        (hostile([], [entry(shape=[2**60, 2**60])]), "too large"),
+        (hostile([], [entry(shape=[-1])]), "not the shape"),
+        (hostile([], [entry("|O")], bytes(8)), "not allowed"),
+        (hostile([], [entry([["a", "|O"]])], bytes(8)), "not allowed"),
+        (hostile([], [entry("<f8,<f8")], bytes(16)), "not allowed"),
+        (hostile({"dict": [[i * (2**61 - 1), 0] for i in range(20_000)]}), "20000 keys that are not words"),
+        (fuzz.seal(b"[" * 100_000, b""), "not a model"),
+        (fuzz.seal(b"[" + b"[]," * 2_000_000 + b"[]]    ", b""), "items is too long"),
+        (fuzz.seal(b"9" * 8000, b""), "not a model"),
+        (b"relvec-model 01\n" + bytes(40), "checksum"),
+    ],
+)
+def test_hostile_files_are_refused_in_words(file, words):
+    with pytest.raises(ModelFileError, match=words):
+        loads(file)
+
+
+def test_deep_models_are_refused_before_they_are_written():
+    kernel = kernels.Gaussian(1.0)
+    for _ in range(40):
+        kernel = kernels.Sum((kernel,))
+    with pytest.raises(ValueError, match="nested more than"):
+        dumps(RVR(kernel=kernel))
