@@ -112,7 +112,7 @@ class BaseRelevanceVector(BaseEstimator):
 
         fit(self)
 
-    def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> tuple[Concat, np.ndarray]:
+    def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> tuple[Basis, np.ndarray]:
         """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order).
 
         Also which entries of its theta (p,) are to be learned.
@@ -153,7 +153,8 @@ class BaseRelevanceVector(BaseEstimator):
         """Attributes that tell of the kernels: widths, feature relevance, how widths were learned."""
         for name in ("kernel_", "width_", "feature_relevance_", "tuning_"):
             self.__dict__.pop(name, None)
-        kernels = [part.kernel for part in basis.parts if isinstance(part, KernelBasis)]
+        parts = basis.parts if isinstance(basis, Concat) else ()
+        kernels = [part.kernel for part in parts if isinstance(part, KernelBasis)]
         if learned is not None:
             self.tuning_ = learned.tuning
         if not kernels:

@@ -599,8 +599,8 @@ def as_kernel(spec: str | Kernel | Callable, width: str | ArrayLike = "scale") -
     """The kernel that `spec` means: a Kernel, a name, or a function(X, Z) -> (n, m).
 
     `width` goes with a name: "scale", a positive number, one per feature, "learn" or "learn-per-feature".
-    "log_distance" and "polynomial" take "scale" to mean their own width of 1; "linear" and "linear_spline" have none. A width in numbers next to
-    a Kernel, a function or a kernel without width is an error.
+    "log_distance" and "polynomial" take "scale" to mean their own width of 1; "linear" and "linear_spline" have
+    none. A width in numbers next to a Kernel, a function or a kernel without width is an error.
 
     >>> as_kernel("matern32", width=2.0)
     Matern(nu=1.5, width=2.0)

@@ -358,9 +358,11 @@ def _all_starts(
             logger.info("widths: start %d evidence %.3f score %.3f size %d", len(found), end.value, end.score, end.size)
         if time.monotonic() > setting.deadline:
             break
-        if not starts and better and len(found) < len(factors) + _CHANCES:
-            again = np.where(setting.free, np.minimum(end.basis.theta, unit + np.log(_SECOND_CHANCE)), unit)
-            if np.any(again < end.basis.theta):
+        regular = len(found) <= len(factors)
+        if not starts and (regular or better) and len(found) < len(factors) + _CHANCES:
+            best = max(found, key=lambda f: f.score).basis.theta
+            again = np.where(setting.free, np.minimum(best, unit + np.log(_SECOND_CHANCE)), unit)
+            if np.any(again < best):
                 starts.append(again)
     return found, trials
 
@@ -479,23 +481,22 @@ def climb(basis: Basis, setting: Setting, models: list, steps: int, settle: bool
     With ``settle`` precisions and noise follow the parameters to their optimum, where the derivative of the evidence
     is the partial one; without, they stay.
     """
-    theta, best = basis.theta, None
+    theta = basis.theta
+    visited: list[tuple[float, Basis, list[Evaluated]]] = []
 
     def minus_evidence(values: np.ndarray):
-        nonlocal best
         full = theta.copy()
         full[setting.free] = values
         moved = basis.with_theta(full)
         evaluated, slope = evidence_and_gradient(moved, setting, models, settle)
         total = sum(e.value for e in evaluated)
-        if best is None or total > best[0]:
-            best = (total, moved, evaluated)
+        if not visited or total > visited[-1][0]:
+            visited[:] = [(total, moved, evaluated)]
         return -total, -slope[setting.free]
 
     minimize(minus_evidence, theta[setting.free], jac=True, method="L-BFGS-B", bounds=setting.within(theta, _BOX),
              options={"maxiter": steps, "maxcor": 20})  # fmt: skip
-    assert best is not None
-    return best[1], best[2]
+    return visited[-1][1], visited[-1][2]
 
 
 def evidence_and_gradient(
