@@ -382,7 +382,8 @@ def fit_laplace(
         for t, target, seed in zip(merged, targets, seeds, strict=True)
     ]
     run = delayed(solve_laplace)
-    results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-        run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems
-    )
+    with one_thread():
+        results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
+            run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems
+        )
     return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)]

@@ -233,14 +233,14 @@ def laplace(
     X = Phi * spread
     v = np.zeros(len(alpha)) if start is None else start / spread
     f = _latent(X, v, own, K)
-    value = likelihood.log_prob(t, f, weights) - 0.5 * v @ v
+    value, r, W = likelihood.evaluate(t, f, weights)
+    value -= 0.5 * float(v @ v)
     if start is not None and not value > -np.inf:
         v = np.zeros(len(alpha))
         f = _latent(X, v, own, K)
-        value = likelihood.log_prob(t, f, weights)
+        value, r, W = likelihood.evaluate(t, f, weights)
     best = np.inf
     for _ in range(_MOST_NEWTON):
-        r, W = likelihood.working(t, f, weights)
         U = _factor(X, W, weights, own)
         if not len(alpha):
             break
@@ -255,7 +255,8 @@ def laplace(
         while True:
             trial = v + length * step
             f_trial = _latent(X, trial, own, K)
-            new = likelihood.log_prob(t, f_trial, weights) - 0.5 * trial @ trial
+            new, r, W = likelihood.evaluate(t, f_trial, weights)
+            new -= 0.5 * float(trial @ trial)
             # near the mode values no longer tell steps apart, and Newton converges by itself
             if small or new >= value + 1e-4 * length * decrement or length < 1e-12:
                 break
@@ -272,16 +273,21 @@ _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 
 def _latent(X: np.ndarray, v: np.ndarray, own: list[np.ndarray], K: int) -> np.ndarray:
     """Latent function f = X v, output by output."""
-    return X @ v if K == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
+    if K == 1:
+        return X @ v
+    V = np.zeros((len(v), K))
+    for a, i in enumerate(own):
+        V[i, a] = v[i]
+    return X @ V
 
 
 def _back(X: np.ndarray, r: np.ndarray, own: list[np.ndarray]) -> np.ndarray:
     """X'r (k,), each weight with the residual of its own output."""
     if r.ndim == 1:
         return X.T @ r
-    g = np.empty(X.shape[1])
+    every, g = X.T @ r, np.empty(X.shape[1])
     for a, i in enumerate(own):
-        g[i] = X[:, i].T @ r[:, a]
+        g[i] = every[i, a]
     return g
 
 

@@ -116,9 +116,9 @@ def overlaps(model: LaplaceModel, found: Scan, units: np.ndarray) -> np.ndarray:
     problem, p = model.problem, model.posterior
     outputs, atoms = problem.pairs(units)
     if problem.share:
-        columns = problem.design.columns(units)
+        columns = problem.design.approximate(units)
         return np.abs(columns.T @ columns)
-    columns = problem.design.columns(atoms)
+    columns = problem.design.approximate(atoms)
     if problem.K == 1:
         inner = columns.T @ (columns * p.W[:, None])
     else:
