@@ -372,7 +372,6 @@ def fit_laplace(
             order=tie_order(basis, design.scale),
             share=share,
             bias=basis.n_atoms - 1 if estimator.fit_intercept else -1,
-            essential=np.flatnonzero(basis.rows < 0),
             shift=likelihood.constant(target, weights) - likelihood.constant(t if target.ndim == 2 else t[:, 0], size),
             prior=prior,
             prior_b=prior.b * design.scale**2 if prior.on_weights else None,

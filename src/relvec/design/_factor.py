@@ -2,8 +2,7 @@
 
 Phi ~= G D' with G (n, c) and D (M, c). Regression reduces its rows once (`relvec.design.compress`); here B changes
 from step to step, so the n rows stay, and a scan costs n k c + c k M instead of n k M. The squares of the entries,
-which phi' B phi asks for, are themselves a positive definite kernel and have a factor of their own. Only scans see
-the factors: the columns of a model are computed anew, so its mode and evidence are exact.
+which phi' B phi asks for, are themselves a positive definite kernel and have a factor of their own.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design._base import Design
+from relvec.design._base import ScanDesign
 from relvec.design._blocks import DenseDesign
+from relvec.design._exact import ExactColumns, single_design
 from relvec.design._lowrank import _LEAST_ROWS, _MOST_RANK, TOLERANCE, _kernel_on_training_rows, partial_cholesky
 from relvec.kernels import Kernel
 
-_HELD = 32_000_000  # numbers of exact columns kept
+_LARGE = 2_000_000  # numbers: above, scans read the matrix from memory and its size decides
 
 
-class FactorDesign(Design):
+class FactorDesign(ExactColumns):
     """Phi (n, M) with columns of about unit norm, exact column by column and approximate as a whole.
 
     Parameters
@@ -32,57 +32,40 @@ class FactorDesign(Design):
     squares : such a pair for the squares of the entries, where its rank is low too.
     """
 
-    error = 1e-5  # S / diagonal below this is error of the factors
-
     def __init__(
         self, basis: Basis, X: np.ndarray, G: np.ndarray, D: np.ndarray,
         squares: tuple[np.ndarray, np.ndarray] | None = None,
     ):  # fmt: skip
-        self._basis, self._X, self._G, self._D, self._squares = basis, X, G, D, squares
-        self._atoms = np.arange(len(D))
-        self._held: dict[int, np.ndarray] = {}
-        self.scale = np.sqrt(np.maximum(self.diagonal(np.ones(len(X))), 0.0))
+        self._hold(basis, X)
+        self._G, self._D, self._squares = G, D, squares
+        ones = np.ones(len(X))
+        norms = self.diagonal(ones) if squares is None else squares[1] @ (squares[0].T @ ones)
+        self.scale = np.sqrt(np.maximum(norms, 0.0))
         safe = np.where(self.scale > 0.0, self.scale, 1.0)[:, None]
         self._D = D / safe
         if squares is not None:
-            self._squares = squares[0], squares[1] / safe**2
-
-    @property
-    def n_rows(self) -> int:
-        return len(self._X)
+            # single precision is a hundred times finer than `error`, and half as much to read
+            self._squares = squares[0].astype(np.float32), (squares[1] / safe**2).astype(np.float32)
 
     @property
     def rank(self) -> int:
         """Columns c of the factor."""
         return self._G.shape[1]
 
-    def columns(self, atoms) -> np.ndarray:
-        wanted = self._atoms[np.asarray(atoms, dtype=np.intp)]
-        new = [a for a in dict.fromkeys(wanted.tolist()) if a not in self._held]
-        if new:
-            fresh = self._basis.take(new)(self._X)
-            if (len(self._held) + len(new)) * self.n_rows > _HELD:
-                self._held = {a: self._held[a] for a in wanted.tolist() if a in self._held}
-            self._held.update(zip(new, fresh.T.copy(), strict=True))
-        columns = np.empty((self.n_rows, len(wanted)), order="F")
-        for j, a in enumerate(wanted.tolist()):
-            columns[:, j] = self._held[a]
-        scale = self.scale[np.asarray(atoms, dtype=np.intp)]
-        columns /= np.where(scale > 0.0, scale, 1.0)
-        return columns
+    @property
+    def scan_size(self) -> float:
+        return self._G.size + self._D.size
 
     def approximate(self, atoms) -> np.ndarray:
-        """The columns of the given atoms (n, k) as the factor has them."""
         return self._G @ self._D[atoms].T
 
     def project(self, Y: np.ndarray) -> np.ndarray:
         return (Y.T @ self._G) @ self._D.T
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
-        """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
         if self._squares is not None:
             E, R = self._squares
-            return (W.T @ E) @ R.T
+            return ((W.T.astype(np.float32) @ E) @ R.T).astype(float)
         if W.ndim == 2:
             return np.stack([self.diagonal(w) for w in W.T])
         inner = self._G.T @ (self._G * W[:, None])
@@ -90,14 +73,16 @@ class FactorDesign(Design):
 
     def subset(self, atoms) -> FactorDesign:
         part = object.__new__(FactorDesign)
-        part._basis, part._X, part._G, part._held = self._basis, self._X, self._G, self._held
-        part._D, part.scale, part._atoms = self._D[atoms], self.scale[atoms], self._atoms[atoms]
+        part._share(self, atoms)
+        part._G, part._D = self._G, self._D[atoms]
         part._squares = None if self._squares is None else (self._squares[0], self._squares[1][atoms])
         return part
 
 
-def scan_design(basis: Basis, X: np.ndarray, compression: bool = True) -> DenseDesign | FactorDesign:
-    """The dictionary on the rows X (n, d): through a low-rank factor where that is smaller, dense otherwise.
+def scan_design(basis: Basis, X: np.ndarray, compression: bool = True) -> ScanDesign:
+    """The dictionary on the rows X (n, d) for scans: through a low-rank factor where that is smaller.
+
+    Otherwise the whole matrix, in single precision where it is large.
 
     >>> import numpy as np
     >>> from relvec.basis import Concat, KernelBasis
@@ -107,7 +92,10 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True) -> DenseD
     ('FactorDesign', 601)
     """
     factor = _factor(basis, X) if compression else None
-    return DenseDesign(basis(X), overwrite=True) if factor is None else FactorDesign(basis, X, *factor)
+    if factor is not None:
+        return FactorDesign(basis, X, *factor)
+    large = len(X) * basis.n_atoms > _LARGE
+    return single_design(basis, X) if large else DenseDesign(basis(X), overwrite=True)
 
 
 def _factor(basis: Basis, X: np.ndarray):

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from relvec._linalg import solve_symmetric
-from relvec.design import DenseDesign, FactorDesign
+from relvec.design import ScanDesign
 from relvec.evidence import gain_delete, hessian
 from relvec.likelihoods import Likelihood
 from relvec.posterior import LaplacePosterior, laplace
@@ -47,7 +47,6 @@ class LaplaceProblem:
     order : (M,) rank of each atom by content, which decides between equally good ones.
     share : whether the classes share one precision per atom.
     bias : index of the bias atom, -1 if there is none.
-    essential : atoms to keep among the candidates where a long dictionary is searched in parts.
     start : units and their precisions to start from.
     shift : added to every evidence: what merging equal rows took from the constant of the likelihood.
     prior, prior_b : Gamma hyperprior and its rates (M,) in scaled units.
@@ -55,14 +54,13 @@ class LaplaceProblem:
     meter : the work done so far.
     """
 
-    design: DenseDesign | FactorDesign
+    design: ScanDesign
     target: np.ndarray
     weights: np.ndarray
     likelihood: Likelihood
     order: np.ndarray
     share: bool = False
     bias: int = -1
-    essential: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     start: tuple[np.ndarray, np.ndarray] | None = None
     shift: float = 0.0
     prior: GammaPrior = FLAT

@@ -57,6 +57,8 @@ def scan(model: LaplaceModel) -> Scan:
         diagonal = problem.design.diagonal(p.W)[None, :]
     else:
         diagonal = problem.design.diagonal(problem.weights[:, None] * p.W * (1.0 - p.W))
+    rows = 1.0 + len(p.alpha) / (1 if exact else problem.K)
+    problem.meter.spent += problem.K * problem.design.scan_size * (0.3 + 0.1 * rows)
     classes = [_class_scan(model, c, diagonal[c], exact) for c in range(problem.K)]
     S, Q = np.stack([s.S for s in classes]), np.stack([s.Q for s in classes])
     if problem.share:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.design import DenseDesign
-from relvec.solvers._iterate import Result, State, Status, Step, iterate
+from relvec.solvers._iterate import Result, State, Status, iterate
 from relvec.solvers._laplace import (
     TRUSTED,
     LaplaceModel,
@@ -27,8 +26,8 @@ _TRIES = 8  # exchanges refitted before the search for exchanges ends
 _HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
 _HEAT = (0.0, 4.0, 10.0)  # restarts multiply the likelihood's weight by these; 0: from nothing, one unit at a time
 _FREE, _SHARE = 2e7, 0.1  # work of a restart: nanoseconds, or this share of the way to the first maximum if more
+_BEHIND = 1.5  # nats: a restart that is further behind when additions and deletions are done is given up
 _HEAT_TOL = 0.05  # nats: smaller additions are not worth making in a heated model
-_LONG, _PART, _ENTER, _NEARLY = 1500, 600, 64, -1.0  # dictionaries in parts, as in regression
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,11 @@ class LaplaceSequential:
         elif heat:
             other = _heated(model, heat, 1, notes.limit)
         else:
-            return settle(empty_model(model.problem), 1, self.exchange, notes.limit)
+            other = empty_model(model.problem)
         if set(other.active.tolist()) == set(model.active.tolist()):
+            return model
+        other = settle(other, 1, False, notes.limit)
+        if other.objective < model.objective - _BEHIND:
             return model
         return settle(other, 1, self.exchange, notes.limit)
 
@@ -334,81 +336,7 @@ def _kick(model: LaplaceModel) -> LaplaceModel:
 
 
 def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int = 0) -> Result:
-    """Run a solver on a problem that is not Gaussian; the sequential one searches a long dictionary in parts."""
+    """Run a solver on a problem that is not Gaussian."""
     from relvec.solvers._laplace_fixed import laplace_solver
 
-    engine = laplace_solver(solver)
-    long = isinstance(problem.design, DenseDesign) and problem.design.n_atoms > _LONG
-    if not (isinstance(engine, LaplaceSequential) and long):
-        return iterate(engine, problem, max_iter, verbose)  # type: ignore[arg-type]
-    M, part = problem.design.n_atoms, _first_part(problem)
-    start, history, n_iter = problem.start, [], 0  # type: ignore[var-annotated]
-    while True:
-        result = iterate(engine, _restricted(problem, part, start), max_iter - n_iter, verbose)  # type: ignore[arg-type]
-        state, n_iter = result.state, n_iter + result.n_iter
-        m = len(part)
-        history += [replace(s, atom=int(part[s.atom % m] + s.atom // m * M) if s.atom >= 0 else -1)
-                    for s in result.history[1 if history else 0 :]]  # fmt: skip
-        units = part[state.active % m] + state.active // m * M
-        model = LaplaceModel(problem, units, state.posterior)
-        entering, largest = _promising(model, engine)
-        entering = np.setdiff1d(entering, part)
-        start = (units, model.alpha)
-        if not result.status.success or not entering.size:
-            break
-        part = np.sort(np.concatenate([part, entering]))
-        engine = replace(engine, restarts=0)
-    whole = state.stepped(active=units, largest_gain=max(largest, state.largest_gain))
-    status = result.status
-    if status is Status.CONVERGED and whole.largest_gain > problem.tol:
-        status = Status.STALLED
-    return Result(whole, status, _with_gains(history), n_iter)
-
-
-def _first_part(problem: LaplaceProblem) -> np.ndarray:
-    """An even draw of atoms by content, with the essential ones."""
-    ranked = np.argsort(problem.order)
-    drawn = np.random.default_rng(0).choice(problem.design.n_atoms, _PART, replace=False)
-    given = problem.start[0] % problem.design.n_atoms if problem.start is not None else np.zeros(0, dtype=np.intp)
-    part = np.unique(np.concatenate([ranked[drawn], problem.essential, given]))
-    return part[problem.design.scale[part] > 0.0]
-
-
-def _restricted(problem: LaplaceProblem, part: np.ndarray, start) -> LaplaceProblem:
-    """The problem with only some of its atoms."""
-    M, place = problem.design.n_atoms, np.full(problem.design.n_atoms, -1)
-    place[part] = np.arange(len(part))
-    if start is not None:
-        start = (place[start[0] % M] + start[0] // M * len(part), start[1])
-    return replace(problem, design=problem.design.subset(part), order=problem.order[part], start=start,
-                   bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
-                   prior_b=None if problem.prior_b is None else problem.prior_b[part])  # fmt: skip
-
-
-def _promising(model: LaplaceModel, engine: LaplaceSequential) -> tuple[np.ndarray, float]:
-    """Atoms of the whole dictionary that gain when refitted, with others like them, and the largest such gain."""
-    problem, tol = model.problem, model.problem.tol
-    found = scan(model)
-    top = np.argsort(-found.gains)[:_ENTER]
-    entering, largest = np.zeros(0, dtype=np.intp), 0.0
-    grown, most = grow(model, found, 1, tol)
-    largest = max(largest, most)
-    if grown is not None:
-        entering = top[found.gains[top] > tol]
-    if engine.exchange and len(model.active):
-        better, most = exchange(model, found, tol)
-        largest = max(largest, most)
-        if better is not None or grown is not None:
-            pairs = swaps(model, found)
-            extra = [better.atom] if better is not None else []
-            entering = np.concatenate([entering, pairs.entering[pairs.gain > _NEARLY], extra]).astype(np.intp)
-    return np.unique(entering % problem.design.n_atoms), largest
-
-
-def _with_gains(history: list[Step]) -> list[Step]:
-    """Gains made anew: the joints between parts have none of their own, and differ by rounding."""
-    highest = np.maximum.accumulate([step.objective for step in history])
-    gains = np.diff(highest, prepend=highest[0])
-    return [
-        replace(step, objective=float(h), gain=float(g)) for step, h, g in zip(history, highest, gains, strict=True)
-    ]
+    return iterate(laplace_solver(solver), problem, max_iter, verbose)  # type: ignore[arg-type]
