@@ -47,6 +47,7 @@ class LaplaceProblem:
     order : (M,) rank of each atom by content, which decides between equally good ones.
     share : whether the classes share one precision per atom.
     bias : index of the bias atom, -1 if there is none.
+    closed : atoms that are not offered.
     start : units and their precisions to start from.
     shift : added to every evidence: what merging equal rows took from the constant of the likelihood.
     prior, prior_b : Gamma hyperprior and its rates (M,) in scaled units.
@@ -61,6 +62,7 @@ class LaplaceProblem:
     order: np.ndarray
     share: bool = False
     bias: int = -1
+    closed: tuple[int, ...] = ()
     start: tuple[np.ndarray, np.ndarray] | None = None
     shift: float = 0.0
     prior: GammaPrior = FLAT
@@ -89,6 +91,13 @@ class LaplaceProblem:
         if self.share:
             return np.tile(np.arange(self.K), len(units)), np.repeat(units, self.K)
         return units // self.design.n_atoms, units % self.design.n_atoms
+
+    def outside(self, active: np.ndarray) -> np.ndarray:
+        """Mask of the units that may enter a model of the active ones."""
+        free = np.ones(self.n_units, bool)
+        free[active] = False
+        free.reshape(-1, self.design.n_atoms)[:, list(self.closed)] = False
+        return free
 
     def rank(self, units: np.ndarray) -> np.ndarray:
         """Rank of units by content."""

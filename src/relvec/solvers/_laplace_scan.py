@@ -65,7 +65,7 @@ def scan(model: LaplaceModel) -> Scan:
         gains, alpha = shared_optimum(S, Q)
     else:
         gains, alpha = gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel()
-    gains[model.active] = 0.0
+    gains[~problem.outside(model.active)] = 0.0
     return Scan(classes, exact, gains, alpha)
 
 
@@ -155,8 +155,7 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
     """The best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
     problem, p = model.problem, model.posterior
     lost, _ = deletion_gains(model)
-    outside = np.ones(problem.n_units, bool)
-    outside[model.active] = False
+    outside = problem.outside(model.active)
     rows = []
     if problem.share:
         tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, p.variance[s.own], p.mean[s.own]) for s in found.classes]

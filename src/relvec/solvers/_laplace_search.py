@@ -24,8 +24,8 @@ _WORTH, _APART = 0.3, 0.3  # further units of a batch: share of the best gain, c
 _REFUTED = 6  # additions refitted in vain before the search for additions ends
 _TRIES = 8  # exchanges refitted before the search for exchanges ends
 _HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
-_HEAT = (0.0, 4.0, 10.0)  # restarts multiply the likelihood's weight by these; 0: from nothing, one unit at a time
-_FREE, _SHARE = 2e7, 0.1  # work of a restart: nanoseconds, or this share of the way to the first maximum if more
+_HEAT = (None, 0.0, 4.0, 10.0)  # restarts multiply the likelihood's weight by these, see `LaplaceSequential._restart`
+_FREE, _SHARE = 2.5e7, 0.1  # work of a restart: nanoseconds, or this share of the way to the first maximum if more
 _BEHIND = 1.5  # nats: a restart that is further behind when additions and deletions are done is given up
 _HEAT_TOL = 0.05  # nats: smaller additions are not worth making in a heated model
 
@@ -92,7 +92,7 @@ class LaplaceSequential:
             other = self._restart(model, notes)
             notes = replace(notes, restarts=notes.restarts + 1, offered=offered)
             if other.objective > state.objective + problem.tol and trusted(other, model):
-                return _advance(state, other, "restart", replace(notes, settled=False, improved=True))
+                return _advance(state, other, "restart", replace(notes, settled=False))
             return state.stepped(action="", notes=notes)
         # the certificate was found at precisions good to a thousandth of tol; what is kept is the maximum itself
         final, _ = relax(model, 60, 1e-11 * max(1.0, abs(state.objective)))
@@ -111,25 +111,25 @@ class LaplaceSequential:
         return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
 
     def _restart(self, model: LaplaceModel, notes: _Notes) -> LaplaceModel:
-        """Another local maximum: a slower way there, heated likelihoods, then random removals."""
-        heat = _HEAT[notes.restarts] if notes.restarts < len(_HEAT) else None
-        if heat == 10.0 and not notes.improved:
-            return model  # the dearest of them, and worth it only where there are better maxima near
-        left = notes.limit.work - model.problem.meter.spent
-        if heat == 0.0 and left < notes.first:
-            return model  # about as dear as the way to the first maximum
-        if heat is None:
+        """Another local maximum: without the constant, by single additions, from heated likelihoods, after removals."""
+        problem, turn = model.problem, notes.restarts
+        heat = _HEAT[turn] if turn < len(_HEAT) else None
+        if turn >= len(_HEAT):
             other = _kick(model)
         elif heat:
             other = _heated(model, heat, 1, notes.limit)
         else:
-            other = empty_model(model.problem)
+            closed = () if heat == 0.0 else (problem.bias,)
+            from_nothing_is_dear = notes.limit.work - problem.meter.spent < notes.first
+            if from_nothing_is_dear or (closed and not np.isin(_bias_units(problem), model.active).any()):
+                return model
+            other = empty_model(replace(problem, closed=closed))
         if set(other.active.tolist()) == set(model.active.tolist()):
             return model
         other = settle(other, 1, False, notes.limit)
         if other.objective < model.objective - _BEHIND:
             return model
-        return settle(other, 1, self.exchange, notes.limit)
+        return settle(replace(other, problem=problem), 1, self.exchange, notes.limit)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,6 @@ class _Notes:
     limit: Limit
     settled: bool = False
     restarts: int = 0
-    improved: bool = False
     first: float = 0.0
     offered: float = 0.0
     expected: float = 0.0
