@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import lapack
@@ -189,9 +190,13 @@ class LaplacePosterior:
         if not len(self.alpha):
             return np.zeros(0)
         own = [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
-        slope = likelihood.curvature_slope(self.W, self.f, weights, [self.Phi[:, i] @ self.root[i] for i in own])
-        g = -0.5 * _back(self.Phi, slope, own)
-        return -self.alpha * self.mean * (self.root @ (self.root.T @ g))
+        parts = [self.Phi if len(own) == 1 else self.Phi[:, i] for i in own]
+        spread = [part @ self.root[i] for part, i in zip(parts, own, strict=True)]
+        slope = likelihood.curvature_slope(self.W, self.f, weights, spread)
+        g = np.empty(len(self.alpha))
+        for a, (part, i) in enumerate(zip(parts, own, strict=True)):
+            g[i] = part.T @ (slope if slope.ndim == 1 else slope[:, a])
+        return 0.5 * self.alpha * self.mean * (self.root @ (self.root.T @ g))
 
 
 def laplace(
@@ -228,16 +233,18 @@ def laplace(
     """
     K = likelihood.n_outputs
     outputs = np.zeros(len(alpha), dtype=np.intp) if outputs is None else outputs
-    own = [np.flatnonzero(outputs == a) for a in range(K)]
-    spread = 1.0 / np.sqrt(alpha)
-    X = Phi * spread
-    v = np.zeros(len(alpha)) if start is None else start / spread
-    f = _latent(X, v, own, K)
+    order = np.argsort(outputs, kind="stable")  # the weights of an output stand together
+    ends = np.searchsorted(outputs[order], np.arange(K + 1))
+    own = [slice(i, j) for i, j in pairwise(ends.tolist())]
+    spread = 1.0 / np.sqrt(alpha[order])
+    X = np.multiply(Phi if K == 1 else Phi[:, order], spread, order="F")
+    v = np.zeros(len(alpha)) if start is None else start[order] / spread
+    f = _latent(X, v, own)
     value, r, W = likelihood.evaluate(t, f, weights)
     value -= 0.5 * float(v @ v)
     if start is not None and not value > -np.inf:
         v = np.zeros(len(alpha))
-        f = _latent(X, v, own, K)
+        f = _latent(X, v, own)
         value, r, W = likelihood.evaluate(t, f, weights)
     best = np.inf
     for _ in range(_MOST_NEWTON):
@@ -254,7 +261,7 @@ def laplace(
         step, length = lapack.dtrtrs(U, half)[0], 1.0
         while True:
             trial = v + length * step
-            f_trial = _latent(X, trial, own, K)
+            f_trial = _latent(X, trial, own)
             new, r, W = likelihood.evaluate(t, f_trial, weights)
             new -= 0.5 * float(trial @ trial)
             # near the mode values no longer tell steps apart, and Newton converges by itself
@@ -263,47 +270,38 @@ def laplace(
             length *= 0.5
         v, f, value = trial, f_trial, new
     log_evidence = value - float(np.log(np.diagonal(U)).sum())
-    root = spread[:, None] * inverse_triangular(U)
-    return LaplacePosterior(Phi, outputs, alpha, spread * v, root, f, r, W, float(log_evidence))
+    mean, root = np.empty(len(alpha)), np.empty((len(alpha), len(alpha)))
+    mean[order], root[order] = spread * v, spread[:, None] * inverse_triangular(U)
+    return LaplacePosterior(Phi, outputs, alpha, mean, root, f, r, W, float(log_evidence))
 
 
 _MOST_NEWTON = 200
 _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 
 
-def _latent(X: np.ndarray, v: np.ndarray, own: list[np.ndarray], K: int) -> np.ndarray:
+def _latent(X: np.ndarray, v: np.ndarray, own: list[slice]) -> np.ndarray:
     """Latent function f = X v, output by output."""
-    if K == 1:
-        return X @ v
-    V = np.zeros((len(v), K))
-    for a, i in enumerate(own):
-        V[i, a] = v[i]
-    return X @ V
+    return X @ v if len(own) == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
 
 
-def _back(X: np.ndarray, r: np.ndarray, own: list[np.ndarray]) -> np.ndarray:
+def _back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
     """X'r (k,), each weight with the residual of its own output."""
-    if r.ndim == 1:
-        return X.T @ r
-    every, g = X.T @ r, np.empty(X.shape[1])
-    for a, i in enumerate(own):
-        g[i] = every[i, a]
-    return g
+    return X.T @ r if r.ndim == 1 else np.concatenate([X[:, i].T @ r[:, a] for a, i in enumerate(own)])
 
 
-def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[np.ndarray]) -> np.ndarray:
+def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
     """Upper triangular U with U'U = I + X'B X."""
     if W.ndim == 1:
         return factor_ridge(np.sqrt(W)[:, None] * X)
     # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
-    root = np.sqrt(weights)[:, None]
-    Z = np.empty_like(X)
+    Z, P = np.empty_like(X), np.asfortranarray(W)
+    root = np.sqrt(weights)
     for a, i in enumerate(own):
-        Z[:, i] = X[:, i] * (root * W[:, [a]])
+        np.multiply(X[:, i], (root * P[:, a])[:, None], out=Z[:, i])
     G = Z.T @ Z
     np.negative(G, out=G)
     for a, i in enumerate(own):
-        if i.size:
-            Xa = X[:, i]
-            G[np.ix_(i, i)] = Xa.T @ (Xa * (weights * W[:, a] * (1.0 - W[:, a]))[:, None])
+        if i.stop > i.start:
+            Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * (1.0 - P[:, a]))[:, None], out=Z[:, i])
+            G[i, i] = Y.T @ Y
     return factor_identity_plus(G)
