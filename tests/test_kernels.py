@@ -366,11 +366,11 @@ def test_other_specifications():
 
 
 @pytest.mark.parametrize(
-    "width", [0.0, -1.0, np.nan, np.inf, [1.0, 0.0], [1.0, np.nan], [], [[1.0]], None, "learn", "1", object()]
+    "width", [0.0, -1.0, np.nan, np.inf, [1.0, 0.0], [1.0, np.nan], [], [[1.0]], None, "learned", "1", object()]
 )
 def test_bad_widths(width):
     for refuse in (check_width, Gaussian, lambda width: as_kernel("gaussian", width=width)):
-        with pytest.raises(ValueError, match=r"width must be 'scale', a positive number"):
+        with pytest.raises(ValueError, match=r"width must be 'scale', 'learn', 'learn-per-feature', a positive number"):
             refuse(width)
 
 

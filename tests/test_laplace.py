@@ -3,8 +3,9 @@ import pytest
 
 import golden
 import oracle
-from relvec.basis import Concat, KernelBasis
-from relvec.design import DenseDesign, FactorDesign, scan_design
+from relvec.basis import Concat, Functions, KernelBasis
+from relvec.design import DenseDesign, FactorDesign, SingleDesign, scan_design
+from relvec.kernels import Gaussian
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers import EM, MacKay, Sequential, Status
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, empty_model
@@ -117,16 +118,52 @@ def test_factor_design_scans_like_the_dense_one():
     np.testing.assert_allclose(factor.subset([5, 9]).columns([1]), dense.columns([9]), rtol=1e-6)
 
 
-def test_long_dictionaries_are_searched_in_parts_with_the_same_certificate(monkeypatch):
-    g = golden.load("e")
-    problem = make(g.Phi, g.t.astype(float), Bernoulli(), bias=g.bias_col)
-    monkeypatch.setattr("relvec.solvers._laplace_search._LONG", 50)
-    monkeypatch.setattr("relvec.solvers._laplace_search._PART", 40)
-    result = solve_laplace(Sequential(restarts=0), problem, 1000)
-    assert result.status is Status.CONVERGED and result.state.largest_gain <= 1e-3
-    assert result.state.objective >= -44.5
-    assert np.all(np.diff([step.objective for step in result.history]) >= -1e-9)
-    assert max(step.atom for step in result.history) < 201
+def test_factor_of_the_squares_matters_only_for_the_time():
+    X = np.unique(np.random.default_rng(0).uniform(-3, 3, (700, 2)), axis=0)
+    basis = Concat((KernelBasis(Gaussian(2.0)), "linear", "bias")).bind(X)
+    with_squares = scan_design(basis, X)
+    without = FactorDesign(basis, X, with_squares._G, with_squares._D * with_squares.scale[:, None])
+    W = np.random.default_rng(1).uniform(size=(len(X), 2))
+    np.testing.assert_allclose(with_squares.diagonal(W), without.diagonal(W), rtol=1e-5)
+    np.testing.assert_allclose(with_squares.scale, np.linalg.norm(basis(X), axis=0), rtol=1e-6)
+
+
+def test_large_matrices_are_scanned_in_single_precision(monkeypatch):
+    monkeypatch.setattr("relvec.design._factor._LARGE", 100)
+    rng = np.random.default_rng(0)
+    X = np.unique(rng.normal(size=(90, 40)), axis=0)  # the kernel has full rank
+    basis = Concat((KernelBasis(Gaussian(8.0)), "bias")).bind(X)
+    single, dense = scan_design(basis, X), DenseDesign(basis(X))
+    assert isinstance(single, SingleDesign)
+    W, Y = rng.uniform(size=(90, 2)), rng.normal(size=(90, 3))
+    np.testing.assert_allclose(single.diagonal(W), dense.diagonal(W), rtol=1e-5)
+    np.testing.assert_allclose(single.project(Y), dense.project(Y), atol=1e-5)
+    np.testing.assert_allclose(single.columns([3, 90]), dense.columns([3, 90]), rtol=1e-12)
+    np.testing.assert_allclose(single.subset([3, 90]).columns([1]), dense.columns([90]), rtol=1e-12)
+    huge = Concat((KernelBasis(Gaussian(8.0)), Functions(lambda Z: 1e30 * Z[:, 0]))).bind(X)
+    assert isinstance(scan_design(huge, X), DenseDesign)
+
+    t = (X[:, 0] + 0.5 * rng.normal(size=90) > 0).astype(float)
+    results = [
+        solve_laplace(Sequential(), LaplaceProblem(d, t, np.ones(90), Bernoulli(), np.arange(91), bias=90), 1000)
+        for d in (single, dense)
+    ]
+    assert [r.status for r in results] == [Status.CONVERGED] * 2
+    assert results[0].state.objective == pytest.approx(results[1].state.objective, abs=0.1)
+
+
+def test_restarts_stop_at_their_share_of_the_work():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    Phi = np.exp(-((X[:, None] - X) ** 2).sum(axis=-1))
+    t = (np.sin(2 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=400) > 0).astype(float)
+    spent = {}
+    for restarts in (0, 3, 9):
+        problem = make(Phi, t, Bernoulli())
+        solve_laplace(Sequential(restarts=restarts), problem, 1000)
+        spent[restarts] = problem.meter.spent
+    assert spent[0] < spent[3] < spent[9]
+    assert spent[3] < 1.3 * spent[0] + 2 * 3 * 2e7  # a restart that improves is settled beyond its share
 
 
 def test_the_empty_model_is_a_model():

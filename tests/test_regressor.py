@@ -734,7 +734,7 @@ BAD_PARAMETERS = {
     "kernel nan": ({"kernel": lambda X, Z: np.full((len(X), len(Z)), np.nan)}, "NaN or infinite"),
     "kernel text": ({"kernel": lambda X, Z: "no"}, "must return a real, finite array"),
     "kernel complex": ({"kernel": lambda X, Z: 1j * X @ Z.T}, "dtype complex"),
-    "negative width": ({"width": -1.0}, "width must be 'scale', a positive number.*got -1.0"),
+    "negative width": ({"width": -1.0}, "width must be 'scale', .*a positive number.*got -1.0"),
     "zero width": ({"width": 0.0}, "width must be .*got 0.0"),
     "nan width": ({"width": np.nan}, "width must be .*got nan"),
     "width word": ({"width": "auto"}, "width must be .*got 'auto'"),

@@ -26,9 +26,26 @@ def _gaussian_evidence(model, X, y, problem):
     return log_evidence(model, X, y, problem.width)
 
 
+def _wrong(est, X, truth):
+    return 100.0 * float((est.predict(X) != truth).mean())
+
+
+def _log_loss(est, X, truth):
+    """Mean of -log p of the true class; None where a peer has no probabilities."""
+    from sklearn.metrics import log_loss
+
+    return float(log_loss(truth, est.predict_proba(X))) if hasattr(est, "predict_proba") else None
+
+
+def _laplace_evidence(model, X, y, problem):
+    from .evidence import laplace_evidence
+
+    return laplace_evidence(model, X, y, problem.width)
+
+
 # What a task is judged by: scores are (estimator, X_test, truth) -> float, the evidence (Model, X, y, problem).
-SCORES = {"regression": {"RMSE": _rmse}}
-EVIDENCE = {"regression": _gaussian_evidence}
+SCORES = {"regression": {"RMSE": _rmse}, "classification": {"error %": _wrong, "log loss": _log_loss}}
+EVIDENCE = {"regression": _gaussian_evidence, "classification": _laplace_evidence}
 
 
 def child(job: dict, path: str) -> None:

@@ -17,8 +17,9 @@ class Problem:
     Attributes
     ----------
     name, about : how it is called, and what it is in a line.
-    task : "regression"; decides which peers fit it and how it is scored (`measure.SCORES`, `measure.EVIDENCE`).
-    draw : (n, rng) -> X (n, d), truth (n,), what lies under the noise.
+    task : "regression" or "classification"; decides which peers fit it and how it is scored (`measure.SCORES`,
+        `measure.EVIDENCE`).
+    draw : (n, rng) -> X (n, d), truth (n,), what lies under the noise; for classes a label, 0 or 1.
     observe : (truth, rng) -> y (n,), what a model is trained on.
     width : r of the Gaussian kernel exp(-|x - z|^2 / r^2).
     sizes : training rows where none are asked for.
@@ -78,6 +79,26 @@ def _clusters256(n, rng):
     return X, np.exp(-cdist(X, centres, "sqeuclidean") / 16.0**2) @ height
 
 
+def _four_gaussians(n, rng):
+    import numpy as np
+
+    y = np.arange(n) % 2
+    centres = np.array([[[-0.7, 0.3], [0.3, 0.3]], [[-0.3, 0.7], [0.4, 0.7]]])
+    return centres[y, rng.integers(2, size=n)] + 0.03**0.5 * rng.standard_normal((n, 2)), y
+
+
+def _three_gaussians(n, rng):
+    import numpy as np
+
+    y = np.arange(n) % 2
+    centres = np.array([[[0.0, 0.6], [0.0, 0.6]], [[-0.7, 0.0], [0.7, 0.0]]])
+    return centres[y, rng.integers(2, size=n)] + 0.3 * rng.standard_normal((n, 2)), y
+
+
+def _labels(truth, rng):
+    return truth
+
+
 PROBLEMS = {
     p.name: p
     for p in (
@@ -111,6 +132,28 @@ PROBLEMS = {
             width=16.0,
             sizes=(100, 200, 500, 1000, 2000, 4000),
             settings={"svr": {"C": 1.0, "epsilon": 0.1}},
+        ),
+        Problem(
+            name="ripley",
+            about="Ripley's four Gaussians: centres (-.7, .3), (.3, .3) against (-.3, .7), (.4, .7), variance 0.03, "
+            "width 0.5 (T01 4.2)",
+            task="classification",
+            draw=_four_gaussians,
+            observe=_labels,
+            width=0.5,
+            sizes=(100, 200, 500, 1000, 2000, 4000, 10000),
+            settings={"C": 1.0},
+        ),
+        Problem(
+            name="three-gaussians",
+            about="One Gaussian against a mixture of two (the data of T00 with an assumed spread of 0.3), width 1.0 "
+            "(TF03 5.2)",
+            task="classification",
+            draw=_three_gaussians,
+            observe=_labels,
+            width=1.0,
+            sizes=(100, 200, 500, 1000, 2000, 4000, 10000),
+            settings={"C": 1.0},
         ),
     )
 }

@@ -17,6 +17,15 @@ COLUMNS = (
 )  # fmt: skip
 
 
+# Ratios are of these: relvec's rows, the sparse peers it is compared with in time and evidence, one fit of an SVM.
+RATIOS = {
+    "regression": (("relvec", "relvec-r0"), ("fastrvm", "fastrvm-bias"), "SVR"),
+    "classification": (
+        ("relvec-classes", "relvec-classes-r0"), ("fastrvm-classes", "fastrvm-classes-bias"), "SVC-sigmoid",
+    ),
+}  # fmt: skip
+
+
 def summarise(fits: list[dict]) -> list[dict]:
     """One row per problem, size and peer: medians of the times, the largest of the memories."""
     groups: dict[tuple, list[dict]] = {}
@@ -86,24 +95,26 @@ def _footnotes(rows: list[dict]) -> str:
 
 
 def _ratios(rows: list[dict]) -> str:
-    """How many times faster relvec is than fastrvm and one SVR fit, and at how much more evidence."""
+    """How many times faster relvec is than fastrvm and one SVM fit, and at how much more evidence."""
+    relvec, sparse, machine = RATIOS[PROBLEMS[rows[0]["problem"]].task]
     cell = {(row["n"], row["peer"]): row for row in rows}
     lines = []
     for n in dict.fromkeys(row["n"] for row in rows):
-        for ours in ("relvec", "relvec-r0"):
+        for ours in relvec:
             mine = cell.get((n, ours))
             if mine is None:
                 continue
             line = [str(n), ours]
-            for theirs in ("fastrvm", "fastrvm-bias"):
+            for theirs in sparse:
                 other = cell.get((n, theirs), {})
                 line += [_quotient(other.get("fit_s"), mine.get("fit_s"))]
                 line += [_difference(mine.get("evidence"), other.get("evidence"))]
-            line.append(_quotient(cell.get((n, "SVR"), {}).get("fit_s"), mine.get("fit_s")))
+            line.append(_quotient(cell.get((n, machine), {}).get("fit_s"), mine.get("fit_s")))
             lines.append([*line, "" if mine["status"] == "ok" else mine["status"]])  # a fit that failed stays in view
     if not lines:
         return ""
-    head = ["N", "", "fastrvm : relvec", "nats over", "fastrvm-bias : relvec", "nats over", "SVR : relvec", "notes"]
+    head = ["N", "", *(text for peer in sparse for text in (f"{peer} : relvec", "nats over"))]
+    head += [f"{machine} : relvec", "notes"]
     return "Fit time of a peer divided by relvec's, and relvec's log evidence less the peer's:\n\n" + _grid(head, lines)
 
 

@@ -498,7 +498,6 @@ def fit_laplace(
             order=np.zeros(0, dtype=np.intp),
             share=share,
             bias=basis.n_atoms - 1 if estimator.fit_intercept else -1,
-            essential=np.flatnonzero(basis.rows < 0),
             shift=likelihood.constant(target, weights) - likelihood.constant(t if target.ndim == 2 else t[:, 0], size),
             tol=float(estimator.tol),
             rng=np.random.default_rng(seed),
@@ -520,7 +519,8 @@ def fit_laplace(
         rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(problems))]
         problems = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(problems, rows_of, strict=True)]
     run = delayed(solve_laplace)
-    results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-        run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems
-    )
+    with one_thread():
+        results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
+            run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems
+        )
     return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)], basis, learned

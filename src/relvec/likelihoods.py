@@ -23,20 +23,24 @@ class Likelihood(ABC):
     n_outputs: int
 
     @abstractmethod
+    def evaluate(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """`log_prob` and `working` together, which share the exponentials."""
+
     def log_prob(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> float:
         """Weighted sum of log p(t_n | f_n), complete with the terms that do not depend on f."""
+        return self.evaluate(t, f, weights)[0]
 
     @abstractmethod
     def constant(self, t: np.ndarray, weights: np.ndarray) -> float:
         """The part of `log_prob` that does not depend on f."""
 
-    @abstractmethod
     def working(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residual r = dlog p/df, and what the curvature B = -d2log p/df2 is made of.
 
         For one output r and W are (n,) and B = diag(W). For K outputs r is (n, K) and W (n, K) holds the class
         probabilities p_n, with B_n = weight_n (diag(p_n) - p_n p_n').
         """
+        return self.evaluate(t, f, weights)[1:]
 
     @abstractmethod
     def curvature_slope(
@@ -65,15 +69,16 @@ class Bernoulli(Likelihood):
 
     n_outputs: int = 1
 
-    def log_prob(self, t, f, weights):
-        return float(weights @ (t * f - np.logaddexp(0.0, f)))
+    def evaluate(self, t, f, weights):
+        e = np.exp(-np.abs(f))
+        large = 1.0 / (1.0 + e)  # the larger of p and 1 - p; the smaller keeps its digits
+        small = e * large
+        up = ~np.signbit(f)
+        value = float(weights @ (t * f - up * f + np.log(large)))
+        return value, weights * (t - up + np.copysign(small, f)), weights * (small * large)
 
     def constant(self, t, weights):
         return 0.0
-
-    def working(self, t, f, weights):
-        p, not_p = expit(f), expit(-f)  # 1 - p has no digits where p is near one
-        return weights * (t * not_p - (1.0 - t) * p), weights * p * not_p
 
     def curvature_slope(self, W, f, weights, spread):
         return -W * np.tanh(0.5 * f) * np.einsum("ij,ij->i", spread[0], spread[0])  # dW/df = W (1 - 2p)
@@ -93,15 +98,13 @@ class Poisson(Likelihood):
 
     n_outputs: int = 1
 
-    def log_prob(self, t, f, weights):
-        return float(weights @ (t * f - np.exp(np.minimum(f, _LARGEST)))) + self.constant(t, weights)
+    def evaluate(self, t, f, weights):
+        rate = np.exp(np.minimum(f, _LARGEST))
+        value = float(weights @ (t * f - rate)) + self.constant(t, weights)
+        return value, weights * (t - rate), weights * rate
 
     def constant(self, t, weights):
         return -float(weights @ gammaln(t + 1.0))
-
-    def working(self, t, f, weights):
-        rate = np.exp(np.minimum(f, _LARGEST))
-        return weights * (t - rate), weights * rate
 
     def curvature_slope(self, W, f, weights, spread):
         return W * np.einsum("ij,ij->i", spread[0], spread[0])  # dW/df = W
@@ -122,18 +125,16 @@ class Categorical(Likelihood):
 
     n_outputs: int
 
-    def log_prob(self, t, f, weights):
+    def evaluate(self, t, f, weights):
         largest = f.max(axis=1)
-        total = np.log(np.exp(f - largest[:, None]).sum(axis=1)) + largest
-        return float(weights @ (np.einsum("nk,nk->n", t, f) - total))  # rows of t sum to one
+        p = np.exp(f - largest[:, None])
+        total = p.sum(axis=1)
+        p /= total[:, None]
+        value = float(weights @ (np.einsum("nk,nk->n", t, f) - np.log(total) - largest))  # rows of t sum to one
+        return value, weights[:, None] * (t - p), p
 
     def constant(self, t, weights):
         return 0.0
-
-    def working(self, t, f, weights):
-        p = np.exp(f - f.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        return weights[:, None] * (t - p), p
 
     def curvature_slope(self, W, f, weights, spread):
         # dp_a/df_c = p_a (delta_ac - p_c); with h = T T': sum_ab h_ab dB_ab/df_c

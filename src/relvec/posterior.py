@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import lapack
@@ -193,8 +194,7 @@ class LaplacePosterior:
         """
         if not len(self.alpha):
             return np.zeros(0)
-        own = self._own(likelihood)
-        g = _back(self.Phi, self._evidence_slope(likelihood, weights), own)
+        g = self._back(self._evidence_slope(likelihood, weights), likelihood)
         return -self.alpha * self.mean * (self.root @ (self.root.T @ g))
 
     def design_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
@@ -209,8 +209,8 @@ class LaplacePosterior:
         """
         own = self._own(likelihood)
         s = self._evidence_slope(likelihood, weights)
-        u = self.root @ (self.root.T @ _back(self.Phi, s, own))
-        moved = _curved(self.W, weights, _latent(self.Phi, u, own, likelihood.n_outputs))
+        u = self.root @ (self.root.T @ self._back(s, likelihood))
+        moved = _curved(self.W, weights, _latent(self.Phi, u, own))
         by_output = s - moved
         if self.W.ndim == 1:
             spread = _curved(self.W, weights, self.Phi @ self.root) @ self.root.T
@@ -232,8 +232,16 @@ class LaplacePosterior:
 
     def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df."""
-        spread = [self.Phi[:, i] @ self.root[i] for i in self._own(likelihood)]
+        own = self._own(likelihood)
+        spread = [(self.Phi if len(own) == 1 else self.Phi[:, i]) @ self.root[i] for i in own]
         return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, spread)
+
+    def _back(self, r: np.ndarray, likelihood: Likelihood) -> np.ndarray:
+        """Phi'r (k,), each weight with the part of its own output."""
+        g = np.empty(len(self.alpha))
+        for a, i in enumerate(self._own(likelihood)):
+            g[i] = self.Phi.T @ r if r.ndim == 1 else self.Phi[:, i].T @ r[:, a]
+        return g
 
 
 def laplace(
@@ -270,19 +278,21 @@ def laplace(
     """
     K = likelihood.n_outputs
     outputs = np.zeros(len(alpha), dtype=np.intp) if outputs is None else outputs
-    own = [np.flatnonzero(outputs == a) for a in range(K)]
-    spread = 1.0 / np.sqrt(alpha)
-    X = Phi * spread
-    v = np.zeros(len(alpha)) if start is None else start / spread
-    f = _latent(X, v, own, K)
-    value = likelihood.log_prob(t, f, weights) - 0.5 * v @ v
+    order = np.argsort(outputs, kind="stable")  # the weights of an output stand together
+    ends = np.searchsorted(outputs[order], np.arange(K + 1))
+    own = [slice(i, j) for i, j in pairwise(ends.tolist())]
+    spread = 1.0 / np.sqrt(alpha[order])
+    X = np.multiply(Phi if K == 1 else Phi[:, order], spread, order="F")
+    v = np.zeros(len(alpha)) if start is None else start[order] / spread
+    f = _latent(X, v, own)
+    value, r, W = likelihood.evaluate(t, f, weights)
+    value -= 0.5 * float(v @ v)
     if start is not None and not value > -np.inf:
         v = np.zeros(len(alpha))
-        f = _latent(X, v, own, K)
-        value = likelihood.log_prob(t, f, weights)
+        f = _latent(X, v, own)
+        value, r, W = likelihood.evaluate(t, f, weights)
     best = np.inf
     for _ in range(_MOST_NEWTON):
-        r, W = likelihood.working(t, f, weights)
         U = _factor(X, W, weights, own)
         if not len(alpha):
             break
@@ -296,25 +306,27 @@ def laplace(
         step, length = lapack.dtrtrs(U, half)[0], 1.0
         while True:
             trial = v + length * step
-            f_trial = _latent(X, trial, own, K)
-            new = likelihood.log_prob(t, f_trial, weights) - 0.5 * trial @ trial
+            f_trial = _latent(X, trial, own)
+            new, r, W = likelihood.evaluate(t, f_trial, weights)
+            new -= 0.5 * float(trial @ trial)
             # near the mode values no longer tell steps apart, and Newton converges by itself
             if small or new >= value + 1e-4 * length * decrement or length < 1e-12:
                 break
             length *= 0.5
         v, f, value = trial, f_trial, new
     log_evidence = value - float(np.log(np.diagonal(U)).sum())
-    root = spread[:, None] * inverse_triangular(U)
-    return LaplacePosterior(Phi, outputs, alpha, spread * v, root, f, r, W, float(log_evidence))
+    mean, root = np.empty(len(alpha)), np.empty((len(alpha), len(alpha)))
+    mean[order], root[order] = spread * v, spread[:, None] * inverse_triangular(U)
+    return LaplacePosterior(Phi, outputs, alpha, mean, root, f, r, W, float(log_evidence))
 
 
 _MOST_NEWTON = 200
 _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 
 
-def _latent(X: np.ndarray, v: np.ndarray, own: list[np.ndarray], K: int) -> np.ndarray:
+def _latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:
     """Latent function f = X v, output by output."""
-    return X @ v if K == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
+    return X @ v if len(own) == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
 
 
 def _curved(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
@@ -324,29 +336,24 @@ def _curved(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
     return weights[:, None] * W * (F - np.einsum("nk,nk->n", W, F)[:, None])
 
 
-def _back(X: np.ndarray, r: np.ndarray, own: list[np.ndarray]) -> np.ndarray:
+def _back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
     """X'r (k,), each weight with the residual of its own output."""
-    if r.ndim == 1:
-        return X.T @ r
-    g = np.empty(X.shape[1])
-    for a, i in enumerate(own):
-        g[i] = X[:, i].T @ r[:, a]
-    return g
+    return X.T @ r if r.ndim == 1 else np.concatenate([X[:, i].T @ r[:, a] for a, i in enumerate(own)])
 
 
-def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[np.ndarray]) -> np.ndarray:
+def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
     """Upper triangular U with U'U = I + X'B X."""
     if W.ndim == 1:
         return factor_ridge(np.sqrt(W)[:, None] * X)
     # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
-    root = np.sqrt(weights)[:, None]
-    Z = np.empty_like(X)
+    Z, P = np.empty_like(X), np.asfortranarray(W)
+    root = np.sqrt(weights)
     for a, i in enumerate(own):
-        Z[:, i] = X[:, i] * (root * W[:, [a]])
+        np.multiply(X[:, i], (root * P[:, a])[:, None], out=Z[:, i])
     G = Z.T @ Z
     np.negative(G, out=G)
     for a, i in enumerate(own):
-        if i.size:
-            Xa = X[:, i]
-            G[np.ix_(i, i)] = Xa.T @ (Xa * (weights * W[:, a] * (1.0 - W[:, a]))[:, None])
+        if i.stop > i.start:
+            Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * (1.0 - P[:, a]))[:, None], out=Z[:, i])
+            G[i, i] = Y.T @ Y
     return factor_identity_plus(G)

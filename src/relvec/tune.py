@@ -224,8 +224,7 @@ class LaplaceTarget:
         return Evaluated((units, alpha), found.objective, float(p.gamma.sum()), C_bar)
 
     def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
-        problem = replace(self.problem, design=design, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp),
-                          start=model, tol=_SEARCH_TOL)  # fmt: skip
+        problem = replace(self.problem, design=design, order=order, bias=-1, start=model, tol=_SEARCH_TOL)
         solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
         state = solve_laplace(solver, problem, 10_000).state
         return state.active, state.posterior.alpha[:: problem.per_unit]

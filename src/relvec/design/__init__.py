@@ -2,12 +2,16 @@
 
 import numpy as np
 
-from relvec.design._base import Compression, Design, Rows
+from relvec.design._base import Compression, Design, Rows, ScanDesign
 from relvec.design._blocks import DenseDesign
+from relvec.design._exact import SingleDesign
 from relvec.design._factor import FactorDesign, scan_design
 from relvec.design._lowrank import compress
 
-__all__ = ["Compression", "DenseDesign", "Design", "FactorDesign", "Rows", "compress", "make_rows", "scan_design"]
+__all__ = [
+    "Compression", "DenseDesign", "Design", "FactorDesign", "Rows", "ScanDesign", "SingleDesign", "compress",
+    "make_rows", "scan_design",
+]  # fmt: skip
 
 
 def make_rows(basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, compression: bool = True) -> Rows:

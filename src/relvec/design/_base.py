@@ -40,6 +40,25 @@ class Design(ABC):
         """The design of some atoms only, scaled as here."""
 
 
+class ScanDesign(Design):
+    """What scans under a curvature B = diag(w) that changes from step to step ask for besides."""
+
+    error: float  # S / diagonal below this says nothing
+
+    @property
+    @abstractmethod
+    def scan_size(self) -> float:
+        """Numbers a scan of the dictionary reads for each row of Y."""
+
+    @abstractmethod
+    def approximate(self, atoms) -> np.ndarray:
+        """The columns of the given atoms (n, k) as scans see them."""
+
+    @abstractmethod
+    def diagonal(self, W: np.ndarray) -> np.ndarray:
+        """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
+
+
 @dataclass(frozen=True)
 class Compression:
     """How the rows were reduced.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from relvec.design._base import Design
+from relvec.design._base import ScanDesign
 
 
-class DenseDesign(Design):
+class DenseDesign(ScanDesign):
     """Phi (n, M) held as one float64 array.
 
     >>> import numpy as np
@@ -43,18 +43,29 @@ class DenseDesign(Design):
     def columns(self, atoms) -> np.ndarray:
         return self._Phi[:, atoms]
 
+    @property
+    def scan_size(self) -> float:
+        return self._Phi.size
+
+    def approximate(self, atoms) -> np.ndarray:
+        return self.columns(atoms)
+
     def project(self, Y: np.ndarray) -> np.ndarray:
         return Y.T @ self._Phi
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
-        """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
-        total = np.zeros((*W.shape[1:], self.n_atoms))
-        for start in range(0, self.n_rows, 256):  # squares of a few rows at a time stay in the cache
-            part = slice(start, start + 256)
-            total += W[part].T @ self._Phi[part] ** 2
-        return total
+        return weighted_squares(self._Phi, W)
 
     def subset(self, atoms) -> DenseDesign:
         part = object.__new__(DenseDesign)
         part._Phi, part.scale = np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms]
         return part
+
+
+def weighted_squares(Phi: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """W' (Phi * Phi) for Phi (n, M): (M,) for W (n,), (K, M) for W (n, K)."""
+    total = np.zeros((*W.shape[1:], Phi.shape[1]), dtype=Phi.dtype)
+    for start in range(0, len(Phi), 256):  # squares of a few rows at a time stay in the cache
+        part = slice(start, start + 256)
+        total += W[part].T @ Phi[part] ** 2
+    return total

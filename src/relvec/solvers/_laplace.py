@@ -6,13 +6,13 @@ their precisions, an atom with the weights of all classes. With one output units
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from relvec._linalg import solve_symmetric
-from relvec.design import DenseDesign, FactorDesign
+from relvec.design import ScanDesign
 from relvec.evidence import gain_delete, hessian
 from relvec.likelihoods import Likelihood
 from relvec.posterior import LaplacePosterior, laplace
@@ -22,6 +22,16 @@ from relvec.solvers._newton import not_lower
 TRUSTED = 0.5  # steps do not take `LaplaceModel.trust` below this
 _MEMORY = 10  # gradients of earlier steps that correct the curvature
 _LONGEST = 3.0  # step cap in log units, as in regression
+
+
+@dataclass
+class Meter:
+    """Nanoseconds that the Newton steps of a search would take on one core of about 20 GFlop/s.
+
+    What a clock would say, but the same in every run: restarts are cut short by it.
+    """
+
+    spent: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,27 +47,29 @@ class LaplaceProblem:
     order : (M,) rank of each atom by content, which decides between equally good ones.
     share : whether the classes share one precision per atom.
     bias : index of the bias atom, -1 if there is none.
-    essential : atoms to keep among the candidates where a long dictionary is searched in parts.
+    closed : atoms that are not offered.
     start : units and their precisions to start from.
     shift : added to every evidence: what merging equal rows took from the constant of the likelihood.
     prior, prior_b : Gamma hyperprior and its rates (M,) in scaled units.
     tol : nats; a fit ends when no single move gains more.
+    meter : the work done so far.
     """
 
-    design: DenseDesign | FactorDesign
+    design: ScanDesign
     target: np.ndarray
     weights: np.ndarray
     likelihood: Likelihood
     order: np.ndarray
     share: bool = False
     bias: int = -1
-    essential: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    closed: tuple[int, ...] = ()
     start: tuple[np.ndarray, np.ndarray] | None = None
     shift: float = 0.0
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None
     tol: float = 1e-3
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def K(self) -> int:
@@ -80,6 +92,13 @@ class LaplaceProblem:
             return np.tile(np.arange(self.K), len(units)), np.repeat(units, self.K)
         return units // self.design.n_atoms, units % self.design.n_atoms
 
+    def outside(self, active: np.ndarray) -> np.ndarray:
+        """Mask of the units that may enter a model of the active ones."""
+        free = np.ones(self.n_units, bool)
+        free[active] = False
+        free.reshape(-1, self.design.n_atoms)[:, list(self.closed)] = False
+        return free
+
     def rank(self, units: np.ndarray) -> np.ndarray:
         """Rank of units by content."""
         return self.order[units % self.design.n_atoms] * self.K + units // self.design.n_atoms
@@ -98,6 +117,7 @@ class LaplaceProblem:
         outputs, atoms = self.pairs(units)
         Phi = self.design.columns(atoms) if Phi is None else Phi
         each = np.repeat(alpha, self.per_unit)
+        self.meter.spent += 4.0 * len(Phi) * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
         return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs)
 
     def objective(self, units: np.ndarray, posterior: LaplacePosterior) -> float:
@@ -111,12 +131,16 @@ class LaplaceProblem:
 
 @dataclass(frozen=True, eq=False)
 class LaplaceModel:
-    """Units with their posterior; ``atom`` is the unit last moved."""
+    """Units with their posterior.
+
+    ``atom`` is the unit last moved; ``refused`` are units whose deletion was tried in vain on the way here.
+    """
 
     problem: LaplaceProblem
     active: np.ndarray
     posterior: LaplacePosterior
     atom: int = -1
+    refused: frozenset[int] = frozenset()
 
     @property
     def objective(self) -> float:
@@ -142,7 +166,7 @@ class LaplaceModel:
     def at(self, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The same units at other precisions."""
         posterior = self.problem.posterior(self.active, alpha, start, self.posterior.Phi)
-        return LaplaceModel(self.problem, self.active, posterior, self.atom)
+        return LaplaceModel(self.problem, self.active, posterior, self.atom, self.refused)
 
     def without(self, leave: np.ndarray) -> LaplaceModel:
         """The model without some of its units (mask)."""
@@ -150,10 +174,10 @@ class LaplaceModel:
         each = np.repeat(keep, self.problem.per_unit)
         p = self.posterior
         # the others move to where the linearised problem puts them: mu_keep - Sigma_kl Sigma_ll^-1 mu_l (TF03 A.4)
-        gone = p.covariance[np.ix_(~each, ~each)]
-        start = p.mean[each] - p.covariance[np.ix_(each, ~each)] @ np.linalg.lstsq(gone, p.mean[~each], rcond=None)[0]
+        gone = p.root[~each]
+        start = p.mean[each] - p.root[each] @ np.linalg.lstsq(gone, p.mean[~each], rcond=None)[0]
         posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, p.Phi[:, each])
-        return LaplaceModel(self.problem, self.active[keep], posterior, self.atom)
+        return LaplaceModel(self.problem, self.active[keep], posterior, self.atom, self.refused)
 
     def joined(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
@@ -162,7 +186,7 @@ class LaplaceModel:
         Phi = np.hstack([p.Phi, self.problem.design.columns(atoms)])
         active = np.append(self.active, units)
         posterior = self.problem.posterior(active, np.append(self.alpha, alpha), np.append(p.mean, start), Phi)
-        return LaplaceModel(self.problem, active, posterior, int(units[0]))
+        return LaplaceModel(self.problem, active, posterior, int(units[0]), self.refused)
 
     def gradient(self) -> np.ndarray:
         """Exact dL/dlog alpha of every unit: T01 eq. (42) and the implicit term."""
@@ -181,27 +205,25 @@ def empty_model(problem: LaplaceProblem) -> LaplaceModel:
     return LaplaceModel(problem, none, problem.posterior(none, np.zeros(0)))
 
 
-def relax(model: LaplaceModel, steps: int, accuracy: float = 1e-11) -> tuple[LaplaceModel, float]:
+def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tuple[LaplaceModel, float]:
     """Raise the Laplace evidence over log alpha by at most ``steps`` steps; delete on the way.
 
     The gradient is exact; the curvature is that of the linearised problem, damped towards the
-    expectation-maximisation step until the refitted evidence does not fall. Also returns the gain that the last
-    quadratic model still expected.
+    expectation-maximisation step until the refitted evidence does not fall. Ends where the quadratic model expects
+    less than ``accuracy`` (nats; a thousandth of tol by default), and returns that expectation too.
     """
+    accuracy = 1e-3 * model.problem.tol if accuracy is None else accuracy
     damping, expected = 0.0, 0.0
-    refused: set[int] = set()
     path: list[tuple[np.ndarray, np.ndarray]] = []  # log alpha and gradient at the last models of this support
     for _ in range(steps):
-        before = model
-        model = prune(model, refused)
-        if model is not before:
+        before = len(model.active)
+        model = prune(model)
+        if len(model.active) < before:
             path = []
         p, problem = model.posterior, model.problem
         if not len(model.active):
             return model, 0.0
-        alpha, g = model.alpha, model.gradient()
-        minus_H = problem.gather(-hessian(p.alpha, p.mean, p.covariance, 1.0, 0.0)[0])
-        em = problem.gather(0.5 * p.alpha * (p.mean**2 + p.variance))
+        alpha, (g, minus_H, em) = model.alpha, _slopes(model)
         path = [*path[-_MEMORY:], (np.log(alpha), g)]
         minus_H = _with_secants(minus_H, path)
         old, moved = model.objective, None
@@ -225,9 +247,32 @@ def relax(model: LaplaceModel, steps: int, accuracy: float = 1e-11) -> tuple[Lap
         expected = 0.5 * float(g @ step)
         damping = 0.25 * damping if damping > 0.1 else 0.0
         model = moved
-        if expected < accuracy * max(1.0, abs(old)):
+        if expected < max(accuracy, 1e-14 * abs(old)):
             break
-    return prune(model, refused), expected
+    return prune(model), expected
+
+
+def _slopes(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gradient over log alpha, minus the linearised Hessian, and the diagonal it is damped towards."""
+    p, problem = model.posterior, model.problem
+    minus_H = problem.gather(-hessian(p.alpha, p.mean, p.covariance, 1.0, 0.0)[0])
+    return model.gradient(), minus_H, problem.gather(0.5 * p.alpha * (p.mean**2 + p.variance))
+
+
+def within_reach(model: LaplaceModel, objective: float) -> bool:
+    """Whether further steps on the precisions may lead to ``objective``, by what the quadratic model expects.
+
+    Twice that, or ten times where the curvature has to be damped: measured on a thousand exchanges.
+    """
+    missing = objective - model.objective
+    if missing <= 0.0 or not len(model.active):
+        return missing <= 0.0
+    g, minus_H, em = _slopes(model)
+    for damping, generous in ((0.0, 2.0), (0.1, 10.0), (1.0, 10.0)):
+        step = solve_symmetric(minus_H + np.diag(damping * em), g)
+        if step is not None:
+            return generous * 0.5 * float(g @ step) > missing
+    return True
 
 
 def _with_secants(minus_H: np.ndarray, path: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -245,15 +290,15 @@ def _with_secants(minus_H: np.ndarray, path: list[tuple[np.ndarray, np.ndarray]]
     return minus_H
 
 
-def prune(model: LaplaceModel, refused: set[int]) -> LaplaceModel:
+def prune(model: LaplaceModel) -> LaplaceModel:
     """Delete units whose optimal precision is infinite (TF03 eq. (21)), while the refitted objective does not fall.
 
-    Units whose deletion was tried in vain are remembered in ``refused`` and not tried again.
+    Units whose deletion was tried in vain are remembered and not tried again.
     """
     while len(model.active):
         gains, dead = deletion_gains(model)
-        if refused:
-            dead &= ~np.isin(model.active, list(refused))
+        if model.refused:
+            dead &= ~np.isin(model.active, list(model.refused))
         if not dead.any():
             break
         worst = np.arange(len(dead)) == np.argmax(np.where(dead, gains, -np.inf))
@@ -263,7 +308,7 @@ def prune(model: LaplaceModel, refused: set[int]) -> LaplaceModel:
                 model = trial
                 break
         else:
-            refused.update(model.active[dead].tolist())
+            model = replace(model, refused=model.refused.union(model.active[dead].tolist()))
     return model
 
 

@@ -73,7 +73,7 @@ class LaplaceFixedPoint:
         if not (alive.all() and still):
             return state
         if problem.prior_b is None:  # what runs to infinity slowly leaves at once, as T01 B.1 asks
-            fewer = prune(model, set())
+            fewer = prune(model)
             if len(fewer.active) < len(model.active):
                 return state.stepped(active=fewer.active, posterior=fewer.posterior, objective=fewer.objective,
                                      action="delete", notes=fewer)  # fmt: skip

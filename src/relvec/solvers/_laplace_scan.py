@@ -57,13 +57,15 @@ def scan(model: LaplaceModel) -> Scan:
         diagonal = problem.design.diagonal(p.W)[None, :]
     else:
         diagonal = problem.design.diagonal(problem.weights[:, None] * p.W * (1.0 - p.W))
+    rows = 1.0 + len(p.alpha) / (1 if exact else problem.K)
+    problem.meter.spent += problem.K * problem.design.scan_size * (0.3 + 0.1 * rows)
     classes = [_class_scan(model, c, diagonal[c], exact) for c in range(problem.K)]
     S, Q = np.stack([s.S for s in classes]), np.stack([s.Q for s in classes])
     if problem.share:
         gains, alpha = shared_optimum(S, Q)
     else:
         gains, alpha = gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel()
-    gains[model.active] = 0.0
+    gains[~problem.outside(model.active)] = 0.0
     return Scan(classes, exact, gains, alpha)
 
 
@@ -116,9 +118,9 @@ def overlaps(model: LaplaceModel, found: Scan, units: np.ndarray) -> np.ndarray:
     problem, p = model.problem, model.posterior
     outputs, atoms = problem.pairs(units)
     if problem.share:
-        columns = problem.design.columns(units)
+        columns = problem.design.approximate(units)
         return np.abs(columns.T @ columns)
-    columns = problem.design.columns(atoms)
+    columns = problem.design.approximate(atoms)
     if problem.K == 1:
         inner = columns.T @ (columns * p.W[:, None])
     else:
@@ -153,8 +155,7 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
     """The best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
     problem, p = model.problem, model.posterior
     lost, _ = deletion_gains(model)
-    outside = np.ones(problem.n_units, bool)
-    outside[model.active] = False
+    outside = problem.outside(model.active)
     rows = []
     if problem.share:
         tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, p.variance[s.own], p.mean[s.own]) for s in found.classes]

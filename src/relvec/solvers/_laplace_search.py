@@ -7,8 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.solvers._iterate import Result, State, Status, Step, iterate
-from relvec.solvers._laplace import TRUSTED, LaplaceModel, LaplaceProblem, deletion_gains, empty_model, relax
+from relvec.solvers._iterate import Result, State, Status, iterate
+from relvec.solvers._laplace import (
+    TRUSTED,
+    LaplaceModel,
+    LaplaceProblem,
+    deletion_gains,
+    empty_model,
+    relax,
+    within_reach,
+)
 from relvec.solvers._laplace_scan import Scan, Swaps, overlaps, scan, swaps
 from relvec.solvers._moves import _TIE
 
@@ -16,9 +24,10 @@ _WORTH, _APART = 0.3, 0.3  # further units of a batch: share of the best gain, c
 _REFUTED = 6  # additions refitted in vain before the search for additions ends
 _TRIES = 8  # exchanges refitted before the search for exchanges ends
 _HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
-_HEAT = (0.0, 4.0, 10.0)  # restarts multiply the likelihood's weight by these; 0: from nothing, one unit at a time
+_HEAT = (None, 0.0, 4.0, 10.0)  # restarts multiply the likelihood's weight by these, see `LaplaceSequential._restart`
+_FREE, _SHARE = 2.5e7, 0.1  # work of a restart: nanoseconds, or this share of the way to the first maximum if more
+_BEHIND = 1.5  # nats: a restart that is further behind when additions and deletions are done is given up
 _HEAT_TOL = 0.05  # nats: smaller additions are not worth making in a heated model
-_LONG, _PART, _ENTER, _NEARLY = 1500, 600, 64, -1.0  # dictionaries in parts, as in regression
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class LaplaceSequential:
             if units.size:
                 model = model.joined(units, found.alpha[units], found.start(model, units))
         deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        return State(model.active, model.posterior, model.objective, notes=_Notes(model, deadline))
+        return State(model.active, model.posterior, model.objective, notes=_Notes(model, Limit(deadline)))
 
     def step(self, problem: LaplaceProblem, state: State) -> State:
         """One addition (of a batch), re-estimation, deletion, exchange or restart."""
@@ -63,7 +72,7 @@ class LaplaceSequential:
                 return _advance(state, grown, "add", replace(notes, settled=False))
             notes = replace(notes, offered=offered)
         if not notes.settled:
-            settled, expected = relax(model, 60)
+            settled, expected = relax(replace(model, refused=frozenset()), 60)
             return _advance(state, settled, "reestimate", replace(notes, settled=True, expected=expected))
         notes = replace(notes, found=found)
         fewer, offered = shrink(model, problem.tol)
@@ -75,13 +84,21 @@ class LaplaceSequential:
             if swapped is not None:
                 return _advance(state, swapped, "exchange", replace(notes, settled=False))
             offered = max(offered, most)
-        if notes.restarts < self.restarts and time.monotonic() < notes.deadline:
+        if not notes.restarts:
+            spent = problem.meter.spent
+            work = spent + self.restarts * max(_FREE, _SHARE * spent)
+            notes = replace(notes, first=spent, limit=replace(notes.limit, work=work))
+        if notes.restarts < self.restarts and notes.limit.open(problem):
             other = self._restart(model, notes)
             notes = replace(notes, restarts=notes.restarts + 1, offered=offered)
             if other.objective > state.objective + problem.tol and trusted(other, model):
                 return _advance(state, other, "restart", replace(notes, settled=False))
             return state.stepped(action="", notes=notes)
-        return state.stepped(action="", done=True, largest_gain=offered)
+        # the certificate was found at precisions good to a thousandth of tol; what is kept is the maximum itself
+        final, _ = relax(model, 60, 1e-11 * max(1.0, abs(state.objective)))
+        if len(final.active) < len(model.active):
+            return _advance(state, final, "delete", replace(notes, settled=False))
+        return _advance(state, final, "reestimate", notes).stepped(done=True, largest_gain=offered)
 
     def finishing(self, state: State) -> bool:
         """Whether only the certificate is left to do."""
@@ -94,17 +111,37 @@ class LaplaceSequential:
         return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
 
     def _restart(self, model: LaplaceModel, notes: _Notes) -> LaplaceModel:
-        """Another local maximum: a slower way there, heated likelihoods, then random removals."""
-        heat = _HEAT[notes.restarts] if notes.restarts < len(_HEAT) else None
-        if heat is None:
+        """Another local maximum: without the constant, by single additions, from heated likelihoods, after removals."""
+        problem, turn = model.problem, notes.restarts
+        heat = _HEAT[turn] if turn < len(_HEAT) else None
+        if turn >= len(_HEAT):
             other = _kick(model)
         elif heat:
-            other = _heated(model, heat, 1, notes.deadline)
+            other = _heated(model, heat, 1, notes.limit)
         else:
-            return settle(empty_model(model.problem), 1, self.exchange, notes.deadline)
+            closed = () if heat == 0.0 else (problem.bias,)
+            from_nothing_is_dear = notes.limit.work - problem.meter.spent < notes.first
+            if from_nothing_is_dear or (closed and not np.isin(_bias_units(problem), model.active).any()):
+                return model
+            other = empty_model(replace(problem, closed=closed))
         if set(other.active.tolist()) == set(model.active.tolist()):
             return model
-        return settle(other, 1, self.exchange, notes.deadline)
+        other = settle(other, 1, False, notes.limit)
+        if other.objective < model.objective - _BEHIND:
+            return model
+        return settle(replace(other, problem=problem), 1, self.exchange, notes.limit)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far a search may go: a time of `time.monotonic`, and what the meter may show."""
+
+    deadline: float = np.inf
+    work: float = np.inf
+
+    def open(self, problem: LaplaceProblem) -> bool:
+        """Whether neither is reached."""
+        return problem.meter.spent < self.work and time.monotonic() < self.deadline
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +149,10 @@ class _Notes:
     """What the search remembers between steps; ``found`` is the scan of the model where it is known."""
 
     model: LaplaceModel
-    deadline: float
+    limit: Limit
     settled: bool = False
     restarts: int = 0
+    first: float = 0.0
     offered: float = 0.0
     expected: float = 0.0
     found: Scan | None = None
@@ -194,7 +232,10 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     for i in np.argsort(-gains)[:4]:
         if gains[i] < -1.0:
             break
-        fewer = model.without(np.arange(len(gains)) == i).relaxed(3)
+        fewer = model.without(np.arange(len(gains)) == i)
+        if not within_reach(fewer, model.objective):
+            continue
+        fewer = fewer.relaxed(3)
         gain = fewer.objective - model.objective if trusted(fewer, model) else 0.0
         if gain > tol:
             return fewer, gain
@@ -211,7 +252,10 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
     for i in order[:_TRIES]:
         if pairs.gain[i] < _HOPELESS:
             break
-        swapped = _swap(model, pairs, i).relaxed(2)
+        swapped = _swap(model, pairs, i)
+        if not within_reach(swapped, model.objective):
+            continue
+        swapped = swapped.relaxed(2)
         gain = swapped.objective - model.objective
         if -0.3 < gain <= tol:
             swapped = swapped.relaxed(6)
@@ -236,15 +280,15 @@ def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
     return LaplaceModel(problem, active, problem.posterior(active, alpha, start, Phi), int(active[place]))
 
 
-def settle(model: LaplaceModel, batch: int, exchanging: bool, deadline: float) -> LaplaceModel:
+def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> LaplaceModel:
     """Additions, re-estimation and exchanges until none helps."""
     tol = model.problem.tol
-    while time.monotonic() < deadline:
+    while limit.open(model.problem):
         found = scan(model)
         better, _ = grow(model, found, batch, tol)
         if better is None:
             before = model.objective
-            model = model.relaxed(60)
+            model = replace(model, refused=frozenset()).relaxed(60)
             if model.objective > before + 0.1 * tol:
                 continue
             better, _ = shrink(model, tol)
@@ -256,7 +300,7 @@ def settle(model: LaplaceModel, batch: int, exchanging: bool, deadline: float) -
     return model
 
 
-def _heated(model: LaplaceModel, factor: float, batch: int, deadline: float) -> LaplaceModel:
+def _heated(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> LaplaceModel:
     """Count every sample several times, let units enter, and return to the data as they are.
 
     What a smaller noise does in regression: the model passes through richer supports, from which deletion reaches
@@ -266,7 +310,7 @@ def _heated(model: LaplaceModel, factor: float, batch: int, deadline: float) -> 
     hot = replace(problem, weights=factor * problem.weights)
     held = LaplaceModel(hot, model.active, hot.posterior(model.active, model.alpha, model.posterior.mean))
     most = 2 * len(model.active) + 10 * problem.K
-    while len(held.active) < most and time.monotonic() < deadline:
+    while len(held.active) < most and limit.open(problem):
         grown, _ = grow(held, scan(held), batch, max(problem.tol, _HEAT_TOL))
         if grown is None:
             break
@@ -291,77 +335,7 @@ def _kick(model: LaplaceModel) -> LaplaceModel:
 
 
 def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int = 0) -> Result:
-    """Run a solver on a problem that is not Gaussian; the sequential one searches a long dictionary in parts."""
+    """Run a solver on a problem that is not Gaussian."""
     from relvec.solvers._laplace_fixed import laplace_solver
 
-    engine = laplace_solver(solver)
-    if not (isinstance(engine, LaplaceSequential) and problem.design.n_atoms > _LONG):
-        return iterate(engine, problem, max_iter, verbose)  # type: ignore[arg-type]
-    M, part = problem.design.n_atoms, _first_part(problem)
-    start, history, n_iter = problem.start, [], 0  # type: ignore[var-annotated]
-    while True:
-        result = iterate(engine, _restricted(problem, part, start), max_iter - n_iter, verbose)  # type: ignore[arg-type]
-        state, n_iter = result.state, n_iter + result.n_iter
-        m = len(part)
-        history += [replace(s, atom=int(part[s.atom % m] + s.atom // m * M) if s.atom >= 0 else -1)
-                    for s in result.history[1 if history else 0 :]]  # fmt: skip
-        units = part[state.active % m] + state.active // m * M
-        model = LaplaceModel(problem, units, state.posterior)
-        entering, largest = _promising(model, engine)
-        entering = np.setdiff1d(entering, part)
-        start = (units, model.alpha)
-        if not result.status.success or not entering.size:
-            break
-        part = np.sort(np.concatenate([part, entering]))
-        engine = replace(engine, restarts=0)
-    whole = state.stepped(active=units, largest_gain=max(largest, state.largest_gain))
-    status = result.status
-    if status is Status.CONVERGED and whole.largest_gain > problem.tol:
-        status = Status.STALLED
-    return Result(whole, status, _with_gains(history), n_iter)
-
-
-def _first_part(problem: LaplaceProblem) -> np.ndarray:
-    """An even draw of atoms by content, with the essential ones."""
-    ranked = np.argsort(problem.order)
-    drawn = np.random.default_rng(0).choice(problem.design.n_atoms, _PART, replace=False)
-    given = problem.start[0] % problem.design.n_atoms if problem.start is not None else np.zeros(0, dtype=np.intp)
-    part = np.unique(np.concatenate([ranked[drawn], problem.essential, given]))
-    return part[problem.design.scale[part] > 0.0]
-
-
-def _restricted(problem: LaplaceProblem, part: np.ndarray, start) -> LaplaceProblem:
-    """The problem with only some of its atoms."""
-    M, place = problem.design.n_atoms, np.full(problem.design.n_atoms, -1)
-    place[part] = np.arange(len(part))
-    if start is not None:
-        start = (place[start[0] % M] + start[0] // M * len(part), start[1])
-    return replace(problem, design=problem.design.subset(part), order=problem.order[part], start=start,
-                   bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
-                   prior_b=None if problem.prior_b is None else problem.prior_b[part])  # fmt: skip
-
-
-def _promising(model: LaplaceModel, engine: LaplaceSequential) -> tuple[np.ndarray, float]:
-    """Atoms of the whole dictionary that gain when refitted, with others like them, and the largest such gain."""
-    problem, tol = model.problem, model.problem.tol
-    found = scan(model)
-    top = np.argsort(-found.gains)[:_ENTER]
-    entering, largest = np.zeros(0, dtype=np.intp), 0.0
-    grown, most = grow(model, found, 1, tol)
-    largest = max(largest, most)
-    if grown is not None:
-        entering = top[found.gains[top] > tol]
-    if engine.exchange and len(model.active):
-        better, most = exchange(model, found, tol)
-        largest = max(largest, most)
-        if better is not None or grown is not None:
-            pairs = swaps(model, found)
-            extra = [better.atom] if better is not None else []
-            entering = np.concatenate([entering, pairs.entering[pairs.gain > _NEARLY], extra]).astype(np.intp)
-    return np.unique(entering % problem.design.n_atoms), largest
-
-
-def _with_gains(history: list[Step]) -> list[Step]:
-    """Gains made anew: the joints between parts have none of their own."""
-    return [replace(step, gain=step.objective - before.objective if before else 0.0)
-            for before, step in zip([None, *history[:-1]], history, strict=True)]  # fmt: skip
+    return iterate(laplace_solver(solver), problem, max_iter, verbose)  # type: ignore[arg-type]
