@@ -46,7 +46,7 @@ def main() -> None:
         fixed = float(data.fixed_noise_std)
         for name, solver in solvers.items():
             model = RVR(kernel=None, basis=lambda X: X, fit_intercept=False, solver=solver, max_iter=100_000,
-                        noise_variance=fixed**2 if fixed > 0 else None)  # fmt: skip
+                        noise_variance=fixed**2 if fixed > 0 else None, width="scale")  # fmt: skip
             began = time.process_time()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -25,21 +25,27 @@ _KERNELS = {
     "linear spline": kernels.LinearSpline(),
     "sum and product": kernels.Gaussian(1.0) + kernels.Linear() * kernels.Cauchy(2.0),
 }
-REGRESSORS = {name: RVR(kernel=kernel) for name, kernel in _KERNELS.items()} | {
-    "no bias": RVR(fit_intercept=False),
-    "bases": RVR(basis=["linear", basis.Polynomial(3), basis.KernelBasis("gaussian", centres=[[0.0] * 3, [1.0] * 3])]),
-    "monomials": RVR(kernel=None, basis=basis.Polynomial(4, interactions=False)),
-    "bias alone": RVR(kernel=None, basis=None),
+REGRESSORS = {name: RVR(kernel=kernel, width="scale") for name, kernel in _KERNELS.items()} | {
+    "no bias": RVR(fit_intercept=False, width="scale"),
+    "bases": RVR(
+        basis=["linear", basis.Polynomial(3), basis.KernelBasis("gaussian", centres=[[0.0] * 3, [1.0] * 3])],
+        width="scale",
+    ),
+    "monomials": RVR(kernel=None, basis=basis.Polynomial(4, interactions=False), width="scale"),
+    "bias alone": RVR(kernel=None, basis=None, width="scale"),
 }
 _three = np.array(["low", "middle", "high"])[np.digitize(DATA[1], [0.3, 1.2])]
 CLASSIFIERS = {
-    "binary": (RVC(), np.where(DATA[1] > 0.7, "yes", "no")),
-    "binary, mode": (RVC(kernel="laplace", averaging="mode"), DATA[1] > 0.7),
-    "linear": (RVC(kernel=None, basis="linear"), (DATA[1] > 0.7).astype(int)),
-    "softmax": (RVC(kernel="cauchy"), _three),
-    "softmax, mode": (RVC(averaging="mode"), _three),
-    "softmax of two features": (RVC(kernel=None, basis="linear"), np.digitize(DATA[1], [0.0, 0.5, 1.0, 1.5])),
-    "one against the rest": (RVC(multi_class="ovr"), np.digitize(DATA[1], [0.3, 1.2])),
+    "binary": (RVC(width="scale"), np.where(DATA[1] > 0.7, "yes", "no")),
+    "binary, mode": (RVC(kernel="laplace", averaging="mode", width="scale"), DATA[1] > 0.7),
+    "linear": (RVC(kernel=None, basis="linear", width="scale"), (DATA[1] > 0.7).astype(int)),
+    "softmax": (RVC(kernel="cauchy", width="scale"), _three),
+    "softmax, mode": (RVC(averaging="mode", width="scale"), _three),
+    "softmax of two features": (
+        RVC(kernel=None, basis="linear", width="scale"),
+        np.digitize(DATA[1], [0.0, 0.5, 1.0, 1.5]),
+    ),
+    "one against the rest": (RVC(multi_class="ovr", width="scale"), np.digitize(DATA[1], [0.3, 1.2])),
 }
 
 
@@ -62,7 +68,7 @@ def mixed_table(pd):
 
 def wide_latent(scale):
     """Return a classifier whose latent function has a standard deviation of up to `scale`."""
-    model = fitted(RVC(kernel=None, basis="linear"), DATA[0], DATA[1] > 0.7)
+    model = fitted(RVC(kernel=None, basis="linear", width="scale"), DATA[0], DATA[1] > 0.7)
     latent = model._models[0]
     object.__setattr__(latent, "root", latent.root * scale / np.sqrt(latent.moments(NEW)[1].max()))
     return model

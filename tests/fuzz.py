@@ -71,9 +71,9 @@ def models():
     ])  # fmt: skip
     kernel = kernels.Gaussian(2.0) + kernels.Linear() * kernels.Matern(1.5, 1.0)
     fitted = [
-        RVR(kernel=kernel, basis=["linear"]).fit(X, y),
-        RVC().fit(X, np.array(["a", "b", "c"])[np.digitize(y, [-0.4, 0.4])]),
-        make_pipeline(columns, RVR(random_state=np.random.RandomState(0))).fit(mixed, y),
+        RVR(kernel=kernel, basis=["linear"], width="scale").fit(X, y),
+        RVC(width="scale").fit(X, np.array(["a", "b", "c"])[np.digitize(y, [-0.4, 0.4])]),
+        make_pipeline(columns, RVR(random_state=np.random.RandomState(0), width="scale")).fit(mixed, y),
     ]
     return [dumps(model) for model in fitted]
 

@@ -113,27 +113,27 @@ def test_wide_latent_functions(scale, compiled):
 @needs_gcc
 def test_outputs_counts_precomputed_and_no_error_bars(compiled):
     X, y = DATA
-    model = fitted(RVR(), X, np.column_stack([y, X[:, 1]]))
+    model = fitted(RVR(width="scale"), X, np.column_stack([y, X[:, 1]]))
     np.testing.assert_allclose(regression(compiled(model), NEW, 2), model.predict(NEW, return_std=True), atol=1e-9)
     mean, _ = regression(compiled(model, std=False), NEW, 2, std=False)
     np.testing.assert_allclose(mean, model.predict(NEW), atol=1e-9)
     counts = np.random.default_rng(0).poisson(np.exp(y))
-    model = fitted(RVR(likelihood="poisson"), X, counts)
+    model = fitted(RVR(likelihood="poisson", width="scale"), X, counts)
     found = np.stack(regression(compiled(model), NEW))[:, :, 0]
     np.testing.assert_allclose(found, model.predict(NEW, return_std=True), rtol=1e-9)
     mean, _ = regression(compiled(model, std=False, name="counts"), NEW, std=False, name="counts")
     np.testing.assert_allclose(mean[:, 0], model.predict(NEW), rtol=1e-9)
     kernel = kernels.Gaussian(2.0)
-    model = fitted(RVR(kernel="precomputed"), kernel(X, X), y)
+    model = fitted(RVR(kernel="precomputed", width="scale"), kernel(X, X), y)
     mean, _ = regression(compiled(model), kernel(NEW, X))
     np.testing.assert_allclose(mean[:, 0], model.predict(kernel(NEW, X)), atol=1e-9)
-    model = fitted(RVR(fit_intercept=False), X, np.zeros(len(X)))
+    model = fitted(RVR(fit_intercept=False, width="scale"), X, np.zeros(len(X)))
     assert len(model.atoms_) == 0
     np.testing.assert_allclose(np.stack(regression(compiled(model), NEW))[:, :, 0], model.predict(NEW, return_std=True))
 
 
 @needs_gcc
-@pytest.mark.parametrize("final", [RVR(), RVC()], ids=["regression", "classification"])
+@pytest.mark.parametrize("final", [RVR(width="scale"), RVC(width="scale")], ids=["regression", "classification"])
 def test_a_pipeline_with_a_column_transformer(final, compiled):
     pd = pytest.importorskip("pandas")
     frame, y = mixed_table(pd)
@@ -167,7 +167,7 @@ def test_a_pipeline_with_a_column_transformer(final, compiled):
 @needs_gcc
 def test_labels_of_any_letters(compiled):
     words = np.array(['quote " and \\ back', "trigraph ??/", "größer\n"])
-    model = fitted(RVC(kernel=None, basis="linear"), DATA[0], words[np.digitize(DATA[1], [0.3, 1.2])])
+    model = fitted(RVC(kernel=None, basis="linear", width="scale"), DATA[0], words[np.digitize(DATA[1], [0.3, 1.2])])
     _, labels = classification(compiled(model), NEW, 3)
     assert labels == model.predict(NEW).tolist()
 
@@ -183,10 +183,10 @@ def own_basis(X):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (RVR(kernel=own_kernel), "kernel FromCallable"),
-        (RVR(kernel=None, basis=basis.Functions(own_basis)), "basis Functions"),
-        (make_pipeline(PowerTransformer(), RVR()), "step PowerTransformer"),
-        (make_pipeline(FunctionTransformer(np.arctan), RVR()), "function <ufunc 'arctan'>"),
+        (RVR(kernel=own_kernel, width="scale"), "kernel FromCallable"),
+        (RVR(kernel=None, basis=basis.Functions(own_basis), width="scale"), "basis Functions"),
+        (make_pipeline(PowerTransformer(), RVR(width="scale")), "step PowerTransformer"),
+        (make_pipeline(FunctionTransformer(np.arctan), RVR(width="scale")), "function <ufunc 'arctan'>"),
         (LinearRegression(), "got LinearRegression"),
     ],
 )
@@ -197,4 +197,4 @@ def test_what_c_cannot_express_is_refused_in_words(model, words):
 
 def test_names_are_names_of_c():
     with pytest.raises(ValueError, match="name in C"):
-        relvec.to_c(fitted(RVR(), *DATA), name="1; system()")
+        relvec.to_c(fitted(RVR(width="scale"), *DATA), name="1; system()")

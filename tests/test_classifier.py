@@ -13,7 +13,7 @@ QUICK = Sequential(restarts=0)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([RVC(), RVC(multi_class="ovr")])
+@parametrize_with_checks([RVC(width="scale"), RVC(multi_class="ovr", width="scale")])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -89,13 +89,13 @@ def test_fixed_points_report_how_far_the_maximum_is(solver):
 def test_hard_cases_fit():
     rng = np.random.default_rng(0)
     X, y = blobs(2, 40, spread=0.1)
-    separable = RVC(solver=QUICK).fit(X, y)
+    separable = RVC(solver=QUICK, width="scale").fit(X, y)
     assert separable.score(X, y) == 1.0 and np.all(np.isfinite(separable.weights_))
-    lonely = RVC(solver=QUICK).fit(X, np.r_[1, np.zeros(39, int)])
+    lonely = RVC(solver=QUICK, width="scale").fit(X, np.r_[1, np.zeros(39, int)])
     assert lonely.predict_proba(X).shape == (40, 2)
-    same = RVC(solver=QUICK).fit(np.ones((10, 2)), np.arange(10) % 2)
+    same = RVC(solver=QUICK, width="scale").fit(np.ones((10, 2)), np.arange(10) % 2)
     np.testing.assert_allclose(same.predict_proba(np.ones((1, 2))), 0.5, atol=1e-6)
-    signs = RVC(solver=QUICK).fit(X, 2 * y - 1)
+    signs = RVC(solver=QUICK, width="scale").fit(X, 2 * y - 1)
     assert set(signs.classes_) == {-1, 1}
     Z, rare = rng.normal(size=(1001, 2)), np.r_[np.ones(1, int), np.zeros(1000, int)]
     imbalanced = RVC(solver=QUICK, width=2.0).fit(Z, rare)
@@ -115,9 +115,9 @@ def test_a_hundred_classes():
 
 def test_one_class_is_refused():
     with pytest.raises(ValueError, match="one class"):
-        RVC().fit([[0.0], [1.0]], [1, 1])
+        RVC(width="scale").fit([[0.0], [1.0]], [1, 1])
     with pytest.raises(ValueError, match="positive weight"):
-        RVC().fit([[0.0], [1.0]], [0, 1], sample_weight=[1.0, 0.0])
+        RVC(width="scale").fit([[0.0], [1.0]], [0, 1], sample_weight=[1.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,6 @@ def test_counts():
     assert 0.3 < model.score(X, y) < 1.0
     assert np.isnan(model.noise_variance_)
     with pytest.raises(ValueError, match="counts"):
-        RVR(likelihood="poisson").fit(X, y - 0.5)
+        RVR(likelihood="poisson", width="scale").fit(X, y - 0.5)
     with pytest.raises(ValueError, match="no noise variance"):
-        RVR(likelihood="poisson", noise_variance=1.0).fit(X, y)
+        RVR(likelihood="poisson", noise_variance=1.0, width="scale").fit(X, y)

@@ -41,7 +41,7 @@ def frame(library, data=X):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-@pytest.mark.parametrize(("model", "y"), [(RVR(), Y), (RVC(), LABEL)], ids=["RVR", "RVC"])
+@pytest.mark.parametrize(("model", "y"), [(RVR(width="scale"), Y), (RVC(width="scale"), LABEL)], ids=["RVR", "RVC"])
 def test_tables_in(library, model, y):
     table = frame(library)
     series = pytest.importorskip(library).Series(y)
@@ -57,21 +57,23 @@ def test_tables_in(library, model, y):
 
 def test_one_column_of_targets_as_a_table():
     pd = pytest.importorskip("pandas")
-    model = RVR().fit(X, pd.DataFrame({"y": Y}))
+    model = RVR(width="scale").fit(X, pd.DataFrame({"y": Y}))
     assert model.predict(X).shape == (60, 1)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_set_output(library):
     table = frame(library)
-    steps = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), RVR(kernel=None, basis="linear"))
+    steps = make_pipeline(
+        StandardScaler(), PolynomialFeatures(2, include_bias=False), RVR(kernel=None, basis="linear", width="scale")
+    )
     steps = steps.set_output(transform=library).fit(table, Y)
     assert steps[-1].feature_names_in_[:4].tolist() == ["a", "b", "c", "a^2"]
     assert steps.predict(table).shape == (60,)
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array, sparse.coo_matrix])
-@pytest.mark.parametrize(("model", "y"), [(RVR(), Y), (RVC(), LABEL)], ids=["RVR", "RVC"])
+@pytest.mark.parametrize(("model", "y"), [(RVR(width="scale"), Y), (RVC(width="scale"), LABEL)], ids=["RVR", "RVC"])
 def test_sparse_inputs_are_refused_in_words(kind, model, y):
     with pytest.raises(TypeError, match=r"(?i)sparse.*dense"):
         clone(model).fit(kind(X), y)
@@ -86,12 +88,12 @@ def test_sparse_inputs_are_refused_in_words(kind, model, y):
 def test_weights_are_routed_through_a_pipeline_and_a_search():
     weight = RNG.uniform(0.5, 2.0, size=60)
     with config_context(**ROUTING):
-        model = RVR().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        model = RVR(width="scale").set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         steps = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
         steps.fit(X, Y, sample_weight=weight)
         search = GridSearchCV(model, {"width": [1.0, 3.0]}, cv=3).fit(X, Y, sample_weight=weight)
         scores = cross_validate(model, X, Y, cv=3, params={"sample_weight": weight})["test_score"]
-    by_hand = RVR().fit(StandardScaler().fit_transform(X), Y, sample_weight=weight)
+    by_hand = RVR(width="scale").fit(StandardScaler().fit_transform(X), Y, sample_weight=weight)
     assert np.array_equal(steps[-1].weights_, by_hand.weights_)
     best = RVR(**search.best_params_).fit(X, Y, sample_weight=weight)
     assert np.array_equal(search.best_estimator_.weights_, best.weights_)
@@ -100,15 +102,15 @@ def test_weights_are_routed_through_a_pipeline_and_a_search():
 
 def test_a_weight_that_nobody_asked_for_is_an_error():
     with config_context(**ROUTING), pytest.raises(sklearn.exceptions.UnsetMetadataPassedError):
-        make_pipeline(StandardScaler(), RVR()).fit(X, Y, sample_weight=np.ones(60))
+        make_pipeline(StandardScaler(), RVR(width="scale")).fit(X, Y, sample_weight=np.ones(60))
 
 
 # ---------------------------------------------------------------- estimators around ours
 
 
 def test_transformed_target():
-    model = TransformedTargetRegressor(RVR(), func=np.log, inverse_func=np.exp).fit(X, np.exp(Y))
-    assert np.allclose(model.predict(X), np.exp(RVR().fit(X, Y).predict(X)))
+    model = TransformedTargetRegressor(RVR(width="scale"), func=np.log, inverse_func=np.exp).fit(X, np.exp(Y))
+    assert np.allclose(model.predict(X), np.exp(RVR(width="scale").fit(X, Y).predict(X)))
     assert model.score(X, np.exp(Y)) > 0.8
 
 
@@ -123,43 +125,47 @@ def test_calibration(method):
 
 
 def test_inspection():
-    model = RVR().fit(X, Y)
+    model = RVR(width="scale").fit(X, Y)
     found = permutation_importance(model, X, Y, n_repeats=3, random_state=0)
     assert found.importances_mean[0] > 10 * abs(found.importances_mean[2])
     curve = partial_dependence(model, X, [0], grid_resolution=7)["average"]
     assert curve.shape == (1, 7) and np.ptp(curve) > 1.0
-    classes = RVC().fit(X, LABEL)
+    classes = RVC(width="scale").fit(X, LABEL)
     assert permutation_importance(classes, X, LABEL, n_repeats=2, random_state=0).importances.shape == (3, 2)
     assert partial_dependence(classes, X, [0], grid_resolution=7)["average"].shape == (1, 7)
 
 
 def test_several_outputs():
     many = np.column_stack([Y, X[:, 1], Y**2])
-    own = RVR().fit(X, many)
-    wrapped = MultiOutputRegressor(RVR()).fit(X, many)
+    own = RVR(width="scale").fit(X, many)
+    wrapped = MultiOutputRegressor(RVR(width="scale")).fit(X, many)
     assert own.predict(X).shape == (60, 3)
     assert np.allclose(own.predict(X), wrapped.predict(X), atol=1e-6)
     mean, std = own.predict(X, return_std=True)
     assert mean.shape == std.shape == (60, 3)
-    assert RegressorChain(RVR()).fit(X, many).predict(X).shape == (60, 3)
+    assert RegressorChain(RVR(width="scale")).fit(X, many).predict(X).shape == (60, 3)
     both = np.column_stack([LABEL == "yes", X[:, 1] > 0]).astype(int)
-    assert ClassifierChain(RVC()).fit(X, both).predict(X).shape == (60, 2)
+    assert ClassifierChain(RVC(width="scale")).fit(X, both).predict(X).shape == (60, 2)
 
 
 def test_ensembles_and_searches():
-    assert BaggingRegressor(RVR(), 3, random_state=0).fit(X, Y).score(X, Y) > 0.8
-    stack = StackingRegressor([("rvr", RVR()), ("linear", LinearRegression())], RVR(kernel=None, basis="linear"))
+    assert BaggingRegressor(RVR(width="scale"), 3, random_state=0).fit(X, Y).score(X, Y) > 0.8
+    stack = StackingRegressor(
+        [("rvr", RVR(width="scale")), ("linear", LinearRegression())], RVR(kernel=None, basis="linear", width="scale")
+    )
     assert stack.fit(X, Y).score(X, Y) > 0.8
-    vote = VotingClassifier([("a", RVC()), ("b", RVC(kernel="laplace"))], voting="soft").fit(X, LABEL)
+    vote = VotingClassifier(
+        [("a", RVC(width="scale")), ("b", RVC(kernel="laplace", width="scale"))], voting="soft"
+    ).fit(X, LABEL)
     assert vote.score(X, LABEL) > 0.8
-    assert cross_val_score(RVC(), X, LABEL, cv=3, scoring="neg_log_loss").mean() > -0.6
-    assert cross_val_predict(RVC(), X, LABEL, cv=3, method="predict_proba").shape == (60, 2)
+    assert cross_val_score(RVC(width="scale"), X, LABEL, cv=3, scoring="neg_log_loss").mean() > -0.6
+    assert cross_val_predict(RVC(width="scale"), X, LABEL, cv=3, method="predict_proba").shape == (60, 2)
 
 
 def test_columns_of_a_table():
     table = frame("pandas").assign(word=np.where(X[:, 2] > 0, "u", "v"))
     columns = ColumnTransformer([("n", StandardScaler(), ["a", "b"]), ("w", "drop", ["word"])])
-    assert make_pipeline(columns, RVR()).fit(table, Y).score(table, Y) > 0.8
+    assert make_pipeline(columns, RVR(width="scale")).fit(table, Y).score(table, Y) > 0.8
 
 
 # ---------------------------------------------------------------- fits that begin where others ended
@@ -167,7 +173,12 @@ def test_columns_of_a_table():
 
 @pytest.mark.parametrize(
     ("model", "y"),
-    [(RVR(), Y), (RVC(), LABEL), (RVC(), np.digitize(Y, [0.0])), (RVC(multi_class="ovr"), np.digitize(Y, [-0.5, 0.5]))],
+    [
+        (RVR(width="scale"), Y),
+        (RVC(width="scale"), LABEL),
+        (RVC(width="scale"), np.digitize(Y, [0.0])),
+        (RVC(multi_class="ovr", width="scale"), np.digitize(Y, [-0.5, 0.5])),
+    ],
 )
 def test_warm_start_ends_as_good_with_fewer_steps(model, y):
     cold = clone(model).fit(X, y)
@@ -181,11 +192,13 @@ def test_warm_start_ends_as_good_with_fewer_steps(model, y):
 
 
 def test_warm_start_with_other_rows_outputs_and_kernels():
-    model = RVR(warm_start=True).fit(X[:40], Y[:40])
+    model = RVR(warm_start=True, width="scale").fit(X[:40], Y[:40])
     grown = model.fit(X, Y)
     history = grown.history_
     assert history["size"][0] > 1  # the rows that were kept are rows again
-    assert grown.log_marginal_likelihood_ == pytest.approx(RVR().fit(X, Y).log_marginal_likelihood_, abs=0.1)
+    assert grown.log_marginal_likelihood_ == pytest.approx(
+        RVR(width="scale").fit(X, Y).log_marginal_likelihood_, abs=0.1
+    )
     model.fit(X, np.column_stack([Y, X[:, 1]]))  # another number of outputs: from nothing
     assert [h["size"][0] for h in model.history_] == [0, 0]
     model.set_params(kernel="laplace").fit(X[:, :2], Y)  # other features and another kernel
@@ -202,7 +215,7 @@ def test_warm_start_with_other_rows_outputs_and_kernels():
 
 def test_steps_are_logged_and_nothing_is_printed(capsys, caplog):
     with caplog.at_level(logging.INFO, logger="relvec"):
-        RVR(verbose=1).fit(X, Y)
+        RVR(verbose=1, width="scale").fit(X, Y)
     assert "objective" in caplog.text
     out, err = capsys.readouterr()
     assert not out and not err
@@ -227,7 +240,7 @@ def test_callbacks():
         def on_fit_task_end(self, estimator, context, *, fitted_estimator):
             self.events.append(("end", fitted_estimator.predict(X[:2]).shape))
 
-    for model, y in ((RVR(), Y), (RVC(), LABEL)):
+    for model, y in ((RVR(width="scale"), Y), (RVC(width="scale"), LABEL)):
         recorder = Recorder()
         assert isinstance(recorder, callback.FitCallback)
         model.set_callbacks(recorder).fit(X, y)
@@ -239,5 +252,5 @@ def test_callbacks():
         assert not [name for name in vars(model) if name.startswith("_callback")]
         model.predict(X)
     recorder = Recorder()
-    make_pipeline(StandardScaler(), RVR().set_callbacks(recorder)).fit(X, Y)
+    make_pipeline(StandardScaler(), RVR(width="scale").set_callbacks(recorder)).fit(X, Y)
     assert recorder.events[-1] == "teardown"

@@ -95,12 +95,12 @@ def test_the_dense_matrix_where_compression_does_not_pay(kernel, why):
 @pytest.mark.parametrize("n", [900, pytest.param(4000, marks=pytest.mark.slow)])
 def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
     X, y = sinc(n)
-    model = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1))
+    model = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1), width="scale")
     compressed = model.fit(X, y)
     support, evidence, mean = compressed.relevance_, compressed.log_marginal_likelihood_, compressed.predict(X[:50])
     assert compressed.compression_ is not None
     monkeypatch.setattr(lowrank, "_LEAST_ROWS", 10**9)
-    dense = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1)).fit(X, y)
+    dense = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1), width="scale").fit(X, y)
     assert dense.compression_ is None
     np.testing.assert_array_equal(dense.relevance_, support)
     assert dense.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-3)

@@ -62,23 +62,23 @@ def test_wide_latent_functions(scale):
 
 def test_several_outputs_and_precomputed():
     X, y = DATA
-    model = fitted(RVR(), X, np.column_stack([y, X[:, 1]]))
+    model = fitted(RVR(width="scale"), X, np.column_stack([y, X[:, 1]]))
     found = run(relvec.to_onnx(model), {"X": NEW})
     np.testing.assert_allclose(np.stack([found["mean"], found["std"]]), model.predict(NEW, return_std=True), atol=1e-9)
     kernel = kernels.Gaussian(2.0)
-    model = fitted(RVR(kernel="precomputed"), kernel(X, X), y)
+    model = fitted(RVR(kernel="precomputed", width="scale"), kernel(X, X), y)
     found = run(relvec.to_onnx(model), {"X": kernel(NEW, X)})
     np.testing.assert_allclose(found["mean"], model.predict(kernel(NEW, X)), atol=1e-9)
 
 
 def test_one_row_and_none():
-    model = fitted(RVR(), *DATA)
+    model = fitted(RVR(width="scale"), *DATA)
     graph = relvec.to_onnx(model)
     assert run(graph, {"X": NEW[:1]})["mean"].shape == (1,)
     assert run(graph, {"X": NEW[:0]})["std"].shape == (0,)
 
 
-@pytest.mark.parametrize("final", [RVR(), RVC()], ids=["regression", "classification"])
+@pytest.mark.parametrize("final", [RVR(width="scale"), RVC(width="scale")], ids=["regression", "classification"])
 def test_a_pipeline_with_a_column_transformer(final):
     pytest.importorskip("skl2onnx", reason="needs the extra onnx")
     pd = pytest.importorskip("pandas")
@@ -115,12 +115,12 @@ def test_skl2onnx_alone_converts_registered_estimators():
     skl2onnx = pytest.importorskip("skl2onnx", reason="needs the extra onnx")
     relvec.onnx.register()
     X, y = DATA
-    model = fitted(make_pipeline(StandardScaler(), RVC()), X, (y > 0).astype(int))
+    model = fitted(make_pipeline(StandardScaler(), RVC(width="scale")), X, (y > 0).astype(int))
     for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-4)):
         found = run(skl2onnx.to_onnx(model, X[:1].astype(dtype)), {"X": NEW.astype(dtype)})
         maps = np.array([[row[0], row[1]] for row in found["output_probability"]])
         np.testing.assert_allclose(maps, model.predict_proba(NEW), atol=max(tolerance, 1e-6))  # maps are in single
-    model = fitted(make_pipeline(StandardScaler(), RVR()), X, y)
+    model = fitted(make_pipeline(StandardScaler(), RVR(width="scale")), X, y)
     (mean,) = run(skl2onnx.to_onnx(model, X[:1]), {"X": NEW}).values()
     np.testing.assert_allclose(mean[:, 0], model.predict(NEW), atol=1e-9)
 
@@ -144,9 +144,9 @@ def own_kernel(X, Z):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (RVR(kernel=own_kernel), "kernel FromCallable"),
-        (RVR(kernel=None, basis=Functions(own_basis)), "basis Functions"),
-        (RVR(kernel=kernels.Gaussian(1.0) + kernels.FromCallable(own_kernel)), "kernel FromCallable"),
+        (RVR(kernel=own_kernel, width="scale"), "kernel FromCallable"),
+        (RVR(kernel=None, basis=Functions(own_basis), width="scale"), "basis Functions"),
+        (RVR(kernel=kernels.Gaussian(1.0) + kernels.FromCallable(own_kernel), width="scale"), "kernel FromCallable"),
     ],
 )
 def test_what_onnx_cannot_express_is_refused_in_words(model, words):
@@ -159,7 +159,7 @@ def test_other_models_are_refused():
     with pytest.raises(NotImplementedError, match="got LinearRegression"):
         relvec.to_onnx(make_pipeline(StandardScaler(), LinearRegression()).fit(X, y), X)
     with pytest.raises(ValueError, match="few rows"):
-        relvec.to_onnx(make_pipeline(StandardScaler(), RVR()).fit(X, y))
+        relvec.to_onnx(make_pipeline(StandardScaler(), RVR(width="scale")).fit(X, y))
     with pytest.raises(Exception, match="not fitted"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        relvec.to_onnx(RVR())
+        relvec.to_onnx(RVR(width="scale"))

@@ -50,23 +50,23 @@ BINARY = np.where(X[:, 0] + 0.3 * Y > 0, "yes", "no")
 COUNTS = np.random.default_rng(1).poisson(np.exp(X[:, 0]))
 
 REGRESSORS = {
-    "default": RVR(),
+    "default": RVR(width="scale"),
     "widths": RVR(width=[1.0, 2.0], noise_variance=0.01),
-    "sum": RVR(kernel=kernels.Gaussian(1.5) + kernels.Linear() * kernels.Matern(2.5, 3.0)),
-    "polynomial": RVR(kernel="polynomial", basis=[basis.Polynomial(3), "linear"]),
-    "spline": RVR(kernel="linear_spline"),
-    "log distance": RVR(kernel="log_distance"),
-    "random centres": RVR(kernel=None, basis=basis.KernelBasis("cauchy", n_random=30), random_state=3),
-    "solver object": RVR(solver=solvers.Sequential(restarts=1), random_state=np.random.RandomState(4)),
-    "hyperprior": RVR(solver="mackay", hyperprior={"a": 1e-6, "b": 1e-6}),
-    "counts": RVR(likelihood="poisson"),
-    "empty": RVR(fit_intercept=False),
+    "sum": RVR(kernel=kernels.Gaussian(1.5) + kernels.Linear() * kernels.Matern(2.5, 3.0), width="scale"),
+    "polynomial": RVR(kernel="polynomial", basis=[basis.Polynomial(3), "linear"], width="scale"),
+    "spline": RVR(kernel="linear_spline", width="scale"),
+    "log distance": RVR(kernel="log_distance", width="scale"),
+    "random centres": RVR(kernel=None, basis=basis.KernelBasis("cauchy", n_random=30), random_state=3, width="scale"),
+    "solver object": RVR(solver=solvers.Sequential(restarts=1), random_state=np.random.RandomState(4), width="scale"),
+    "hyperprior": RVR(solver="mackay", hyperprior={"a": 1e-6, "b": 1e-6}, width="scale"),
+    "counts": RVR(likelihood="poisson", width="scale"),
+    "empty": RVR(fit_intercept=False, width="scale"),
 }
 CLASSIFIERS = {
-    "binary": (RVC(class_weight={"yes": 2.0, "no": 1.0}), BINARY),
-    "softmax": (RVC(kernel="laplace"), LABELS),
-    "ovr": (RVC(multi_class="ovr", averaging="mode"), LABELS),
-    "integers": (RVC(class_weight="balanced"), (BINARY == "yes").astype(int)),
+    "binary": (RVC(class_weight={"yes": 2.0, "no": 1.0}, width="scale"), BINARY),
+    "softmax": (RVC(kernel="laplace", width="scale"), LABELS),
+    "ovr": (RVC(multi_class="ovr", averaging="mode", width="scale"), LABELS),
+    "integers": (RVC(class_weight="balanced", width="scale"), (BINARY == "yes").astype(int)),
 }
 
 
@@ -124,7 +124,7 @@ def test_classifiers_come_back_to_the_last_bit(name):
 
 
 def test_several_outputs_share_their_arrays():
-    model = fitted(RVR(), X, np.column_stack([Y, Y**2, X[:, 1]]))
+    model = fitted(RVR(width="scale"), X, np.column_stack([Y, Y**2, X[:, 1]]))
     again = loads(dumps(model))
     assert same(vars(model), vars(again))
     assert same(again.predict(X), model.predict(X))
@@ -134,11 +134,11 @@ def test_several_outputs_share_their_arrays():
 
 def test_precomputed_and_names():
     K = np.exp(-((X[:, None] - X) ** 2).sum(axis=2))
-    model = fitted(RVR(kernel="precomputed"), K, Y)
+    model = fitted(RVR(kernel="precomputed", width="scale"), K, Y)
     assert same(loads(dumps(model)).predict(K), model.predict(K))
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=["a", "b"])
-    model = fitted(RVR(), frame, Y)
+    model = fitted(RVR(width="scale"), frame, Y)
     again = loads(dumps(model))
     assert again.feature_names_in_.tolist() == ["a", "b"]
     with pytest.warns(UserWarning, match="feature names"):
@@ -146,7 +146,7 @@ def test_precomputed_and_names():
 
 
 def test_an_unfitted_model_keeps_its_parameters():
-    model = RVC(kernel=kernels.Gaussian("scale"), tol=1e-2, verbose=True)
+    model = RVC(kernel=kernels.Gaussian("scale"), tol=1e-2, verbose=True, width="scale")
     again = loads(dumps(model))
     assert same(again.get_params(), model.get_params())
 
@@ -195,7 +195,7 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_pipelines_come_back_to_the_last_bit(name):
     frame, y = table()
-    model = Pipeline([("columns", clone(TABLES[name])), ("model", RVR())])
+    model = Pipeline([("columns", clone(TABLES[name])), ("model", RVR(width="scale"))])
     model = TransformedTargetRegressor(model, func=np.log1p, inverse_func=np.expm1)
     fitted(model, frame, np.exp(y))
     again = loads(dumps(model))
@@ -206,7 +206,7 @@ def test_pipelines_come_back_to_the_last_bit(name):
 
 def test_what_routing_was_asked_for_is_kept():
     with config_context(enable_metadata_routing=True):
-        model = RVR().set_fit_request(sample_weight=True).set_score_request(sample_weight="w")
+        model = RVR(width="scale").set_fit_request(sample_weight=True).set_score_request(sample_weight="w")
         again = loads(dumps(model))
         assert str(again.get_metadata_routing()) == str(model.get_metadata_routing())
 
@@ -218,11 +218,11 @@ def cosine(X):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (RVR(kernel=lambda X, Z: X @ Z.T), "RelevanceVectorRegressor.kernel holds the function"),
-        (RVR(basis=[cosine]), r"basis\[0\] holds the function"),
-        (RVR(basis=basis.Functions(cosine)), r"basis.functions\[0\] holds the function"),
+        (RVR(kernel=lambda X, Z: X @ Z.T, width="scale"), "RelevanceVectorRegressor.kernel holds the function"),
+        (RVR(basis=[cosine], width="scale"), r"basis\[0\] holds the function"),
+        (RVR(basis=basis.Functions(cosine), width="scale"), r"basis.functions\[0\] holds the function"),
         (Pipeline([("s", StandardScaler()), ("m", LinearRegression())]), "LinearRegression"),
-        (Pipeline([("m", RVR())], memory="/tmp"), "memory=None"),
+        (Pipeline([("m", RVR(width="scale"))], memory="/tmp"), "memory=None"),
         (FunctionTransformer(cosine), "func holds the function"),
     ],
 )
@@ -240,11 +240,11 @@ def test_only_estimators_are_saved():
 
 
 def test_pickle_and_skops_take_functions_too(tmp_path):
-    model = fitted(RVR(basis=cosine), X, Y)
+    model = fitted(RVR(basis=cosine, width="scale"), X, Y)
     assert same(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     sio = pytest.importorskip("skops.io")
     place = tmp_path / "model.skops"
-    for saved in (model, fitted(RVC(), X, LABELS)):
+    for saved in (model, fitted(RVC(width="scale"), X, LABELS)):
         sio.dump(saved, place)
         again = sio.load(place, trusted=sio.get_untrusted_types(file=place))
         assert same(again.predict(X), saved.predict(X))
@@ -255,10 +255,10 @@ def test_pickle_and_skops_take_functions_too(tmp_path):
 
 def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
     place = tmp_path / "model.relvec"
-    relvec.save(RVR(tol=0.5), place)
+    relvec.save(RVR(tol=0.5, width="scale"), place)
     monkeypatch.setattr(os, "fsync", lambda number: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        relvec.save(RVR(tol=0.25), place)
+        relvec.save(RVR(tol=0.25, width="scale"), place)
     monkeypatch.undo()
     assert relvec.load(place).tol == 0.5
     assert [p.name for p in tmp_path.iterdir()] == ["model.relvec"]
@@ -268,17 +268,17 @@ def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_modes_and_links_are_those_of_an_ordinary_write(tmp_path):
     place, link = tmp_path / "model.relvec", tmp_path / "link"
     link.symlink_to(place)
-    relvec.save(RVR(), link)
+    relvec.save(RVR(width="scale"), link)
     assert link.is_symlink()
     (tmp_path / "ordinary").write_bytes(b"")
     assert stat.S_IMODE(place.stat().st_mode) == stat.S_IMODE((tmp_path / "ordinary").stat().st_mode)
     place.chmod(0o600)
-    relvec.save(RVR(), link)
+    relvec.save(RVR(width="scale"), link)
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
 
 
 def test_errors_name_the_file(tmp_path):
-    (tmp_path / "model.relvec").write_bytes(dumps(RVR())[:-8])
+    (tmp_path / "model.relvec").write_bytes(dumps(RVR(width="scale"))[:-8])
     with pytest.raises(ModelFileError, match=r"model.relvec.*checksum"):
         relvec.load(tmp_path / "model.relvec")
     (tmp_path / "other").write_text("something else")
@@ -289,10 +289,10 @@ def test_errors_name_the_file(tmp_path):
 
 
 def test_parameters_that_came_later_have_their_defaults():
-    header, arrays = fuzz.split(dumps(RVR()))
+    header, arrays = fuzz.split(dumps(RVR(width="scale")))
     header = json.loads(header)
     del header["model"]["object"]["state"]["max_iter"]
-    assert loads(fuzz.with_header(header, arrays)).max_iter == RVR().max_iter
+    assert loads(fuzz.with_header(header, arrays)).max_iter == RVR(width="scale").max_iter
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(FILES.glob("*.relvec"))])
@@ -323,14 +323,14 @@ def test_the_fuzz():
 
 
 def test_every_shorter_file_is_refused():
-    file = dumps(RVR())
+    file = dumps(RVR(width="scale"))
     for length in range(len(file)):
         with pytest.raises(ModelFileError):
             loads(file[:length])
 
 
 def test_every_flipped_bit_is_noticed():
-    file = dumps(fitted(RVR(kernel=None, basis="linear"), X[:8], Y[:8]))
+    file = dumps(fitted(RVR(kernel=None, basis="linear", width="scale"), X[:8], Y[:8]))
     for i in range(8 * len(file)):
         if i % 7 == 0:
             other = bytearray(file)
@@ -382,4 +382,4 @@ def test_deep_models_are_refused_before_they_are_written():
     for _ in range(40):
         kernel = kernels.Sum((kernel,))
     with pytest.raises(ValueError, match="nested more than"):
-        dumps(RVR(kernel=kernel))
+        dumps(RVR(kernel=kernel, width="scale"))

@@ -30,7 +30,7 @@ def test_fit_circles_the_relevance_vectors(data):
 
 def test_predictions_count_the_bars_that_hold(data):
     X, y = data
-    model = make_pipeline(StandardScaler(), RVR()).fit(X, y)
+    model = make_pipeline(StandardScaler(), RVR(width="scale")).fit(X, y)
     ax = plot_predictions(model, X, y, new_figure().subplots(), n_std=1.0)
     mean, std = model.predict(X, return_std=True)
     held = np.sum(np.abs(y - mean) <= std)
@@ -49,7 +49,7 @@ def test_new_axes_are_made_where_none_are_given(data):
 def test_refusals(data):
     X, y = data
     with pytest.raises(NotFittedError):
-        plot_fit(RVR(), X, y)
+        plot_fit(RVR(width="scale"), X, y)
     model = RVR(width=3.0).fit(X, y)
     with pytest.raises(ValueError, match=r"one input and one target.*got X \(60, 2\)"):
         plot_fit(model, np.hstack([X, X]), y)

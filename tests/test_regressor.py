@@ -54,11 +54,11 @@ def relative(actual, desired):
 
 @parametrize_with_checks(
     [
-        RelevanceVectorRegressor(),
-        RVR(solver="mackay"),
-        RVR(kernel=None, basis="linear", solver=QUICK),
-        RVR(kernel="precomputed", solver=QUICK),
-        RVR(kernel="linear", noise_variance=0.1, hyperprior={"c": 1e-4, "d": 1e-4}, solver=QUICK),
+        RelevanceVectorRegressor(width="scale"),
+        RVR(solver="mackay", width="scale"),
+        RVR(kernel=None, basis="linear", solver=QUICK, width="scale"),
+        RVR(kernel="precomputed", solver=QUICK, width="scale"),
+        RVR(kernel="linear", noise_variance=0.1, hyperprior={"c": 1e-4, "d": 1e-4}, solver=QUICK, width="scale"),
         RVR(kernel="laplace", width=2.0, basis=["linear", "quadratic"], fit_intercept=False, solver=QUICK),
     ]
 )
@@ -72,7 +72,9 @@ def test_alias():
 
 
 def test_clone_and_params():
-    model = RVR(kernel=kernels.Laplace(2.0), basis=["linear", np.tanh], solver=Sequential(restarts=5), tol=1e-2)
+    model = RVR(
+        kernel=kernels.Laplace(2.0), basis=["linear", np.tanh], solver=Sequential(restarts=5), tol=1e-2, width="scale"
+    )
     twin = clone(model)
     assert twin is not model and not hasattr(twin, "weights_")
     assert twin.kernel == model.kernel and twin.solver == model.solver and twin.tol == 1e-2
@@ -108,7 +110,7 @@ def test_pickle():
 
 def test_pipeline():
     X, y = plane()
-    pipe = make_pipeline(StandardScaler(), RVR(kernel=None, basis="linear")).fit(X * 1e3, y)
+    pipe = make_pipeline(StandardScaler(), RVR(kernel=None, basis="linear", width="scale")).fit(X * 1e3, y)
     mean, std = pipe.predict(X * 1e3, return_std=True)
     assert mean.shape == std.shape == (40,)
     assert pipe.score(X * 1e3, y) > 0.99
@@ -118,9 +120,11 @@ def test_grid_search():
     X, y = sinc()
     grid = {"width": [0.3, 3.0], "kernel": ["gaussian", "laplace"]}
     folds = KFold(3, shuffle=True, random_state=0)
-    search = quiet(GridSearchCV(RVR(solver=QUICK), grid, cv=folds, error_score="raise"), X, y)
+    search = quiet(GridSearchCV(RVR(solver=QUICK, width="scale"), grid, cv=folds, error_score="raise"), X, y)
     assert search.best_params_["width"] == 3.0
-    scores = cross_val_score(RVR(kernel="precomputed", solver=QUICK), np.exp(-((X - X.T) ** 2) / 9), y, cv=3)
+    scores = cross_val_score(
+        RVR(kernel="precomputed", solver=QUICK, width="scale"), np.exp(-((X - X.T) ** 2) / 9), y, cv=3
+    )
     assert scores.shape == (3,) and np.isfinite(scores).all()
 
 
@@ -135,10 +139,12 @@ def test_pandas():
     X, y = plane()
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=["height", "width", "age"])
-    model = RVR(kernel=None, basis="linear").fit(frame, pd.Series(y))
+    model = RVR(kernel=None, basis="linear", width="scale").fit(frame, pd.Series(y))
     assert model.feature_names_in_.tolist() == ["height", "width", "age"] and model.n_features_in_ == 3
     assert isinstance(model.predict(frame), np.ndarray)
-    np.testing.assert_array_equal(model.predict(frame), RVR(kernel=None, basis="linear").fit(X, y).predict(X))
+    np.testing.assert_array_equal(
+        model.predict(frame), RVR(kernel=None, basis="linear", width="scale").fit(X, y).predict(X)
+    )
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame[["age", "width", "height"]])
     with pytest.warns(UserWarning, match="feature names"):
@@ -148,13 +154,15 @@ def test_pandas():
 def test_set_output_of_a_pipeline():
     X, y = plane()
     frame = pytest.importorskip("pandas").DataFrame(X, columns=list("abc"))
-    pipe = make_pipeline(StandardScaler(), RVR(kernel=None, basis="linear")).set_output(transform="pandas")
+    pipe = make_pipeline(StandardScaler(), RVR(kernel=None, basis="linear", width="scale")).set_output(
+        transform="pandas"
+    )
     pipe.fit(frame, y)
     assert pipe[-1].feature_names_in_.tolist() == ["a", "b", "c"]
 
 
 def test_html_repr():
-    assert "RelevanceVectorRegressor" in estimator_html_repr(RVR(kernel="laplace"))
+    assert "RelevanceVectorRegressor" in estimator_html_repr(RVR(kernel="laplace", width="scale"))
     X, y = sinc(20)
     html = estimator_html_repr(RVR(width=3.0).fit(X, y))
     assert "fitted" in html and "width" in html
@@ -200,7 +208,7 @@ class TestAgainstTheOracle:
     def fitted(self, options):
         X, y = sinc(30, seed=3)
         y = 3.0 * y + 1.0
-        return quiet(RVR(**options, tol=1e-5), X, y), X, y
+        return quiet(RVR(**{"width": "scale"} | options, tol=1e-5), X, y), X, y
 
     def test_attributes(self, fitted):
         model, X, y = fitted
@@ -433,7 +441,7 @@ def test_every_kernel(kernel):
     rng = np.random.default_rng(1)
     X = rng.uniform(0, 3, (30, 2))
     y = 0.5 * X[:, 0] + 0.05 * rng.standard_normal(30)
-    model = quiet(RVR(kernel=kernel), X, y)
+    model = quiet(RVR(kernel=kernel, width="scale"), X, y)
     Z = rng.uniform(0, 3, (9, 2))
     mean, std = model.predict(Z, return_std=True)
     assert mean.shape == std.shape == (9,) and np.isfinite(mean).all() and np.all(std > 0)
@@ -464,18 +472,18 @@ def test_every_kind_of_basis(spec, label):
     rng = np.random.default_rng(2)
     X = rng.uniform(0, 3, (30, 2))
     y = np.sin(X).sum(axis=1) + X.sum(axis=1) + 0.05 * rng.standard_normal(30)
-    model = quiet(RVR(kernel=None, basis=spec, random_state=0), X, y)
+    model = quiet(RVR(kernel=None, basis=spec, random_state=0, width="scale"), X, y)
     assert any(label.split("(")[0] in atom for atom in model.atoms_)
     np.testing.assert_allclose(model.basis_(X) @ model.weights_, model.predict(X), rtol=1e-6, atol=1e-8)
     assert model.score(X, y) > 0.4
-    both = quiet(RVR(kernel="gaussian", basis=spec, random_state=0), X, y)
+    both = quiet(RVR(kernel="gaussian", basis=spec, random_state=0, width="scale"), X, y)
     assert both.score(X, y) > 0.9
 
 
 def test_random_centres_follow_the_seed():
     X, y = sinc(40)
     spec = basis.KernelBasis(kernels.Gaussian(3.0), n_random=25)
-    first, again, other = (RVR(kernel=None, basis=spec, random_state=s).fit(X, y) for s in (0, 0, 1))
+    first, again, other = (RVR(kernel=None, basis=spec, random_state=s, width="scale").fit(X, y) for s in (0, 0, 1))
     np.testing.assert_array_equal(first.predict(X), again.predict(X))
     assert not np.array_equal(first.predict(X), other.predict(X))
     assert first.relevance_.size == 0 and first.relevance_vectors_.shape == (0, 1)
@@ -486,13 +494,13 @@ def test_precomputed_fit_and_predict():
     Z = np.linspace(-9, 9, 11)[:, None]
     direct = RVR(width=3.0).fit(X, y)
     k = kernels.Gaussian(3.0)
-    model = RVR(kernel="precomputed").fit(k(X, X), y)
+    model = RVR(kernel="precomputed", width="scale").fit(k(X, X), y)
     for a, b in zip(model.predict(k(Z, X), return_std=True), direct.predict(Z, return_std=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
     np.testing.assert_array_equal(model.relevance_, direct.relevance_)
     assert not hasattr(model, "relevance_vectors_") and not hasattr(model, "coef_")
     with pytest.raises(ValueError, match="must be square at fit"):
-        RVR(kernel="precomputed").fit(X, y)
+        RVR(kernel="precomputed", width="scale").fit(X, y)
 
 
 def test_precomputed_with_zero_weights():
@@ -500,7 +508,7 @@ def test_precomputed_with_zero_weights():
     w = np.ones(50)
     w[::3] = 0.0
     K = kernels.Gaussian(3.0)(X, X)
-    model = RVR(kernel="precomputed").fit(K, y, sample_weight=w)
+    model = RVR(kernel="precomputed", width="scale").fit(K, y, sample_weight=w)
     assert np.all(w[model.relevance_] > 0)
     direct = RVR(width=3.0).fit(X, y, sample_weight=w)
     np.testing.assert_allclose(model.predict(K), direct.predict(X), rtol=1e-8, atol=1e-10)
@@ -513,32 +521,32 @@ def test_precomputed_with_zero_weights():
 )
 def test_coef_of_a_linear_model(options):
     X, y = plane()
-    model = RVR(**options).fit(X, y)
+    model = RVR(**{"width": "scale"} | options).fit(X, y)
     assert model.coef_.shape == (3,)
     np.testing.assert_allclose(X @ model.coef_ + model.intercept_, model.predict(X), rtol=1e-10)
     np.testing.assert_allclose(model.coef_, [2.0, -0.5, 0.0], atol=0.1)
-    two = RVR(**options).fit(X, np.column_stack([y, -y]))
+    two = RVR(**{"width": "scale"} | options).fit(X, np.column_stack([y, -y]))
     np.testing.assert_allclose(X @ two.coef_.T + two.intercept_, two.predict(X), rtol=1e-10)
 
 
 def test_coef_only_where_it_means_something():
     X, y = plane()
     for options in ({}, {"kernel": None, "basis": "quadratic"}, {"basis": "linear"}):
-        assert not hasattr(quiet(RVR(solver=QUICK, **options), X, y), "coef_")
-    model = RVR(kernel=None, basis="linear").fit(X, y)
+        assert not hasattr(quiet(RVR(solver=QUICK, **{"width": "scale"} | options), X, y), "coef_")
+    model = RVR(kernel=None, basis="linear", width="scale").fit(X, y)
     assert hasattr(model, "coef_")
     quiet(model.set_params(kernel="gaussian", basis=None), X, y)
     assert not hasattr(model, "coef_")
     # a kernel dictionary of which nothing but the bias is kept is still no linear model
     with pytest.warns(ConvergenceWarning, match="CONSTANT_TARGET"):
-        assert not hasattr(RVR().fit(X, np.ones(40)), "coef_")
+        assert not hasattr(RVR(width="scale").fit(X, np.ones(40)), "coef_")
     with pytest.warns(ConvergenceWarning, match="CONSTANT_TARGET"):
-        np.testing.assert_array_equal(RVR(kernel=None, basis="linear").fit(X, np.ones(40)).coef_, 0.0)
+        np.testing.assert_array_equal(RVR(kernel=None, basis="linear", width="scale").fit(X, np.ones(40)).coef_, 0.0)
 
 
 def test_relevance_vectors_of_two_kernels():
     X, y = plane(30)
-    model = quiet(RVR(basis=kernels.Laplace(1.0), solver=QUICK), X, y)
+    model = quiet(RVR(basis=kernels.Laplace(1.0), solver=QUICK, width="scale"), X, y)
     np.testing.assert_array_equal(model.relevance_vectors_, X[model.relevance_])
 
 
@@ -575,10 +583,10 @@ def test_weights_are_copies(N, options):
     X, y = sinc(N)
     options = {"solver": QUICK, **options}
     w = np.random.default_rng(0).integers(0, 4, N)
-    weighted = RVR(**options).fit(X, y, sample_weight=w)
-    copies = RVR(**options).fit(np.repeat(X, w, axis=0), np.repeat(y, w))
+    weighted = RVR(**{"width": "scale"} | options).fit(X, y, sample_weight=w)
+    copies = RVR(**{"width": "scale"} | options).fit(np.repeat(X, w, axis=0), np.repeat(y, w))
     same_model(weighted, copies, X)
-    absent = RVR(**options).fit(X[w > 0], y[w > 0], sample_weight=w[w > 0])
+    absent = RVR(**{"width": "scale"} | options).fit(X[w > 0], y[w > 0], sample_weight=w[w > 0])
     same_model(weighted, absent, X)
     assert np.all(w[weighted.relevance_] > 0)
     np.testing.assert_array_equal(np.flatnonzero(w > 0)[absent.relevance_], weighted.relevance_)
@@ -586,13 +594,15 @@ def test_weights_are_copies(N, options):
 
 def test_duplicated_and_halved_data_are_the_same_data():
     X, y = sinc(40)
-    half = RVR().fit(np.vstack([X, X]), np.append(y, y), sample_weight=np.full(80, 0.5))
-    same_model(half, RVR().fit(X, y), X)
+    half = RVR(width="scale").fit(np.vstack([X, X]), np.append(y, y), sample_weight=np.full(80, 0.5))
+    same_model(half, RVR(width="scale").fit(X, y), X)
 
 
 def test_weights_of_one_change_nothing():
     X, y = sinc(40)
-    np.testing.assert_array_equal(RVR().fit(X, y, sample_weight=np.ones(40)).predict(X), RVR().fit(X, y).predict(X))
+    np.testing.assert_array_equal(
+        RVR(width="scale").fit(X, y, sample_weight=np.ones(40)).predict(X), RVR(width="scale").fit(X, y).predict(X)
+    )
 
 
 def test_scaled_weights_are_more_data():
@@ -634,7 +644,7 @@ def test_a_fitted_model_does_not_grow_with_the_data(options):
     sizes = []
     for N in (100, 300, 1200):
         X, y = sinc(N)
-        model = quiet(RVR(solver=QUICK, **options), X, y)
+        model = quiet(RVR(solver=QUICK, **{"width": "scale"} | options), X, y)
         model.history_ = None
         sizes.append(len(pickle.dumps(model)) - 200 * len(model.weights_))
     assert max(sizes) < sizes[0] + 2000
@@ -694,10 +704,10 @@ BAD_DATA = {
 
 @pytest.mark.parametrize(("data", "message"), BAD_DATA.values(), ids=BAD_DATA)
 def test_bad_data(data, message):
-    model = RVR()
+    model = RVR(width="scale")
     with pytest.raises(ValueError, match=message):
         model.fit(*data)
-    assert vars(model) == vars(RVR())
+    assert vars(model) == vars(RVR(width="scale"))
     with pytest.raises(NotFittedError):
         model.predict(X0)
 
@@ -714,10 +724,10 @@ BAD_WEIGHTS = {
 
 @pytest.mark.parametrize(("weights", "message"), BAD_WEIGHTS.values(), ids=BAD_WEIGHTS)
 def test_bad_weights(weights, message):
-    model = RVR()
+    model = RVR(width="scale")
     with pytest.raises(ValueError, match=message):
         model.fit(X0, Y0, sample_weight=weights)
-    assert vars(model) == vars(RVR())
+    assert vars(model) == vars(RVR(width="scale"))
 
 
 BAD_PARAMETERS = {
@@ -761,7 +771,7 @@ BAD_PARAMETERS = {
 
 @pytest.mark.parametrize(("parameters", "message"), BAD_PARAMETERS.values(), ids=BAD_PARAMETERS)
 def test_bad_parameters(parameters, message):
-    model = RVR(**parameters)
+    model = RVR(**{"width": "scale"} | parameters)
     before = dict(vars(model))
     with pytest.raises(ValueError, match=message):
         model.fit(X0, Y0)
@@ -790,10 +800,10 @@ def test_a_kernel_that_raises_leaves_nothing_behind():
     def broken(X, Z):
         raise RuntimeError("no kernel today")
 
-    model = RVR(kernel=broken)
+    model = RVR(kernel=broken, width="scale")
     with pytest.raises(RuntimeError, match="no kernel today"):
         model.fit(X0, Y0)
-    assert vars(model) == vars(RVR(kernel=broken))
+    assert vars(model) == vars(RVR(kernel=broken, width="scale"))
 
 
 def test_a_kernel_that_fails_at_predict():
@@ -803,19 +813,19 @@ def test_a_kernel_that_fails_at_predict():
         calls.append(len(X))
         return np.exp(-((X - Z.T) ** 2)) if len(X) == 20 else np.ones((len(X), len(Z) + 1))
 
-    model = quiet(RVR(kernel=fickle), X0, Y0)
+    model = quiet(RVR(kernel=fickle, width="scale"), X0, Y0)
     with pytest.raises(ValueError, match="must return a real, finite array"):
         model.predict(X0[:3])
 
 
 def test_warnings_point_at_the_call():
     with pytest.warns(ConvergenceWarning) as caught:
-        RVR().fit(X0, np.ones(20))
+        RVR(width="scale").fit(X0, np.ones(20))
     assert caught[0].filename == __file__
 
 
 def test_unfitted_and_wrong_shapes_at_predict():
-    model = RVR()
+    model = RVR(width="scale")
     for method in (model.predict, model.sample_y, model.predict_interval):
         with pytest.raises(NotFittedError):
             method(X0)
@@ -860,7 +870,7 @@ def test_constant_folds_do_not_stop_a_search():
     scores = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        scores = cross_val_score(RVR(solver=QUICK), X, y, cv=3, error_score="raise")
+        scores = cross_val_score(RVR(solver=QUICK, width="scale"), X, y, cv=3, error_score="raise")
     assert np.isfinite(scores).all()
 
 
@@ -897,7 +907,7 @@ def test_hard_data_are_fitted(solver):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # overflow, division by zero
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = RVR(solver=solver, max_iter=3000, **options).fit(inputs, targets)
+            model = RVR(solver=solver, max_iter=3000, **{"width": "scale"} | options).fit(inputs, targets)
             mean, std = model.predict(inputs, return_std=True)
         assert np.isfinite(mean).all() and np.isfinite(std).all(), name
         assert np.isfinite(model.log_marginal_likelihood_), name
@@ -916,9 +926,9 @@ def test_column_scales_do_not_matter():
     rng = np.random.default_rng(0)
     A = rng.standard_normal((30, 5))
     y = A @ [1.0, 0.0, -2.0, 0.0, 0.5] + 0.1 * rng.standard_normal(30)
-    model = RVR(kernel=None, basis="linear").fit(A, y)
+    model = RVR(kernel=None, basis="linear", width="scale").fit(A, y)
     scales = np.array([1e12, 1.0, 1e-12, 1e3, 1e-5])
-    scaled = RVR(kernel=None, basis="linear").fit(A * scales, y)
+    scaled = RVR(kernel=None, basis="linear", width="scale").fit(A * scales, y)
     np.testing.assert_allclose(scaled.coef_ * scales, model.coef_, rtol=1e-8)
     assert scaled.log_marginal_likelihood_ == pytest.approx(model.log_marginal_likelihood_, rel=1e-10)
 
@@ -954,7 +964,7 @@ def test_an_offset_of_the_target():
 
 def test_error_bars_hold_the_uncertainty_of_the_intercept():
     X, y = plane(20, d=2)
-    model = RVR(kernel=None, basis="linear").fit(X, y)
+    model = RVR(kernel=None, basis="linear", width="scale").fit(X, y)
     i = model.atoms_.index("bias")
     _, std = model.predict(np.zeros((1, 2)), return_std=True, noise=False)
     assert std[0] == pytest.approx(np.sqrt(model.covariance_[i, i]), rel=1e-6) and std[0] > 0
@@ -969,7 +979,7 @@ def test_batch_variances_are_never_below_the_noise():
 
 def test_a_linear_kernel_on_centred_data():
     X, y = plane(30)
-    model = RVR(kernel="linear").fit(X - X.mean(axis=0), y - y.mean())
+    model = RVR(kernel="linear", width="scale").fit(X - X.mean(axis=0), y - y.mean())
     assert np.isfinite(model.predict(X)).all() and model.score(X - X.mean(axis=0), y - y.mean()) > 0.99
 
 
@@ -977,13 +987,13 @@ def test_a_kernel_matrix_as_features_stays_sparse():
     """ARDRegression keeps 329 of 500 such columns."""
     X, y = sinc(150)
     K = np.exp(-((X - X.T) ** 2) / 9.0)
-    model = RVR(kernel=None, basis="linear", solver=QUICK).fit(K, y)
+    model = RVR(kernel=None, basis="linear", solver=QUICK, width="scale").fit(K, y)
     assert len(model.weights_) < 15
     assert np.sqrt(np.mean((model.predict(K) - np.sinc(X[:, 0] / np.pi)) ** 2)) < 0.05
 
 
 def test_a_failure_is_an_error_not_a_warning():
-    model = RVR(kernel=lambda X, Z: np.full((len(X), len(Z)), np.inf))
+    model = RVR(kernel=lambda X, Z: np.full((len(X), len(Z)), np.inf), width="scale")
     with pytest.raises(ValueError, match="NaN or infinite"):
         model.fit(X0, Y0)
     with pytest.raises(NotFittedError):
@@ -1012,7 +1022,10 @@ def regression_problems(draw):
 def test_row_order_does_not_matter(problem):
     X, y, options, rng = problem
     order = rng.permutation(len(y))
-    a, b = quiet(RVR(**options), X, y), quiet(RVR(**options), X[order], y[order])
+    a, b = (
+        quiet(RVR(**{"width": "scale"} | options), X, y),
+        quiet(RVR(**{"width": "scale"} | options), X[order], y[order]),
+    )
     assert sorted(map(tuple, a.relevance_vectors_)) == sorted(map(tuple, b.relevance_vectors_))
     assert relative(b.predict(X), a.predict(X)) < 1e-8
     assert b.log_marginal_likelihood_ == pytest.approx(a.log_marginal_likelihood_, rel=1e-9, abs=1e-8)
@@ -1025,10 +1038,10 @@ def test_row_order_does_not_matter_where_everything_ties(N, noise, solver):
     """A symmetric, noise-free function: x and -x are equally good, and rounding must not choose between them."""
     X, y = sinc(N, noise=0.0)
     options = {"width": 2.0, "noise_variance": noise, "solver": solver}
-    model = quiet(RVR(**options), X, y)
+    model = quiet(RVR(**{"width": "scale"} | options), X, y)
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(N)
-        other = quiet(RVR(**options), X[order], y[order])
+        other = quiet(RVR(**{"width": "scale"} | options), X[order], y[order])
         np.testing.assert_array_equal(np.sort(order[other.relevance_]), model.relevance_)
         assert relative(other.predict(X), model.predict(X)) < 1e-8
 
@@ -1039,8 +1052,8 @@ def test_predictions_scale_with_the_target(problem, exponent, negative):
     X, y, options, _ = problem
     scale = 10.0**exponent * (-1 if negative else 1)
     noise = options.pop("noise_variance")
-    a = quiet(RVR(**options, noise_variance=noise), X, y)
-    b = quiet(RVR(**options, noise_variance=noise and noise * scale**2), X, scale * y)
+    a = quiet(RVR(**{"width": "scale"} | options, noise_variance=noise), X, y)
+    b = quiet(RVR(**{"width": "scale"} | options, noise_variance=noise and noise * scale**2), X, scale * y)
     assert relative(b.predict(X) / scale, a.predict(X)) < 1e-10
 
 
@@ -1049,8 +1062,8 @@ def test_predictions_scale_with_the_target(problem, exponent, negative):
 def test_copies_of_rows_are_weights(problem):
     X, y, options, rng = problem
     w = rng.integers(1, 4, len(y))
-    a = quiet(RVR(**options), X, y, sample_weight=w)
-    b = quiet(RVR(**options), np.repeat(X, w, axis=0), np.repeat(y, w))
+    a = quiet(RVR(**{"width": "scale"} | options), X, y, sample_weight=w)
+    b = quiet(RVR(**{"width": "scale"} | options), np.repeat(X, w, axis=0), np.repeat(y, w))
     assert relative(b.predict(X), a.predict(X)) < 1e-7
     assert b.noise_variance_ == pytest.approx(a.noise_variance_, rel=1e-7)
 
@@ -1062,8 +1075,8 @@ def test_scales_of_basis_functions_do_not_matter(seed, N, M):
     A = rng.standard_normal((N, M))
     scales = 10.0 ** rng.uniform(-6, 6, M) * rng.choice([-1, 1], M)
     y = A[:, 0] + 0.3 * rng.standard_normal(N)
-    a = quiet(RVR(kernel=None, basis=lambda X: X, fit_intercept=False), A, y)
-    b = quiet(RVR(kernel=None, basis=lambda X: X * scales, fit_intercept=False), A, y)
+    a = quiet(RVR(kernel=None, basis=lambda X: X, fit_intercept=False, width="scale"), A, y)
+    b = quiet(RVR(kernel=None, basis=lambda X: X * scales, fit_intercept=False, width="scale"), A, y)
     assert a.atoms_ == b.atoms_
     scale = max(np.abs(a.predict(A)).max(), 1e-12)
     np.testing.assert_allclose(b.predict(A), a.predict(A), atol=1e-8 * scale)
@@ -1076,8 +1089,8 @@ def test_copies_of_basis_functions_add_nothing(seed, N, M):
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((N, M))
     y = A[:, 0] + 0.3 * rng.standard_normal(N)
-    a = quiet(RVR(kernel=None, basis="linear", tol=1e-6), A, y)
-    b = quiet(RVR(kernel=None, basis="linear", tol=1e-6), np.hstack([A, -A, 2.0 * A]), np.asarray(y))
+    a = quiet(RVR(kernel=None, basis="linear", tol=1e-6, width="scale"), A, y)
+    b = quiet(RVR(kernel=None, basis="linear", tol=1e-6, width="scale"), np.hstack([A, -A, 2.0 * A]), np.asarray(y))
     assert b.log_marginal_likelihood_ == pytest.approx(a.log_marginal_likelihood_, abs=1e-4)
     assert relative(b.predict(np.hstack([A, -A, 2.0 * A])), a.predict(A)) < 1e-2
     assert len(b.weights_) == len(a.weights_)

@@ -31,14 +31,14 @@ def main():
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=40)
     label = np.digitize(y, [-0.4, 0.4])
     kernel = kernels.Gaussian((2.0, 3.0)) + kernels.Polynomial(2) * kernels.Matern(2.5, 4.0)
-    keep("regressor", RVR(kernel=kernel, basis=["linear"]).fit(X, y), X[:5], "predict", "sample_y")
-    keep("outputs", RVR().fit(X, np.column_stack([y, X[:, 1]])), X[:5], "predict")
-    keep("counts", RVR(likelihood="poisson").fit(X, rng.poisson(np.exp(y))), X[:5], "predict")
-    keep("softmax", RVC().fit(X, label), X[:5], "predict_proba")
-    keep("binary", RVC(kernel="laplace").fit(X, label > 0), X[:5], "predict_proba")
+    keep("regressor", RVR(kernel=kernel, basis=["linear"], width="scale").fit(X, y), X[:5], "predict", "sample_y")
+    keep("outputs", RVR(width="scale").fit(X, np.column_stack([y, X[:, 1]])), X[:5], "predict")
+    keep("counts", RVR(likelihood="poisson", width="scale").fit(X, rng.poisson(np.exp(y))), X[:5], "predict")
+    keep("softmax", RVC(width="scale").fit(X, label), X[:5], "predict_proba")
+    keep("binary", RVC(kernel="laplace", width="scale").fit(X, label > 0), X[:5], "predict_proba")
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": rng.choice(["u", "v"], 40)})
     columns = ColumnTransformer([("n", StandardScaler(), ["a", "b"]), ("c", OneHotEncoder(), ["c"])])
-    keep("pipeline", make_pipeline(columns, RVR()).fit(frame, y), frame.iloc[:5], "predict")
+    keep("pipeline", make_pipeline(columns, RVR(width="scale")).fit(frame, y), frame.iloc[:5], "predict")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -18,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from relvec._threads import one_thread
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, content_ranks
 from relvec.design import DenseDesign, Rows, scan_design
-from relvec.kernels import as_kernel
+from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor, LinearPredictor
 from relvec.priors import FLAT, GammaPrior
@@ -36,6 +37,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
+MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
 TUNING_SHARE = 0.7  # of a time limit, for learning widths
 
 HISTORY = np.dtype(
@@ -119,10 +121,9 @@ class BaseRelevanceVector(BaseEstimator):
         """
         parts: list[Basis] = []
         precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        if (precomputed or self.kernel is None) and not (isinstance(self.width, str) and self.width == "scale"):
-            raise ValueError(
-                f"width belongs to a kernel given by name; with kernel={self.kernel!r} leave it at 'scale'"
-            )
+        unsaid = isinstance(self.width, str) and self.width in ("auto", "scale")
+        if (precomputed or self.kernel is None) and not unsaid:
+            raise ValueError(f"width belongs to a kernel given by name; with kernel={self.kernel!r} leave it at 'auto'")
         if precomputed and self.basis is not None:
             raise ValueError(
                 "with kernel='precomputed' X holds kernel values, on which other basis functions make no sense; "
@@ -131,7 +132,7 @@ class BaseRelevanceVector(BaseEstimator):
         if precomputed:
             parts.append(Precomputed())
         elif self.kernel is not None:
-            parts.append(KernelBasis(as_kernel(self.kernel, self.width)))
+            parts.append(KernelBasis(as_kernel(self.kernel, self._width(X.shape[1]))))
         if self.basis is not None:
             parts.append(as_basis(self.basis))
         if self.fit_intercept:
@@ -141,6 +142,19 @@ class BaseRelevanceVector(BaseEstimator):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         unbound = Concat(tuple(parts))
         return unbound.bind(X, weights, rng), unbound.learned(X.shape[1])
+
+    def _width(self, n_features: int) -> Any:
+        """What ``width`` means: "auto" learns the widths of a kernel given by name where evidence can be trusted."""
+        if not (isinstance(self.width, str) and self.width == "auto"):
+            return self.width
+        if not self._trusts_evidence or not isinstance(self.kernel, str) or not has_width(self.kernel):
+            return "scale"
+        return "learn-per-feature" if n_features <= MOST_WIDTHS else "learn"
+
+    @property
+    def _trusts_evidence(self) -> bool:
+        """Whether widths are learned unless something else is said: see the guide, "Widths"."""
+        return False
 
     def _learned(self, basis: Basis, free: np.ndarray, X: np.ndarray, targets: list) -> Learned:
         """The basis with its free parameters learned on the rows X (n, d), and a model of each target."""

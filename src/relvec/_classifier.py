@@ -28,8 +28,12 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     ----------
     kernel : str, Kernel, callable or None, default "gaussian"
         As in `RelevanceVectorRegressor`.
-    width : float, array-like (n_features,) or "scale", default "scale"
-        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2); "scale" is r^2 = n_features * X.var().
+    width : float, array-like (n_features,), "auto", "learn", "learn-per-feature" or "scale", default "auto"
+        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
+        "learn-per-feature" maximise the evidence over it (`relvec.tune`; several outputs or dichotomies share it);
+        "scale" is r^2 = n_features * X.var(), the quickest, and what "auto" means: with classes the evidence often
+        prefers widths that are too small, and cross-validation chooses better. A `relvec.kernels` object has its
+        own width, "learn" and "learn-per-feature" among them.
     basis : Basis, str, callable, or list of these, optional
         Further basis functions, appended to the kernel's; see `relvec.basis`.
     fit_intercept : bool, default True
@@ -88,6 +92,11 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
         gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a
         dictionary of M functions. Lists of K, or (K,), for "ovr".
+    kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
+    width_ : its width, a float or (n_features,); absent for kernels without.
+    feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
+        kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
+    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     Examples
@@ -108,7 +117,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self,
         *,
         kernel: Any = "gaussian",
-        width: Any = "scale",
+        width: Any = "auto",
         basis: Any = None,
         fit_intercept: bool = True,
         solver: Any = "sequential",

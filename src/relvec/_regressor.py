@@ -46,8 +46,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`, any
         ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None for no kernel. It need
         not be positive definite.
-    width : float, array-like (n_features,) or "scale", default "scale"
-        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2); "scale" is r^2 = n_features * X.var().
+    width : float, array-like (n_features,), "auto", "learn", "learn-per-feature" or "scale", default "auto"
+        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
+        "learn-per-feature" maximise the evidence over it (`relvec.tune`; several outputs or dichotomies share it);
+        "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features and
+        "learn" beyond, and "scale" for counts. A `relvec.kernels` object has its own width,
+        "learn" and "learn-per-feature" among them.
     basis : Basis, str, callable, or list of these, optional
         Further basis functions, appended to the kernel's; see `relvec.basis`.
     fit_intercept : bool, default True
@@ -97,6 +101,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         is centred on, -1 for none), gain, objective, size, noise_variance.
     n_iter_ : steps taken.
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
+    kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
+    width_ : its width, a float or (n_features,); absent for kernels without.
+    feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
+        kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
+    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     For y of shape (n_samples, q) each output has its own model over the union of the functions kept: `weights_`,
@@ -125,7 +134,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self,
         *,
         kernel: Any = "gaussian",
-        width: Any = "scale",
+        width: Any = "auto",
         basis: Any = None,
         fit_intercept: bool = True,
         solver: Any = "sequential",
@@ -210,6 +219,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self._store_widths(basis, X, weights, learned)
         self.compression_ = rows.compression
         return self
+
+    @property
+    def _trusts_evidence(self) -> bool:
+        return not self._counts
 
     @property
     def _counts(self) -> bool:

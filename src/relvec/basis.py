@@ -107,10 +107,6 @@ class Basis(ABC):
             raise ValueError(f"Phi_bar must have the shape of Phi, {(len(X), self.n_atoms)}; got {bar.shape}")
         return self._vjp(X, bar)
 
-    def theta_vjp(self, X: ArrayLike, atoms: np.ndarray, Phi_bar: ArrayLike) -> np.ndarray:
-        """Derivatives of sum(Phi_bar * basis(X)[:, atoms]) with respect to theta (p,), from those columns alone."""
-        return self.take(atoms).vjp(X, Phi_bar)[0]
-
     def _checked(self, X: ArrayLike) -> np.ndarray:
         X = as_rows(X)
         self._require_bound()
@@ -566,16 +562,6 @@ class Concat(Basis):
         order = np.argsort(np.concatenate(places))
         identity = np.array_equal(order, np.arange(len(order)))
         return Concat(tuple(parts), order=None if identity else _frozen(order), n_features=self.n_features)
-
-    def theta_vjp(self, X: ArrayLike, atoms: np.ndarray, Phi_bar: ArrayLike) -> np.ndarray:
-        place = np.full(self.n_atoms, -1)
-        place[atoms] = np.arange(len(atoms))
-        bar, found = np.asarray(Phi_bar, dtype=np.float64), [np.empty(0)]
-        for part, where in zip(self.parts, self.places()):
-            chosen = np.flatnonzero(place[where] >= 0)
-            here = bar[:, place[where[chosen]]]
-            found.append(part.theta_vjp(X, chosen, here) if chosen.size else np.zeros(len(part.theta)))
-        return np.concatenate(found)
 
     def _vjp(self, X: np.ndarray, Phi_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pulled = [part.vjp(X, Phi_bar[:, where]) for part, where in zip(self.parts, self.places())]

@@ -633,6 +633,15 @@ def _named(name: str, width: Width) -> Kernel:
     return _WITHOUT_WIDTH[name]()
 
 
+def has_width(name: str) -> bool:
+    """Whether the kernel of that name has a width; True for unknown names, which `as_kernel` refuses.
+
+    >>> has_width("gaussian"), has_width("linear")
+    (True, False)
+    """
+    return name not in _WITHOUT_WIDTH
+
+
 def check_width(width: str | ArrayLike) -> Width:
     """`width` as one of WIDTH_WORDS, a positive float or a tuple of positive floats; a ValueError for all else.
 

@@ -26,7 +26,7 @@ from scipy.linalg import qr
 from scipy.optimize import minimize
 
 from relvec._threads import one_thread
-from relvec.basis import Basis, content_ranks
+from relvec.basis import Basis, Concat, content_ranks
 from relvec.design import DenseDesign
 from relvec.evidence import mackay_alpha, mackay_noise
 from relvec.posterior import gaussian
@@ -481,38 +481,85 @@ def climb(basis: Basis, setting: Setting, models: list, steps: int, settle: bool
     is the partial one; without, they stay.
     """
     theta = basis.theta
-    visited: list[tuple[float, Basis, list[Evaluated]]] = []
+    columns = [Columns.of(basis, t.atoms(m)) for t, m in zip(setting.targets, models, strict=True)]
+    visited: list[tuple[float, np.ndarray, list[Evaluated]]] = []
 
     def minus_evidence(values: np.ndarray):
         full = theta.copy()
         full[setting.free] = values
-        moved = basis.with_theta(full)
-        evaluated, slope = evidence_and_gradient(moved, setting, models, settle)
+        evaluated, slope = _evidence_and_gradient(columns, full, setting, models, settle)
         total = sum(e.value for e in evaluated)
         if not visited or total > visited[-1][0]:
-            visited[:] = [(total, moved, evaluated)]
+            visited[:] = [(total, full, evaluated)]
         return -total, -slope[setting.free]
 
     minimize(minus_evidence, theta[setting.free], jac=True, method="L-BFGS-B", bounds=setting.within(theta, _BOX),
              options={"maxiter": steps, "maxcor": 20})  # fmt: skip
-    return visited[-1][1], visited[-1][2]
+    return basis.with_theta(visited[-1][1]), visited[-1][2]
 
 
 def evidence_and_gradient(
     basis: Basis, setting: Setting, models: list, settle: bool
 ) -> tuple[list[Evaluated], np.ndarray]:
     """The evidence of each target's model, and the derivative of their sum with respect to theta (p,)."""
-    found, slope = [], np.zeros(len(basis.theta))
-    for target, model in zip(setting.targets, models, strict=True):
-        atoms = target.atoms(model)
-        C, scale = _columns(basis, atoms, setting.X, target.root)
+    columns = [Columns.of(basis, t.atoms(m)) for t, m in zip(setting.targets, models, strict=True)]
+    return _evidence_and_gradient(columns, basis.theta, setting, models, settle)
+
+
+def _evidence_and_gradient(
+    columns: list[Columns], theta: np.ndarray, setting: Setting, models: list, settle: bool
+) -> tuple[list[Evaluated], np.ndarray]:
+    found, slope = [], np.zeros(len(theta))
+    for own, target, model in zip(columns, setting.targets, models, strict=True):
+        root = target.root
+        design = DenseDesign(own(setting.X, theta) * root[:, None], overwrite=True)
+        C, scale = design.columns(slice(None)), design.scale
         one = target.evaluate(C, model, settle)
         found.append(one)
         # columns are divided by their norms: only what changes their direction counts
         Phi_bar = one.C_bar - C * np.einsum("ij,ij->j", C, one.C_bar)
-        Phi_bar *= target.root[:, None] / np.where(scale > 0.0, scale, np.inf)
-        slope += basis.theta_vjp(setting.X, atoms, Phi_bar)  # T01 eq. (55)-(57)
+        Phi_bar *= root[:, None] / np.where(scale > 0.0, scale, np.inf)
+        slope += own.theta_vjp(setting.X, theta, Phi_bar)  # T01 eq. (55)-(57)
     return found, slope
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some atoms of a basis as functions of its theta (p,): parts of it, where their columns stand, and their theta."""
+
+    pieces: list[tuple[Basis, np.ndarray, slice]]
+    n_atoms: int
+
+    @classmethod
+    def of(cls, basis: Basis, atoms: np.ndarray) -> Columns:
+        """The given atoms (k,) of a bound basis."""
+        if not isinstance(basis, Concat):
+            return cls([(basis.take(atoms), np.arange(len(atoms)), slice(None))], len(atoms))
+        place = np.full(basis.n_atoms, -1)
+        place[atoms] = np.arange(len(atoms))
+        pieces, first = [], 0
+        for part, where in zip(basis.parts, basis.places(), strict=True):
+            chosen = np.flatnonzero(place[where] >= 0)
+            own = slice(first, first + len(part.theta))
+            first = own.stop
+            if chosen.size:
+                pieces.append((part.take(chosen), place[where[chosen]], own))
+        return cls(pieces, len(atoms))
+
+    def __call__(self, X: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """The columns (n, k) on the rows X."""
+        Phi = np.empty((len(X), self.n_atoms))
+        for part, where, own in self.pieces:
+            Phi[:, where] = part.with_theta(theta[own])(X)
+        return Phi
+
+    def theta_vjp(self, X: np.ndarray, theta: np.ndarray, Phi_bar: np.ndarray) -> np.ndarray:
+        """Derivatives of sum(Phi_bar * columns) with respect to theta (p,)."""
+        slope = np.zeros(len(theta))
+        for part, where, own in self.pieces:
+            if own.start != own.stop:
+                slope[own] = part.with_theta(theta[own]).vjp(X, Phi_bar[:, where])[0]
+        return slope
 
 
 def _design(basis: Basis, setting: Setting) -> DenseDesign:
@@ -521,10 +568,4 @@ def _design(basis: Basis, setting: Setting) -> DenseDesign:
 
 def _norms(basis: Basis, atoms: np.ndarray, setting: Setting) -> np.ndarray:
     """Norms (k,) of some atoms' columns."""
-    return _columns(basis, atoms, setting.X, setting.targets[0].root)[1]
-
-
-def _columns(basis: Basis, atoms: np.ndarray, X: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Columns (n, k) of some atoms, of unit norm, and the norms (k,)."""
-    design = DenseDesign(basis.take(atoms)(X) * root[:, None], overwrite=True)
-    return design.columns(slice(None)), design.scale
+    return DenseDesign(basis.take(atoms)(setting.X) * setting.targets[0].root[:, None], overwrite=True).scale

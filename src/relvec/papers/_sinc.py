@@ -76,7 +76,7 @@ def noise_free(context: Context) -> Outcome:
 def spline_fit(noise: Noise, rng: np.random.Generator) -> tuple[RVR, np.ndarray]:
     """Linear splines fitted to one draw of the noise, and its targets (100,)."""
     t = sinc(X) + noise(rng, len(X))
-    return RVR(kernel="linear_spline").fit(X, t), t
+    return RVR(kernel="linear_spline", width="scale").fit(X, t), t
 
 
 def spline_draw(noise: Noise, rng: np.random.Generator) -> dict[str, float]:

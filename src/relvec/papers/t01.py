@@ -25,7 +25,7 @@ def cross_validated(noise: Noise, rng: np.random.Generator) -> tuple[RVR, np.nda
     """The model of one draw of the noise at the width that 5-fold cross-validation chooses, and its targets."""
     t = sinc(_sinc.X) + noise(rng, len(_sinc.X))
     folds = KFold(5, shuffle=True, random_state=int(rng.integers(2**31)))
-    search = GridSearchCV(RVR(), {"width": WIDTHS}, cv=folds, scoring="neg_mean_squared_error")
+    search = GridSearchCV(RVR(width="scale"), {"width": WIDTHS}, cv=folds, scoring="neg_mean_squared_error")
     return search.fit(_sinc.X, t).best_estimator_, t
 
 

@@ -1,0 +1,301 @@
+"""Widths learned by evidence: gradients against differences of the dense oracle, and what a learned model must be."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectFromModel
+
+import oracle
+from relvec import RVC, RVR
+from relvec.basis import Bias, Concat, KernelBasis, Polynomial
+from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
+from relvec.kernels import Polynomial as PolynomialKernel
+from relvec.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.posterior import laplace
+from relvec.solvers import Sequential
+from relvec.tune import Setting, evidence_and_gradient, interleave, learn
+
+KERNELS = {
+    "gaussian": Gaussian(width=(1.3, 0.8)),
+    "one width": Gaussian(width=1.1),
+    "cauchy": Cauchy(width=(1.3, 0.8)),
+    "laplace": Laplace(width=(1.3, 0.8)),
+    "matern": Matern(nu=2.5, width=(1.3, 0.8)),
+    "log_distance": LogDistance(width=1.2),
+    "polynomial": PolynomialKernel(degree=2, offset=0.7, width=(1.3, 0.8)),
+    "sum": Gaussian(width=1.3) + PolynomialKernel(degree=2, offset=0.7, width=0.9),
+    "product": Gaussian(width=(1.3, 0.8)) * Cauchy(width=2.0),
+}
+
+
+def differences(function, theta, step=1e-5):
+    slope = np.empty(len(theta))
+    for i in range(len(theta)):
+        above, below = theta.copy(), theta.copy()
+        above[i] += step
+        below[i] -= step
+        slope[i] = (function(above) - function(below)) / (2 * step)
+    return slope
+
+
+def bound(kernel, X, *others):
+    return Concat((KernelBasis(kernel), *others, Bias())).bind(X)
+
+
+def gaussian_setting(X, y, weights=None, **options):
+    from relvec._base import gaussian_problem, gaussian_target, target_units
+
+    weights = np.ones(len(y)) if weights is None else weights
+    units, variances = target_units(y[:, None], weights)
+    problem = gaussian_problem(RVR(**options), units[0], variances[0], weights.sum(), 0)
+    return lambda basis: Setting.of(
+        basis, X, [gaussian_target(problem, y / units[0], weights)], np.ones(len(basis.theta), bool)
+    )
+
+
+def friedman(seed, n=240):
+    return make_friedman1(n, noise=1.0, random_state=seed)
+
+
+class TestGradients:
+    @pytest.mark.parametrize("name", KERNELS)
+    def test_evidence_over_parameters(self, name):
+        """At fixed precisions of the user's own columns the derivative is that of the dense evidence."""
+        rng = np.random.default_rng(3)
+        X = rng.normal(size=(25, 2))
+        t, weights = rng.normal(size=25), rng.uniform(0.5, 2.0, 25)
+        basis = bound(KERNELS[name], X, Polynomial(degree=2))
+        setting = gaussian_setting(X, t, weights)(basis)
+        target = setting.targets[0]
+        from relvec.solvers._iterate import Start
+
+        active = np.array([3, 11, 20, basis.n_atoms - 3, basis.n_atoms - 1])
+        start = Start(active, np.array([0.5, 2.0, 0.1, 1.0, 0.3]), 3.0)
+        _, slope = evidence_and_gradient(basis, setting, [start], settle=False)
+
+        def dense(theta):
+            Phi = basis.with_theta(theta)(X)[:, active] * target.root[:, None]
+            Phi /= np.linalg.norm(Phi, axis=0)
+            return oracle.log_evidence(Phi, target.root * target.target, start.alpha, start.beta)
+
+        assert_allclose(slope, differences(dense, basis.theta), rtol=1e-6, atol=1e-7)
+
+    @pytest.mark.parametrize("name", ["gaussian", "cauchy", "sum"])
+    def test_with_precisions_that_follow(self, name):
+        """With precisions and noise at their optimum the partial derivative is the total one."""
+        rng = np.random.default_rng(4)
+        X = rng.normal(size=(30, 2))
+        y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.1 * rng.normal(size=30)
+        basis = bound(KERNELS[name], X)
+        setting = gaussian_setting(X, y)(basis)
+        target = setting.targets[0]
+        from relvec.basis import content_ranks
+        from relvec.design import DenseDesign
+
+        design = DenseDesign(basis(X))
+        start = target.search(design, content_ranks(basis, design.scale), None, None)
+
+        def settled(theta):
+            return evidence_and_gradient(basis.with_theta(theta), setting, [start], settle=True)[0][0].value
+
+        _, slope = evidence_and_gradient(basis, setting, [start], settle=True)
+        assert_allclose(slope, differences(settled, basis.theta, 1e-4), rtol=2e-2, atol=2e-2)
+
+    @pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson(), Categorical(3)], ids=["two", "counts", "three"])
+    def test_laplace_evidence_over_columns(self, likelihood):
+        """dL/dPhi with the moving mode, against differences of the refitted Laplace evidence."""
+        rng = np.random.default_rng(5)
+        n, k = 12, 4
+        Phi, weights = rng.normal(size=(n, k)), rng.uniform(0.5, 2.0, n)
+        alpha = np.array([0.3, 1.0, 2.0, 0.7])
+        outputs = np.array([2, 0, 1, 0]) if likelihood.n_outputs == 3 else np.zeros(k, dtype=int)
+        if likelihood.n_outputs == 3:
+            t = np.eye(3)[rng.integers(3, size=n)]
+        else:
+            t = (
+                rng.integers(2, size=n).astype(float)
+                if isinstance(likelihood, Bernoulli)
+                else rng.poisson(2.0, n) * 1.0
+            )
+
+        def value(flat):
+            return laplace(flat.reshape(n, k), t, weights, alpha, likelihood, None, outputs).log_evidence
+
+        slope = laplace(Phi, t, weights, alpha, likelihood, None, outputs).design_gradient(likelihood, weights)
+        assert_allclose(slope.ravel(), differences(value, Phi.ravel()), rtol=1e-6, atol=1e-8)
+
+
+class TestLearning:
+    def test_distractors_are_suppressed(self):
+        X, y = friedman(0, 150)
+        model = RVR().fit(X, y)  # the default
+        assert model.feature_relevance_[:5].sum() > 0.9
+        assert_allclose(model.feature_relevance_.sum(), 1.0)
+        assert_allclose(model.feature_importances_, model.feature_relevance_)
+        test, truth = make_friedman1(1000, noise=0.0, random_state=99)
+        fixed = RVR(width="scale").fit(X, y)
+        assert np.mean((model.predict(test) - truth) ** 2) < 0.4 * np.mean((fixed.predict(test) - truth) ** 2)
+        assert len(model.relevance_) < 0.5 * len(fixed.relevance_)
+        assert model.status_ == "converged"
+        assert SelectFromModel(model, prefit=True, threshold=1e-2).transform(X).shape[1] < 10
+
+    def test_the_model_is_that_of_its_kernel(self):
+        """The learned widths, given as numbers, are the model's: same predictions from the same basis."""
+        rng = np.random.default_rng(1)
+        X = rng.uniform(-3, 3, size=(60, 2))
+        y = np.sin(X[:, 0]) + 0.05 * rng.normal(size=60)
+        model = RVR(width="learn-per-feature").fit(X, y)
+        assert model.width_.shape == (2,) and model.width_[0] < model.width_[1]
+        assert model.kernel_ == Gaussian(width=tuple(model.width_))
+        Phi = model.kernel_(X, model.relevance_vectors_)
+        mean = Phi @ model.weights_[: len(model.relevance_)] + model.intercept_
+        assert_allclose(model.predict(X), mean, rtol=1e-9)
+
+    def test_evidence_is_not_below_the_start(self):
+        rng = np.random.default_rng(2)
+        X = rng.uniform(-10, 10, size=(80, 1))
+        y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.normal(size=80)
+        learned = RVR(width="learn").fit(X, y)
+        at_scale = RVR(width="scale").fit(X, y)
+        assert learned.log_marginal_likelihood_ > at_scale.log_marginal_likelihood_
+        assert 1.0 < learned.width_ < 8.0
+        assert 0.0 < learned.tuning_.agreement <= 1.0
+        assert max(t.score for t in learned.tuning_.trials) >= learned.tuning_.trials[0].score
+
+    @pytest.mark.slow
+    def test_four_of_many_features(self):
+        """Features without a linear effect are found among many that do not matter."""
+        rng = np.random.default_rng(7)
+        X = rng.uniform(-1, 1, size=(300, 16))
+        f = np.sin(2.5 * X[:, 3]) * X[:, 9] * 1.5 + np.cos(2 * X[:, 12]) * X[:, 9] + 0.6 * X[:, 14] * X[:, 3]
+        model = RVR(width="learn-per-feature").fit(X[:250], (f + 0.1 * rng.normal(size=300))[:250])
+        assert set(np.argsort(-model.feature_relevance_)[:3]) == {3, 9, 12}
+        assert np.mean((model.predict(X[250:]) - f[250:]) ** 2) < 0.15 * f.var()
+
+    def test_kernel_objects(self):
+        rng = np.random.default_rng(3)
+        X = rng.uniform(-3, 3, size=(60, 2))
+        y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=60)
+        kernel = Gaussian(width="learn-per-feature") + PolynomialKernel(degree=2, width=5.0)
+        model = RVR(kernel=kernel).fit(X, y)
+        gaussian, polynomial = model.kernel_.parts
+        assert len(gaussian.width) == 2 and polynomial.width == pytest.approx(5.0)
+        other = RVR(kernel="matern52", width="learn").fit(X, y)
+        assert isinstance(other.kernel_, Matern) and other.width_ > 0
+        assert RVR(kernel=LinearSpline()).fit(X, y).kernel_ == LinearSpline()
+        assert RVR(kernel=Gaussian(width=2.0)).fit(X, y).width_ == 2.0
+
+    def test_auto(self):
+        """Widths are learned by default in regression, not with classes and counts, nor for kernels without one."""
+        rng = np.random.default_rng(12)
+        X = rng.normal(size=(30, 2))
+        y = X[:, 0] + 0.1 * rng.normal(size=30)
+        assert RVR().fit(X, y).width_.shape == (2,)
+        assert np.ndim(RVR().fit(rng.normal(size=(20, 33)), y[:20]).width_) == 0
+        assert not hasattr(RVC().fit(X, y > 0), "tuning_")
+        assert not hasattr(RVR(likelihood="poisson").fit(X, rng.poisson(2.0, 30)), "tuning_")
+        assert not hasattr(RVR(kernel="linear").fit(X, y), "tuning_")
+        with pytest.raises(ValueError, match="leave it at 'auto'"):
+            RVR(kernel=None, basis="linear", width=2.0).fit(X, y)
+
+    def test_several_outputs_share_widths(self):
+        rng = np.random.default_rng(4)
+        X = rng.uniform(-3, 3, size=(50, 2))
+        Y = np.column_stack([np.sin(X[:, 0]), np.cos(X[:, 0])]) + 0.05 * rng.normal(size=(50, 2))
+        model = RVR(width="learn-per-feature").fit(X, Y)
+        assert model.width_.shape == (2,) and model.score(X, Y) > 0.95
+
+    @pytest.mark.parametrize("shift", [1e-6, 1e6])
+    def test_units_of_the_columns_do_not_matter(self, shift):
+        rng = np.random.default_rng(5)
+        X = rng.normal(size=(50, 2))
+        y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=50)
+        one = RVR(width="learn-per-feature").fit(X, y)
+        other = RVR(width="learn-per-feature").fit(X * [shift, 1.0], y)
+        assert_allclose(other.predict(X * [shift, 1.0]), one.predict(X), atol=0.02)
+
+    def test_same_result_again_and_for_permuted_rows(self):
+        rng = np.random.default_rng(6)
+        X = rng.normal(size=(60, 2))
+        y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=60)
+        one, two = (RVR(width="learn").fit(X, y) for _ in range(2))
+        assert one.width_ == two.width_
+        order = rng.permutation(60)
+        assert RVR(width="learn").fit(X[order], y[order]).width_ == pytest.approx(one.width_, rel=1e-3)
+
+    def test_constant_targets_and_features(self):
+        X = np.column_stack([np.arange(10.0), np.ones(10)])
+        with pytest.warns(ConvergenceWarning, match="constant"):
+            RVR(width="learn-per-feature").fit(X, np.ones(10))
+        model = RVR(width="learn-per-feature").fit(X, np.sin(X[:, 0]) + 0.01 * np.arange(10) % 3)
+        assert model.feature_relevance_[1] == 0.0
+
+    def test_time_limit(self):
+        X, y = friedman(1, 100)
+        began = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            RVR(width="learn-per-feature", solver=Sequential(time_limit=0.5)).fit(X, y)
+        assert time.monotonic() - began < 60.0  # unlimited it would be longer only on a very slow machine
+
+    def test_no_width_no_relevance(self):
+        X, y = friedman(2, 40)
+        model = RVR(kernel="linear").fit(X, y)
+        assert not hasattr(model, "feature_relevance_") and not hasattr(model, "feature_importances_")
+
+    def test_many_rows_are_thinned(self):
+        """More rows and atoms than starts are compared on: the model of all of them, warm from the part."""
+        rng = np.random.default_rng(8)
+        X = rng.uniform(-10, 10, size=(900, 2))
+        y = np.sinc(X[:, 0] / np.pi) + 0.1 * X[:, 1] + 0.1 * rng.normal(size=900)
+        model = RVR(width="learn-per-feature").fit(X, y)
+        assert model.feature_relevance_[0] > 0.9
+        assert model.noise_variance_ == pytest.approx(0.01, rel=0.2)
+
+    def test_two_classes(self):
+        rng = np.random.default_rng(9)
+        X = rng.normal(size=(120, 3))
+        y = (X[:, 0] ** 2 + 0.3 * rng.normal(size=120) > 1.0).astype(int)
+        model = RVC(width="learn-per-feature").fit(X, y)
+        assert model.feature_relevance_.argmax() == 0 and model.feature_relevance_[0] > 0.6
+        assert model.score(X, y) > 0.85
+
+    @pytest.mark.parametrize("multi_class", ["multinomial", "ovr"])
+    def test_three_classes(self, multi_class):
+        rng = np.random.default_rng(10)
+        centres = np.array([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
+        label = rng.integers(3, size=90)
+        X = centres[label] + rng.normal(size=(90, 2))
+        model = RVC(width="learn", multi_class=multi_class).fit(X, label)
+        assert model.score(X, label) > 0.8 and model.width_ > 0
+
+    def test_counts(self):
+        rng = np.random.default_rng(11)
+        X = rng.uniform(-2, 2, size=(100, 2))
+        y = rng.poisson(np.exp(1.0 + np.sin(2 * X[:, 0])))
+        model = RVR(likelihood="poisson", width="learn-per-feature").fit(X, y)
+        assert model.feature_relevance_[0] > 0.6 and model.score(X, y) > 0.3
+
+
+class TestInterleaving:
+    """T01 Appendix C, which `learn` starts from and is compared with."""
+
+    def test_reaches_less(self):
+        X, y = friedman(3, 80)
+        basis = bound(Gaussian(width="learn-per-feature"), X)
+        setting = gaussian_setting(X, y)(basis)
+        plain, models = interleave(basis, setting, eta_steps=2)
+        learned = learn(basis, setting)
+
+        def evidence(found, model):
+            return evidence_and_gradient(found, setting, model, settle=False)[0][0].value
+
+        assert max(t.score for t in learned.tuning.trials) >= evidence(plain, models) - 0.5 * np.log(80) * len(
+            models[0].active
+        )
+        assert evidence(learned.basis, learned.models) > evidence(basis, learned.models)
