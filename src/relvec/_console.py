@@ -64,17 +64,26 @@ def _with_rich(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A cell for people: numbers with four digits, control characters escaped.
+    r"""A cell for people: numbers with four digits, control characters escaped.
 
-    >>> shown(3.14159), shown(None), shown("two\\nlines")
-    ('3.142', '', 'two lines')
+    >>> shown(3.14159), shown(12345.6), shown(None), shown("two\nlines")
+    ('3.142', '12,346', '', 'two lines')
     """
     if value is None:
         return ""
     if isinstance(value, float | np.floating):
-        return f"{value:.4g}"
+        return f"{value:,.0f}" if 1e4 <= abs(float(value)) < 1e9 else f"{value:.4g}"
     text = " ".join(str(value).split())
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def rounded(value: float) -> float:
+    """An uncertainty with two digits.
+
+    >>> rounded(561.2), rounded(0.0321)
+    (560.0, 0.032)
+    """
+    return float(f"{value:.2g}")
 
 
 def plain(value: Any) -> Any:

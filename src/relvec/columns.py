@@ -37,6 +37,7 @@ IDENTIFIER = re.compile(r"(.*[\s_.-])?(id|uuid|guid|key|index)|[a-z]+Id|[a-z]+ID
 NEARLY = 0.9  # a column with this share of numbers is a column of numbers with errors in it
 FLAGGED = 0.05  # missing cells get a column of their own from this share on
 LEVELS = 20  # most categories of a column; rarer ones are joined
+LONGEST_NAME = 60  # characters of an identifier; longer ones are text
 TEXTS = 50  # so many different texts, in more than half of the rows, are no categories
 OTHER, NO_VALUE = "(other)", "(missing)"
 YEAR = 365.2425
@@ -216,8 +217,8 @@ class TableColumns(TransformerMixin, BaseEstimator):
         inputs = self.inputs()
         absent = [column.name for column in inputs if column.name not in table.columns]
         if absent:
-            raise TableError(f"{table.source}: the model needs the column{'s' if len(absent) > 1 else ''} "
-                             f"{', '.join(map(repr, absent))}; the table has {', '.join(map(repr, table.names))}")  # fmt: skip
+            needs = f"the model needs the column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent))}"
+            raise TableError(f"{table.source}: {needs}; the table has {', '.join(map(repr, table.names))}")
         made = [values for column in inputs for values in ENCODERS[column.kind](table, column)]
         return np.column_stack(made) if made else np.empty((len(table), 0))
 
@@ -302,7 +303,9 @@ def _kind(table: Table, name: str, categorical: bool) -> Column:
         if whole and not missing and distinct == n and IDENTIFIER.fullmatch(name):
             return Column(name, "identifier", "carried through: a different number in every row")
         _finite(values, table, name)
-        return Column(name, "boolean" if column.dtype == bool else "number", _filled(missing, n), parts=_flag(missing, n))
+        return Column(
+            name, "boolean" if column.dtype == bool else "number", _filled(missing, n), parts=_flag(missing, n)
+        )
     words = {label.lower() for label in present}
     for pair in BOOLEANS:
         if words <= set(pair):
@@ -314,12 +317,12 @@ def _kind(table: Table, name: str, categorical: bool) -> Column:
     if bad.sum() < (1 - NEARLY) * len(present):
         row = int(np.flatnonzero(bad)[0])
         raise TableError(
-            f"{table.place(row, name)}: expected a number, as {len(present) - int(bad.sum())} of {len(present)} cells of "
-            f"the column are, got {column[row]!r}; correct it, leave it empty, or use --categorical {name!r}"
+            f"{table.place(row, name)}: expected a number, as {len(present) - int(bad.sum())} of {len(present)} cells "
+            f"of the column are, got {column[row]!r}; correct it, leave it empty, or use --categorical {name!r}"
         )
-    if distinct == len(present) and len(present) > 2:
+    if distinct == len(present) and len(present) > 2 and max(map(len, present)) <= LONGEST_NAME:
         return Column(name, "identifier", "carried through: a different text in every row")
-    if distinct > TEXTS and distinct > len(present) / 2:
+    if (distinct > TEXTS and distinct > len(present) / 2) or distinct == len(present) > 2:
         return Column(name, "text", f"left out: {distinct} different texts in {len(present)} rows are no categories")
     return _category(name, present, missing)
 
@@ -351,12 +354,13 @@ def _date(table: Table, name: str, labels: list[str | None], missing: int) -> Co
     """The column as a date, if its cells are dates."""
     column, note = table[name], ""
     if column.dtype.kind == "M":
-        format, days = "", _days(table, Column(name, "date"))
+        format, days = "", days_of(table, Column(name, "date"))
     else:
-        format = _date_format(table, name, labels)  # type: ignore[assignment]
-        if format is None:
+        found = _date_format(table, name, labels)
+        if found is None:
             return None
-        days = _days(table, Column(name, "date", format=format))
+        format = found
+        days = days_of(table, Column(name, "date", format=format))
         other = AMBIGUOUS.get(format)
         if other is not None and all(label is None or _parses(label, other) for label in labels):
             note = f"; read as {_in_words(format)}, though {_in_words(other)} is possible"
@@ -411,7 +415,17 @@ def _parsed(label: str, format: str) -> datetime:
 def _in_words(format: str) -> str:
     if not format:
         return "YYYY-MM-DD"
-    words = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%H": "hh", "%M": "mm", "%S": "ss", "%b": "Jan", "%B": "January"}
+    words = {
+        "%Y": "YYYY",
+        "%y": "YY",
+        "%m": "MM",
+        "%d": "DD",
+        "%H": "hh",
+        "%M": "mm",
+        "%S": "ss",
+        "%b": "Jan",
+        "%B": "January",
+    }
     return re.sub(r"%\w", lambda match: words[match[0]], format)
 
 
@@ -450,8 +464,14 @@ def _finite(values: np.ndarray, table: Table, name: str) -> np.ndarray:
     return values
 
 
-def _days(table: Table, column: Column) -> np.ndarray:
-    """Days since 1970 (n,), NaN where missing; times with a zone in UTC."""
+def days_of(table: Table, column: Column) -> np.ndarray:
+    """A column of dates as days since 1970 (n,), NaN where missing; times with a zone in UTC.
+
+    Examples
+    --------
+    >>> days_of(as_table({"when": ["1970-01-02", "1970-01-01T12:00:00"]}), Column("when", "date")).tolist()
+    [1.0, 0.5]
+    """
     cells = table[column.name]
     if cells.dtype.kind == "M":
         days = cells.astype("datetime64[us]").astype(np.int64) / 86400e6
@@ -494,7 +514,7 @@ def _encode_boolean(table: Table, column: Column) -> list[np.ndarray]:
 
 
 def _encode_date(table: Table, column: Column) -> list[np.ndarray]:
-    days = _days(table, column)
+    days = days_of(table, column)
     made = [days]
     for part, period in (("year", YEAR), ("day", 1.0)):
         if part in column.parts:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from relvec import RVC, RVR, load, save, solvers
-from relvec._console import Console
+from relvec._console import Console, rounded, shown
 from relvec.columns import Column, TableColumns, names_of, plural
 from relvec.evaluation import Evaluation, evaluate_table
-from relvec.pipelines import TASKS, FittedTable, Prediction, fit_table, predict_table, summary
+from relvec.pipelines import TASKS, FittedTable, Prediction, fit_table, predict_table, summary, vectors_of
 from relvec.tables import FORMATS, Table, TableError, read_table, write_table
 
 KERNELS = ("gaussian", "matern52", "matern32", "laplace", "cauchy", "log_distance", "linear_spline", "polynomial",
@@ -75,14 +75,18 @@ def add_commands(commands: Any, options: dict[str, Any]) -> None:
     _data(p)
     p.add_argument("--target", required=True, metavar="COL", help="the column to predict")
     p.add_argument("--task", choices=TASKS, default="auto", help="by default the target decides")
-    p.add_argument("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="model.relvec by default")
+    p.add_argument(
+        "-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="model.relvec by default"
+    )
     for name, what in (("features", "the inputs, all other columns by default"), ("drop", "columns to leave out"),
                        ("id", "columns carried through to the predictions"),
                        ("categorical", "columns of numbers that name categories")):  # fmt: skip
         p.add_argument(f"--{name}", nargs="+", action="extend", metavar="COL", help=what)
     p.add_argument("--kernel", choices=KERNELS, help="gaussian by default")
     p.add_argument("--width", type=_width, help="a number, or a word that the estimators' width takes")
-    p.add_argument("--time-limit", type=_positive, metavar="S", help="seconds after which the best model so far is taken")
+    p.add_argument(
+        "--time-limit", type=_positive, metavar="S", help="seconds after which the best model so far is taken"
+    )
     p.add_argument("--seed", type=int, default=0, help="of whatever is drawn (0)")
     p.add_argument("--holdout", type=_share, metavar="SHARE", help="share of the rows to keep out and evaluate on")
 
@@ -90,7 +94,9 @@ def add_commands(commands: Any, options: dict[str, Any]) -> None:
     _model(p)
     _data(p)
     p.add_argument("-o", "--out", default="-", metavar="FILE", help="standard output by default; the ending says how")
-    p.add_argument("--interval", type=_share, default=0.9, metavar="P", help="probability that it holds a new target (0.9)")
+    p.add_argument(
+        "--interval", type=_share, default=0.9, metavar="P", help="probability that it holds a new target (0.9)"
+    )
     p.add_argument("--keep", nargs="+", action="extend", metavar="COL", help="further columns to carry through")
 
     p = _command(commands, options, "inspect", "what a fitted model is", INSPECT, _inspect)
@@ -131,7 +137,9 @@ def _model(parser: Any) -> None:
 
 
 def _folds(parser: Any) -> None:
-    parser.add_argument("--cv", type=int, default=0, metavar="K", help="fit anew on all but each of K parts of the rows")
+    parser.add_argument(
+        "--cv", type=int, default=0, metavar="K", help="fit anew on all but each of K parts of the rows"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the resampling and the parts (0)")
 
 
@@ -299,17 +307,6 @@ def _inspect(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
-    """The rows of the training table that were kept, with their weights: header and rows, the largest first."""
-    model, kept = pipeline[-1], pipeline["columns"].record_["relevance"]
-    weights = np.atleast_2d(model.weights_)[:, : len(model.relevance_)]
-    names = ["weight"] if len(weights) == 1 else [f"weight {label}" for label in model.classes_]
-    order = np.argsort(-np.abs(weights).max(axis=0), kind="stable")
-    cells = list(zip(*kept["columns"].values(), strict=True))
-    rows = [[kept["rows"][i], *(float(w) for w in weights[:, i]), *cells[i]] for i in order]
-    return ["row", *names, *kept["columns"]], rows
-
-
 def _about(pipeline: Pipeline) -> dict[str, Any]:
     """The model for machines."""
     step, model = pipeline["columns"], pipeline[-1]
@@ -357,7 +354,10 @@ def _evaluated(pipeline: Pipeline, arguments: argparse.Namespace) -> Evaluation:
 
 
 def _print_scores(console: Console, evaluation: Evaluation) -> None:
-    rows = [(s.name, s.value, f"± {s.error:.2g}", f"{s.low:.4g} to {s.high:.4g}", s.meaning) for s in evaluation.scores]
+    rows = [
+        (s.name, s.value, f"± {shown(rounded(s.error))}", f"{shown(s.low)} to {shown(s.high)}", s.meaning)
+        for s in evaluation.scores
+    ]
     console.table(("score", "value", "", "95% interval", "meaning"), rows)
     for note in evaluation.notes:
         console.say(f"  note: {note}")
@@ -385,6 +385,40 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.onnx is None and arguments.c is None:
         arguments.parser.error("say --onnx, --c or both")
     console, pipeline = Console(arguments.json), read_model(arguments.model)
-    written = {}
-    raise NotImplementedError
+    from relvec import to_c, to_onnx
+
+    numbers, inputs = pipeline[1:], export_inputs(pipeline)
+    written = []
+    if arguments.onnx is not None:
+        graph = to_onnx(numbers, np.zeros((1, len(inputs))))
+        for key, value in (("relvec.inputs", json.dumps(inputs)), ("relvec.target", pipeline["columns"].target.name)):
+            graph.metadata_props.add(key=key, value=value)
+        written.append(_write(graph.SerializeToString(), arguments.onnx, arguments.model, ".onnx"))
+    if arguments.c is not None:
+        written.append(_write(to_c(numbers).encode(), arguments.c, arguments.model, ".c"))
+    console.say(f"written: {', '.join(map(str, written))}")
+    console.say("inputs, in this order; a category is given as the number of its level, a missing number as NaN")
+    console.table(
+        ("input", "kind", "levels"), [(i["name"], i["kind"], ", ".join(_numbered(i["levels"]))) for i in inputs]
+    )
+    console.result({"written": [str(path) for path in written], "inputs": inputs})
     return 0
+
+
+def export_inputs(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """The numbers that an exported model takes, in order: name, kind and, for a category, its levels."""
+    return [
+        {"name": name, "column": column.name, "kind": column.kind, "levels": list(column.levels)}
+        for column in pipeline["columns"].inputs()
+        for name in column.features()
+    ]
+
+
+def _numbered(levels: list[str]) -> list[str]:
+    return [f"{i} {level}" for i, level in enumerate(levels)]
+
+
+def _write(data: bytes, path: str, model: str, suffix: str) -> Path:
+    place = Path(path) if path else Path(model).with_suffix(suffix)
+    place.write_bytes(data)
+    return place

@@ -106,7 +106,7 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
         if holds_training_rows(pipeline, table):
             notes.append("the table holds rows that the model was fitted on: new rows are predicted less well; use "
                          "cross-validation (--cv 5) or other rows for an honest figure")  # fmt: skip
-        prediction = predict_table(pipeline, table, COVERAGE)
+        prediction = predict_table(pipeline, table, COVERAGE, quantiles=True)
     else:
         prediction = _out_of_fold(pipeline, table, observed, folds, seed)
     notes += step.unseen(table)
@@ -146,7 +146,7 @@ def _out_of_fold(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int, se
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit on all rows has said it
             fitted = clone(pipeline).fit(table.take(train), y[train])
-        parts.append(predict_table(fitted, table.take(test), COVERAGE))
+        parts.append(predict_table(fitted, table.take(test), COVERAGE, quantiles=True))
         places.append(test)
     order = np.argsort(np.concatenate(places))
 
@@ -154,7 +154,7 @@ def _out_of_fold(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int, se
         values = [getattr(part, name) for part in parts]
         return None if values[0] is None else np.concatenate(values)[order]
 
-    return Prediction(*(joined(name) for name in ("mean", "std", "interval", "proba", "label")))
+    return Prediction(*(joined(name) for name in ("mean", "std", "interval", "quantiles", "proba", "label")))
 
 
 # Scores ----------------------------------------------------------------------------------------------------------
@@ -193,6 +193,7 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
 
 def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[Measure]:
     assert p.proba is not None
+    assert p.label is not None
     right = p.label == y
     place = np.searchsorted(classes, y)
     member = np.eye(len(classes))[place]

@@ -52,6 +52,7 @@ SCHEMA = 1
 MODULES = (
     "relvec._regressor",
     "relvec._classifier",
+    "relvec.columns",
     "relvec.kernels",
     "relvec.basis",
     "relvec.priors",

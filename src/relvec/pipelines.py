@@ -28,11 +28,12 @@ from relvec.columns import (
 )
 from relvec.tables import Table, TableError, as_table
 
-__all__ = ["FittedTable", "Prediction", "fit_table", "predict_table", "summary", "target_of"]
+__all__ = ["FittedTable", "Prediction", "fit_table", "predict_table", "summary", "target_of", "vectors_of"]
 
 TASKS = ("auto", "regression", "classification", "count")
 FEW_CLASSES = 10  # whole numbers 0, 1, ... are classes if there are at most so many,
 COMMON = 0.05  # each in this share of the rows
+LEVELS = np.arange(0.05, 1.0, 0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,7 @@ class Prediction:
     mean : (n,) expected target, for regression and counts; None for classes.
     std : (n,) standard deviation of a new target, or None.
     interval : (n, 2) central interval of a new target, or None.
+    quantiles : (n, 19) quantiles 0.05, 0.10, ..., 0.95 of a new target, or None.
     proba : (n, K) class probabilities, or None.
     label : (n,) the most probable class, or None.
     """
@@ -67,6 +69,7 @@ class Prediction:
     mean: np.ndarray | None = None
     std: np.ndarray | None = None
     interval: np.ndarray | None = None
+    quantiles: np.ndarray | None = None
     proba: np.ndarray | None = None
     label: np.ndarray | None = None
 
@@ -136,7 +139,7 @@ def fit_table(
     return FittedTable(pipeline, table, tuple(notes))
 
 
-def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9) -> Prediction:
+def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantiles: bool = False) -> Prediction:
     """Predict the target for every row of a table.
 
     Parameters
@@ -145,6 +148,8 @@ def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9) -> Pred
     table : Table, data frame or mapping of columns; the target may be absent
     coverage : float, default 0.9
         Probability that the interval holds a new target.
+    quantiles : bool, default False
+        Whether to find the quantiles too.
 
     Returns
     -------
@@ -161,7 +166,8 @@ def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9) -> Pred
         proba = model.predict_proba(X)
         return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)])
     mean, std = model.predict(X, return_std=True)
-    return Prediction(mean=mean, std=std, interval=model.predict_interval(X, coverage=coverage))
+    levels = model.predict_quantiles(X, LEVELS) if quantiles else None
+    return Prediction(mean=mean, std=std, interval=model.predict_interval(X, coverage=coverage), quantiles=levels)
 
 
 def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
@@ -195,8 +201,8 @@ def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
 def _known_targets(table: Table, target: str, notes: list[str]) -> Table:
     known = np.array([label is not None for label in labels_of(table[target])])
     if known.sum() < 2:
-        raise TableError(f"{table.source}, column {target!r}: {plural(int(known.sum()), 'row')} with a target; at least "
-                         "2 are needed")  # fmt: skip
+        raise TableError(f"{table.source}, column {target!r}: {plural(int(known.sum()), 'row')} with a target; at "
+                         "least 2 are needed")  # fmt: skip
     if not known.all():
         notes.append(f"{plural(int((~known).sum()), 'row')} left out: {target!r} is missing there")
     return table.take(np.flatnonzero(known))
@@ -240,7 +246,10 @@ def _guessed(table: Table, name: str, counts: dict[str, int]) -> tuple[str, str]
     distinct, rows = np.unique(values, return_counts=True)
     whole = np.array_equal(distinct, distinct[0] + np.arange(len(distinct))) and distinct[0] in (0, 1)
     if 2 < len(distinct) <= FEW_CLASSES and whole and rows.min() >= COMMON * rows.sum():
-        return "classification", f"{name!r} holds the {len(distinct)} numbers {distinct[0]:g} to {distinct[-1]:g}, all common"
+        return (
+            "classification",
+            f"{name!r} holds the {len(distinct)} numbers {distinct[0]:g} to {distinct[-1]:g}, all common",
+        )
     return "regression", f"{name!r} holds {len(distinct):,} different numbers"
 
 
@@ -249,7 +258,9 @@ def _yes_and_no(counts: dict[str, int]) -> tuple[tuple[str, str], tuple[str, str
     lowered = {label.lower() for label in counts}
     for words in BOOLEANS:
         if lowered == set(words):
-            spelling = {word: max((n, label) for label, n in counts.items() if label.lower() == word)[1] for word in words}
+            spelling = {
+                word: max((n, label) for label, n in counts.items() if label.lower() == word)[1] for word in words
+            }
             return words, (spelling[words[0]], spelling[words[1]])
     return None
 
@@ -330,7 +341,7 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     --------
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
     >>> summary(fitted.pipeline)[0]
-    ('vectors kept', '2 of 4 rows')
+    ('vectors kept', '... of 4 rows')
     """
     step, model = pipeline["columns"], pipeline[-1]
     facts = [("vectors kept", f"{len(model.relevance_):,} of {plural(step.record_['rows'], 'row')}")]
@@ -339,6 +350,26 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     facts.append(("log evidence", f"{np.sum(model.log_marginal_likelihood_):.2f}"))
     status = model.status_ if isinstance(model.status_, str) else ", ".join(model.status_)
     return [*facts, ("status", status)]
+
+
+def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
+    """The rows of the training table that were kept, with their weights: header and rows, the largest first.
+
+    Examples
+    --------
+    >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
+    >>> vectors_of(fitted.pipeline)[0]
+    ['row', 'weight', 'y', 'x']
+    """
+    model, kept = pipeline[-1], pipeline["columns"].record_["relevance"]
+    weights = np.atleast_2d(model.weights_)[:, : len(model.relevance_)]
+    names = ["weight"] if len(weights) == 1 else [f"weight {label}" for label in model.classes_]
+    order = np.argsort(-np.abs(weights).max(axis=0), kind="stable")
+    target = pipeline["columns"].target.name
+    columns = [target, *(name for name in kept["columns"] if name != target)]
+    cells = list(zip(*[kept["columns"][name] for name in columns], strict=True))
+    rows = [[kept["rows"][i], *(float(w) for w in weights[:, i]), *cells[i]] for i in order]
+    return ["row", *names, *columns], rows
 
 
 def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:

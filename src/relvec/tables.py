@@ -108,7 +108,7 @@ class Table:
 
 
 def read_table(path: str | Path, format: str | None = None) -> Table:
-    """Read a table.
+    r"""Read a table.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
     --------
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "sales.csv"
-    >>> _ = file.write_text("day,sold\\n2024-01-01,3\\n2024-01-02,\\n")
+    >>> _ = file.write_text("day,sold\n2024-01-01,3\n2024-01-02,\n")
     >>> table = read_table(file)
     >>> table["sold"].tolist()
     ['3', None]
@@ -144,7 +144,9 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
         raise TableError(f"{name}: the file is empty; expected a table with a header and rows")
     table = READERS[chosen](data, name)
     if not table.columns or len(table) == 0:
-        raise TableError(f"{name}: the table has a header and no rows" if table.columns else f"{name}: no columns found")
+        raise TableError(
+            f"{name}: the table has a header and no rows" if table.columns else f"{name}: no columns found"
+        )
     return table
 
 
@@ -241,11 +243,11 @@ def _sniffed(data: bytes) -> str:
 def _text(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     """The text of a file and what was assumed of its encoding."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        encoding, notes = "utf-16", ("read as UTF-16",)
+        encoding = "utf-16"
     else:
-        encoding, notes = "utf-8-sig", ()
+        encoding = "utf-8-sig"
     try:
-        return data.decode(encoding), notes
+        return data.decode(encoding), ("read as UTF-16",) if encoding == "utf-16" else ()
     except UnicodeDecodeError as error:
         if encoding == "utf-16":
             raise TableError(f"{name}: not valid UTF-16 at byte {error.start}") from error
@@ -354,7 +356,7 @@ def _read_jsonl(data: bytes, name: str) -> Table:
     for row, record in enumerate(records):
         where = f"{name}, row {row + 1}" + ("" if lines is None else f" (line {lines[row]})")
         if not isinstance(record, dict):
-            raise TableError(f"{where}: expected an object such as {{\"x\": 1}}, got {type(record).__name__}")
+            raise TableError(f'{where}: expected an object such as {{"x": 1}}, got {type(record).__name__}')
         for key, value in record.items():
             if isinstance(value, list | dict):
                 raise TableError(f"{where}, column {key!r}: expected one value, got a {type(value).__name__}")
