@@ -33,11 +33,11 @@ AMBIGUOUS = {"%m/%d/%Y": "%d/%m/%Y", "%m/%d/%y": "%d/%m/%y", "%m/%d/%Y %H:%M": "
              "%m/%d/%Y %H:%M:%S": "%d/%m/%Y %H:%M:%S", "%d-%m-%Y": "%m-%d-%Y"}  # fmt: skip
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 CODE = re.compile(r"0\d+")
-IDENTIFIER = re.compile(r"(.*[\s_.-])?(id|uuid|guid|key|index)|[a-z]+Id|[a-z]+ID|column 1", re.IGNORECASE)
+IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?(id|uuid|guid|key|index))|.*[a-z](Id|ID)|column 1")
 NEARLY = 0.9  # a column with this share of numbers is a column of numbers with errors in it
 FLAGGED = 0.05  # missing cells get a column of their own from this share on
 LEVELS = 20  # most categories of a column; rarer ones are joined
-LONGEST_NAME = 60  # characters of an identifier; longer ones are text
+LONGEST_NAME = 40  # characters of an identifier; longer ones are text
 TEXTS = 50  # so many different texts, in more than half of the rows, are no categories
 OTHER, NO_VALUE = "(other)", "(missing)"
 YEAR = 365.2425
@@ -314,7 +314,7 @@ def _kind(table: Table, name: str, categorical: bool) -> Column:
     date = _date(table, name, labels, missing)
     if date is not None:
         return date
-    if bad.sum() < (1 - NEARLY) * len(present):
+    if 0 < bad.sum() < (1 - NEARLY) * len(present):
         row = int(np.flatnonzero(bad)[0])
         raise TableError(
             f"{table.place(row, name)}: expected a number, as {len(present) - int(bad.sum())} of {len(present)} cells "

@@ -385,16 +385,18 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.onnx is None and arguments.c is None:
         arguments.parser.error("say --onnx, --c or both")
     console, pipeline = Console(arguments.json), read_model(arguments.model)
-    from relvec import to_c, to_onnx
-
     numbers, inputs = pipeline[1:], export_inputs(pipeline)
     written = []
     if arguments.onnx is not None:
+        from relvec import to_onnx
+
         graph = to_onnx(numbers, np.zeros((1, len(inputs))))
         for key, value in (("relvec.inputs", json.dumps(inputs)), ("relvec.target", pipeline["columns"].target.name)):
             graph.metadata_props.add(key=key, value=value)
         written.append(_write(graph.SerializeToString(), arguments.onnx, arguments.model, ".onnx"))
     if arguments.c is not None:
+        from relvec import to_c
+
         written.append(_write(to_c(numbers).encode(), arguments.c, arguments.model, ".c"))
     console.say(f"written: {', '.join(map(str, written))}")
     console.say("inputs, in this order; a category is given as the number of its level, a missing number as NaN")

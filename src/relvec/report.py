@@ -238,9 +238,8 @@ def _importance(pipeline: Pipeline, importance: Importance, draw: Draw) -> str:
         figures.append(
             draw(second.plot, "What the learned widths say: the share of each column in the distances.", 6.4, height)
         )
-    table = html_table(("column", f"rise of the {importance.measure}", "±"),
-                   list(zip(importance.names, importance.loss.tolist(), importance.error.tolist(), strict=True)),
-                   numbers=(1, 2))  # fmt: skip
+    found = zip(importance.names, importance.loss.tolist(), map(rounded, importance.error.tolist()), strict=True)
+    table = html_table(("column", f"rise of the {importance.measure}", "±"), list(found), (1, 2))
     return figure_grid(figures) + table
 
 
