@@ -241,8 +241,8 @@ def _predict(arguments: argparse.Namespace) -> int:
     pipeline = read_model(arguments.model)
     table = read_table(arguments.data, arguments.format)
     step = pipeline["columns"]
-    notes = step.unseen(table)
     prediction = predict_table(pipeline, table, arguments.interval)
+    notes = step.unseen(table)
     kept = [name for name in names_of(step.columns, "identifier") if name in table.columns]
     kept += [name for name in arguments.keep or () if name not in kept]
     out = predictions_table(pipeline, table, prediction, kept)

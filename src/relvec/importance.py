@@ -125,7 +125,7 @@ def partial_dependence(pipeline: Pipeline, table: Any, name: str, *, seed: int =
     Returns
     -------
     dependence : Dependence
-        For two classes, of the probability of the second; for more, of the class most often predicted.
+        For two classes, of the probability of the second, or of yes; for more, of the class most often predicted.
 
     Examples
     --------
@@ -145,6 +145,8 @@ def partial_dependence(pipeline: Pipeline, table: Any, name: str, *, seed: int =
         proba = predict_table(pipeline, table).proba
         assert proba is not None
         k = 1 if proba.shape[1] == 2 else int(np.argmax(proba.mean(axis=0)))
+        if step.target.words:  # yes rather than no
+            k = int(np.flatnonzero(pipeline[-1].classes_ == step.target.levels[1])[0])
     values = []
     for value in grid if labels is None else labels:
         cells = np.full(len(table), value) if labels is None else np.array([value] * len(table), dtype=object)
