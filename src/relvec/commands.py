@@ -225,7 +225,8 @@ def _print_fit(console: Console, fitted: FittedTable) -> None:
     console.table(("column", "kind", "what was done"), [(c.name, c.kind, c.note) for c in step.columns])
     for note in fitted.notes:
         console.say(f"  {note}")
-    console.say(f"\n{_title(step)}, fitted in {step.record_['seconds']:.1f} s")
+    seconds = step.record_["seconds"]
+    console.say(f"\n{_title(step)}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else ""))
     console.facts(summary(fitted.pipeline))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -69,11 +70,11 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
     heading = title or f"{step.task.capitalize()} of {step.target.name}"
     importance = column_importance(pipeline, evaluation)
     curves = [partial_dependence(pipeline, evaluation.table, name) for name in importance.names[:CURVES]]
-    draw = drawer()
+    draw, bars = drawer(), "probabilities" if step.task == "classification" else "error bars"
     sections = [
         ("summary", "", _summary(pipeline, evaluation)),
         ("quality", "How good it is", _quality(pipeline, evaluation, draw)),
-        ("calibration", "Can the error bars be believed?", _calibration(pipeline, evaluation, draw)),
+        ("calibration", f"Can the {bars} be believed?", _calibration(pipeline, evaluation, draw)),
         ("columns", "Which columns matter", _importance(pipeline, importance, draw)),
         ("effects", "How they matter", _effects(pipeline, curves, draw)),
         ("vectors", "The rows it rests on", _vectors(pipeline)),
@@ -93,8 +94,8 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
         f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
         f"style-src 'unsafe-inline'\"><title>{text(heading)}</title><style>{STYLE}</style></head><body><main>"
         f'<p class="soft">Report on a relevance vector machine</p><h1>{text(heading)}</h1>{body}'
-        f"<footer>relvec {__version__}, {now}. Model fitted to {text(step.record_['source'])}; evaluated on "
-        f"{text(evaluation.table.source)}.</footer></main></body></html>\n"
+        f"<footer>relvec {__version__}, {now}. Model fitted to {text(PurePath(step.record_['source']).name)}; evaluated "
+        f"on {text(PurePath(evaluation.table.source).name)}.</footer></main></body></html>\n"
     )
 
 
@@ -170,7 +171,7 @@ def _quality(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> str:
     n, p = len(evaluation.observed), evaluation.prediction
     how = (f"Each of {plural(n, 'row')} was predicted by a model fitted without it ({evaluation.folds}-fold "
            "cross-validation)." if evaluation.folds else
-           f"The fitted model on {plural(n, 'row')} of {evaluation.table.source}.")  # fmt: skip
+           f"The fitted model on {plural(n, 'row')} of {PurePath(evaluation.table.source).name}.")  # fmt: skip
     table = _scores(evaluation)
     if p.mean is not None:
         assert p.std is not None

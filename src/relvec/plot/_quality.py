@@ -395,5 +395,7 @@ class ResidualsDisplay:
         ax.axhline(0.0, color=TRUTH, lw=1.0, ls=DASHED)
         ax.plot(self.mean, self.residual, ".", color=POINT, ms=5, label="residual")
         ax.set(xlabel="predicted", ylabel="observed − predicted")
-        self.ax_, self.figure_ = finished(ax), ax.figure
+        bottom, top = ax.get_ylim()
+        ax.set_ylim(bottom, top + 0.18 * (top - bottom))  # room for the legend
+        self.ax_, self.figure_ = finished(ax, loc="upper left"), ax.figure
         return self
