@@ -26,7 +26,7 @@ choices = {
     "matern32": RVR(kernel="matern32", width=2.0),
     "laplace": RVR(kernel="laplace", width=3.0),
     "log_distance": RVR(kernel="log_distance", width=1.0),
-    "linear_spline": RVR(kernel="linear_spline"),
+    "cauchy": RVR(kernel="cauchy", width=2.0),
     "tent (our own)": RVR(kernel=tent),
 }
 figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained", sharex=True, sharey=True)

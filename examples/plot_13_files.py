@@ -14,11 +14,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import relvec
+from relvec import plot
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0, 60, (200, 2))  # temperature, humidity
 y = 0.1 * X[:, 0] + np.sin(X[:, 1] / 10) + rng.normal(0, 0.1, 200)
 model = make_pipeline(StandardScaler(), relvec.RVR(width=2.0)).fit(X, y)
+plot.SurfaceDisplay.from_estimator(model, X, y)
+
+# %%
+# The file:
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "sensor.relvec"

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def houses(n=220, seed=0):
-    """Return the bytes of a CSV file: a byte-order mark, odd headers, quotes, commas, dates, gaps, a constant column."""
+    """Return the bytes of a CSV file: a byte-order mark, odd headers, quotes, commas, dates, gaps, a constant."""
     rng = np.random.default_rng(seed)
     area, town = rng.uniform(30, 200, n), rng.choice(["Ulm", "Köln, Süd", 'the "Old" Town'], n, p=[0.5, 0.35, 0.15])
     day = np.datetime64("2019-01-01") + rng.integers(0, 1500, n)
@@ -33,9 +33,7 @@ def patients(n=160, seed=1):
     rows = ["patient;age;dose;note;recovered"]
     for i in range(n):
         note = f"seen on visit {i}; said that all was as it had been before, more or less"
-        rows.append(
-            f'p{i};{age[i] if i % 20 else "unknown" if False else ""};{dose[i]};"{note}";{"Yes" if well[i] else "no"}'
-        )
+        rows.append(f'p{i};{age[i] if i % 20 else ""};{dose[i]};"{note}";{"Yes" if well[i] else "no"}')
     return "\n".join(rows).encode()
 
 

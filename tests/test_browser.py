@@ -75,7 +75,9 @@ def test_report(browser, reports, name, width):
     size = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     assert page.evaluate(size)[0] <= page.evaluate(size)[1], "the page scrolls sideways"
     pictures = page.evaluate("[...document.images].map(i => [i.complete, i.naturalWidth, i.clientWidth])")
-    assert len(pictures) >= 4 and all(done and natural > 0 and 100 < shown <= width for done, natural, shown in pictures)
+    assert len(pictures) >= 4 and all(
+        done and natural > 0 and 100 < shown <= width for done, natural, shown in pictures
+    )
     overlap = """[...document.querySelectorAll('h1, h2, p, td, th, .card, li')].filter(
         e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.textContent)"""
     assert page.evaluate(overlap) == []

@@ -54,7 +54,8 @@ def test_fit_says_what_was_done(capsys, tmp_path):
     for words in ("220 rows, 10 columns", "House ID   identifier", "Area (m²)  number", "filled with the median",
                   "Town       category    3 categories", "sold on    date        2019-", "Garden?    boolean",
                   "currency   constant    left out: every cell is 'EUR'", "column 4", "rooms (2)",
-                  "rows left out: 'Price' is missing there", "task: regression", "vectors kept", "noise", "log evidence",
+                  "rows left out: 'Price' is missing there", "task: regression", "vectors kept", "noise",
+                  "log evidence",
                   "status        converged", "kept out of the fit", "RMSE", "written:"):  # fmt: skip
         assert words in out, words
     assert (tmp_path / "m.relvec").is_file()
@@ -278,7 +279,7 @@ def test_errors_name_the_file_the_column_and_the_row(capsys, tmp_path, monkeypat
     (["predict", "houses.csv", "new.csv"], "houses.csv"),
     (["predict", "houses.relvec", "patients.csv"], "the model needs the columns 'Area (m²)', 'Town'"),
     (["evaluate", "patients.relvec", "calls.jsonl"], "there is no column 'recovered'"),
-    (["fit", "houses.csv", "--target", "Price", "--features", "currency", "-o", "never"], "asked for as an input, but left out"),
+    (["fit", "houses.csv", "--target", "Price", "--features", "currency", "-o", "never"], "as an input, but left out"),
     (["fit", "houses.csv", "--target", "Price", "--width", "wide", "-o", "never"], "width must be"),
     (["fit", "calls.jsonl", "--target", "hour", "--task", "count", "-o", "never"], "expected a count"),
 ])  # fmt: skip
@@ -289,7 +290,8 @@ def test_other_errors_end_with_code_1(capsys, folder, arguments, message):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["fit", "houses.csv"], "--target"), (["fit", "houses.csv", "--target", "Price", "--task", "magic"], "invalid choice"),
+    (["fit", "houses.csv"], "--target"),
+    (["fit", "houses.csv", "--target", "Price", "--task", "magic"], "invalid choice"),
     (["fit", "houses.csv", "--target", "Price", "--holdout", "2"], "between 0 and 1"),
     (["fit", "houses.csv", "--target", "Price", "--time-limit", "-1"], "no positive number"),
     (["export", "houses.relvec"], "say --onnx, --c or both"),
@@ -310,12 +312,12 @@ def test_help_has_examples(capsys, command):
 
 def test_without_extras(folder):
     """The commands on text work where no optional package can be imported."""
-    code = f"""
+    code = """
 import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {{"pandas", "pyarrow", "matplotlib", "rich", "onnx", "skl2onnx"}}:
+        if name.split(".")[0] in {"pandas", "pyarrow", "matplotlib", "rich", "onnx", "skl2onnx"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())

@@ -195,7 +195,8 @@ def test_without_pyarrow_the_extra_is_named(write, monkeypatch):
 def test_data_frames():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1.0, None], "c": pandas.Categorical(["u", None]),
-                              "n": pandas.array([1, None], dtype="Int64"), "t": pandas.to_datetime(["2024-01-01", None]),
+                              "n": pandas.array([1, None], dtype="Int64"),
+                              "t": pandas.to_datetime(["2024-01-01", None]),
                               "b": [True, False], "s": ["a", None]})  # fmt: skip
     table = as_table(frame)
     assert table["c"].tolist() == ["u", None] and table["s"].tolist() == ["a", None]

@@ -94,8 +94,8 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
         f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
         f"style-src 'unsafe-inline'\"><title>{text(heading)}</title><style>{STYLE}</style></head><body><main>"
         f'<p class="soft">Report on a relevance vector machine</p><h1>{text(heading)}</h1>{body}'
-        f"<footer>relvec {__version__}, {now}. Model fitted to {text(PurePath(step.record_['source']).name)}; evaluated "
-        f"on {text(PurePath(evaluation.table.source).name)}.</footer></main></body></html>\n"
+        f"<footer>relvec {__version__}, {now}. Model fitted to {text(PurePath(step.record_['source']).name)}; "
+        f"evaluated on {text(PurePath(evaluation.table.source).name)}.</footer></main></body></html>\n"
     )
 
 

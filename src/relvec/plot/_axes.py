@@ -33,11 +33,11 @@ def axes_or_new(ax: Any) -> Any:
     return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
 
 
-def finished(ax: Any, loc: str | None = "best") -> Any:
-    """Axes without the lines that carry nothing; no legend for None."""
+def finished(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
+    """Axes without the lines that carry nothing; no legend for None, framed where it lies on colours."""
     ax.spines[["top", "right"]].set_visible(False)
     if loc is not None:
-        ax.legend(frameon=False, fontsize="small", loc=loc)
+        ax.legend(frameon=frame, framealpha=0.85, edgecolor="none", fontsize="small", loc=loc)
     return ax
 
 

@@ -300,7 +300,7 @@ class SurfaceDisplay:
         rows = self.relevance
         circle(ax, self.X[rows, 0], self.X[rows, 1], f"relevance vectors ({len(rows)} of {len(self.X)})")
         ax.set(xlabel="x1", ylabel="x2")
-        self.ax_, self.figure_ = finished(ax), ax.figure
+        self.ax_, self.figure_ = finished(ax, frame=True), ax.figure
         return self
 
     def _plot_classes(self, ax: Any) -> None:
