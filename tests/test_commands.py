@@ -16,6 +16,7 @@ import pytest
 import messy
 from relvec import cli, load
 from relvec.pipelines import predict_table
+from relvec.report import learned_relevance
 from relvec.tables import read_table
 
 
@@ -229,6 +230,16 @@ def test_options_reach_the_estimator(capsys, tmp_path):
     used = [c["name"] for c in found["columns"] if c["kind"] in ("number", "category", "boolean", "date")]
     assert used == ["Area (m²)", "Town"]
     assert [c["name"] for c in found["columns"] if c["kind"] == "identifier"] == ["rooms"]
+
+
+def test_widths_learned_by_evidence_are_kept_with_the_model(capsys, tmp_path):
+    model = str(tmp_path / "m.relvec")
+    options = ("--features", "Area (m²)", "Garden?", "rooms", "--width", "learn-per-feature")
+    run(capsys, "fit", "houses.csv", "--target", "Price", "-o", model, *options)
+    relevance = learned_relevance(load(model))
+    assert relevance["Area (m²)"] > relevance["rooms"] and sum(relevance.values()) == pytest.approx(1.0)
+    run(capsys, "report", model, "new.csv", "-o", str(tmp_path / "r.html"))
+    assert "the share of each column in the distances" in (tmp_path / "r.html").read_text()
 
 
 def test_unseen_categories_are_said_and_predicted(capsys, tmp_path):

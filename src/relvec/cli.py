@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except (ValueError, OSError, ImportError, MemoryError) as error:
+    except (ValueError, OSError, ImportError, MemoryError, NotImplementedError) as error:
         message = str(error) or type(error).__name__
         text = json.dumps({"error": message}) if getattr(arguments, "json", False) else f"relvec: {message}"
         print(text, file=sys.stderr)
