@@ -23,6 +23,7 @@ exclude_patterns = ["_build", "_templates", "auto_examples/**/*.ipynb", "auto_ex
 html_theme = "pydata_sphinx_theme"
 html_title = "relvec"
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
