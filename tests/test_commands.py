@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import messy
-from relvec import cli, load
-from relvec.pipelines import predict_table
+from relvec import RVR, cli, load
+from relvec.evaluation import evaluate_table
+from relvec.pipelines import fit_table, predict_table
 from relvec.report import learned_relevance
 from relvec.tables import read_table
 
@@ -351,3 +352,10 @@ def test_rich_tables_take_no_markup(capsys, monkeypatch):
     Console().table(("a",), [("[bold]x[/bold]",), ("[/nonsense]",)])
     out = capsys.readouterr().out
     assert "[bold]x[/bold]" in out and "[/nonsense]" in out
+
+
+def test_a_column_may_be_empty_in_a_part_of_the_rows():
+    x = np.arange(12.0)
+    table = {"x": x, "seldom": [1.0, 2.0] + [np.nan] * 10, "y": np.sin(x)}
+    pipeline = fit_table(table, "y", model=RVR(width=1.0)).pipeline
+    assert np.isfinite(evaluate_table(pipeline, table, folds=6).prediction.mean).all()

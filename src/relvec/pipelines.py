@@ -290,7 +290,8 @@ def _estimator(task: str) -> Any:
 
 def _pipeline(first: TableColumns, model: Any) -> Pipeline:
     places = feature_places(first)
-    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    # A part of the rows, in cross-validation, may have no value at all in a column.
+    numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
     sizes = [len(column.levels) for column in first.inputs() if column.kind == "category"]
     levels = OneHotEncoder(categories=[np.arange(size, dtype=float) for size in sizes], handle_unknown="ignore",
                            sparse_output=False)  # fmt: skip
