@@ -13,7 +13,7 @@ ifndef RELVEC_DATA
   endif
 endif
 
-.PHONY: run test slow lint docs build reproduce bench clean
+.PHONY: run test slow browser lint docs build reproduce bench clean
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -23,6 +23,10 @@ test: $(VENV)/.stamp-test
 
 slow: $(VENV)/.stamp-test
 	$(PYTEST) -m slow
+
+# Chromium comes from the system (apt-get install chromium) or, without root, from playwright's own download.
+browser: $(VENV)/.stamp-browser
+	$(PYTEST) -m browser
 
 lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
@@ -42,7 +46,7 @@ bench: $(VENV)/.stamp-bench
 	$(BIN)/python benchmarks/peers.py --out relvec-bench $(ARGS)
 
 clean:
-	rm -rf build dist src/*.egg-info docs/_build docs/gen_modules .pytest_cache .ruff_cache .mypy_cache .hypothesis \
+	rm -rf build dist src/*.egg-info docs/_build docs/gen_modules docs/auto_examples .pytest_cache .ruff_cache .mypy_cache .hypothesis \
 	  relvec-demo relvec-reproduce
 	find src tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -56,6 +60,11 @@ $(VENV)/.stamp-run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.stamp-test: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[test,plot,data]'
+	touch $@
+
+$(VENV)/.stamp-browser: $(VENV)/.stamp-test
+	$(PIP) -e '.[browser]'
+	command -v chromium chromium-browser google-chrome || $(BIN)/python -m playwright install chromium
 	touch $@
 
 $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python

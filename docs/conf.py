@@ -16,18 +16,34 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.doctest",
     "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates"]
+exclude_patterns = ["_build", "_templates", "auto_examples/**/*.ipynb", "auto_examples/*.py"]
 html_theme = "pydata_sphinx_theme"
 html_title = "relvec"
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"  # numpydoc states the types
 numpydoc_show_class_members = False  # the class template lists them
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": "plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 3600,  # the time it took is of no use to a reader
+    "write_computation_times": False,
+    "show_signature": False,
+}
 
 
 def escape_bars(app, what, name, obj, options, lines):

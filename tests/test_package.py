@@ -1,9 +1,11 @@
 """The package as a whole: what importing it brings, its version, its type marker, the examples in its pages."""
 
+import ast
 import importlib.metadata
 import importlib.resources
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +20,8 @@ FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def pages():
     """Return the pages that hold ```python blocks; a block marked otherwise is not run."""
-    written = (path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "gen_modules"} & set(path.parts))
+    built = {"_build", "gen_modules", "auto_examples"}
+    written = (path for path in (ROOT / "docs").rglob("*.md") if not built & set(path.parts))
     return [path for path in (ROOT / "README.md", *sorted(written)) if FENCE.search(path.read_text())]
 
 
@@ -122,3 +125,41 @@ def test_examples_in_the_pages_run(page, tmp_path, monkeypatch):
             raise
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("plot_*.py")), ids=lambda script: script.stem)
+def test_examples_of_the_gallery_run(script, tmp_path, monkeypatch):
+    """With warnings as errors, and nothing left behind."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(script), run_name="__main__")
+    assert plt.get_fignums(), "an example of the gallery has a picture"
+    plt.close("all")
+    assert list(tmp_path.iterdir()) == []
+
+
+def refusals():
+    """Yield the words of every TableError in the source, the longest piece of each message."""
+    for path in sorted((ROOT / "src" / "relvec").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and "TableError(" in ast.unparse(node):
+                words = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+                pieces = [piece.strip(" :;,'(") for word in words for piece in re.split("[;,]", word)]
+                if pieces and len(longest := max(pieces, key=len)) > 8:
+                    yield longest
+
+
+def test_the_trouble_page_has_every_refusal_of_a_table():
+    page = " ".join((ROOT / "docs" / "guide" / "trouble.md").read_text().split())
+    assert (found := list(refusals())) and [words for words in found if words not in page] == []
+
+
+def test_the_trouble_page_and_the_report_have_every_status():
+    from relvec.report import CURES
+    from relvec.solvers import Status
+
+    page = (ROOT / "docs" / "guide" / "trouble.md").read_text()
+    assert [status.name for status in Status if f"`{status.name}`" not in page] == []
+    warned = {status.name.lower() for status in Status if not status.success}
+    assert warned - set(CURES) <= {"stopped"}  # which only an option asks for

@@ -8,8 +8,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from relvec import RVR
-from relvec.plot import new_figure, plot_fit, plot_predictions
+from relvec import RVC, RVR
+from relvec.plot import (
+    CalibrationDisplay,
+    FeatureRelevanceDisplay,
+    FitDisplay,
+    HistoryDisplay,
+    ResidualsDisplay,
+    SurfaceDisplay,
+    new_figure,
+    plot_fit,
+    plot_predictions,
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +75,100 @@ def test_the_missing_package_is_named(data, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"relvec\[plot\]"):
         plot_fit(model, X, y)
+
+
+@pytest.fixture(scope="module")
+def flat():
+    """Return two inputs, a target and two classes."""
+    X = np.random.default_rng(0).uniform(-2, 2, (80, 2))
+    return X, np.sin(X[:, 0]) + 0.1 * X[:, 1], np.where(X[:, 0] + X[:, 1] > 0, "up", "down")
+
+
+def displays(data, flat):
+    """Return every display of fitted models, plain and in a pipeline, each in axes of its own."""
+    (x, t), (X, y, c) = data, flat
+    count = np.round(y + 2)
+    line, surface, classes = RVR(width=3.0).fit(x, t), RVR(width=2.0).fit(X, y), RVC(width=2.0).fit(X, c)
+    piped = make_pipeline(StandardScaler(), RVR(width=1.0)).fit(X, y)
+    three = RVC(width=2.0, multi_class="ovr").fit(X, np.digitize(X[:, 0], [-0.7, 0.7]))
+    new = [new_figure().subplots() for _ in range(15)]
+    return new, [
+        FitDisplay.from_estimator(line, x, t, ax=new[0]),
+        FitDisplay.from_estimator(make_pipeline(StandardScaler(), RVR(width=1.0)).fit(x, t), x, t, ax=new[1]),
+        SurfaceDisplay.from_estimator(surface, X, y, n_grid=15, ax=new[2]),
+        SurfaceDisplay.from_estimator(piped, X, y, n_grid=15, ax=new[3]),
+        SurfaceDisplay.from_estimator(classes, X, c, n_grid=15, ax=new[4]),
+        SurfaceDisplay.from_estimator(three, X, np.digitize(X[:, 0], [-0.7, 0.7]), n_grid=15, ax=new[5]),
+        HistoryDisplay.from_estimator(piped, ax=new[6]),
+        HistoryDisplay.from_estimator(three, output=2, ax=new[7]),
+        FeatureRelevanceDisplay.from_estimator(piped, X, y, n_repeats=2, ax=new[8]),
+        FeatureRelevanceDisplay.from_estimator(classes, X, c, feature_names=["$a$", "b_{"], n_repeats=2, ax=new[9]),
+        CalibrationDisplay.from_estimator(piped, X, y, ax=new[10]),
+        CalibrationDisplay.from_estimator(classes, X, c, ax=new[11]),
+        CalibrationDisplay.from_estimator(three, X, np.digitize(X[:, 0], [-0.7, 0.7]), ax=new[12]),
+        ResidualsDisplay.from_estimator(piped, X, y, ax=new[13]),
+        ResidualsDisplay.from_estimator(RVR(likelihood="poisson", width=2.0).fit(X, count), X, count, ax=new[14]),
+    ]  # fmt: skip
+
+
+def test_every_display_draws_where_it_is_told_and_once_more(data, flat, tmp_path):
+    axes, made = displays(data, flat)
+    for ax, display in zip(axes, made, strict=True):
+        assert display.ax_ is ax and display.figure_ is ax.figure
+        display.figure_.savefig(tmp_path / "picture", format="raw", dpi=20)  # without a screen, and nothing warns
+        other = new_figure().subplots()
+        assert display.plot(other) is display and display.ax_ is other
+
+
+def test_the_surface_is_the_model(flat):
+    X, _, c = flat
+    model = RVC(width=2.0).fit(X, c)
+    display = SurfaceDisplay.from_estimator(model, X, c, n_grid=9, ax=new_figure().subplots())
+    point = [[display.x0[2], display.x1[5]]]
+    assert display.surface[5, 2] == model.predict_proba(point)[0, 1]
+    assert model.classes_[display.region[5, 2]] == model.predict(point)[0]
+
+
+def test_calibration_counts(flat):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (2000, 1))
+    y = np.sin(X[:, 0]) + rng.normal(0, 0.3, 2000)
+    model = RVR(width=2.0).fit(X[:200], y[:200])
+    shown = CalibrationDisplay.from_estimator(model, X[200:], y[200:], ax=new_figure().subplots())
+    inside = model.predict_interval(X[200:], coverage=0.9)
+    expected = np.mean((inside[:, 0] <= y[200:]) & (y[200:] <= inside[:, 1]))
+    assert shown.observed[-1] == pytest.approx(expected) and shown.promised[-1] == pytest.approx(0.9)
+    np.testing.assert_allclose(shown.observed, shown.promised, atol=0.05)
+    p = rng.uniform(size=4000)
+    labels = (rng.uniform(size=4000) < p).astype(int)
+    shown = CalibrationDisplay.from_probabilities(labels, np.column_stack([1 - p, p]), np.array([0, 1]),
+                                                  ax=new_figure().subplots())  # fmt: skip
+    assert shown.counts.tolist() == [400] * 10
+    assert np.all(np.abs(shown.observed - shown.promised) < 4 * shown.error)
+
+
+def test_feature_relevance_is_what_the_model_learned_if_it_has(flat):
+    X, y, _ = flat
+    model = RVR(width=2.0).fit(X, y)
+    model.__dict__.pop("feature_relevance_", None)
+    with pytest.raises(ValueError, match="pass X and y"):
+        FeatureRelevanceDisplay.from_estimator(model)
+    shuffled = FeatureRelevanceDisplay.from_estimator(model, X, y, n_repeats=3, ax=new_figure().subplots())
+    assert shuffled.relevance[0] > 5 * shuffled.relevance[1] and shuffled.error is not None
+    model.feature_relevance_ = np.array([0.75, 0.25])
+    learned = FeatureRelevanceDisplay.from_estimator(model, ax=new_figure().subplots())
+    assert learned.relevance.tolist() == [0.75, 0.25] and learned.error is None
+    bars = [bar.get_width() for bar in learned.ax_.patches]
+    assert bars == [0.25, 0.75]  # from below
+
+
+def test_displays_refuse_what_they_cannot_draw(data, flat):
+    X, _, c = flat
+    with pytest.raises(ValueError, match="two inputs"):
+        SurfaceDisplay.from_estimator(RVR(width=3.0).fit(*data), *data)
+    with pytest.raises(ValueError, match="no residuals"):
+        ResidualsDisplay.from_estimator(RVC(width=2.0).fit(X, c), X, c)
+    with pytest.raises(NotFittedError):
+        HistoryDisplay.from_estimator(RVR())
+    with pytest.raises(ValueError, match=r"shape \(3,\); got \(2,\)"):
+        ResidualsDisplay.from_predictions(np.zeros(2), np.zeros(3), np.zeros(3))

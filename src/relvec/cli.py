@@ -1,4 +1,4 @@
-"""The command `relvec`: a demonstration on embedded data, and the numbers of the papers measured again.
+"""The command `relvec`: models of tables, a demonstration, and the numbers of the papers measured again.
 
 Exit codes: 0 done, 1 something failed or nothing could be run, 2 wrong arguments.
 """
@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 something failed or nothing could be run, 2 wrong argument
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -16,8 +17,12 @@ from typing import Any
 import numpy as np
 
 from relvec import RVR, __version__, plot
+from relvec.commands import add_commands
 
 EXAMPLES = """examples:
+  relvec fit houses.csv --target price     a model of a table, in model.relvec
+  relvec predict model.relvec new.csv      predictions with error bars for other rows
+  relvec report model.relvec held_out.csv  how good it is and what it rests on, in report.html
   relvec demo                              fit a noisy sinc and a small table, pictures in relvec-demo/
   relvec reproduce --list                  what can be reproduced
   relvec reproduce T01-figure-1            one experiment
@@ -46,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except (ValueError, OSError, ImportError, MemoryError, NotImplementedError) as error:
+        message = str(error) or type(error).__name__
+        text = json.dumps({"error": message}) if getattr(arguments, "json", False) else f"relvec: {message}"
+        print(text, file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="relvec", description="Sparse Bayesian learning: the relevance vector machine.", epilog=EXAMPLES, **options
     )
     parser.add_argument("--version", action="version", version=f"relvec {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="{demo,reproduce}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add_commands(commands, options)
 
     demo = commands.add_parser("demo", help="fit a noisy sinc and a small real table", description=_demo.__doc__)
     demo.add_argument("--out", type=Path, default=Path("relvec-demo"), metavar="DIR", help="folder for the pictures")

@@ -52,6 +52,7 @@ SCHEMA = 1
 MODULES = (
     "relvec._regressor",
     "relvec._classifier",
+    "relvec.columns",
     "relvec.kernels",
     "relvec.basis",
     "relvec.priors",
@@ -59,6 +60,7 @@ MODULES = (
     "relvec.predictive",
     "relvec.design",
     "relvec.solvers",
+    "relvec.tune",
 )
 # Classes of scikit-learn whose fitted state is numbers, words and lists of them.
 SKLEARN = {

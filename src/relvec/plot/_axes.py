@@ -1,0 +1,67 @@
+"""Axes, colours and checks that the pictures share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+POINT, LINE, VECTOR, TRUTH = "#8a8f98", "#1f5fa8", "#d1495b", "#2b2d33"
+CLASSES = ("#1f5fa8", "#d1495b", "#3f8f5b", "#c98a1b", "#7a5195", "#2a9d9d", "#8c564b", "#6b7280")
+DASHED = (0, (4, 3))
+MISSING = "pictures need matplotlib, which is not installed: pip install 'relvec[plot]'"
+
+
+def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
+    """An empty matplotlib figure, in inches, that needs no screen: save it with ``figure.savefig(path)``."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def axes_or_new(ax: Any) -> Any:
+    """`ax`, or the axes of a new figure known to pyplot, which notebooks show."""
+    if ax is not None:
+        return ax
+    require_matplotlib()
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
+
+
+def finished(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
+    """Axes without the lines that carry nothing; no legend for None, framed where it lies on colours."""
+    ax.spines[["top", "right"]].set_visible(False)
+    if loc is not None:
+        ax.legend(frameon=frame, framealpha=0.85, edgecolor="none", fontsize="small", loc=loc)
+    return ax
+
+
+def circle(ax: Any, x: ArrayLike, y: ArrayLike, label: str) -> None:
+    """Relevance vectors, circled."""
+    ax.plot(x, y, "o", ms=10, mfc="none", mec=VECTOR, mew=1.7, label=label)
+
+
+def final_step(model: Any) -> Any:
+    """The fitted estimator itself, or the last one of a pipeline."""
+    final = model[-1] if isinstance(model, Pipeline) else model
+    check_is_fitted(final)
+    return final
+
+
+def check_single(model: Any) -> None:
+    """Refuse a model of several outputs."""
+    if np.ndim(getattr(final_step(model), "noise_variance_", 0.0)) > 0:
+        raise ValueError("the model has several outputs; fit one output to draw it")
+
+
+def require_matplotlib() -> None:
+    """Say which extra brings matplotlib where it is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(MISSING) from error

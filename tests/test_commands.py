@@ -1,0 +1,361 @@
+"""A newcomer's path from a messy table to a decision, and the other commands on tables."""
+
+import base64
+import csv
+import html.parser
+import io
+import json
+import re
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import messy
+from relvec import RVR, cli, load
+from relvec.evaluation import evaluate_table
+from relvec.pipelines import fit_table, predict_table
+from relvec.report import learned_relevance
+from relvec.tables import read_table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with tables and a model fitted to each, as the commands leave them."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    for name, data in (("houses.csv", messy.houses()), ("new.csv", messy.houses(40, seed=9)),
+                       ("patients.csv", messy.patients()), ("calls.jsonl", messy.calls())):  # fmt: skip
+        (folder / name).write_bytes(data)
+    for data, target, task in (("houses.csv", "Price", "auto"), ("patients.csv", "recovered", "auto"),
+                               ("calls.jsonl", "calls", "count")):  # fmt: skip
+        model = folder / f"{data.split('.')[0]}.relvec"
+        assert (
+            cli.main(["fit", str(folder / data), "--target", target, "--task", task, "-o", str(model), "--json"]) == 0
+        )
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def run(capsys, *arguments):
+    assert cli.main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def run_json(capsys, *arguments):
+    return json.loads(run(capsys, *arguments, "--json"))
+
+
+def test_fit_says_what_was_done(capsys, tmp_path):
+    out = run(capsys, "fit", "houses.csv", "--target", "Price", "--holdout", "0.2", "-o", str(tmp_path / "m.relvec"))
+    for words in ("220 rows, 10 columns", "House ID   identifier", "Area (m²)  number", "filled with the median",
+                  "Town       category    3 categories", "sold on    date        2019-", "Garden?    boolean",
+                  "currency   constant    left out: every cell is 'EUR'", "column 4", "rooms (2)",
+                  "rows left out: 'Price' is missing there", "task: regression", "vectors kept", "noise",
+                  "log evidence",
+                  "status        converged", "kept out of the fit", "RMSE", "written:"):  # fmt: skip
+        assert words in out, words
+    assert (tmp_path / "m.relvec").is_file()
+
+
+def test_predict_carries_identifiers_through(capsys, tmp_path):
+    run(capsys, "predict", "houses.relvec", "new.csv", "-o", str(tmp_path / "out.csv"), "--interval", "0.5")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["House ID", "mean", "std", "lower", "upper"]
+    assert [row["House ID"] for row in rows] == [f"H{i:04d}" for i in range(40)]  # rows without a target too
+    numbers = np.array([[float(row[name]) for name in ("mean", "std", "lower", "upper")] for row in rows])
+    mean, std, lower, upper = numbers.T
+    np.testing.assert_allclose((upper - lower) / std, 2 * 0.6744897501960817, rtol=1e-9)
+    np.testing.assert_array_equal(mean, predict_table(load("houses.relvec"), read_table("new.csv")).mean)
+    known = [(p, float(c.replace(",", ""))) for p, c in zip(mean, read_table("new.csv")["Price"], strict=True) if c]
+    assert np.corrcoef(np.array(known).T)[0, 1] > 0.9
+
+
+def test_predict_to_standard_output(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(messy.houses(3, seed=4))))
+    lines = run(capsys, "predict", "houses.relvec", "-", "--keep", "Town").splitlines()
+    assert lines[0] == "House ID,Town,mean,std,lower,upper" and len(lines) == 4
+    objects = [json.loads(line) for line in run(capsys, "predict", "houses.relvec", "new.csv", "--json").splitlines()]
+    assert len(objects) == 40 and set(objects[0]) == {"House ID", "mean", "std", "lower", "upper"}
+
+
+def test_classes_get_probabilities(capsys):
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "predict", "patients.relvec", "patients.csv"))))
+    assert list(rows[0]) == ["patient", "class", "probability Yes", "probability no"]
+    for row in rows:
+        no, yes = float(row["probability no"]), float(row["probability Yes"])
+        assert abs(no + yes - 1) < 1e-12 and row["class"] == ("Yes" if yes > no else "no")
+
+
+def test_counts(capsys):
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "predict", "calls.relvec", "calls.jsonl"))))
+    assert list(rows[0]) == ["row", "mean", "std", "lower", "upper"]
+    assert all(float(row["lower"]) >= 0 and float(row["mean"]) > 0 for row in rows)
+
+
+@pytest.mark.parametrize(("model", "data", "names"), [
+    ("houses", "new.csv", ["RMSE", "MAE", "R2", "coverage", "interval width", "log density"]),
+    ("patients", "patients.csv", ["accuracy", "balanced accuracy", "log loss", "Brier score", "AUC"]),
+    ("calls", "calls.jsonl", ["RMSE", "MAE", "R2", "deviance", "coverage", "interval width", "log density"]),
+])  # fmt: skip
+def test_evaluate_gives_every_score_its_uncertainty(capsys, model, data, names):
+    found = run_json(capsys, "evaluate", f"{model}.relvec", data)
+    assert list(found["scores"]) == names
+    for score in found["scores"].values():
+        assert score["low"] <= score["value"] <= score["high"] and score["error"] >= 0
+    assert any("fitted on" in note for note in found["notes"]) == (data != "new.csv")
+    text = run(capsys, "evaluate", f"{model}.relvec", data)
+    assert "95% interval" in text and names[0] in text
+
+
+def test_evaluate_equals_scikit_learn(capsys):
+    from sklearn.metrics import log_loss, r2_score, roc_auc_score, root_mean_squared_error
+
+    found = run_json(capsys, "evaluate", "houses.relvec", "new.csv")["scores"]
+    table = read_table("new.csv")
+    y = np.array([np.nan if cell is None else float(cell.replace(",", "")) for cell in table["Price"]])
+    mean = predict_table(load("houses.relvec"), table).mean
+    known = np.isfinite(y)
+    assert found["RMSE"]["value"] == pytest.approx(root_mean_squared_error(y[known], mean[known]))
+    assert found["R2"]["value"] == pytest.approx(r2_score(y[known], mean[known]))
+    # The bootstrap's error of a mean is the standard deviation over the root of n.
+    errors = np.abs(y - mean)[known]
+    assert found["MAE"]["error"] == pytest.approx(errors.std() / np.sqrt(known.sum()), rel=0.15)
+    found = run_json(capsys, "evaluate", "patients.relvec", "patients.csv")["scores"]
+    labels = read_table("patients.csv")["recovered"] == "no"  # the second class in alphabetical order
+    proba = predict_table(load("patients.relvec"), read_table("patients.csv")).proba
+    assert found["AUC"]["value"] == pytest.approx(roc_auc_score(labels, proba[:, 1]))
+    assert found["log loss"]["value"] == pytest.approx(log_loss(labels, proba[:, 1]))
+
+
+def test_cross_validation_is_harder_than_the_rows_of_the_fit(capsys):
+    seen = run_json(capsys, "evaluate", "houses.relvec", "houses.csv")
+    honest = run_json(capsys, "evaluate", "houses.relvec", "houses.csv", "--cv", "3")
+    assert honest["folds"] == 3 and honest["rows"] == seen["rows"]
+    assert honest["scores"]["RMSE"]["value"] > seen["scores"]["RMSE"]["value"]
+    assert not any("fitted on" in note for note in honest["notes"])
+
+
+def test_inspect(capsys):
+    found = run_json(capsys, "inspect", "houses.relvec")
+    model = load("houses.relvec")[-1]
+    assert found["vectors_kept"] == len(found["vectors"]) == len(model.relevance_)
+    assert found["noise"] == pytest.approx(model.noise_variance_**0.5)
+    assert found["task"] == "regression" and found["options"]["kernel"] == "gaussian"
+    by_row = {vector["row"]: vector for vector in found["vectors"]}
+    table = read_table("houses.csv")
+    for row, vector in by_row.items():
+        assert vector["House ID"] == table["House ID"][row - 1] and vector["Price"] == table["Price"][row - 1]
+    weights = [abs(vector["weight"]) for vector in found["vectors"]]
+    assert weights == sorted(weights, reverse=True)
+    text = run(capsys, "inspect", "houses.relvec", "--vectors", "2")
+    assert "options" in text and "(2 of" in text and "width" in text
+
+
+class Page(html.parser.HTMLParser):
+    """Collects the tags, attributes and text of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize(
+    ("model", "data"), [("houses", "new.csv"), ("patients", "patients.csv"), ("calls", "calls.jsonl")]
+)
+def test_report_is_one_page_that_needs_nothing_else(capsys, tmp_path, model, data):
+    out = tmp_path / "report.html"
+    assert "written" in run(capsys, "report", f"{model}.relvec", data, "-o", str(out))
+    source = out.read_text(encoding="utf-8")
+    page = Page(source)
+    assert "script" not in page.tags and not [name for name, _ in page.attributes if name.startswith("on")]
+    links = [value for name, value in page.attributes if name in ("src", "href")]
+    assert links and all(link.startswith(("data:image/svg+xml;base64,", "#")) for link in links)
+    for words in ("How good it is", "95% interval", "The rows it rests on", "Which columns matter", "What was done"):
+        assert words in page.text, words
+    pictures = [base64.b64decode(link.split(",")[1]) for link in links if link.startswith("data:")]
+    assert len(pictures) >= 4 and all(b"<svg" in picture for picture in pictures)
+    if model == "houses":
+        assert "H0" in page.text and 'the "Old" Town' in page.text
+
+
+def test_report_without_matplotlib(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run(capsys, "report", "houses.relvec", "new.csv", "-o", str(tmp_path / "r.html"))
+    page = Page((tmp_path / "r.html").read_text())
+    assert "relvec[plot]" in page.text and "img" not in page.tags and "RMSE" in page.text
+
+
+def test_export_to_onnx_predicts_the_same(capsys, tmp_path):
+    pytest.importorskip("skl2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for model, data in (("houses", "new.csv"), ("patients", "patients.csv")):
+        out = tmp_path / f"{model}.onnx"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the converters
+            found = run_json(capsys, "export", f"{model}.relvec", "--onnx", str(out))
+        assert found["written"] == [str(out)]
+        pipeline = load(f"{model}.relvec")
+        X = pipeline[0].transform(read_table(data))
+        assert [i["name"] for i in found["inputs"]] == pipeline[0].get_feature_names_out().tolist()
+        session = onnxruntime.InferenceSession(out.read_bytes(), providers=["CPUExecutionProvider"])
+        got = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"X": X}), strict=True))
+        expected = predict_table(pipeline, read_table(data))
+        if model == "houses":
+            np.testing.assert_allclose(got["mean"].ravel(), expected.mean, rtol=1e-6)
+            np.testing.assert_allclose(got["std"].ravel(), expected.std, rtol=1e-6)
+        else:
+            np.testing.assert_allclose(got["probabilities"], expected.proba, atol=1e-6)
+
+
+def test_options_reach_the_estimator(capsys, tmp_path):
+    options = ("--kernel", "matern32", "--width", "2.5", "--seed", "7", "--time-limit", "30", "--features", "Area (m²)",
+               "Town", "--id", "rooms")  # fmt: skip
+    found = run_json(capsys, "fit", "houses.csv", "--target", "Price", "-o", str(tmp_path / "m.relvec"), *options)
+    assert found["options"]["kernel"] == "matern32" and found["options"]["width"] == 2.5
+    assert found["options"]["random_state"] == 7 and "time_limit=30.0" in found["options"]["solver"]
+    used = [c["name"] for c in found["columns"] if c["kind"] in ("number", "category", "boolean", "date")]
+    assert used == ["Area (m²)", "Town"]
+    assert [c["name"] for c in found["columns"] if c["kind"] == "identifier"] == ["rooms"]
+
+
+def test_widths_learned_by_evidence_are_kept_with_the_model(capsys, tmp_path):
+    model = str(tmp_path / "m.relvec")
+    options = ("--features", "Area (m²)", "Garden?", "rooms", "--width", "learn-per-feature")
+    run(capsys, "fit", "houses.csv", "--target", "Price", "-o", model, *options)
+    relevance = learned_relevance(load(model))
+    assert relevance["Area (m²)"] > relevance["rooms"] and sum(relevance.values()) == pytest.approx(1.0)
+    run(capsys, "report", model, "new.csv", "-o", str(tmp_path / "r.html"))
+    assert "the share of each column in the distances" in (tmp_path / "r.html").read_text()
+
+
+def test_unseen_categories_are_said_and_predicted(capsys, tmp_path):
+    lines = messy.houses(3, seed=5).decode("utf-8-sig").splitlines()
+    table = list(csv.reader(lines))
+    table[1][2] = "Atlantis"
+    path = tmp_path / "unseen.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(table)
+    assert cli.main(["predict", "houses.relvec", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert "column 'Town': 1 cell holds a category that was not seen in the fit ('Atlantis')" in captured.err
+    assert len(captured.out.splitlines()) == 4
+
+
+def cells(*rows):
+    return "\n".join(rows).encode()
+
+
+BAD_NUMBER = [*(f"{i},{i % 7}" for i in range(30))]
+BAD_NUMBER[11] = "eleven,4"
+
+
+@pytest.mark.parametrize(("data", "target", "message"), [
+    (cells("x,y", *BAD_NUMBER), "y", r"bad\.csv, row 12 \(line 13\), column 'x': expected a number.*got 'eleven'"),
+    (cells("x,y", "1,2", "3"), "y", r"bad\.csv, row 2 \(line 3\): 1 cells where the header has 2"),
+    (cells("x,y", "1,2", "3,4"), "z", r"bad\.csv: there is no column 'z'; there are 'x', 'y'"),
+    (cells("x,price", "1,2", "3,4"), "prize", r"did you mean 'price'"),
+    (cells("x,y", "1,", "3,NA"), "y", r"column 'y': 0 rows with a target"),
+    (cells("x,y", "1,a", "1,b"), "y", r"no column is left to predict from: 'x' left out: every cell is '1'"),
+    (cells("x,y", "1,a", "2,a"), "y", r"column 'y': every row is 'a'; a classifier needs two classes"),
+    (b"", "y", r"bad\.csv: the file is empty"),
+])  # fmt: skip
+def test_errors_name_the_file_the_column_and_the_row(capsys, tmp_path, monkeypatch, data, target, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.csv").write_bytes(data)
+    assert cli.main(["fit", "bad.csv", "--target", target]) == 1
+    captured = capsys.readouterr()
+    assert re.search(message, captured.err), captured.err
+    assert captured.err.startswith("relvec: ") and "Traceback" not in captured.err
+    assert not (tmp_path / "model.relvec").exists()
+    assert cli.main(["fit", "bad.csv", "--target", target, "--json"]) == 1
+    assert re.search(message, json.loads(capsys.readouterr().err)["error"])
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["predict", "nowhere.relvec", "new.csv"], "nowhere.relvec: No such file"),
+    (["predict", "houses.csv", "new.csv"], "houses.csv"),
+    (["predict", "houses.relvec", "patients.csv"], "the model needs the columns 'Area (m²)', 'Town'"),
+    (["evaluate", "patients.relvec", "calls.jsonl"], "there is no column 'recovered'"),
+    (["fit", "houses.csv", "--target", "Price", "--features", "currency", "-o", "never"], "as an input, but left out"),
+    (["fit", "houses.csv", "--target", "Price", "--width", "wide", "-o", "never"], "width must be"),
+    (["fit", "calls.jsonl", "--target", "hour", "--task", "count", "-o", "never"], "expected a count"),
+])  # fmt: skip
+def test_other_errors_end_with_code_1(capsys, folder, arguments, message):
+    assert cli.main(arguments) == 1
+    assert message in capsys.readouterr().err
+    assert not (folder / "never").exists()
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["fit", "houses.csv"], "--target"),
+    (["fit", "houses.csv", "--target", "Price", "--task", "magic"], "invalid choice"),
+    (["fit", "houses.csv", "--target", "Price", "--holdout", "2"], "between 0 and 1"),
+    (["fit", "houses.csv", "--target", "Price", "--time-limit", "-1"], "no positive number"),
+    (["export", "houses.relvec"], "say --onnx, --c or both"),
+    (["evaluate", "houses.relvec", "new.csv", "--cv", "1"], "2 or more"),
+])  # fmt: skip
+def test_wrong_arguments_end_with_code_2(capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "inspect", "evaluate", "report", "export"])
+def test_help_has_examples(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([command, "--help"])
+    assert stop.value.code == 0 and f"examples:\n  relvec {command}" in capsys.readouterr().out
+
+
+def test_without_extras(folder):
+    """The commands on text work where no optional package can be imported."""
+    code = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"pandas", "pyarrow", "matplotlib", "rich", "onnx", "skl2onnx"}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+from relvec import cli
+assert cli.main(["predict", "houses.relvec", "new.csv", "-o", "without.csv"]) == 0
+assert cli.main(["report", "houses.relvec", "new.csv", "-o", "without.html"]) == 0
+assert cli.main(["export", "houses.relvec", "--onnx", "without.onnx"]) == 1
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True, cwd=folder
+    )
+    assert "relvec[onnx]" in done.stderr
+
+
+def test_rich_tables_take_no_markup(capsys, monkeypatch):
+    pytest.importorskip("rich")
+    from relvec._console import Console
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    Console().table(("a",), [("[bold]x[/bold]",), ("[/nonsense]",)])
+    out = capsys.readouterr().out
+    assert "[bold]x[/bold]" in out and "[/nonsense]" in out
+
+
+def test_a_column_may_be_empty_in_a_part_of_the_rows():
+    x = np.arange(12.0)
+    table = {"x": x, "seldom": [1.0, 2.0] + [np.nan] * 10, "y": np.sin(x)}
+    pipeline = fit_table(table, "y", model=RVR(width=1.0)).pipeline
+    assert np.isfinite(evaluate_table(pipeline, table, folds=6).prediction.mean).all()

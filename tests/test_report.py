@@ -1,0 +1,140 @@
+"""The report: nothing from the data becomes markup, and warnings are in plain words."""
+
+import base64
+import html.parser
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relvec import RVC, RVR, _html, evaluation, importance
+from relvec.evaluation import evaluate_table
+from relvec.pipelines import fit_table
+from relvec.report import plain_warnings, report
+from relvec.solvers import Sequential
+
+HOSTILE = [
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</table></main><h1>", "$\\frac{1}{0}$", "$$",
+    "&amp;", "javascript:alert(1)", "{{7*7}}", "\x00\x08\x1b[31m", "\ud800", "a\u202eb", "😀 漢字", "--><!--", "]]>",
+    "' onload='",
+]  # fmt: skip
+TAGS = set("html head meta title style body main p h1 h2 h3 nav a section div b span ul li table thead tbody tr th td "
+           "small figure img figcaption footer".split())  # fmt: skip
+ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "class", "id", "href", "tabindex", "alt", "src"}
+
+
+class Strict(html.parser.HTMLParser):
+    """Refuses every tag and attribute that the report itself does not write, and tags that are not closed in order."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.text = [], ""
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in TAGS, tag
+        assert {name for name, _ in attrs} <= ATTRIBUTES, attrs
+        assert all(re.match("#[a-z]+$|data:image/svg", v) for name, v in attrs if name in ("src", "href"))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_comment(self, data):
+        raise AssertionError(f"a comment: {data}")
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page_of(names, words, classes=None):
+    """Return the report on a small table with these names of columns and these cells."""
+    rng = np.random.default_rng(0)
+    n, (number, category, target) = 24, names
+    table = {number: rng.normal(size=n), category: [words[i % len(words)] for i in range(n)]}
+    table[target] = [classes[i % 2] for i in range(n)] if classes else table[number] + rng.normal(0, 0.1, n)
+    task = "classification" if classes else "regression"
+    quick = (RVC if classes else RVR)(tol=1.0, solver=Sequential(restarts=0))
+    pipeline = fit_table(table, target, task=task, categorical=[category], model=quick).pipeline
+    return report(pipeline, evaluate_table(pipeline, table))
+
+
+def test_hostile_strings_are_text(monkeypatch):
+    page = page_of([f"{text} 1" for text in HOSTILE[:3]], HOSTILE, ["<b>no</b>", "<i>yes</i>"])
+    parsed = Strict(page)
+    assert "<script>alert(1)</script>" in parsed.text and "<i>yes</i>" in parsed.text
+    page.encode("utf-8")
+    for data in re.findall(r"data:image/svg\+xml;base64,([^\"]+)", page):
+        picture = ElementTree.fromstring(base64.b64decode(data))
+        tags = {element.tag.split("}")[1] for element in picture.iter()}
+        assert not tags & {"script", "foreignObject", "a", "image", "iframe"}, tags
+
+
+text = st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=12))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.lists(text, min_size=3, max_size=3, unique_by=str.strip), words=st.lists(text, min_size=2, max_size=4),
+       classes=st.none() | st.lists(text, min_size=2, max_size=2, unique_by=str.strip))  # fmt: skip
+def test_any_strings_are_text(monkeypatch, names, words, classes):
+    monkeypatch.setattr(_html, "_draw", lambda *ignored: "<figure></figure>")
+    monkeypatch.setattr(evaluation, "RESAMPLES", 50)
+    monkeypatch.setattr(importance, "GRID", 4)
+    try:
+        page = page_of(names, words, classes)
+    except ValueError:  # cells that are all missing words, or one class
+        return
+    Strict(page)
+    page.encode("utf-8")
+
+
+def found(**changes):
+    rng = np.random.default_rng(1)
+    x = np.linspace(0, 6, 60)
+    table = {"x": x, "y": np.sin(x) + rng.normal(0, 0.1, 60)}
+    pipeline = fit_table(table, "y", model=RVR(width=1.0)).pipeline
+    made = evaluate_table(pipeline, table)
+    scores = [replace(s, **changes.get(s.name, {})) for s in made.scores]
+    return plain_warnings(pipeline, replace(made, scores=scores, notes=changes.get("notes", ())))
+
+
+def test_a_good_model_has_no_warnings():
+    assert found() == []
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"coverage": {"value": 0.5, "high": 0.6}}, "error bars are too narrow: the 90% interval holds 50%"),
+    ({"coverage": {"value": 0.99, "low": 0.97, "high": 1.0}}, "error bars are wide"),
+    ({"R2": {"low": -0.1}}, "no better than the mean"),
+    ({"notes": ("the table holds rows that the model was fitted on",)}, "The table holds rows"),
+])  # fmt: skip
+def test_warnings_in_plain_words(changes, words):
+    assert [w for w in found(**changes) if words in w]
+
+
+def test_warnings_of_the_fit():
+    x = np.linspace(0, 6, 40)
+    fitted = fit_table({"x": x, "y": np.sin(x)}, "y", model=RVR(width=0.004))
+    assert any("NOISE_FLOOR" in note for note in fitted.notes)
+    warned = plain_warnings(fitted.pipeline, evaluate_table(fitted.pipeline, {"x": x[:10], "y": np.sin(x[:10])}))
+    assert any("next to no noise" in w for w in warned) and any("Only 10 rows" in w for w in warned)
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=60), "y": ["a" if i % 5 else "b" for i in range(60)]}
+    pipeline = fit_table(table, "y").pipeline
+    warned = plain_warnings(pipeline, evaluate_table(pipeline, table))
+    assert any("most frequent class would be right as often (80%)" in w for w in warned)
+
+
+def test_relevance_learned_with_the_scales_is_drawn_by_column():
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=30), "c": ["a", "b", "c"] * 10, "y": rng.normal(size=30)}
+    fitted = fit_table(table, "y")
+    fitted.pipeline[-1].feature_relevance_ = np.array([0.4, 0.3, 0.2, 0.1])
+    page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
+    assert "the share of each column in the distances" in page

@@ -1,0 +1,234 @@
+"""Tables: what is read is what was written, and errors say where."""
+
+import gzip
+import io
+import json
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relvec.tables import Table, TableError, as_table, read_table, write_table
+
+HEAD = "name,age\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="data.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def test_quotes_commas_lines_and_a_byte_order_mark(write):
+    path = write('\ufeffname,note\r\n"Doe, Jane","she said ""hi"""\r\nRoe,"two\nlines"\r\n\r\n')
+    table = read_table(path)
+    assert table.names == ["name", "note"]
+    assert table["name"].tolist() == ["Doe, Jane", "Roe"]
+    assert table["note"].tolist() == ['she said "hi"', "two\nlines"]
+    assert table.lines.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_encodings(write, encoding):
+    table = read_table(write("größe,x\nübergroß,1\n".encode(encoding)))
+    assert table["größe"].tolist() == ["übergroß"]
+    assert bool(table.notes) == (encoding in ("utf-16", "latin-1"))
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("a;b\n1;2\n", ["a", "b"]), ("a\tb\n1\t2\n", ["a", "b"]), ("a|b\n1|2\n", ["a", "b"]), ("a\n1\n", ["a"]),
+    ('"a;b",c\n1,2\n', ["a;b", "c"]),
+])  # fmt: skip
+def test_delimiters(write, text, names):
+    assert read_table(write(text)).names == names
+
+
+def test_decimal_commas_where_semicolons_separate(write):
+    table = read_table(write("x;y\n1,5;1.234,5\nfoo,bar;2\n"))
+    assert table["x"].tolist() == ["1.5", "foo,bar"]
+    assert table["y"].tolist() == ["1234.5", "2"]
+
+
+def test_headers_are_made_different_and_never_empty(write):
+    table = read_table(write("x,,x, x ,\n1,2,3,4,5\n"))
+    assert table.names == ["x", "column 2", "x (2)", "x (3)", "column 5"]
+    assert len(table.notes) == 4
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (HEAD + "a,1\nb\n", r"row 2 \(line 3\): 1 cells where the header has 2"),
+    (HEAD + 'a,"1\n2"\nb,1,2\n', r"row 2 \(line 4\): 3 cells"),
+    ("", "is empty"), ("  \n \n", "is empty"), (HEAD, "a header and no rows"),
+    (b"a,b\n\x00\x01,2\n", "NUL"),
+    (b"\x1f\x8bnot gzip at all", "gzip data are damaged"),
+])  # fmt: skip
+def test_a_bad_text_file_is_named_with_its_row(write, content, message):
+    path = write(content)
+    with pytest.raises(TableError, match=message) as caught:
+        read_table(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    with pytest.raises(TableError, match="No such file"):
+        read_table(tmp_path / "nowhere.csv")
+    with pytest.raises(TableError, match="directory"):
+        read_table(tmp_path)
+
+
+def test_json_lines(write):
+    table = read_table(write('{"a": 1, "b": "x"}\n\n{"b": null, "c": true, "a": 2.5}\n{"c": false}\n', "data.jsonl"))
+    np.testing.assert_array_equal(table["a"], [1.0, 2.5, np.nan])
+    assert table["b"].tolist() == ["x", None, None]
+    assert table["c"].tolist() == [None, "true", "false"]
+    assert table.lines.tolist() == [1, 3, 4]
+    assert read_table(write('[{"a": 1}, {"a": 2}]', "list.json"))["a"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    ('{"a": 1}\n{"a": [1]}\n', r"row 2 \(line 2\), column 'a': expected one value, got a list"),
+    ('{"a": 1}\n{"a": \n', "line 2: not valid JSON"), ("3\n", "expected an object"),
+    ("[" * 100_000, "not valid JSON"),
+])  # fmt: skip
+def test_bad_json_lines(write, content, message):
+    with pytest.raises(TableError, match=message):
+        read_table(write(content, "data.jsonl"))
+
+
+def test_large_whole_numbers_are_kept_exactly(write):
+    big = 2**53 + 1
+    assert read_table(write(json.dumps({"id": big}) + "\n", "a.jsonl"))["id"].tolist() == [big]
+    assert read_table(write(f'{{"id": {big}}}\n{{"id": null}}\n', "b.jsonl"))["id"].tolist() == [str(big), None]
+
+
+def test_npz(write, tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.arange(6.0).reshape(3, 2), y=[1, 0, 1], feature_names=["u", "v"])
+    table = read_table(tmp_path / "a.npz")
+    assert table.names == ["u", "v", "y"] and table["v"].tolist() == [1.0, 3.0, 5.0]
+    np.savez(tmp_path / "b.npz", X=np.asfortranarray(np.arange(6.0).reshape(3, 2)), c=["a", "b", "c"])
+    assert read_table(tmp_path / "b.npz")["X2"].tolist() == [1.0, 3.0, 5.0]
+    np.savez(tmp_path / "c.npz", X=np.zeros(3), y=np.zeros(2))
+    with pytest.raises(TableError, match="differ in length"):
+        read_table(tmp_path / "c.npz")
+    np.savez(tmp_path / "d.npz", X=np.array([{}], dtype=object))
+    with pytest.raises(TableError, match="expected numbers"):
+        read_table(tmp_path / "d.npz")
+
+
+def test_an_npz_header_that_promises_too_much_is_refused(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("X.npy", header.getvalue() + b"12345678")
+    with pytest.raises(TableError, match="promises 8000000000000 bytes"):
+        read_table(tmp_path / "huge.npz")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.feather", "t.csv.gz", "t.npz"])
+def test_round_trip(tmp_path, name):
+    if name.endswith(("parquet", "feather")):
+        pytest.importorskip("pyarrow")
+    table = Table({"id": np.array(["007", 'a,"b"\n', "ü"], dtype=object), "x": np.array([0.1, np.nan, 1e-300])})
+    write_table(table, tmp_path / name)
+    again = read_table(tmp_path / name)
+    assert again["id"].tolist() == ["007", 'a,"b"', "ü"]
+    x = [None if v is None or v == "" or v != v else float(v) for v in again["x"].tolist()]
+    assert x == [0.1, None, 1e-300]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_arrow_types(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import datetime
+    import decimal
+
+    import pyarrow.parquet
+
+    made = pa.table({
+        "i": pa.array([1, None, 3]), "b": pa.array([True, False, True]), "d": pa.array([decimal.Decimal("1.5")] * 3),
+        "t": pa.array([datetime.datetime(2024, 1, 1), None, datetime.datetime(2024, 1, 3)]),
+        "day": pa.array([datetime.date(2024, 1, 1)] * 3), "c": pa.array(["u", "v", None]).dictionary_encode(),
+    })  # fmt: skip
+    pyarrow.parquet.write_table(made, tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(table["i"], [1, np.nan, 3])
+    assert table["b"].dtype == bool and table["d"].tolist() == [1.5] * 3
+    assert table["t"].dtype.kind == table["day"].dtype.kind == "M" and np.isnat(table["t"][1])
+    assert table["c"].tolist() == ["u", "v", None]
+    pyarrow.parquet.write_table(pa.table({"l": [[1], [2]]}), tmp_path / "n.parquet")
+    with pytest.raises(TableError, match="column 'l': expected one value"):
+        read_table(tmp_path / "n.parquet")
+
+
+def test_compressed(write):
+    text = (HEAD + "a,1\n").encode()
+    assert read_table(write(gzip.compress(text), "data.csv.gz"))["age"].tolist() == ["1"]
+    pa = pytest.importorskip("pyarrow")
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(text)
+    assert read_table(write(sink.getvalue().to_pybytes(), "data.csv.zst"))["age"].tolist() == ["1"]
+
+
+def test_standard_input_is_recognised_by_its_content(monkeypatch):
+    for data in (b"a,b\n1,2\n", b'{"a": 1, "b": 2}\n', gzip.compress(b"a,b\n1,2\n")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        assert read_table("-").names == ["a", "b"]
+
+
+def test_without_pyarrow_the_extra_is_named(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(TableError, match=r"relvec\[data\]"):
+        read_table(write(b"PAR1 and so on", "x.parquet"))
+    if sys.version_info < (3, 14):
+        with pytest.raises(TableError, match=r"zstd needs pyarrow.*relvec\[data\]"):
+            read_table(write(b"\x28\xb5\x2f\xfd and so on", "x.csv.zst"))
+
+
+def test_data_frames():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, None], "c": pandas.Categorical(["u", None]),
+                              "n": pandas.array([1, None], dtype="Int64"),
+                              "t": pandas.to_datetime(["2024-01-01", None]),
+                              "b": [True, False], "s": ["a", None]})  # fmt: skip
+    table = as_table(frame)
+    assert table["c"].tolist() == ["u", None] and table["s"].tolist() == ["a", None]
+    np.testing.assert_array_equal(table["n"], [1.0, np.nan])
+    assert table["t"].dtype.kind == "M" and table["b"].dtype == bool
+
+
+def test_an_unknown_column_is_answered_with_the_nearest():
+    with pytest.raises(TableError, match="no column 'prise'; did you mean 'price'"):
+        as_table({"price": [1.0]})["prise"]
+
+
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n"), max_size=8)
+
+
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=5))
+def test_any_cells_survive_a_csv(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    table = Table({"a": np.array([a for a, _ in rows], dtype=object), "b": np.array([b for _, b in rows], dtype=object),
+                   "end": np.array(["x"] * len(rows), dtype=object)})  # fmt: skip
+    write_table(table, path)
+    again = read_table(path)
+    for name, place in (("a", 0), ("b", 1)):
+        assert [cell or "" for cell in again[name].tolist()] == [row[place].strip() for row in rows]
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_table_or_an_error_that_names_the_file(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("fuzz") / "noise"
+    path.write_bytes(data)
+    for format in (None, "csv", "jsonl", "npz"):
+        try:
+            assert len(read_table(path, format)) > 0
+        except TableError as error:
+            assert str(path) in str(error)
