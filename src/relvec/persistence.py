@@ -59,6 +59,7 @@ MODULES = (
     "relvec.predictive",
     "relvec.design",
     "relvec.solvers",
+    "relvec.tune",
 )
 # Classes of scikit-learn whose fitted state is numbers, words and lists of them.
 SKLEARN = {
