@@ -59,6 +59,7 @@ REGRESSORS = {
     "random centres": RVR(kernel=None, basis=basis.KernelBasis("cauchy", n_random=30), random_state=3),
     "solver object": RVR(solver=solvers.Sequential(restarts=1), random_state=np.random.RandomState(4)),
     "hyperprior": RVR(solver="mackay", hyperprior={"a": 1e-6, "b": 1e-6}),
+    "learned widths": RVR(width="learn-per-feature"),
     "counts": RVR(likelihood="poisson"),
     "empty": RVR(fit_intercept=False),
 }
