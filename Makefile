@@ -14,6 +14,7 @@ ifndef RELVEC_DATA
 endif
 
 .PHONY: run test slow browser lint docs build reproduce bench clean
+.PHONY: minimal oldest newest soak latency
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -27,6 +28,24 @@ slow: $(VENV)/.stamp-test
 # Chromium comes from the system (apt-get install chromium) or, without root, from playwright's own download.
 browser: $(VENV)/.stamp-browser
 	$(PYTEST) -m browser
+
+# The tests in environments of their own: with the required packages alone, with the oldest versions that
+# pyproject.toml allows, and with the newest of everything the tests use.
+minimal oldest newest:
+	$(PYTHON) -m venv .venv-$@
+	.venv-$@/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e $(TARGET_$@)
+	.venv-$@/bin/python -m pip list
+	.venv-$@/bin/python -m pytest -n 2 $(ARGS)
+
+RUNNER := pytest-xdist hypothesis mpmath
+TARGET_minimal := . $(RUNNER)
+# scikit-learn 1.7 hands pytest what pytest 9 refuses.
+TARGET_oldest = . $(RUNNER) 'pytest<9' $$($(PYTHON) tools/oldest.py)
+TARGET_newest := '.[test,plot,data,onnx]'
+
+# Mutated model files, thousands of them.
+soak: $(VENV)/.stamp-test
+	$(BIN)/python tests/fuzz.py 20000 $(ARGS)
 
 lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
@@ -45,6 +64,9 @@ reproduce: $(VENV)/.stamp-run
 bench: $(VENV)/.stamp-bench
 	$(BIN)/python benchmarks/peers.py --out relvec-bench $(ARGS)
 
+latency: $(VENV)/.stamp-bench
+	$(BIN)/python benchmarks/latency.py $(ARGS)
+
 clean:
 	rm -rf build dist src/*.egg-info docs/_build docs/gen_modules docs/auto_examples .pytest_cache .ruff_cache .mypy_cache .hypothesis \
 	  relvec-demo relvec-reproduce
@@ -59,7 +81,7 @@ $(VENV)/.stamp-run: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.stamp-test: pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[test,plot,data]'
+	$(PIP) -e '.[test,plot,data,onnx]'
 	touch $@
 
 $(VENV)/.stamp-browser: $(VENV)/.stamp-test
@@ -72,7 +94,7 @@ $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[bench,plot]'
+	$(PIP) -e '.[bench,plot,onnx]'
 	touch $@
 
 $(VENV)/.stamp-build: pyproject.toml | $(BIN)/python

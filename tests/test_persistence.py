@@ -59,6 +59,7 @@ REGRESSORS = {
     "random centres": RVR(kernel=None, basis=basis.KernelBasis("cauchy", n_random=30), random_state=3, width="scale"),
     "solver object": RVR(solver=solvers.Sequential(restarts=1), random_state=np.random.RandomState(4), width="scale"),
     "hyperprior": RVR(solver="mackay", hyperprior={"a": 1e-6, "b": 1e-6}, width="scale"),
+    "learned widths": RVR(width="learn-per-feature"),
     "counts": RVR(likelihood="poisson", width="scale"),
     "empty": RVR(fit_intercept=False, width="scale"),
 }

@@ -169,6 +169,6 @@ def test_displays_refuse_what_they_cannot_draw(data, flat):
     with pytest.raises(ValueError, match="no residuals"):
         ResidualsDisplay.from_estimator(RVC(width=2.0).fit(X, c), X, c)
     with pytest.raises(NotFittedError):
-        HistoryDisplay.from_estimator(RVR())
+        HistoryDisplay.from_estimator(RVR(width="scale"))
     with pytest.raises(ValueError, match=r"shape \(3,\); got \(2,\)"):
         ResidualsDisplay.from_predictions(np.zeros(2), np.zeros(3), np.zeros(3))

@@ -9,7 +9,7 @@ from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from relvec._base import BaseRelevanceVector, LaplaceFit, fit_laplace, warn_unless_converged
 from relvec.basis import Basis
@@ -334,7 +334,3 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         averaged = self.averaging == "posterior"
         mean, covariance = model.moments(X, averaged)
         return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)
-
-    def _checked(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)

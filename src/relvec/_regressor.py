@@ -476,10 +476,6 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         ]
         return float(np.mean(parts))
 
-    def _checked(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
-
     def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
         return values[0] if self._single else np.stack(values, axis=-1)
 

@@ -544,6 +544,8 @@ class Concat(Basis):
         return stacked if self.order is None else stacked[self.order]
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
+        if len(self.parts) == 1 and self.order is None:
+            return self.parts[0](X)
         Phi = np.empty((len(X), self.n_atoms))
         for part, where in zip(self.parts, self.places()):
             Phi[:, where] = part(X)

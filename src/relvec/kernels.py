@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 LEARNED = ("learn", "learn-per-feature")
+_FEW_PAIRS = 2048  # up to which a matrix product does not pay
 WIDTH_WORDS = ("scale", *LEARNED)
 Width = str | float | tuple[float, ...]
 
@@ -741,7 +742,8 @@ def _parts(kernel: Kernel, kind: type[_Composite]) -> tuple[Kernel, ...]:
 
 def _squared_distances(U: np.ndarray, V: np.ndarray) -> np.ndarray:
     """|u_i - v_j|^2, shape (n, m), finite even where the square overflows: a profile may meet inf * 0 otherwise."""
-    D2 = cdist(U, V, "sqeuclidean") if U.shape[1] <= 8 or not (len(U) and len(V)) else _distances_by_product(U, V)
+    few = U.shape[1] <= 8 or len(U) * len(V) <= _FEW_PAIRS
+    D2 = cdist(U, V, "sqeuclidean") if few else _distances_by_product(U, V)
     return np.minimum(D2, 1e300, out=D2)
 
 

@@ -9,8 +9,8 @@ from scipy.special import gammaln, logsumexp, ndtri, pdtr
 
 from relvec.basis import Basis
 
-# Rows are predicted in blocks of about this many numbers, so that memory does not grow with their count.
-_BLOCK = 4_000_000
+# Rows are predicted in blocks of about this many numbers: they stay in the cache, and memory does not grow with n.
+_BLOCK = 100_000
 
 
 @dataclass(frozen=True, eq=False)
