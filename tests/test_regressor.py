@@ -747,7 +747,7 @@ BAD_PARAMETERS = {
     "negative width": ({"width": -1.0}, "width must be 'scale', .*a positive number.*got -1.0"),
     "zero width": ({"width": 0.0}, "width must be .*got 0.0"),
     "nan width": ({"width": np.nan}, "width must be .*got nan"),
-    "width word": ({"width": "auto"}, "width must be .*got 'auto'"),
+    "width word": ({"width": "wide"}, "width must be .*got 'wide'"),
     "widths": ({"width": [1.0, 2.0]}, "feature"),
     "width of a kernel without": ({"kernel": "linear", "width": 2.0}, "the kernel 'linear' has no width"),
     "width beside an object": ({"kernel": kernels.Gaussian(2.0), "width": 2.0}, "goes with a kernel given by name"),
