@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relvec.evidence import mackay_alpha
 from relvec.solvers._iterate import Result, State, Status, iterate
 from relvec.solvers._laplace import (
     LaplaceModel,
@@ -75,7 +76,8 @@ class LaplaceSequential:
             notes = replace(notes, offered=offered)
         if not notes.settled:
             settled, expected = relax(replace(model, refused=frozenset()), 60)
-            return _advance(state, settled, "reestimate", replace(notes, settled=True, expected=expected))
+            slow = expected > 0.1 * problem.tol and settled.objective > model.objective + 0.1 * problem.tol
+            return _advance(state, settled, "reestimate", replace(notes, settled=not slow, expected=expected))
         notes = replace(notes, found=found)
         fewer, offered = shrink(model, problem.tol)
         if fewer is not None:
@@ -180,6 +182,17 @@ def trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
     return new.trust >= min(new.problem.trusted, old.trust)
 
 
+def tempered(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
+    """The model after updates of T01 eq. (16), which lead to a trust of 1, until it may be trusted."""
+    for _ in range(4):
+        if trusted(new, old):
+            break
+        p, problem = new.posterior, new.problem
+        alpha = mackay_alpha(problem.gather(p.gamma), np.sqrt(problem.gather(p.mean**2)))
+        new = new.at(np.clip(alpha, new.alpha, 1e3 * new.alpha), p.mean)
+    return new
+
+
 def first_of(gains: np.ndarray, problem: LaplaceProblem) -> int:
     """The unit of largest gain; among equals the lowest in order."""
     largest = gains.max()
@@ -198,11 +211,11 @@ def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[Lapl
         while len(chosen):
             grown = model.joined(chosen, found.alpha[chosen], found.start(model, chosen))
             if grown.objective > model.objective - 0.5 * gains[first]:
-                grown = grown.relaxed(2)
-                gain = grown.objective - model.objective
-                if gain > 0.1 * tol and trusted(grown, model):
+                grown = tempered(grown.relaxed(2), model)
+                gain = grown.objective - model.objective if trusted(grown, model) else 0.0
+                if gain > 0.1 * tol:
                     return grown, gain
-                most = max(most, gain if trusted(grown, model) else 0.0)
+                most = max(most, gain)
             chosen = chosen[: len(chosen) // 2]
         # the refitted evidence refutes what the scan promised, for this unit and its near-copies
         gains[first] = 0.0
