@@ -51,6 +51,7 @@ class LaplaceProblem:
     start : units and their precisions to start from.
     shift : added to every evidence: what merging equal rows took from the constant of the likelihood.
     prior, prior_b : Gamma hyperprior and its rates (M,) in scaled units.
+    trusted : steps do not take `LaplaceModel.trust` below this.
     tol : nats; a fit ends when no single move gains more.
     meter : the work done so far.
     """
@@ -67,6 +68,7 @@ class LaplaceProblem:
     shift: float = 0.0
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None
+    trusted: float = TRUSTED
     tol: float = 1e-3
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     meter: Meter = field(default_factory=Meter)
@@ -237,7 +239,9 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
                 shift = p.root @ (p.root.T @ (p.alpha * p.mean * np.repeat(step, problem.per_unit)))
                 trial = model.at(alpha * np.exp(step), p.mean - (shift if longest < 1.0 else 0.0))
                 if not_lower(trial.objective, old):
-                    if trial.trust < min(TRUSTED, model.trust):  # the edge of where the approximation means something
+                    if trial.trust < min(
+                        problem.trusted, model.trust
+                    ):  # the edge of where the approximation means something
                         return model, 0.0
                     moved = trial
                     break

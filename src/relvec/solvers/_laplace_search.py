@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relvec.evidence import mackay_alpha
 from relvec.solvers._iterate import Result, State, Status, iterate
 from relvec.solvers._laplace import (
-    TRUSTED,
     LaplaceModel,
     LaplaceProblem,
     deletion_gains,
@@ -25,6 +25,9 @@ _REFUTED = 6  # additions refitted in vain before the search for additions ends
 _TRIES = 8  # exchanges refitted before the search for exchanges ends
 _HOPELESS = -3.0  # nats: an exchange that loses more than this before re-estimation is not tried
 _HEAT = (None, 0.0, 4.0, 10.0)  # restarts multiply the likelihood's weight by these, see `LaplaceSequential._restart`
+# The way to the first maximum keeps `LaplaceModel.trust` above _HELD, as regression holds the noise, and is then let
+# go; a model above _RELEASED was not held back.
+_HELD, _RELEASED = 0.7, 0.8
 _FREE, _SHARE = 2.5e7, 0.1  # work of a restart: nanoseconds, or this share of the way to the first maximum if more
 _BEHIND = 1.5  # nats: a restart that is further behind when additions and deletions are done is given up
 _HEAT_TOL = 0.05  # nats: smaller additions are not worth making in a heated model
@@ -49,7 +52,7 @@ class LaplaceSequential:
 
     def init(self, problem: LaplaceProblem) -> State:
         """The empty model, the bias, or the model given."""
-        model = empty_model(problem)
+        model = empty_model(replace(problem, trusted=max(problem.trusted, _HELD)))
         if problem.start is not None and len(problem.start[0]):
             units, alpha = problem.start
             model = LaplaceModel(problem, units, problem.posterior(units, alpha))
@@ -73,7 +76,8 @@ class LaplaceSequential:
             notes = replace(notes, offered=offered)
         if not notes.settled:
             settled, expected = relax(replace(model, refused=frozenset()), 60)
-            return _advance(state, settled, "reestimate", replace(notes, settled=True, expected=expected))
+            slow = expected > 0.1 * problem.tol and settled.objective > model.objective + 0.1 * problem.tol
+            return _advance(state, settled, "reestimate", replace(notes, settled=not slow, expected=expected))
         notes = replace(notes, found=found)
         fewer, offered = shrink(model, problem.tol)
         if fewer is not None:
@@ -84,6 +88,11 @@ class LaplaceSequential:
             if swapped is not None:
                 return _advance(state, swapped, "exchange", replace(notes, settled=False))
             offered = max(offered, most)
+        if model.problem.trusted > problem.trusted:
+            near = model.trust < _RELEASED
+            model = replace(model, problem=problem)
+            notes = replace(notes, model=model, settled=not near, found=None if near else found, offered=offered)
+            return state.stepped(action="", notes=notes)
         if not notes.restarts:
             spent = problem.meter.spent
             work = spent + self.restarts * max(_FREE, _SHARE * spent)
@@ -170,7 +179,18 @@ def _bias_units(problem: LaplaceProblem) -> np.ndarray:
 
 def trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
     """Whether a move stays where the Laplace approximation is self-consistent, or comes nearer to it."""
-    return new.trust >= min(TRUSTED, old.trust)
+    return new.trust >= min(new.problem.trusted, old.trust)
+
+
+def tempered(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
+    """The model after updates of T01 eq. (16), which lead to a trust of 1, until it may be trusted."""
+    for _ in range(4):
+        if trusted(new, old):
+            break
+        p, problem = new.posterior, new.problem
+        alpha = mackay_alpha(problem.gather(p.gamma), np.sqrt(problem.gather(p.mean**2)))
+        new = new.at(np.clip(alpha, new.alpha, 1e3 * new.alpha), p.mean)
+    return new
 
 
 def first_of(gains: np.ndarray, problem: LaplaceProblem) -> int:
@@ -191,11 +211,11 @@ def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[Lapl
         while len(chosen):
             grown = model.joined(chosen, found.alpha[chosen], found.start(model, chosen))
             if grown.objective > model.objective - 0.5 * gains[first]:
-                grown = grown.relaxed(2)
-                gain = grown.objective - model.objective
-                if gain > 0.1 * tol and trusted(grown, model):
+                grown = tempered(grown.relaxed(2), model)
+                gain = grown.objective - model.objective if trusted(grown, model) else 0.0
+                if gain > 0.1 * tol:
                     return grown, gain
-                most = max(most, gain if trusted(grown, model) else 0.0)
+                most = max(most, gain)
             chosen = chosen[: len(chosen) // 2]
         # the refitted evidence refutes what the scan promised, for this unit and its near-copies
         gains[first] = 0.0
