@@ -121,7 +121,9 @@ def test_a_table_of_polars():
     pl = pytest.importorskip("polars")
     X, y = DATA
     table = pl.DataFrame({name: X[:, i] for i, name in enumerate("abc")})
-    model = fitted(make_pipeline(ColumnTransformer([("n", StandardScaler(), ["c", "a"])]), RVR()), table, y)
+    model = fitted(
+        make_pipeline(ColumnTransformer([("n", StandardScaler(), ["c", "a"])]), RVR(width="scale")), table, y
+    )
     found = run(relvec.to_onnx(model, table), {name: X[:, [i]] for i, name in enumerate("abc")})
     np.testing.assert_allclose(found["mean"][:, 0], model.predict(table), rtol=1e-6, atol=1e-6)
 
