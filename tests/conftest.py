@@ -21,17 +21,6 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    """Skip a test that needs an extra which is not installed; relvec's own error says which."""
-    try:
-        return (yield)
-    except ImportError as error:
-        if "pip install 'relvec[" in str(error):
-            pytest.skip(str(error))
-        raise
-
-
 @pytest.fixture
 def readonly():
     """Return a function that copies arrays into read-only ones: writing to an input then raises."""

@@ -178,6 +178,7 @@ class Page(html.parser.HTMLParser):
     ("model", "data"), [("houses", "new.csv"), ("patients", "patients.csv"), ("calls", "calls.jsonl")]
 )
 def test_report_is_one_page_that_needs_nothing_else(capsys, tmp_path, model, data):
+    pytest.importorskip("matplotlib")  # a report has pictures where it can
     out = tmp_path / "report.html"
     assert "written" in run(capsys, "report", f"{model}.relvec", data, "-o", str(out))
     source = out.read_text(encoding="utf-8")
@@ -234,6 +235,7 @@ def test_options_reach_the_estimator(capsys, tmp_path):
 
 
 def test_widths_learned_by_evidence_are_kept_with_the_model(capsys, tmp_path):
+    pytest.importorskip("matplotlib")  # a report has pictures where it can
     model = str(tmp_path / "m.relvec")
     options = ("--features", "Area (m²)", "Garden?", "rooms", "--width", "learn-per-feature")
     run(capsys, "fit", "houses.csv", "--target", "Price", "-o", model, *options)

@@ -10,11 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
 
 import relvec
 from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent
-from relvec import RVC, RVR, kernels
+from relvec import RVC, RVR, _skl2onnx, kernels
 from relvec.basis import Functions
 
 pytest.importorskip("onnx", reason="needs the extra onnx")
@@ -86,10 +86,15 @@ def test_a_pipeline_with_a_column_transformer(final):
     y = y if isinstance(final, RVR) else np.where(y > y.median(), "more", "less")
     columns = ColumnTransformer([
         ("n", make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()), ["a", "b"]),
-        ("c", OneHotEncoder(handle_unknown="ignore"), ["c"]),
+        ("c", make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown="ignore")), ["c"]),
+        ("p", make_pipeline(MinMaxScaler(), PolynomialFeatures(3)), ["a"]),
+        ("o", OneHotEncoder(), ["k", "flag"]),
     ])  # fmt: skip
+    frame = frame.assign(k=np.arange(len(frame)) % 3, flag=np.arange(len(frame)) % 2 == 0, unused="x")
     model = fitted(make_pipeline(columns, clone(final)), frame, y)
-    found = run(relvec.to_onnx(model, frame), {name: frame[[name]].to_numpy() for name in frame})
+    numbers = frame.astype({"flag": float})
+    graph = relvec.to_onnx(model, frame)
+    found = run(graph, {entry.name: numbers[[entry.name]].to_numpy() for entry in graph.graph.input})
     if isinstance(final, RVR):
         mean, std = model.predict(frame, return_std=True)
         np.testing.assert_allclose(found["mean"][:, 0], mean, rtol=1e-6, atol=1e-6)
@@ -109,6 +114,31 @@ def test_every_kernel_in_a_pipeline(name):
     mean, std = model.predict(NEW, return_std=True)
     np.testing.assert_allclose(found["mean"][:, 0], mean, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(found["std"][:, 0], std, rtol=1e-6, atol=1e-6)
+
+
+def test_a_table_of_polars():
+    pytest.importorskip("skl2onnx", reason="needs the extra onnx")
+    pl = pytest.importorskip("polars")
+    X, y = DATA
+    table = pl.DataFrame({name: X[:, i] for i, name in enumerate("abc")})
+    model = fitted(
+        make_pipeline(ColumnTransformer([("n", StandardScaler(), ["c", "a"])]), RVR(width="scale")), table, y
+    )
+    found = run(relvec.to_onnx(model, table), {name: X[:, [i]] for i, name in enumerate("abc")})
+    np.testing.assert_allclose(found["mean"][:, 0], model.predict(table), rtol=1e-6, atol=1e-6)
+
+
+def test_steps_that_are_not_converted_or_wrongly(monkeypatch):
+    pytest.importorskip("skl2onnx", reason="needs the extra onnx")
+    X, y = DATA
+    model = fitted(make_pipeline(SplineTransformer(), RVR(kernel=None, basis="linear")), X, y)
+    with pytest.raises(NotImplementedError, match="does not convert this pipeline"):
+        relvec.to_onnx(model, X)
+    model = fitted(make_pipeline(PolynomialFeatures(2), RVR(kernel=None, basis="linear")), X, y)
+    right = _skl2onnx.products_of_columns
+    monkeypatch.setattr(_skl2onnx, "products_of_columns", lambda graph, x, terms, d: right(graph, x, [(0,)] * 10, d))
+    with pytest.raises(NotImplementedError, match="predicts otherwise than the pipeline"):
+        relvec.to_onnx(model, X)
 
 
 def test_skl2onnx_alone_converts_registered_estimators():
@@ -158,7 +188,7 @@ def test_other_models_are_refused():
     X, y = DATA
     with pytest.raises(NotImplementedError, match="got LinearRegression"):
         relvec.to_onnx(make_pipeline(StandardScaler(), LinearRegression()).fit(X, y), X)
-    with pytest.raises(ValueError, match="few rows"):
+    with pytest.raises(ValueError, match="some rows"):
         relvec.to_onnx(make_pipeline(StandardScaler(), RVR(width="scale")).fit(X, y))
     with pytest.raises(Exception, match="not fitted"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -132,6 +132,7 @@ def test_warnings_of_the_fit():
 
 
 def test_relevance_learned_with_the_scales_is_drawn_by_column():
+    pytest.importorskip("matplotlib")
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=30), "c": ["a", "b", "c"] * 10, "y": rng.normal(size=30)}
     fitted = fit_table(table, "y")

@@ -73,7 +73,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     warm_start : bool, default False
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
-        certificate either way.
+        certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
     n_jobs : int, optional
         Outputs of a two-dimensional y fitted at once.
     random_state : int, RandomState or None

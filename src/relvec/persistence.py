@@ -28,7 +28,7 @@ import json
 import math
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -114,13 +114,15 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     data, place = dumps(model), Path(os.path.realpath(path))
-    handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    temporary = place.with_name(f".relvec-{secrets.token_hex(8)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, place.stat().st_mode & 0o777 if place.exists() else 0o666 & ~_umask())
+        if place.exists():
+            os.chmod(temporary, place.stat().st_mode & 0o777)
         os.replace(temporary, place)
     except BaseException:
         os.unlink(temporary)
@@ -387,12 +389,6 @@ def _items(header: bytes) -> int:
 
 def _padding(length: int) -> int:
     return -length % 8
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 # ---------------------------------------------------------------- reading
