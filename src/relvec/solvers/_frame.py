@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from relvec._threads import product
 from relvec.design import Design
 from relvec.posterior import Posterior, gaussian
 
@@ -88,7 +89,7 @@ class Frame:
     def scan(self, posterior: Posterior) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """S, Q (M,) of TF03 eq. (22) for the whole dictionary, and T (k, M) with S = beta (|phi|^2 - |T|^2)."""
         known = len(posterior.remainder)  # the frame may have grown since: there the model has no part
-        T = posterior.leverage.T @ self._P[:known]  # C^-1 = beta (I - leverage leverage') inside the frame
+        T = product(posterior.leverage.T, self._P[:known])  # C^-1 = beta (I - leverage leverage') inside the frame
         S = self._unit - np.einsum("ij,ij->j", T, T)
         S[S < COLLINEAR] = 0.0
         S *= posterior.beta
@@ -101,7 +102,7 @@ class Frame:
     def cross(self, posterior: Posterior, T: np.ndarray) -> np.ndarray:
         """Sigma Phi_a' B Phi (k, M), what a deletion moves (TF03 A.4)."""
         # Sigma Phi_a' beta = A^-1/2 V V' X' beta^1/2 = beta^1/2 root leverage'
-        return np.sqrt(posterior.beta) * (posterior.root @ T)
+        return product(np.sqrt(posterior.beta) * posterior.root, T)
 
     def trimmed(self, active: np.ndarray) -> Frame:
         """The same frame, or a fresh one of the given atoms if it holds many more."""

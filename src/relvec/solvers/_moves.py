@@ -248,6 +248,26 @@ def _best_of(model: Model, S: np.ndarray, Q: np.ndarray, T: np.ndarray, outside:
     return Exchanges(atoms[block, rows], np.where(ratios[block, rows] > 0.0, gain, -np.inf), S, Q)
 
 
+def near_exchanges(model: Model, few: int) -> tuple[np.ndarray, np.ndarray]:
+    """Atoms (m,) that would best take the place of each of the model's, a few for each, and the gains (m,)."""
+    p, k = model.posterior, len(model.active)
+    S, Q, T = model.frame.scan(p)
+    S[model.active] = 0.0
+    lost = gain_delete(p.alpha, p.gamma, p.mean, p.variance)[:, None]
+    atoms, gains = [], []
+    width = max(few, _EXCHANGE_BLOCK // k)
+    for start in range(0, len(S), width):
+        part = slice(start, start + width)
+        S_out, Q_out = exchange_statistics(S[part], Q[part], model.frame.cross(p, T[:, part]), p.variance, p.mean)
+        S_out[:, S[part] <= 0.0] = 0.0
+        ratio = np.divide(Q_out * Q_out, S_out, out=np.zeros_like(S_out), where=S_out > 0.0)
+        j = np.argpartition(ratio, -min(few, ratio.shape[1]), axis=1)[:, -few:]
+        rows = np.arange(k)[:, None]
+        atoms.append((j + start).ravel())
+        gains.append((gain_add(S_out[rows, j], Q_out[rows, j]) + lost).ravel())
+    return np.concatenate(atoms), np.concatenate(gains)
+
+
 def _first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
     """For each row (k, m) the column of its largest entry; among equals the lowest in order ((m,) or (k, m))."""
     top = ratio.max(axis=1)
