@@ -13,11 +13,12 @@ class SingularError(ValueError):
     """A matrix that must be positive definite is not, or holds NaN or infinities."""
 
 
-def factor_ridge(X: np.ndarray) -> np.ndarray:
+def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
     """Upper triangular U (k, k) with U'U = I + X'X for X (n, k).
 
     The eigenvalues of I + X'X are at least one, so the factor exists for every finite X. Large X is factored
-    through a QR of [X; I], which never squares the condition number; small X by the cheaper Cholesky.
+    through a QR of [X; I], which never squares the condition number; small X by the cheaper Cholesky. ``gram`` is X'X
+    where the caller has it, and is overwritten.
 
     >>> import numpy as np
     >>> X = np.array([[3.0, 1.0], [0.0, 2.0], [1.0, 1.0]])
@@ -28,7 +29,8 @@ def factor_ridge(X: np.ndarray) -> np.ndarray:
     n, k = X.shape
     if k == 0:
         return np.zeros((0, 0))
-    gram = X.T @ X
+    if gram is None:
+        gram = X.T @ X
     size = gram.diagonal().max()
     if not np.isfinite(size):
         raise SingularError("a matrix of the model holds NaN or infinite values; rescale the basis functions")

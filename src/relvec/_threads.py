@@ -11,12 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
+
+_LONG = 1e8  # multiplications: a product of more is worth the hand-over
 
 _lock = threading.Lock()
 _inside = 0
-_restore = None
+_restore: Any = None
 
 
 @cache
@@ -40,3 +44,21 @@ def one_thread() -> Iterator[None]:
             if _inside == 0 and _restore is not None:
                 _restore.restore_original_limits()
                 _restore = None
+
+
+def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """A B, on all threads where it is long, also within `one_thread`; there only while no other fit runs."""
+    global _restore
+    if A.shape[0] * A.shape[1] * B.shape[1] < _LONG:
+        return A @ B
+    with _lock:
+        lifted = _inside == 1 and _restore is not None
+        if lifted:
+            _restore.restore_original_limits()
+    try:
+        return A @ B
+    finally:
+        if lifted:
+            with _lock:
+                if _inside:
+                    _restore = _controller().limit(limits=1)

@@ -548,7 +548,8 @@ class Concat(Basis):
             return self.parts[0](X)
         Phi = np.empty((len(X), self.n_atoms))
         for part, where in zip(self.parts, self.places()):
-            Phi[:, where] = part(X)
+            together = self.order is None and len(where) > 0
+            Phi[:, slice(where[0], where[-1] + 1) if together else where] = part(X)  # a slice is copied faster
         return Phi
 
     def _take(self, atoms: np.ndarray) -> Basis:

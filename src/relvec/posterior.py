@@ -29,7 +29,6 @@ class Posterior:
     log_evidence : log p(t | alpha, beta), complete with -N/2 log 2 pi (T01 eq. (15)).
     n_samples : N, the sum of the sample weights.
     scaled : (n, k) X = beta^1/2 Phi A^-1/2, in the coordinates the model was given in.
-    leverage : (n, k) X V; C^-1 = beta (I - leverage leverage').
     remainder : (n,) z - R mu, the residual in those coordinates.
     """
 
@@ -41,8 +40,12 @@ class Posterior:
     log_evidence: float
     n_samples: float
     scaled: np.ndarray
-    leverage: np.ndarray
     remainder: np.ndarray
+
+    @cached_property
+    def leverage(self) -> np.ndarray:
+        """X V (n, k); C^-1 = beta (I - leverage leverage')."""
+        return self.scaled @ self.V
 
     @cached_property
     def mean(self) -> np.ndarray:
@@ -98,7 +101,15 @@ class Posterior:
         return self.gamma / self.variance, self.mean / self.variance
 
 
-def gaussian(R: np.ndarray, z: np.ndarray, rest: float, n_samples: float, alpha: np.ndarray, beta: float) -> Posterior:
+def gaussian(
+    R: np.ndarray,
+    z: np.ndarray,
+    rest: float,
+    n_samples: float,
+    alpha: np.ndarray,
+    beta: float,
+    gram: np.ndarray | None = None,
+) -> Posterior:
     """Posterior and evidence of t = Phi w + noise, in any orthonormal coordinates of the rows.
 
     Parameters
@@ -110,6 +121,7 @@ def gaussian(R: np.ndarray, z: np.ndarray, rest: float, n_samples: float, alpha:
     n_samples : N, or the sum of the sample weights.
     alpha : (k,) weight precisions, positive and finite.
     beta : noise precision.
+    gram : (k, k) R'R, for callers that evaluate one R many times.
 
     Examples
     --------
@@ -122,21 +134,25 @@ def gaussian(R: np.ndarray, z: np.ndarray, rest: float, n_samples: float, alpha:
     True
     """
     precision = math.sqrt(beta)
-    X = R * (precision / np.sqrt(alpha))
-    U = factor_ridge(X)  # U'U = A^-1/2 (A + beta Phi'Phi) A^-1/2, T01 eq. (12)
+    spread = precision / np.sqrt(alpha)
+    X = R * spread
+    if gram is not None:
+        gram = gram * spread
+        gram *= spread[:, None]
+    U = factor_ridge(X, gram)  # U'U = A^-1/2 (A + beta Phi'Phi) A^-1/2, T01 eq. (12)
     V = inverse_triangular(U)
-    leverage = X @ V
-    v = V @ ((precision * z) @ leverage)
+    # X'z loses digits, or overflows, where X is large
+    v = V @ ((precision * z) @ (X @ V) if U.diagonal().max(initial=0.0) > 1e3 else ((precision * z) @ X) @ V)
     remainder = z - (X @ v) / precision
     residual = float(remainder @ remainder) + rest
     # T01 eq. (38) and (41): log |C| = 2 log |U| - N log beta, t'C^-1 t = beta |t - Phi mu|^2 + mu'A mu
     log_evidence = -0.5 * (
         n_samples * (LOG_2PI - math.log(beta))
-        + 2.0 * float(np.log(U.diagonal()).sum())
+        + 2.0 * float(np.add.reduce(np.log(U.diagonal())))
         + beta * residual
         + float(v @ v)
     )
-    return Posterior(alpha, beta, v, V, residual, log_evidence, n_samples, X, leverage, remainder)
+    return Posterior(alpha, beta, v, V, residual, log_evidence, n_samples, X, remainder)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ def make_rows(basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, co
     root = np.sqrt(weights)[:, None]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         Phi = basis(X)
-        Phi *= root
+        if np.any(weights != 1.0):
+            Phi *= root
     design = DenseDesign(Phi, overwrite=True)
     return Rows(design, targets * root, np.zeros(targets.shape[1]))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from relvec._threads import product
 from relvec.design._base import ScanDesign
+
+_TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 
 class DenseDesign(ScanDesign):
@@ -19,19 +22,22 @@ class DenseDesign(ScanDesign):
     error = 1e-13  # S / diagonal below this is rounding
 
     def __init__(self, Phi: np.ndarray, overwrite: bool = False):
-        # the largest entry goes first: squares of entries beyond 1e154 or below 1e-154 have no double
-        largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
-        if not np.all(np.isfinite(largest)):
-            raise ValueError(
-                f"basis function {int(np.argmin(np.isfinite(largest)))} is not finite on the training rows; "
-                "rescale the inputs (StandardScaler) or lower the degree"
-            )
-        tame = np.all((largest < 1e100) & ((largest > 1e-100) | (largest == 0.0)))
-        safe = np.ones(len(largest)) if tame else np.where(largest > 0.0, largest, 1.0)
         Phi = Phi if overwrite else Phi.copy()
-        if not tame:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            squared = np.einsum("ij,ij->j", Phi, Phi)
+        safe = np.ones(len(squared))
+        if not np.all((squared > _TAME[0]) & (squared < _TAME[1])):
+            # the largest entry goes first: squares of entries beyond 1e154 or below 1e-154 have no double
+            largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
+            if not np.all(np.isfinite(largest)):
+                raise ValueError(
+                    f"basis function {int(np.argmin(np.isfinite(largest)))} is not finite on the training rows; "
+                    "rescale the inputs (StandardScaler) or lower the degree"
+                )
+            safe = np.where(largest > 0.0, largest, 1.0)
             Phi /= safe
-        norm = np.sqrt(np.einsum("ij,ij->j", Phi, Phi))
+            squared = np.einsum("ij,ij->j", Phi, Phi)
+        norm = np.sqrt(squared)
         Phi /= np.where(norm > 0.0, norm, 1.0)
         self._Phi = Phi
         self.scale = safe * norm
@@ -51,7 +57,7 @@ class DenseDesign(ScanDesign):
         return self.columns(atoms)
 
     def project(self, Y: np.ndarray) -> np.ndarray:
-        return Y.T @ self._Phi
+        return product(Y.T, self._Phi)
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         return weighted_squares(self._Phi, W)

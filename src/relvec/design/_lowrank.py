@@ -37,32 +37,31 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
     p = basis.n_atoms - kernel_part.n_atoms
     if p > 0.1 * len(centres):
         return None
-    factor = partial_cholesky(kernel_part.kernel, centres, TOLERANCE, int(_MOST_RANK * len(centres)), p)
+    factor = partial_cholesky(kernel_part.kernel, centres, TOLERANCE, int(_MOST_RANK * len(centres)), p, p)
     if factor is None:
         return None
-    C, left = factor  # (m, p + r): room for the other parts, then F
-    size, mean, within = _merge_rows(row_of.ravel(), len(centres), targets, weights)
+    C, left = factor  # (m + p, p + r): room for the other parts, F, and room for their atoms
+    m = len(centres)
+    size, mean, within = _merge_rows(row_of.ravel(), m, targets, weights)
     column, others = 0, []
     for part, where in zip(basis.parts, basis.places(), strict=True):
         if part is kernel_part:
             kernel_atoms = where
             continue
-        C[:, column : column + part.n_atoms] = part(centres)
-        others.append((where, slice(column, column + part.n_atoms)))
+        C[:m, column : column + part.n_atoms] = part(centres)
+        others.append(where)
         column += part.n_atoms
     root = np.sqrt(size)[:, None]
-    A = C if np.all(size == 1.0) else C * root
+    A = C[:m] if np.all(size == 1.0) else C[:m] * root
     R, triangular = gram_root(A)
     y, rest = coordinates(A, R, triangular, mean * root)
     del A
-    C[:, :p] = 0.0
-    D = blas.dtrmm(1.0, R, C, side=1, trans_a=1, overwrite_b=1) if triangular else C @ R.T  # (m, p + r): F R'
-    if p:
-        atoms = D
-        D = np.empty((basis.n_atoms, C.shape[1]), order="F")
-        D[kernel_atoms] = atoms
-        for where, columns in others:
-            D[where] = R[:, columns].T
+    C[:m, :p] = 0.0  # the other parts' atoms are R itself
+    C[m:] = np.eye(p, C.shape[1])
+    D = blas.dtrmm(1.0, R, C, side=1, trans_a=1, overwrite_b=1) if triangular else C @ R.T  # (m + p, p + r)
+    order = np.concatenate([kernel_atoms, *others])
+    if not np.array_equal(order, np.arange(len(order))):
+        D = D[np.argsort(order)]
     design = DenseDesign(D.T, overwrite=True)
     # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m sum left)
     error = np.sqrt(left * np.sum(size * left)) / np.maximum(design.scale[kernel_atoms], np.finfo(float).tiny)
@@ -109,11 +108,11 @@ def coordinates(A: np.ndarray, R: np.ndarray, triangular: bool, targets: np.ndar
 
 
 def partial_cholesky(
-    kernel, Z: np.ndarray, tolerance: float, most: int, room: int = 0
+    kernel, Z: np.ndarray, tolerance: float, most: int, room: int = 0, below: int = 0
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """F (m, r) with K(Z, Z) ~= F F', and what is left of the diagonal (m,); None if r would exceed ``most``.
 
-    ``room`` columns are left free before F.
+    ``room`` columns are left free before F, and ``below`` rows below it.
 
     Pivots come in blocks: the largest of the remaining diagonal, and a sample in proportion to it (largest alone
     clusters, sampling alone stalls when the rest sits on a few points); a small pivoted Cholesky drops those that
@@ -125,8 +124,9 @@ def partial_cholesky(
         return None
     stop = tolerance * largest
     rng = np.random.default_rng(0)
-    C = np.empty((len(Z), room + min(most, _FIRST_RANK)), order="F")
-    F = C[:, room:]
+    m = len(Z)
+    C = np.empty((m + below, room + min(most, _FIRST_RANK)), order="F")
+    F = C[:m, room:]
     rank, history = 0, [float(left.sum())]
     while left.max() > stop:
         open_ = np.flatnonzero(left > stop)
@@ -148,9 +148,9 @@ def partial_cholesky(
         if rank + found > most:
             return None
         if rank + found > F.shape[1]:
-            wider = np.empty((len(Z), room + min(most, 2 * F.shape[1])), order="F")
-            wider[:, room : room + rank] = F[:, :rank]
-            C, F = wider, wider[:, room:]
+            wider = np.empty((m + below, room + min(most, 2 * F.shape[1])), order="F")
+            wider[:m, room : room + rank] = F[:, :rank]
+            C, F = wider, wider[:m, room:]
         new = solve_triangular(L[:found, :found], K[:, pivots].T, lower=True, check_finite=False).T
         F[:, rank : rank + found] = new
         rank += found

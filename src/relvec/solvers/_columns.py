@@ -1,4 +1,4 @@
-"""Long dictionaries: search a part, look at the whole, take in what helps, until nothing does."""
+"""Long dictionaries: search a part, look at the whole, go on among the atoms that would gain, until none does."""
 
 from __future__ import annotations
 
@@ -9,44 +9,57 @@ import numpy as np
 from relvec.evidence import gain_add
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem, Result, Solver, Start, Status, Step, iterate
-from relvec.solvers._moves import Model, best_exchanges
+from relvec.solvers._moves import Model, near_exchanges
 from relvec.solvers._sequential import Sequential
 
 _LONG = 3000  # dictionaries up to this length are searched whole
-_PART = 1500  # atoms of a longer one to begin with
-_ENTER = 64  # additions taken in a round, besides the best exchange of every atom
+_PART = 1024  # atoms of a longer one to begin with
+_MOST_OF_PART = 0.25  # a model of more than this share of the part asks for a larger one
+_ENTER = 64  # additions taken in a round, besides exchanges
+_PARTNERS = 4  # exchanges taken in a round for every atom of the model
 _NEARLY = -1.0  # nats: exchanges losing more than this are not taken in
+_ROUGH = 0.01  # nats: the first rounds leave smaller gains
 
 
 def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
-    """Run a solver. The sequential one searches a long dictionary in growing parts (TF03 6.2).
+    """Run a solver. The sequential one searches a long dictionary in parts (TF03 6.2).
 
     Most atoms of a long dictionary are nearly copies of others. The search runs on an evenly drawn part; then one
-    scan of the whole dictionary finds every addition and exchange that would still gain; those atoms join the part
-    and the search goes on from where it was. It ends with the same certificate over all atoms.
+    scan of the whole dictionary finds the additions and exchanges that would still gain, and the search goes on
+    among those. It ends with the same certificate over all atoms.
     """
     if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > _LONG):
         return iterate(solver, problem, max_iter, verbose)
-    part = _first_part(problem)
-    start, n_iter = problem.start, 0
+    part = _first_part(problem, _PART)
+    start, n_iter, tol = problem.start, 0, max(_ROUGH, problem.tol)
     history: list[Step] = []
     while True:
-        result = iterate(solver, _restricted(problem, part, start), max_iter - n_iter, verbose)
+        result = iterate(solver, _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
         state = result.state
         n_iter += result.n_iter
         history += [
             replace(s, atom=int(part[s.atom]) if s.atom >= 0 else -1) for s in result.history[1 if history else 0 :]
         ]
         active = part[state.active]
+        start = Start(active, state.posterior.alpha, state.posterior.beta)
+        ended = result.status in (Status.MAX_ITER, Status.TIME_LIMIT)
+        if (
+            not ended
+            and solver.restarts
+            and len(active) > _MOST_OF_PART * len(part)
+            and len(part) < 0.5 * len(problem.order)
+        ):
+            part = np.union1d(_first_part(problem, 4 * len(part)), active)
+            continue
+        solver = replace(solver, restarts=0)
         model = _on_whole(problem, active, state.posterior.alpha, state.posterior.beta)
         entering, largest = _promising(model, solver.exchange)
         largest = max(largest, state.largest_gain)
-        entering = np.setdiff1d(entering, part)
-        start = Start(active, state.posterior.alpha, state.posterior.beta)
-        if result.status in (Status.MAX_ITER, Status.TIME_LIMIT) or largest <= problem.tol or not entering.size:
+        if ended or largest <= problem.tol or (np.isin(entering, part).all() and tol == problem.tol):
             break
-        part = np.sort(np.concatenate([part, entering]))
-        solver = replace(solver, restarts=0)
+        if largest <= 10.0 * tol:
+            tol = problem.tol
+        part = np.union1d(active, entering)
     whole = state.stepped(active=active, posterior=model.posterior, objective=model.objective, largest_gain=largest)
     status = result.status
     if status in (Status.CONVERGED, Status.STALLED):
@@ -54,16 +67,16 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     return Result(whole, status, _monotone(history), n_iter)
 
 
-def _first_part(problem: Problem) -> np.ndarray:
+def _first_part(problem: Problem, size: int) -> np.ndarray:
     """An even draw of atoms by content, with the essential ones and those of the start."""
     ranked = np.argsort(problem.order)
-    drawn = np.random.default_rng(0).choice(problem.design.n_atoms, _PART, replace=False)
+    drawn = np.random.default_rng(0).choice(problem.design.n_atoms, min(size, len(ranked)), replace=False)
     given = problem.start.active if problem.start is not None else np.zeros(0, dtype=np.intp)
     part = np.unique(np.concatenate([ranked[drawn], problem.essential, given]))
     return part[problem.design.scale[part] > 0.0]
 
 
-def _restricted(problem: Problem, part: np.ndarray, start: Start | None) -> Problem:
+def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: float) -> Problem:
     """The problem with only some of its atoms."""
     place = np.full(problem.design.n_atoms, -1)
     place[part] = np.arange(len(part))
@@ -73,6 +86,7 @@ def _restricted(problem: Problem, part: np.ndarray, start: Start | None) -> Prob
         order=problem.order[part],
         bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
         essential=np.zeros(0, dtype=np.intp),
+        tol=tol,
         start=None if start is None else Start(place[start.active], start.alpha, start.beta),
     )
 
@@ -92,9 +106,9 @@ def _promising(model: Model, exchanging: bool) -> tuple[np.ndarray, float]:
     top = np.argsort(-gains)[:_ENTER]
     entering, largest = top[gains[top] > model.problem.tol], float(gains.max())
     if exchanging and len(model.active):
-        pairs = best_exchanges(model)
-        largest = max(largest, float(pairs.gain.max()))
-        entering = np.concatenate([entering, pairs.entering[pairs.gain > _NEARLY]])
+        atoms, exchange_gains = near_exchanges(model, _PARTNERS)
+        largest = max(largest, float(exchange_gains.max(initial=-np.inf)))
+        entering = np.concatenate([entering, atoms[exchange_gains > _NEARLY]])
     return np.unique(entering), largest
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from relvec._threads import product
 from relvec.design import Design
 from relvec.posterior import Posterior, gaussian
 
@@ -33,6 +36,7 @@ class Frame:
         self._unit = (design.scale > 0.0).astype(float)  # squared norms of the columns: 1, or 0 where they vanish
         self._Q_left = design.project(target[:, None])[0]  # Phi' (t - Q Q't)
         self._held = np.zeros(design.n_atoms, bool)
+        self._last: tuple[np.ndarray, int] | None = None  # support and size of the frame that _R and _gram belong to
 
     def span(self, atoms) -> None:
         """Take the given atoms into the frame (Gram-Schmidt, repeated where digits cancel)."""
@@ -40,19 +44,26 @@ class Frame:
         if not new:
             return
         self._reserve(self.size + len(new))
+        self._held[new] = True
         first = self.size
-        for atom, v in zip(new, self.design.columns(new).T, strict=True):
-            Q = self._Q[:, : self.size]
-            v = v - Q @ (Q.T @ v)
-            v -= Q @ (Q.T @ v)
-            length = np.sqrt(v @ v)
-            self._held[atom] = True
+        old = self._Q[:, :first]
+        V = self.design.columns(new)
+        if first:
+            V = V - old @ self._P[:first, new]
+            V -= old @ (old.T @ V)
+        for v in V.T:
+            Q = self._Q[:, first : self.size]
+            if self.size > first:
+                v = v - Q @ (Q.T @ v)
+                v -= Q @ (Q.T @ v)
+            length = math.sqrt(v @ v)
             if length < _DEPENDENT:
                 continue
-            v /= length
+            v = v / length
             if length < 1e-5:
+                Q = self._Q[:, : self.size]
                 v -= Q @ (Q.T @ v)
-                v /= np.sqrt(v @ v)
+                v /= math.sqrt(v @ v)
             self._Q[:, self.size] = v
             self._z[self.size] = v @ self._left
             self._left -= self._z[self.size] * v
@@ -69,12 +80,16 @@ class Frame:
 
     def posterior(self, active: np.ndarray, alpha: np.ndarray, beta: float, n_samples: float) -> Posterior:
         """The posterior of the model with the given atoms, which must be in the frame."""
-        return gaussian(self.coordinates(active), self._z[: self.size], self.rest, n_samples, alpha, beta)
+        if self._last is None or self._last[0] is not active or self._last[1] != self.size:
+            self._last = active, self.size
+            self._R = self.coordinates(active)
+            self._gram = self._R.T @ self._R
+        return gaussian(self._R, self._z[: self.size], self.rest, n_samples, alpha, beta, self._gram)
 
     def scan(self, posterior: Posterior) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """S, Q (M,) of TF03 eq. (22) for the whole dictionary, and T (k, M) with S = beta (|phi|^2 - |T|^2)."""
         known = len(posterior.remainder)  # the frame may have grown since: there the model has no part
-        T = posterior.leverage.T @ self._P[:known]  # C^-1 = beta (I - leverage leverage') inside the frame
+        T = product(posterior.leverage.T, self._P[:known])  # C^-1 = beta (I - leverage leverage') inside the frame
         S = self._unit - np.einsum("ij,ij->j", T, T)
         S[S < COLLINEAR] = 0.0
         S *= posterior.beta
@@ -87,7 +102,7 @@ class Frame:
     def cross(self, posterior: Posterior, T: np.ndarray) -> np.ndarray:
         """Sigma Phi_a' B Phi (k, M), what a deletion moves (TF03 A.4)."""
         # Sigma Phi_a' beta = A^-1/2 V V' X' beta^1/2 = beta^1/2 root leverage'
-        return np.sqrt(posterior.beta) * (posterior.root @ T)
+        return product(np.sqrt(posterior.beta) * posterior.root, T)
 
     def trimmed(self, active: np.ndarray) -> Frame:
         """The same frame, or a fresh one of the given atoms if it holds many more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,9 @@ from relvec.evidence import exchange_statistics, gain_add, gain_delete, gain_ree
 from relvec.posterior import Posterior
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem
-from relvec.solvers._newton import not_lower, relax
+from relvec.solvers._newton import coarse, not_lower, relax
 
+_CLOSE = 0.01  # nats: Newton steps that promise less than this wait
 _TIE = 1e-9  # nats: gains closer than this are equal, and the atom's content decides
 _WORTH = 0.3  # further atoms of a batch gain at least this fraction of the best
 _APART = 0.3  # and correlate with those before them, in the metric C^-1, less than this
@@ -117,12 +119,19 @@ def best(gains: np.ndarray, order: np.ndarray) -> int:
     return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(order[equal])])
 
 
-def grow(model: Model, batch: int, tol: float, hold_noise: bool, ceiling: float = np.inf) -> Model | None:
-    """Add the most useful atoms, then one Newton step; None where no addition gains more than tol."""
+def grow(
+    model: Model, batch: int, tol: float, hold_noise: bool, ceiling: float = np.inf, apart: float = 0.0
+) -> Model | None:
+    """Add the most useful atoms, then one Newton step; None where no addition gains more than tol.
+
+    Atoms of which less than a part ``apart`` (squared) lies outside the model, in the metric C^-1, do not enter.
+    """
     posterior, frame = model.posterior, model.frame
     S, Q, T = frame.scan(posterior)
     gains = gain_add(S, Q)
     gains[model.active] = 0.0
+    if apart:
+        gains[S < apart * posterior.beta] = 0.0
     for _ in range(_REFUTED):
         first = best(gains, model.problem.order)
         if gains[first] <= tol:
@@ -130,11 +139,14 @@ def grow(model: Model, batch: int, tol: float, hold_noise: bool, ceiling: float 
         most = max(batch, len(model.active) // 8) if batch > 1 else 1
         chosen = _batch(model, first, gains, S, T, most) if most > 1 else [first]
         while chosen:
-            alpha = optimal_alpha(S[chosen], Q[chosen])  # TF03 eq. (20)
+            alpha = coarse(optimal_alpha(S[chosen], Q[chosen]))  # TF03 eq. (20)
             active = np.append(model.active, chosen)
             grown = model.at(active, np.append(posterior.alpha, alpha), posterior.beta, first)
             if grown.objective > model.objective:
-                grown = grown.relaxed(1, hold_noise, ceiling=ceiling)
+                grown = grown.relaxed(1, hold_noise, _CLOSE, ceiling)
+                if len(grown.active) <= len(model.active):
+                    # atoms took the place of others: such steps come in long chains
+                    grown = grown.relaxed(10, hold_noise, _CLOSE, ceiling)
                 if grown.objective > model.objective + 0.1 * tol:
                     return grown
             chosen = chosen[: len(chosen) // 2]
@@ -175,13 +187,9 @@ def exchange(model: Model, tol: float) -> Model | None:
     for i in np.lexsort((order, -np.round(pairs.gain, 9)))[:_TRIES]:
         if pairs.gain[i] < _HOPELESS:
             break
-        S, Q, j = pairs.S[i], pairs.Q[i], pairs.entering[i]
-        active, alpha = model.active.copy(), model.posterior.alpha.copy()
-        # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
-        active[i], alpha[i] = j, S * S / max(Q * Q - S, 1e-3 * S)
-        swapped = model.at(active, alpha, model.posterior.beta, int(j)).relaxed(2)
+        swapped = pairs.made(model, i).relaxed(2, enough=tol)
         if swapped.objective > model.objective + tol:
-            return swapped.relaxed(30)
+            return swapped.relaxed(30, enough=tol)
     return None
 
 
@@ -194,13 +202,33 @@ class Exchanges:
     S: np.ndarray
     Q: np.ndarray
 
+    def made(self, model: Model, i: int) -> Model:
+        """The model after the exchange of its i-th atom."""
+        S, Q, j = self.S[i], self.Q[i], int(self.entering[i])
+        active, alpha = model.active.copy(), model.posterior.alpha.copy()
+        # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
+        active[i], alpha[i] = j, coarse(S * S / max(Q * Q - S, 1e-3 * S))
+        return model.at(active, alpha, model.posterior.beta, j)
+
 
 def best_exchanges(model: Model) -> Exchanges:
-    """The best exchange of every atom of the model, before re-estimation. Memory is bounded by blocks of atoms."""
-    p, k = model.posterior, len(model.active)
-    S, Q, T = model.frame.scan(p)
+    """The best exchange of every atom of the model, before re-estimation."""
+    S, Q, T = model.frame.scan(model.posterior)
     outside = S > 0.0
     outside[model.active] = False
+    own = model.frame.coordinates(model.active)
+    while True:
+        pairs = _best_of(model, S, Q, T, outside)
+        overlap = np.abs(np.einsum("ij,ij->j", own, model.frame.coordinates(pairs.entering)))
+        twins = (overlap > 1.0 - 1e-12) & (pairs.gain > -np.inf)
+        if not twins.any():
+            return pairs
+        outside[pairs.entering[twins]] = False  # a copy of the atom that leaves hides those that would gain
+
+
+def _best_of(model: Model, S: np.ndarray, Q: np.ndarray, T: np.ndarray, outside: np.ndarray) -> Exchanges:
+    """The best exchange of every atom with those outside. Memory is bounded by blocks of atoms."""
+    p, k = model.posterior, len(model.active)
     found = []
     width = max(1, _EXCHANGE_BLOCK // k)
     for start in range(0, len(S), width):
@@ -220,6 +248,26 @@ def best_exchanges(model: Model) -> Exchanges:
     return Exchanges(atoms[block, rows], np.where(ratios[block, rows] > 0.0, gain, -np.inf), S, Q)
 
 
+def near_exchanges(model: Model, few: int) -> tuple[np.ndarray, np.ndarray]:
+    """Atoms (m,) that would best take the place of each of the model's, a few for each, and the gains (m,)."""
+    p, k = model.posterior, len(model.active)
+    S, Q, T = model.frame.scan(p)
+    S[model.active] = 0.0
+    lost = gain_delete(p.alpha, p.gamma, p.mean, p.variance)[:, None]
+    atoms, gains = [], []
+    width = max(few, _EXCHANGE_BLOCK // k)
+    for start in range(0, len(S), width):
+        part = slice(start, start + width)
+        S_out, Q_out = exchange_statistics(S[part], Q[part], model.frame.cross(p, T[:, part]), p.variance, p.mean)
+        S_out[:, S[part] <= 0.0] = 0.0
+        ratio = np.divide(Q_out * Q_out, S_out, out=np.zeros_like(S_out), where=S_out > 0.0)
+        j = np.argpartition(ratio, -min(few, ratio.shape[1]), axis=1)[:, -few:]
+        rows = np.arange(k)[:, None]
+        atoms.append((j + start).ravel())
+        gains.append((gain_add(S_out[rows, j], Q_out[rows, j]) + lost).ravel())
+    return np.concatenate(atoms), np.concatenate(gains)
+
+
 def _first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
     """For each row (k, m) the column of its largest entry; among equals the lowest in order ((m,) or (k, m))."""
     top = ratio.max(axis=1)
@@ -233,26 +281,37 @@ def _first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def largest_gain(model: Model, exchanging: bool) -> float:
-    """The certificate: the largest gain (nats) that any single move still offers."""
+    """The certificate: the largest gain (nats) that any single move still offers.
+
+    What the scan promises of additions and exchanges is verified, as the search does: a promise may be rounding.
+    """
     p = model.posterior
     S, Q, _ = model.frame.scan(p)
     gains = gain_add(S, Q)
     gains[model.active] = 0.0
-    refuted = 0
-    while gains.max() > model.problem.tol and refuted < _REFUTED:
-        # verify what the scan promises, as the search did
-        j = best(gains, model.problem.order)
-        active = np.append(model.active, j)
-        added = model.at(active, np.append(p.alpha, optimal_alpha(S[j], Q[j])), p.beta)
-        gains[j] = max(0.0, added.objective - model.objective)
-        if gains[j] > model.problem.tol:
-            break
-        refuted += 1
-    offers = [float(gains.max())]
+
+    def added(j: int) -> Model:
+        return model.at(np.append(model.active, j), np.append(p.alpha, optimal_alpha(S[j], Q[j])), p.beta)
+
+    offers = [_verified(model, gains, model.problem.order, added)]
     if len(model.active):
         s, q = p.sparsity_quality()
         offers.append(float(gain_reestimate(p.alpha, s, q).max()))
         offers.append(float(gain_delete(p.alpha, p.gamma, p.mean, p.variance).max()))
         if exchanging:
-            offers.append(float(best_exchanges(model).gain.max()))
+            pairs = best_exchanges(model)
+            order = model.problem.order[model.active]
+            offers.append(_verified(model, pairs.gain.copy(), order, lambda i: pairs.made(model, i)))
     return max(offers) if not np.any(np.isnan(offers)) else np.inf
+
+
+def _verified(model: Model, gains: np.ndarray, order: np.ndarray, make: Callable[[int], Model]) -> float:
+    """The largest of the gains, where those above tol are replaced by what the model made gains in truth."""
+    for _ in range(_REFUTED):
+        i = best(gains, order)
+        if not gains[i] > model.problem.tol:
+            break
+        gains[i] = max(0.0, make(i).objective - model.objective)
+        if gains[i] > model.problem.tol:
+            break
+    return float(gains.max())

@@ -11,12 +11,23 @@ from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem
 
 _LONGEST = 3.0  # step cap in log units: one step changes a precision by a factor of 20 at most
+_LEAST_DAMPING = 3e-3  # a refused factorisation is cheap, so damping starts low: valleys are left in few steps
 _SLACK = 1e-13  # relative: an objective that is equal but for rounding has not fallen
 
 
 def not_lower(new: float, old: float) -> bool:
     """Whether an objective has not fallen, rounding apart."""
     return new >= old - _SLACK * max(1.0, abs(old))
+
+
+def coarse(x, bits: int = 13):
+    """Positive numbers rounded to a few bits.
+
+    A search takes hundreds of steps from one another's results, and the order of the rows or of a sum would decide
+    where it ends if their last digits were carried along. What rounding does to the evidence is far below tol.
+    """
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
 
 
 def relax(
@@ -31,8 +42,8 @@ def relax(
 ) -> tuple[np.ndarray, Posterior]:
     """Raise the objective over (log alpha, log beta) by at most ``steps`` Newton steps; delete on the way.
 
-    Ends early when the quadratic model expects less than ``enough`` nats, or rounding, from the next step. The
-    noise variance does not rise above ``ceiling``.
+    Ends early when the quadratic model expects less than ``enough`` nats, or rounding, from the next step; where that
+    is positive the results are `coarse`. The noise variance does not rise above ``ceiling``.
 
     Atoms whose optimal precision is infinite (q^2 <= s) leave the model. The Hessian is damped towards the
     expectation-maximisation step until it is definite and the objective rises, so no step lowers it.
@@ -59,7 +70,7 @@ def relax(
             minus_H[k, k] = problem.prior_d * beta - corner
         old = problem.objective(active, posterior)
         moved = None
-        for _ in range(30):
+        for _ in range(40):
             step = solve_symmetric(minus_H if not damping else minus_H + np.diag(damping * em), g)
             if step is not None:
                 longest = np.abs(step).max()
@@ -68,14 +79,17 @@ def relax(
                 new_beta = beta
                 if free:
                     new_beta = min(max(beta * np.exp(step[k]), 1.0 / ceiling), 1.0 / problem.noise_floor)
-                trial = frame.posterior(active, alpha * np.exp(step[:k]), new_beta, problem.n_samples)
+                new_alpha = alpha * np.exp(step[:k])
+                if enough:
+                    new_alpha, new_beta = coarse(new_alpha), coarse(new_beta, 20)
+                trial = frame.posterior(active, new_alpha, new_beta, problem.n_samples)
                 if not_lower(problem.objective(active, trial), old):
                     moved = trial
                     break
-            damping = max(0.1, 4.0 * damping)
+            damping = max(_LEAST_DAMPING, 2.0 * damping)
         if moved is None:
             break
-        damping = 0.25 * damping if damping > 0.1 else 0.0
+        damping = 0.5 * damping if damping > _LEAST_DAMPING else 0.0
         posterior = moved
         if step is not None and 0.5 * (g @ step) < max(enough, _SLACK * max(1.0, abs(old))):
             break

@@ -14,13 +14,21 @@ from relvec.solvers._iterate import Problem, State, Status, check_time_limit, it
 from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest_gain
 from relvec.solvers._textbook import Textbook, textbook_step
 
-_DIPS = (0.5, 0.3, 0.1)  # restarts hold the noise at these fractions of the one found
+_DIPS = (0.5, 0.3, 0.2)  # restarts hold the noise at these fractions of the one found
 _FRESH_AT = 2  # which restart begins anew
+_SCHEDULED = len(_DIPS) + 1  # those after are random, and taken only where as many are asked for
+_PAYS = 1.0  # nats: a restart that gains as much is tried again
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
-_BACKWARD, _BACKWARD_FIXED = 256, 512  # dictionaries up to this length may be searched from the full model too
-_SETTLED = 1.0  # of tol: Newton steps that promise less wait for the end of the search
+_UNEXPLAINED = 5.0  # times where it started: a noise above this may hide what later atoms would explain
+_BACKWARD = 256  # dictionaries up to this length may be searched from the full model too
+_THINNINGS, _FAR = 40, 1e4  # updates of the full model, and the precision at which an atom leaves it
+_ROUGH = 0.05  # nats: while restarts compare local maxima, smaller gains wait
+_APART = 1e-8  # atoms nearer to the model than this do not enter during restarts: their gains have few digits
 _DIP_MOST = 100  # atoms a dip may add
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
+_NEARLY_NONE = 0.01  # the noise's floor over a noise that counts as none
+_MOST_SHARE = 0.5  # of the samples: a model of more atoms is not sparse
+_SCATTER = 0.2  # share of the atoms a random restart removes
 
 
 @dataclass(frozen=True)
@@ -28,8 +36,9 @@ class Sequential:
     """Sequential maximisation of the evidence (TF03), the default solver.
 
     Atoms enter a few at a time, precisions and noise move by Newton steps in between, atoms whose optimal
-    precision is infinite leave. When no addition helps, exchanges of one atom for another are tried, then restarts:
-    the noise is held below the value found, so that more atoms enter, and released again. The best model is kept.
+    precision is infinite leave. When no addition helps, restarts are tried: the noise is held below the value found,
+    so that more atoms enter, and released again. The best model is kept and polished, with exchanges of one atom for
+    another.
 
     Parameters
     ----------
@@ -46,7 +55,7 @@ class Sequential:
     noise_every : int
         Steps between updates of the noise.
     restarts : int
-        How many restarts of the search to try.
+        How many restarts in a row may gain less than a nat before the search ends.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange.
@@ -119,22 +128,22 @@ class Sequential:
         if grown is not None:
             return _advance(state, grown, "add", replace(notes, settled=False, exact=False))
         if not notes.settled:
-            settled = model.merged().relaxed(100, enough=_SETTLED * problem.tol)
-            return _advance(state, settled, "reestimate", replace(notes, settled=True))
+            settled = model.merged().relaxed(100, enough=problem.tol)
+            return _advance(state, settled, "reestimate", replace(notes, settled=True, swapping=True))
         search = self.stop != "tf03"
-        if search and self.exchange and (swapped := exchange(model, problem.tol)) is not None:
-            return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
-        if search and notes.restarts < self.restarts and time.monotonic() < notes.deadline:
-            other = self._restart(model, notes)
-            notes = replace(notes, restarts=notes.restarts + 1)
-            # a model that interpolates has no honest error bars: a restart does not lead there
-            worse = at_noise_floor(problem, other.posterior) and not at_noise_floor(problem, state.posterior)
-            if other.objective > state.objective + problem.tol and not worse:
-                return _advance(state, other, "restart", replace(notes, settled=False, exact=False))
-            return state.stepped(action="", notes=notes)
+        if search and self.exchange and notes.swapping:
+            if (swapped := exchange(model, problem.tol)) is not None:
+                return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
+            notes = replace(notes, swapping=False)
+        restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, _SCHEDULED)
+        if search and restarting and time.monotonic() < notes.deadline:
+            return self._restarted(model, state, notes)
         if not notes.exact:
             return _advance(state, model.sharpened(100), "reestimate", replace(notes, exact=True))
-        return state.stepped(action="", done=True, largest_gain=largest_gain(model, self.exchange))
+        offer = largest_gain(model, self.exchange)
+        if offer > problem.tol and search and self.exchange and (swapped := exchange(model, problem.tol)) is not None:
+            return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
+        return state.stepped(action="", done=True, largest_gain=offer)
 
     def status(self, problem: Problem, state: State) -> Status:
         """How the search ended."""
@@ -155,34 +164,48 @@ class Sequential:
             return stepped.stepped(done=True, largest_gain=largest_gain(model, self.exchange))
         return stepped
 
-    def _restart(self, model: Model, notes: _Notes) -> Model:
+    def _restarted(self, model: Model, state: State, notes: _Notes) -> State:
+        """The better of the model and another local maximum."""
+        problem = model.problem
+        other = self._restart(model, notes.turn, notes.deadline)
+        gain = other.objective - state.objective
+        if _interpolates(other) and not _interpolates(model):
+            gain = -np.inf
+        again = gain >= _PAYS and notes.turn != _FRESH_AT
+        failed = 0 if gain >= _PAYS else notes.failed + 1
+        notes = replace(notes, turn=notes.turn + (not again), failed=failed)
+        if gain > problem.tol:
+            return _advance(state, other, "restart", replace(notes, settled=False, exact=False))
+        return state.stepped(action="", notes=notes)
+
+    def _restart(self, model: Model, turn: int, deadline: float) -> Model:
         """Another local maximum: dips of the noise and a fresh start, then random removals."""
-        turn = notes.restarts
         if turn == _FRESH_AT:
-            return self._afresh(model, notes.deadline)
+            return self._afresh(model, deadline)
         dips = (*_DIPS[:_FRESH_AT], _DIPS[0], *_DIPS[_FRESH_AT:])
-        other = _dip(model, dips[turn], self.batch, notes.deadline) if turn < len(dips) else _kick(model)
-        return _settle(other, self.batch, self.exchange, notes.deadline)
+        if turn < _SCHEDULED:
+            other = _dip(model, dips[turn], self.batch, deadline)
+        else:
+            other = _kick(model) if turn % 2 else _dip(_scattered(model), _DIPS[0], self.batch, deadline)
+        return _settle(other, self.batch, deadline)
 
     def _afresh(self, model: Model, deadline: float) -> Model:
-        """From the other end: every atom where the noise is fixed, else nothing and a ceiling over the noise.
+        """From the other end: every atom of a short dictionary, else nothing and a ceiling over the noise.
 
         A noise that is free while atoms enter for the first time may explain what later atoms would, and then the
         search ends tens of nats short, most of all with kernels that do not decay.
         """
         problem = model.problem
-        # a noise above where it started is either true or the mark of such an end
-        suspicious = model.posterior.beta * problem.noise_start < 1.0
-        short = problem.design.n_atoms <= (_BACKWARD_FIXED if problem.fixed_noise else _BACKWARD)
-        if short and (problem.fixed_noise or suspicious):
+        risen = 1.0 / (model.posterior.beta * problem.noise_start)  # the noise, of where it started
+        if problem.design.n_atoms <= _BACKWARD and (problem.fixed_noise or risen > 1.0):
             other = _backward(model)
-        elif problem.fixed_noise:
-            return model
-        else:
+        elif not problem.fixed_noise and risen > _UNEXPLAINED:
             other = _under_ceiling(model, self.batch, deadline)
-        other = _settle(other, self.batch, self.exchange, deadline)
+        else:
+            return model
+        other = _settle(other, self.batch, deadline)
         if other.objective > model.objective:
-            dipped = _settle(_dip(other, _DIPS[1], self.batch, deadline), self.batch, self.exchange, deadline)
+            dipped = _settle(_dip(other, _DIPS[1], self.batch, deadline), self.batch, deadline)
             return dipped if dipped.objective > other.objective else other
         return other
 
@@ -195,8 +218,10 @@ class _Notes:
     deadline: float
     steps: int = 0
     settled: bool = False
+    swapping: bool = True
     exact: bool = False
-    restarts: int = 0
+    turn: int = 0
+    failed: int = 0
     textbook: Textbook | None = None
 
 
@@ -206,17 +231,23 @@ def _advance(state: State, model: Model, action: str, notes: _Notes) -> State:
                          atom=model.atom, notes=replace(notes, frame=model.frame))  # fmt: skip
 
 
-def _settle(model: Model, batch: int, exchanging: bool, deadline: float) -> Model:
-    """Additions, re-estimation and exchanges until none helps."""
-    tol, settled = model.problem.tol, False
+def _interpolates(model: Model) -> bool:
+    """Whether a model explains the noise too: its error bars are not honest, and no restart leads there."""
+    problem = model.problem
+    if not problem.fixed_noise and model.posterior.beta * problem.noise_floor > _NEARLY_NONE:
+        return True
+    return len(model.active) > _MOST_SHARE * problem.n_samples
+
+
+def _settle(model: Model, batch: int, deadline: float) -> Model:
+    """Additions and re-estimation until none gains more than a rough tolerance."""
+    tol, settled = max(model.problem.tol, _ROUGH), False
     while time.monotonic() < deadline:
-        grown = grow(model, batch, tol, hold_noise=False)
+        grown = grow(model, batch, tol, hold_noise=False, apart=_APART)
         if grown is not None:
             model, settled = grown.trimmed(), False
         elif not settled:
-            model, settled = model.merged().relaxed(100, enough=_SETTLED * tol), True
-        elif exchanging and (swapped := exchange(model, tol)) is not None:
-            model, settled = swapped.trimmed(), False
+            model, settled = model.merged().relaxed(100, enough=tol), True
         else:
             break
     return model
@@ -233,7 +264,7 @@ def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
     held = model.at(model.active, model.posterior.alpha, 1.0 / low)
     most = len(model.active) + min(max(20, len(model.active)), _DIP_MOST)
     while len(held.active) < most and time.monotonic() < deadline:
-        grown = grow(held, batch, max(problem.tol, _DIP_TOL), hold_noise=True)
+        grown = grow(held, batch, max(problem.tol, _DIP_TOL), hold_noise=True, apart=_APART)
         if grown is None:
             break
         held = grown.trimmed()
@@ -248,7 +279,7 @@ def _under_ceiling(model: Model, batch: int, deadline: float) -> Model:
     other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
     most = _CROWD + _CROWD_SHARE * problem.n_samples
     while len(other.active) < most and time.monotonic() < deadline:
-        grown = grow(other, batch, max(problem.tol, _DIP_TOL), hold_noise=False, ceiling=problem.noise_start)
+        grown = grow(other, batch, max(problem.tol, _DIP_TOL), False, problem.noise_start, _APART)
         if grown is None:
             break
         other = grown.trimmed()
@@ -256,8 +287,8 @@ def _under_ceiling(model: Model, batch: int, deadline: float) -> Model:
 
 
 def _backward(model: Model) -> Model:
-    """Start from every atom and prune (T01): another basin, and cheap where the dictionary is short."""
-    state = iterate(MacKay(), model.problem, 500).state
+    """Start from every atom and thin them out (T01): another basin."""
+    state = iterate(MacKay(prune_alpha=_FAR), model.problem, _THINNINGS).state
     return model.at(state.active, state.posterior.alpha, state.posterior.beta)
 
 
@@ -270,4 +301,11 @@ def _kick(model: Model) -> Model:
     similar = np.abs(columns.T @ columns[:, rng.integers(k)])
     gone = np.argsort(-similar)[: rng.integers(1, min(4, k))]
     keep = np.setdiff1d(np.arange(k), gone)
+    return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)
+
+
+def _scattered(model: Model) -> Model:
+    """Remove a random share of the atoms."""
+    k = len(model.active)
+    keep = np.sort(model.problem.rng.permutation(k)[: k - int(_SCATTER * k)])
     return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)
