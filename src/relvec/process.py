@@ -23,8 +23,8 @@ is the whole prior variance away from the vectors: O(m^2) a point, and nothing o
 
 Two things are assumed and not left to the data, which say nothing about the places where there are none: the prior
 variance is at least that of the targets, as RQ05 has it for RVM*, and the widths stay within a factor of three of where
-they start. The prior of the RVM's weights is one of a few multiples of their mean square, chosen by evidence less
-ln(N)/2 for every well-determined weight, as widths are (`relvec.tune`).
+they start. Nor is the prior standard deviation of the RVM's weights, 0.3 of their root mean square, more for fewer
+than 17 of them: they were selected for these targets, and the evidence of a selected model asks for too much of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from relvec.predictive import BLOCK, Augmented
 
 _JITTER = 1e-8  # added to the diagonal of a correlation matrix before it is factored
 _BROAD = 10.0  # prior standard deviation of the weights of trends, columns and target of unit root mean square
-_SHARES = (1.0, 0.3)  # that of the RVM's kernels, in root mean squares of the RVM's weights
+_SHARE, _FEW = 0.3, 5.0  # that of the RVM's kernels, in root mean squares of their weights; larger for very few
 _TUNED_ROWS = 5000  # rows the parameters are fitted to, at most
 _STEPS = 100  # of L-BFGS-B
 _REACH = np.log(1e3)  # how far, in log units, amplitude and noise may go from their start
@@ -142,11 +142,6 @@ class Fitted:
     value: float
     posterior: Posterior
 
-    @property
-    def score(self) -> float:
-        """The value less ln(N)/2 for every well-determined weight."""
-        return self.value - 0.5 * np.log(self.posterior.n_samples) * float(self.posterior.gamma.sum())
-
 
 Criterion = Callable[[Covariance, float, np.ndarray, ProcessRows], tuple[float, Posterior, np.ndarray]]
 
@@ -191,20 +186,19 @@ def pulled_back(
 
 def climb(
     start: Covariance, noise: float, Z: np.ndarray, rows: ProcessRows, noise_floor: float | None = None,
-    least: float = 0.0, retune: bool = True, criterion: Criterion = evidence,
+    least: float = 0.0, reach: float = _WIDTH_REACH, criterion: Criterion = evidence,
 ) -> Fitted:  # fmt: skip
     """Climb the evidence, or another criterion, from a covariance function and a noise variance by L-BFGS-B.
 
-    The noise stays where no ``noise_floor`` is given. Without ``retune`` the kernels stay too, and only their
-    amplitudes move, none below ``least``. At most `_TUNED_ROWS` rows choose the parameters.
+    Widths move by ``reach`` log units at most; amplitudes not below ``least``; the noise not below ``noise_floor``, and
+    not at all where that is None. At most `_TUNED_ROWS` rows choose the parameters.
     """
     few, q = rows.part(_TUNED_ROWS), len(start.kernels)
     x0 = np.append(start.theta, np.log(noise))
-    reach = np.full(len(x0), _REACH)
-    reach[q:-1] = _WIDTH_REACH if retune else 0.0
-    if noise_floor is None:
-        reach[-1] = 0.0
-    low, high = x0 - reach, x0 + reach
+    room = np.concatenate(
+        [np.full(q, _REACH), np.full(len(x0) - q - 1, reach), [0.0 if noise_floor is None else _REACH]]
+    )
+    low, high = x0 - room, x0 + room
     if least > 0.0:
         low[:q] = np.minimum(np.log(least), x0[:q])
     if noise_floor is not None:
@@ -378,8 +372,8 @@ def check_kernels(kernels: tuple[Kernel, ...], spec: Augmented | Process) -> Non
 
 
 def process_predictor(
-    spec: Process, kernels: tuple[Kernel, ...], kept: Basis, weight: np.ndarray, rows: ProcessRows, trend: bool, unit: float,
-    variance: float, noise: float, noise_floor: float | None,
+    spec: Process, kernels: tuple[Kernel, ...], kept: Basis, weight: np.ndarray, rows: ProcessRows, trend: bool,
+    unit: float, variance: float, noise: float, noise_floor: float | None,
 ) -> ProcessPredictor | None:  # fmt: skip
     """The process on the kernels' centres in a model; None where it has none.
 
@@ -406,11 +400,10 @@ def process_predictor(
     common = np.sqrt(np.mean(weight[local[: len(weight)]] ** 2))
     start = Covariance(tuple(_widened(kernel) for kernel in kernels), np.full(len(kernels), variance / len(kernels)))
     least = variance / len(kernels)
-    trials = []
-    for share in _SHARES:
-        scale = 1.0 / np.where(local, share * common, broad)
-        trials.append((climb(start, noise, Z, replace(rows, H=H / scale), noise_floor, least, spec.retune), scale))
-    found, scale = max(trials, key=lambda trial: trial[0].score)
+    share = float(np.clip(_FEW / len(Z), _SHARE, 1.0))
+    scale = 1.0 / np.where(local, share * common, broad)
+    reach = _WIDTH_REACH if spec.retune else 0.0
+    found = climb(start, noise, Z, replace(rows, H=H / scale), noise_floor, least, reach)
     whitener = solve_triangular(found.covariance.root(Z), np.eye(len(Z)), lower=True).T
     value = found.value - found.posterior.n_samples * np.log(unit)
     p = found.posterior
