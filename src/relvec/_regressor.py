@@ -250,7 +250,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if isinstance(predictive, Augmented):
             self._augment(predictive, kernels_of(basis)[0], X[used], root, targets, variances)
         elif isinstance(predictive, Process):
-            self._condition(predictive, kernels_of(basis), X[used], w, targets, variances, problems)
+            floors = [None if problem.fixed_noise else problem.noise_floor for problem in problems]
+            self._condition(predictive, kernels_of(basis), X[used], w, targets, variances, floors)
         return self
 
     def _augment(
@@ -272,18 +273,17 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
     def _condition(
         self, spec: Process, kernels: tuple[Kernel, ...], X: np.ndarray, weights: np.ndarray, targets: np.ndarray,
-        variances: np.ndarray, problems: list[Any],
+        variances: np.ndarray, floors: list[float | None],
     ) -> None:  # fmt: skip
         """Replace the models of the outputs by processes on their relevance vectors."""
         processes: list[ProcessPredictor | None] = []
         for i, model in enumerate(self._models):
             own = np.flatnonzero(np.isfinite(np.atleast_2d(self.alpha_)[i]))
-            floor = None if problems[i].fixed_noise else problems[i].noise_floor
             rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
             weight = model.mean[own] / model.scale[own]
             found = own.size and process_predictor(
                 spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
-                model.noise, floor)  # fmt: skip
+                model.noise, floors[i])  # fmt: skip
             processes.append(found or None)
         self._models = [process or model for process, model in zip(processes, self._models, strict=True)]
         noise = np.array([model.noise * model.unit**2 for model in self._models])

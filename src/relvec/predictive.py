@@ -145,7 +145,7 @@ class AugmentedPredictor:
         mean, spread = self.model.moments(X, variance, noise)
         unit, R, beta = self.model.unit, self.model.root, 1.0 / self.model.noise
         Phi = self.model.columns(self.X) * self.root[:, None]
-        rows = max(1, BLOCK // len(self.X))
+        rows = max(16, BLOCK // len(self.X))
         for start in range(0, len(X), rows):
             part = slice(start, start + rows)
             added = self.kernel(self.X, X[part]) * self.root[:, None]  # phi_* at the training rows
