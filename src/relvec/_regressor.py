@@ -26,9 +26,19 @@ from relvec._base import (
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, content_ranks
 from relvec.design import make_rows
 from relvec.evidence import LOG_2PI
+from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
 from relvec.likelihoods import Poisson
-from relvec.predictive import CountPredictor
+from relvec.predictive import Augmented, AugmentedPredictor, CountPredictor
+from relvec.process import (
+    Process,
+    ProcessPredictor,
+    ProcessRows,
+    as_predictive,
+    check_kernels,
+    kernels_of,
+    process_predictor,
+)
 
 
 class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
@@ -62,6 +72,15 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         "poisson" is for counts: the sum of basis functions is the logarithm of the rate, the posterior is Laplace's
         approximation, `predict` gives the mean count averaged over it, quantiles and intervals are counts, `score` is
         the fraction of deviance explained (D^2), and the evidence includes -sum log y!.
+    predictive : {"rvm", "augmented", "process"}, Augmented or Process, default "rvm"
+        What `predict` and its like make of the fitted model (RQ05):
+
+        - "rvm": T01 eq. (21)-(22). Sure of itself away from the data, where no basis function reaches.
+        - "augmented" (RVM*): one more basis function at each point predicted. Keeps the training rows, O(N) a point;
+          no covariances between points. `relvec.predictive.Augmented` sets its prior.
+        - "process": a Gaussian process with the relevance vectors as its inducing inputs: the variance returns to the
+          prior's away from the data, nothing but the vectors is kept. Its own widths, amplitude and noise are fitted
+          by `relvec.process`; the kernel must be positive definite. `relvec.process.Process` can hold the widths.
     noise_variance : float, optional
         Fixed noise variance; None learns it. Counts have none: `noise_variance_` is nan.
     hyperprior : GammaPrior or dict, optional
@@ -100,6 +119,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     history_ : structured array, a row a step: action, atom (number in the dictionary), row (training row the atom
         is centred on, -1 for none), gain, objective, size, noise_variance.
     n_iter_ : steps taken.
+    process_ : the process (`relvec.process.ProcessPredictor`), or a list of one an output, for
+        ``predictive="process"`` only; None for an output without relevance vectors, which is predicted as "rvm". Then
+        `noise_variance_` is the process's; all other attributes still tell of the RVM that chose the vectors:
+        `weights_` are its weights, `log_marginal_likelihood_` its evidence. The process has `process_.log_evidence`.
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
@@ -139,6 +162,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         fit_intercept: bool = True,
         solver: Any = "sequential",
         likelihood: str = "gaussian",
+        predictive: Any = "rvm",
         noise_variance: float | None = None,
         hyperprior: Any = None,
         tol: float = 1e-4,
@@ -154,6 +178,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.likelihood = likelihood
+        self.predictive = predictive
         self.noise_variance = noise_variance
         self.hyperprior = hyperprior
         self.tol = tol
@@ -180,6 +205,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
         basis, free = self._dictionary(X, weights)
+        predictive = as_predictive(self.predictive)
+        if predictive is not None:
+            check_kernels(kernels_of(basis), predictive)
         outputs, w = y[used].reshape(len(used), -1), weights[used]
         self._of_counts = self._counts
         if self._of_counts:
@@ -218,7 +246,49 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self._store(basis, X, fits, single=y.ndim == 1)
         self._store_widths(basis, X, weights, learned)
         self.compression_ = rows.compression
+        targets = (outputs / units).T
+        if isinstance(predictive, Augmented):
+            self._augment(predictive, kernels_of(basis)[0], X[used], root, targets, variances)
+        elif isinstance(predictive, Process):
+            floors = [None if problem.fixed_noise else problem.noise_floor for problem in problems]
+            self._condition(predictive, kernels_of(basis), X[used], w, targets, variances, floors)
         return self
+
+    def _augment(
+        self, spec: Augmented, kernel: Kernel, X: np.ndarray, root: np.ndarray, targets: np.ndarray,
+        variances: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Replace the models of the outputs by RVM* (RQ05)."""
+        models = []
+        for model, t, variance, alpha in zip(self._models, targets, variances, np.atleast_2d(self.alpha_), strict=True):
+            if spec.alpha is None:
+                star = 1.0 / variance if variance > 0.0 else np.inf
+            else:
+                star = None if isinstance(spec.alpha, str) else float(spec.alpha) * model.unit**2
+            with np.errstate(over="ignore", under="ignore"):
+                precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
+            remainder = root * (t - model.columns(X) @ model.mean)
+            models.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
+        self._models = models
+
+    def _condition(
+        self, spec: Process, kernels: tuple[Kernel, ...], X: np.ndarray, weights: np.ndarray, targets: np.ndarray,
+        variances: np.ndarray, floors: list[float | None],
+    ) -> None:  # fmt: skip
+        """Replace the models of the outputs by processes on their relevance vectors."""
+        processes: list[ProcessPredictor | None] = []
+        for i, model in enumerate(self._models):
+            own = np.flatnonzero(np.isfinite(np.atleast_2d(self.alpha_)[i]))
+            rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
+            weight = model.mean[own] / model.scale[own]
+            found = own.size and process_predictor(
+                spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
+                model.noise, floors[i])  # fmt: skip
+            processes.append(found or None)
+        self._models = [process or model for process, model in zip(processes, self._models, strict=True)]
+        noise = np.array([model.noise * model.unit**2 for model in self._models])
+        self.process_ = processes[0] if self._single else processes
+        self.noise_variance_ = noise[0] if self._single else noise
 
     @property
     def _trusts_evidence(self) -> bool:
@@ -236,6 +306,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     ) -> RelevanceVectorRegressor:  # fmt: skip
         if np.any(counts < 0.0) or np.any(counts != np.floor(counts)):
             raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
+        if as_predictive(self.predictive) is not None:
+            raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
         if self.noise_variance is not None:
             raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
         fits, basis, learned = fit_laplace(self, basis, free, X[used], list(counts.T), weights, Poisson())
@@ -291,7 +363,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             self.coef_ = per_output(weights @ slopes.T)
 
     def _drop_stale(self) -> None:
-        for name in ("coef_", "relevance_vectors_"):
+        for name in ("coef_", "relevance_vectors_", "process_"):
             self.__dict__.pop(name, None)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:

@@ -58,6 +58,7 @@ MODULES = (
     "relvec.priors",
     "relvec.likelihoods",
     "relvec.predictive",
+    "relvec.process",
     "relvec.design",
     "relvec.solvers",
     "relvec.tune",

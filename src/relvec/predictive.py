@@ -8,9 +8,10 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, ndtri, pdtr
 
 from relvec.basis import Basis
+from relvec.kernels import Kernel
 
 # Rows are predicted in blocks of about this many numbers: they stay in the cache, and memory does not grow with n.
-_BLOCK = 100_000
+BLOCK = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ class LinearPredictor:
         n, k = len(X), len(self.mean)
         mean = np.empty(n)
         spread = np.empty(n) if variance else None
-        rows = max(1, _BLOCK // max(k, 1))
+        rows = max(1, BLOCK // max(k, 1))
         for start in range(0, n, rows):
             part = slice(start, start + rows)
             Phi = self.columns(X[part])
@@ -78,6 +79,109 @@ class LinearPredictor:
         return drawn
 
 
+@dataclass(frozen=True)
+class Augmented:
+    """RVM* (RQ05 section 2): at each point predicted, one more basis function, centred there.
+
+    Parameters
+    ----------
+    alpha : None, positive number or "evidence", default None
+        Prior precision alpha_* of the weight of that function. None is one over the variance of the training targets,
+        as RQ05 has it. "evidence" is the choice RQ05 rejects, shown for comparison: the precision of highest evidence
+        (TF03 eq. (20)-(21)) is infinite where the data do not ask for the function, far from them above all, and the
+        error bars stay small.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> from relvec.predictive import Augmented
+    >>> X = np.linspace(-3, 3, 40)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(40)
+    >>> for predictive in ("rvm", Augmented(alpha=4.0)):
+    ...     _, std = RVR(width=1.5, predictive=predictive).fit(X, y).predict([[20.0]], return_std=True)
+    ...     print(std.round(1))
+    [0.1]
+    [0.5]
+    """
+
+    alpha: float | str | None = None
+
+    def __post_init__(self) -> None:
+        given = self.alpha
+        number = isinstance(given, int | float | np.number) and 0.0 < float(given) < np.inf
+        if not (given is None or number or given == "evidence"):
+            raise ValueError(
+                "alpha must be None (one over the variance of the targets), a positive number or 'evidence', "
+                f"got {given!r}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class AugmentedPredictor:
+    """RVM*, RQ05 eq. (5)-(7): the model of each point has one more basis function, centred on it.
+
+    Attributes
+    ----------
+    model : the RVM.
+    kernel : of the function added.
+    X : (n, d) training rows.
+    root : (n,) square roots of their sample weights.
+    remainder : (n,) residuals of the targets, times root, in the model's unit.
+    precision : (k,) of the model's scaled weights, 0 for those of other outputs.
+    alpha : precision of the weight added, for targets in the model's unit; None for that of highest evidence.
+    """
+
+    model: LinearPredictor
+    kernel: Kernel
+    X: np.ndarray
+    root: np.ndarray
+    remainder: np.ndarray
+    precision: np.ndarray
+    alpha: float | None
+
+    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean and, if asked, variance (n,) at X; each point by itself."""
+        mean, spread = self.model.moments(X, variance, noise)
+        unit, R, beta = self.model.unit, self.model.root, 1.0 / self.model.noise
+        Phi = self.model.columns(self.X) * self.root[:, None]
+        rows = max(16, BLOCK // len(self.X))
+        for start in range(0, len(X), rows):
+            part = slice(start, start + rows)
+            added = self.kernel(self.X, X[part]) * self.root[:, None]  # phi_* at the training rows
+            a = beta * (R @ (R.T @ (Phi.T @ added)))  # what the model would make of phi_* as a target
+            left = added - Phi @ a
+            # RQ05 eq. (7); with a the ridge solution, phi_*'C^-1 phi_* is a sum of squares and loses no digits
+            s = beta * np.einsum("ij,ij->j", left, left) + self.precision @ a**2
+            q = beta * (self.remainder @ added)
+            e = self.kernel.diag(X[part]) - np.einsum("ij,ji->i", self.model.columns(X[part]), a)
+            alpha = _best_precision(s, q) if self.alpha is None else self.alpha
+            mean[part] += unit * (e * q / (alpha + s))  # RQ05 eq. (6)
+            if spread is not None:
+                spread[part] += unit**2 * (e**2 / (alpha + s))
+        return mean, spread
+
+    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
+        """Refused: each point has a model of its own."""
+        raise ValueError(
+            "predictive='augmented' has no covariance between points: each point predicted has a model of its own, "
+            "with a basis function there (RQ05); ask for return_std, or use predictive='process'"
+        )
+
+    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
+        """Refused: each point has a model of its own."""
+        raise ValueError(
+            "predictive='augmented' has no functions to draw: each point predicted has a model of its own, with a "
+            "basis function there (RQ05); use predictive='process', or predictive='rvm'"
+        )
+
+
+def _best_precision(s: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The precision of highest evidence of one more function, TF03 eq. (20)-(21); infinite where it is not wanted."""
+    gain = q**2 - s
+    return np.divide(s**2, gain, out=np.full(len(s), np.inf), where=gain > 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class LatentPredictor:
     """A posterior over K latent functions f_c(x) = sum_m w_cm phi_m(x), for classes and counts.
@@ -104,7 +208,7 @@ class LatentPredictor:
         n, K, k = len(X), self.n_outputs, len(self.mean)
         mean, covariance = np.zeros((n, K)), np.zeros((n, K, K)) if spread else None
         own = [np.flatnonzero(self.outputs == c) for c in range(K)]
-        rows = max(1, _BLOCK // max(k * (K if spread else 1), 1))
+        rows = max(1, BLOCK // max(k * (K if spread else 1), 1))
         for start in range(0, n, rows):
             part = slice(start, start + rows)
             Phi = self.basis(X[part]) / self.scale

@@ -73,6 +73,12 @@ DATASETS = {
             "boston", "Boston housing", {"X": (506, 13), "y": (506,)}, "table Boston of R's package MASS", openml=531
         ),
         Dataset(
+            "kin40k",
+            "forward kinematics of a robot arm",
+            {"X_train": (10000, 8), "y_train": (10000,), "X_test": (30000, 8), "y_test": (30000,)},
+            "KIN40K of the DELVE archive, the customary split",
+        ),
+        Dataset(
             "ripley",
             "Ripley's two-class mixture",
             {"X_train": (250, 2), "y_train": (250,), "X_test": (1000, 2), "y_test": (1000,)},

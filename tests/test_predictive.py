@@ -1,0 +1,328 @@
+"""Predictive distributions that know what they do not know: RVM*, and the process on the relevance vectors."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from relvec import RVR, kernels, persistence
+from relvec.predictive import Augmented
+from relvec.process import Covariance, Process, ProcessRows, as_predictive, climb, evidence
+from relvec.solvers import Sequential
+
+QUICK = Sequential(restarts=0)
+
+
+def wave(n=50, noise=0.1, seed=0, d=1):
+    rng = np.random.default_rng(seed)
+    X = np.sort(rng.uniform(-4.0, 4.0, (n, d)), axis=0)
+    return X, np.sin(X[:, 0]) + 2.0 + noise * rng.standard_normal(n)
+
+
+def unstable(estimator):
+    """Interpolated targets: where the noise is 1e-9 both amplify the last digits of the RVM beyond the check's 1e-7."""
+    return {"check_sample_weight_equivalence_on_dense_data": "noise of 1e-9 amplifies rounding errors"}
+
+
+@parametrize_with_checks(
+    [RVR(predictive="augmented", solver=QUICK), RVR(predictive="process", solver=QUICK)],
+    expected_failed_checks=unstable,
+)
+def test_scikit_learn_accepts_them(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+# --- RVM* ----------------------------------------------------------------------------------------------------------
+
+
+def dense_augmented(model, kernel, X, y, x, alpha_star, weights):
+    """Mean and variance at one x of the model with one more function there, refitted from its design (RQ05 (5))."""
+    Phi = np.column_stack([model.basis_(X), kernel(X, x[None])])
+    row = np.append(model.basis_(x[None])[0], kernel(x[None], x[None])[0, 0])
+    A = np.diag(np.append(model.alpha_, alpha_star))
+    beta = 1.0 / model.noise_variance_
+    Sigma = np.linalg.inv(A + beta * Phi.T @ (weights[:, None] * Phi))
+    return row @ Sigma @ (beta * Phi.T @ (weights * y)), row @ Sigma @ row + 1.0 / beta
+
+
+@pytest.mark.parametrize("kernel", [kernels.Gaussian(1.0), kernels.LogDistance(1.0), kernels.Matern(1.5, 2.0)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rvm_star_is_a_refit_with_one_more_function(kernel, weighted):
+    X, y = wave()
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X)) if weighted else np.ones(len(X))
+    model = RVR(kernel=kernel, predictive="augmented", solver=QUICK).fit(X, y, sample_weight=weights)
+    new = np.array([[-9.0], [-4.1], [0.3], [3.9], [7.0]])
+    mean, std = model.predict(new, return_std=True)
+    alpha = 1.0 / np.cov(y, aweights=weights, ddof=0)
+    for x, m, s in zip(new, mean, std, strict=True):
+        wanted, variance = dense_augmented(model, kernel, X, y, x, alpha, weights)
+        np.testing.assert_allclose(m, wanted, rtol=1e-10)
+        np.testing.assert_allclose(s**2, variance, rtol=1e-10)
+
+
+def test_rvm_star_of_the_paper_with_every_function_in_the_model():
+    """RQ05 figure 1: all alpha = 1, sigma^2 = 0.1, both families of kernels."""
+    X = np.linspace(-5.0, 5.0, 10)[:, None]
+    y = np.sin(X[:, 0])
+    for kernel in (kernels.Gaussian(np.sqrt(2.0)), kernels.LogDistance()):
+        Phi, new = kernel(X, X), np.linspace(-15.0, 15.0, 31)[:, None]
+        C = 0.1 * np.eye(10) + Phi @ Phi.T
+        for x in new:
+            phi = kernel(X, x[None])[:, 0]
+            at = kernel(x[None], X)[0]
+            s = phi @ np.linalg.solve(C, phi)
+            e = kernel(x[None], x[None])[0, 0] - at @ Phi.T @ np.linalg.solve(C, phi)
+            plain = at @ at - at @ Phi.T @ np.linalg.solve(C, Phi @ at)
+            star_C = C + np.outer(phi, phi)
+            k = Phi @ at + phi * kernel(x[None], x[None])[0, 0]
+            star = at @ at + kernel(x[None], x[None])[0, 0] ** 2 - k @ np.linalg.solve(star_C, k)
+            np.testing.assert_allclose(plain + e**2 / (1.0 + s), star, atol=1e-8)  # (6) and (9) agree
+    assert np.isfinite(y).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), width=st.floats(0.3, 5.0), alpha=st.sampled_from([None, 0.1, 30.0, "evidence"]))
+def test_the_variance_of_rvm_star_is_never_smaller(seed, width, alpha):
+    X, y = wave(30, seed=seed)
+    new = np.random.default_rng(seed).uniform(-20.0, 20.0, (40, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        rvm = RVR(width=width, solver=QUICK).fit(X, y)
+        star = clone(rvm).set_params(predictive=Augmented(alpha)).fit(X, y)
+    assert np.all(star.predict(new, return_std=True)[1] >= rvm.predict(new, return_std=True)[1])
+    np.testing.assert_array_equal(star.weights_, rvm.weights_)
+
+
+def test_a_prediction_of_rvm_star_does_not_depend_on_its_batch(monkeypatch):
+    X, y = wave()
+    model = RVR(width=1.0, predictive="augmented", solver=QUICK).fit(X, y)
+    new = np.linspace(-8.0, 8.0, 50)[:, None]
+    whole = model.predict(new, return_std=True)
+    monkeypatch.setattr("relvec.predictive.BLOCK", 200)
+    np.testing.assert_allclose(model.predict(new, return_std=True), whole, rtol=1e-12)
+    np.testing.assert_allclose(model.predict(new[7:8], return_std=True), [w[7:8] for w in whole], rtol=1e-12)
+
+
+def test_alpha_star_is_the_prior_far_away_and_the_evidence_deletes_it():
+    X, y = wave()
+    far = [[60.0]]
+    plain = RVR(width=1.0, solver=QUICK).fit(X, y)
+    std = plain.predict(far, return_std=True)[1]
+    given_alpha = clone(plain).set_params(predictive=Augmented(0.25)).fit(X, y).predict(far, return_std=True)[1]
+    np.testing.assert_allclose(given_alpha**2, std**2 + 4.0, rtol=1e-8)
+    rejected = clone(plain).set_params(predictive=Augmented("evidence")).fit(X, y).predict(far, return_std=True)[1]
+    np.testing.assert_array_equal(rejected, std)
+
+
+def test_rvm_star_of_every_output_and_of_large_units():
+    X, y = wave()
+    Y = np.column_stack([y, 1e150 * np.cos(X[:, 0])])
+    both = RVR(predictive="augmented", noise_variance=None, solver=QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        both = both.fit(X, Y)
+        mean, std = both.predict([[0.5], [9.0]], return_std=True)
+    assert mean.shape == std.shape == (2, 2) and np.isfinite(std).all()
+    one = RVR(predictive="augmented", solver=QUICK).fit(X, y)
+    np.testing.assert_allclose(std[:, 0], one.predict([[0.5], [9.0]], return_std=True)[1], rtol=1e-8)
+
+
+def test_what_rvm_star_cannot_do_is_refused():
+    X, y = wave()
+    model = RVR(predictive="augmented", solver=QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="each point predicted has a model of its own"):
+        model.predict(X, return_cov=True)
+    with pytest.raises(ValueError, match="each point predicted has a model of its own"):
+        model.sample_y(X)
+
+
+# --- the process ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "covariance",
+    [
+        Covariance((kernels.Gaussian((1.0, 2.0)),), np.array([0.7])),
+        Covariance((kernels.Matern(2.5, 1.5), kernels.Polynomial(2, 1.0, 1.5)), np.array([0.7, 0.3])),
+    ],
+)
+def test_the_gradient_of_the_evidence_is_that_of_its_values(covariance):
+    rng = np.random.default_rng(0)
+    X, t = rng.standard_normal((40, 2)), rng.standard_normal(40)
+    rows, Z = ProcessRows(X, t, rng.uniform(0.5, 2.0, 40), np.ones((40, 1))), X[:6]
+    at = np.append(covariance.theta, np.log(0.3))
+
+    def value(x):
+        return evidence(covariance.with_theta(x[:-1]), np.exp(x[-1]), Z, rows)[0]
+
+    steps = 1e-5 * np.eye(len(at))
+    numeric = [(value(at + step) - value(at - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(evidence(covariance, 0.3, Z, rows)[2], numeric, rtol=1e-5, atol=1e-5)
+
+
+def test_the_evidence_is_that_of_the_corrected_covariance():
+    rng = np.random.default_rng(0)
+    X, t = rng.standard_normal((30, 2)), rng.standard_normal(30)
+    kernel, Z, H = kernels.Gaussian(1.3), X[:5], rng.standard_normal((30, 1))
+    K, Kz = 0.8 * kernel(X, X), 0.8 * kernel(X, Z)
+    Q = Kz @ np.linalg.solve(0.8 * (kernel(Z, Z) + 1e-8 * np.eye(5)), Kz.T)
+    C = Q + np.diag(np.diag(K - Q)) + 0.2 * np.eye(30) + H @ H.T
+    dense = -0.5 * (30 * np.log(2.0 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t))
+    covariance = Covariance((kernel,), np.array([0.8]))
+    np.testing.assert_allclose(evidence(covariance, 0.2, Z, ProcessRows(X, t, np.ones(30), H))[0], dense, rtol=1e-9)
+
+
+def test_with_every_row_a_vector_it_is_an_exact_gaussian_process():
+    X, y = wave(25)
+    rows = ProcessRows(X, y - 2.0, np.ones(25), np.zeros((25, 0)))
+    found = climb(Covariance((kernels.Gaussian(1.5),), np.array([0.5])), 0.1, X, rows, 1e-8)
+    amplitude, width = found.covariance.amplitudes[0], found.covariance.kernels[0].width
+    kernel = ConstantKernel(amplitude) * RBF(width / np.sqrt(2.0)) + WhiteKernel(found.noise)
+    exact = GaussianProcessRegressor(kernel, optimizer=None).fit(X, y - 2.0)
+    np.testing.assert_allclose(found.value, exact.log_marginal_likelihood_value_, rtol=1e-4)
+    slope = exact.log_marginal_likelihood(exact.kernel_.theta, eval_gradient=True)[1]
+    np.testing.assert_allclose(slope, 0.0, atol=0.02)
+
+
+def test_the_variance_returns_to_the_prior_and_nothing_of_the_data_is_kept():
+    X, y = wave(400)
+    model = RVR(predictive="process", solver=QUICK).fit(X, y)
+    near, far = model.predict([[0.0], [500.0]], return_std=True, noise=False)[1]
+    process = model.process_
+    constant = (process.root[-1] @ process.root[-1]) * (process.unit / process.scale[-1]) ** 2
+    assert process.prior_variance.sum() >= 0.999 * y.var()
+    np.testing.assert_allclose(far**2, process.prior_variance.sum() + constant, rtol=1e-10)
+    assert far > 0.5 > 0.1 > near and len(process.Z) == len(model.relevance_)
+    assert len(persistence.dumps(model)) < 60_000  # 400 rows of float64 are 3,200 bytes a column
+    assert not any(400 in np.shape(value) for value in vars(process).values())
+
+
+def test_it_is_as_good_as_the_rvm_where_there_are_data():
+    errors = []
+    for seed in range(6):
+        X, y = wave(60, seed=seed)
+        new, truth = wave(300, seed=seed + 100)
+        models = [RVR(width=2.0, predictive=p, solver=QUICK).fit(X, y) for p in ("rvm", "process")]
+        errors.append([-model.log_predictive_density(new, truth).mean() for model in models])
+    rvm, process = np.mean(errors, axis=0)
+    assert process < rvm + 0.02
+
+
+def test_covariance_samples_and_std_agree():
+    X, y = wave()
+    model = RVR(predictive="process", solver=QUICK).fit(X, y)
+    new = np.linspace(-7.0, 7.0, 6)[:, None]
+    mean, std = model.predict(new, return_std=True, noise=False)
+    _, cov = model.predict(new, return_cov=True, noise=False)
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-9)
+    drawn = model.sample_y(new, 20_000)
+    np.testing.assert_allclose(drawn.mean(axis=1), mean, atol=0.05)
+    np.testing.assert_allclose(np.cov(drawn), cov, atol=0.05 * cov.max())
+    noisy = model.predict(new, return_std=True)[1]
+    np.testing.assert_allclose(noisy**2 - std**2, model.noise_variance_, rtol=1e-8)
+
+
+def test_units_and_fixed_noise():
+    X, y = wave()
+    model = RVR(predictive="process", noise_variance=0.02, solver=QUICK).fit(X, y)
+    np.testing.assert_allclose(model.noise_variance_, 0.02)
+    other = RVR(predictive="process", noise_variance=0.02e6, solver=QUICK).fit(X * 1e4, y * 1e3)
+    new = np.array([[0.5], [6.0]])
+    np.testing.assert_allclose(
+        np.divide(other.predict(new * 1e4, return_std=True), 1e3), model.predict(new, return_std=True), rtol=1e-4
+    )
+
+
+def test_the_widths_start_at_root_two_and_may_stay_there():
+    X, y = wave()
+    held = RVR(width=1.5, predictive=Process(retune=False), solver=QUICK).fit(X, y)
+    np.testing.assert_allclose(held.process_.prior.kernels[0].width, 1.5 * np.sqrt(2.0))
+    tuned = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
+    assert tuned.process_.log_evidence > held.process_.log_evidence
+
+
+def test_trends_and_several_kernels_and_sample_weights():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (60, 2))
+    y = 3.0 * X[:, 1] + np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
+    model = RVR(basis=["linear", kernels.Gaussian(4.0)], predictive="process", solver=QUICK).fit(X, y)
+    mean = model.predict([[0.0, 100.0], [0.0, -100.0]])
+    np.testing.assert_allclose(mean[0] - mean[1], 600.0, rtol=0.1)
+    weights = np.ones(60)
+    weights[:10] = 2.0
+    twice = RVR(predictive="process", solver=QUICK).fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))
+    once = RVR(predictive="process", solver=QUICK).fit(X, y, sample_weight=weights)
+    new = X[:5] + 0.3
+    np.testing.assert_allclose(once.predict(new, return_std=True), twice.predict(new, return_std=True), rtol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["laplace", "cauchy", "matern32", "polynomial", "linear"])
+def test_other_positive_definite_kernels(kernel):
+    X, y = wave()
+    model = RVR(kernel=kernel, predictive="process", solver=QUICK).fit(X, y)
+    _, std = model.predict([[0.0], [30.0]], return_std=True)
+    assert std[1] > 2.0 * std[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "log_distance", "predictive": "process"}, "needs a positive definite kernel"),
+        ({"kernel": "precomputed", "predictive": "process"}, "needs a kernel as a function"),
+        ({"kernel": "precomputed", "predictive": "augmented"}, "needs a kernel as a function"),
+        ({"kernel": None, "basis": "linear", "predictive": "augmented"}, "needs a kernel as a function"),
+        ({"predictive": "gp"}, "predictive must be 'rvm', 'augmented', 'process'"),
+        ({"likelihood": "poisson", "predictive": "process"}, "predictive='rvm'"),
+    ],
+)
+def test_refusals(options, message):
+    X = np.arange(6.0)[:, None] * np.ones(6)
+    with pytest.raises(ValueError, match=message):
+        RVR(**options).fit(X, np.arange(6))
+
+
+@pytest.mark.parametrize("make", [lambda: Augmented(-1.0), lambda: Augmented("variance"), lambda: Process(retune=2)])
+def test_options_are_checked(make):
+    with pytest.raises(ValueError, match="must be"):
+        make()
+
+
+def test_a_constant_target_and_a_model_without_vectors_are_predicted_as_before():
+    X, _ = wave()
+    with pytest.warns(ConvergenceWarning, match="CONSTANT"):
+        model = RVR(predictive="process").fit(X, np.full(len(X), 3.0))
+    assert model.process_ is None
+    np.testing.assert_allclose(model.predict([[99.0]]), 3.0)
+    assert as_predictive("rvm") is None
+
+
+@pytest.mark.parametrize("predictive", ["augmented", "process"])
+def test_files_hold_them(predictive):
+    X, y = wave()
+    model = RVR(predictive=predictive, width="learn", solver=QUICK).fit(X, np.column_stack([y, -y]))
+    again = persistence.loads(persistence.dumps(model))
+    np.testing.assert_array_equal(again.predict(X, return_std=True), model.predict(X, return_std=True))
+
+
+@pytest.mark.parametrize("predictive", ["augmented", "process"])
+def test_exports_refuse_them(predictive):
+    from relvec.c99 import to_c
+
+    X, y = wave()
+    model = RVR(predictive=predictive, solver=QUICK).fit(X, y)
+    with pytest.raises(NotImplementedError, match="predictive distribution"):
+        to_c(model)
+    pytest.importorskip("onnx")
+    from relvec.onnx import to_onnx
+
+    with pytest.raises(NotImplementedError, match="predictive distribution"):
+        to_onnx(model)
