@@ -185,7 +185,9 @@ def speed(sizes: list[int]) -> None:
                 data = file["X_train"][chosen], file["y_train"][chosen], file["X_test"], file["y_test"]
         began, row = time.perf_counter(), measure(RVR, "learn-per-feature", *standardised(*data, targets=True))
         wall = time.perf_counter() - began
-        print(f"| {name} | {n} | {row['seconds']:.1f} | {wall:.1f} | {row['vectors']} | {row['error']:.4f} |", flush=True)
+        print(
+            f"| {name} | {n} | {row['seconds']:.1f} | {wall:.1f} | {row['vectors']} | {row['error']:.4f} |", flush=True
+        )
 
 
 def main() -> None:
