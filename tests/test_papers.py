@@ -229,6 +229,23 @@ def test_sinc_and_a_plane(tmp_path):
     assert names == ["T01-tables-1-2-draws.png", "T01-tables-1-2-surfaces.png"]
 
 
+def test_learned_scales_of_sinc_and_a_plane():
+    _, rows = rows_of("T01-tables-1-2-learned", 2)
+    assert abs(rows["weight of x2"].ours - 0.1) < 0.005
+    assert rows["eta_2 x 10^4"].ours < 0.1 * rows["eta_1 x 10^4"].ours
+    assert rows["functions"].ours < 12
+    assert 0.08 < rows["noise"].ours < 0.12
+
+
+@pytest.mark.slow
+def test_learned_scales_of_friedman(tmp_path):
+    result, rows = rows_of("T01-table-4.4.1-friedman-1", 2)
+    assert rows["error, learned"].ours < 0.3 * rows["error, one width"].ours
+    assert rows["vectors, learned"].ours < 0.5 * rows["vectors, one width"].ours
+    assert rows["relevance of x6 to x10 together"].ours < 0.05
+    assert "T01-table-4.4.1-friedman-1-relevance.png" in {p.name for p in _results.write_figures(result, tmp_path)}
+
+
 @pytest.mark.slow
 def test_sinc_rows():
     _, rows = rows_of("T01-table-4.4.1-sinc", 5)

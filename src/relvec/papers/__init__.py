@@ -3,15 +3,16 @@
 `relvec reproduce` runs them. A new experiment is an entry of its paper's ``EXPERIMENTS``.
 """
 
-from relvec.papers import _classes, rq05, t00, t01
+from relvec.papers import _classes, _scales, rq05, t00, t01
 from relvec.papers._data import DATASETS, Dataset, MissingData
 from relvec.papers._experiment import Context, Experiment, Outcome, Published, Verdict
 
 __all__ = ["DATASETS", "EXPERIMENTS", "Context", "Dataset", "Experiment", "MissingData", "Outcome", "Published",
            "Verdict", "select"]  # fmt: skip
 
-EXPERIMENTS: tuple[Experiment, ...] = (*t00.EXPERIMENTS, *_classes.T00, *t01.EXPERIMENTS, *_classes.T01,
-                                       *rq05.EXPERIMENTS)  # fmt: skip
+EXPERIMENTS: tuple[Experiment, ...] = (
+    *t00.EXPERIMENTS, *_classes.T00, *_scales.T00, *t01.EXPERIMENTS, *_classes.T01, *_scales.T01, *rq05.EXPERIMENTS
+)  # fmt: skip
 
 
 def select(names: list[str]) -> list[Experiment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -81,27 +82,39 @@ def plane_models(X: np.ndarray, t: np.ndarray) -> tuple[RVR, RVR]:
     return RVR(width=widths, basis="quadratic").fit(X, t), RVR(width=3.0, basis="quadratic").fit(X, t)
 
 
+def plane_error(function: Callable[[np.ndarray], np.ndarray]) -> float:
+    """Root mean square deviation of a function from the true one over a 50 x 50 grid."""
+    test = grid(50)
+    return float(np.sqrt(np.mean((function(test) - plane(test)) ** 2)))
+
+
+def plane_values(model: RVR) -> dict[str, float]:
+    """What tables 1 and 2 say of a model, and which of the terms that should go it keeps."""
+    weights = dict(zip(model.atoms_, model.weights_, strict=True))
+    return {
+        "weight of x2": weights.get("x1", 0.0),
+        "other extra terms kept": sum(name in weights for name in EXTRA if name != "x1"),
+        "functions": len(model.weights_),
+        "noise": float(np.sqrt(model.noise_variance_)),
+        "RMS error": plane_error(model.predict),
+        "x1^2 kept": float("x0^2" in weights),
+    }
+
+
+def plane_told(X: np.ndarray, t: np.ndarray) -> float:
+    """Error of least squares that is told the two true functions."""
+    w, *_ = np.linalg.lstsq(np.column_stack([sinc(X), X[:, 1]]), t)
+    return plane_error(lambda Z: np.column_stack([sinc(Z), Z[:, 1]]) @ w)
+
+
 def plane_draw(rng: np.random.Generator) -> dict[str, float]:
     """One draw of inputs and noise."""
     X, t = plane_data(rng)
     scaled, round_ = plane_models(X, t)
-    test = grid(50)
-    weights = dict(zip(scaled.atoms_, scaled.weights_, strict=True))
-    oracle, *_ = np.linalg.lstsq(np.column_stack([sinc(X), X[:, 1]]), t)
-
-    def error(prediction: np.ndarray) -> float:
-        return float(np.sqrt(np.mean((prediction - plane(test)) ** 2)))
-
-    return {
-        "weight of x2": weights.get("x1", 0.0),
-        "other extra terms kept": sum(name in weights for name in EXTRA if name != "x1"),
-        "functions": len(scaled.weights_),
-        "noise": float(np.sqrt(scaled.noise_variance_)),
-        "RMS error": error(scaled.predict(test)),
-        "x1^2 kept": float("x0^2" in weights),
-        "RMS error, true functions": error(np.column_stack([sinc(test), test[:, 1]]) @ oracle),
+    return plane_values(scaled) | {
+        "RMS error, true functions": plane_told(X, t),
         "functions, width 3": len(round_.weights_),
-        "RMS error, width 3": error(round_.predict(test)),
+        "RMS error, width 3": plane_error(round_.predict),
     }
 
 
