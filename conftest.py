@@ -7,7 +7,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Skip a documentation example whose optional package is absent."""
+    """Run a test, or say which extra it needs."""
     try:
         return (yield)
     except (ImportError, doctest.UnexpectedException) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from relvec import basis as bases
 from relvec import kernels
+from relvec._c99_steps import number, sklearn_name, statements
 from relvec._classifier import RelevanceVectorClassifier
 from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
@@ -59,7 +60,8 @@ def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
     source = _Source(name)
     source.constant("FEATURES", (steps[0] if steps else last).n_features_in_)
     if steps:
-        _prepare(source, steps, last.n_features_in_)
+        body = statements(steps, last.n_features_in_)
+        source.add(f"static void @prepare(const double *r, double *x)\n{{\n{body}\n}}")
     source.constant("INPUTS", last.n_features_in_)
     _columns(source, last.basis_)
     if isinstance(last, RelevanceVectorClassifier):
@@ -72,7 +74,7 @@ def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
 def _split(model: Any) -> tuple[list[Any], Any]:
     """Steps before the estimator, and the estimator."""
     steps = []
-    while _kind(model) == "Pipeline":
+    while sklearn_name(model) == "Pipeline":
         steps += [step for _, step in model.steps[:-1] if step is not None and step != "passthrough"]
         model = model.steps[-1][1]
     if not isinstance(model, RelevanceVectorRegressor | RelevanceVectorClassifier):
@@ -80,11 +82,6 @@ def _split(model: Any) -> tuple[list[Any], Any]:
             f"to_c takes a relvec estimator or a pipeline that ends in one, got {type(model).__name__}"
         )
     return steps, model
-
-
-def _kind(step: Any) -> str:
-    """Name of a class of scikit-learn, which need not be imported for it; empty for others."""
-    return type(step).__name__ if type(step).__module__.split(".")[0] == "sklearn" else ""
 
 
 class _Source:
@@ -112,7 +109,7 @@ class _Source:
         array, name = np.ravel(values), self.fresh(stem)
         if kind == "double" and not np.isfinite(array).all():
             raise ValueError("the model's numbers overflow in the units of X and y: rescale them, e.g. StandardScaler")
-        items = [_number(value) if kind == "double" else str(int(value)) for value in array]
+        items = [number(value) if kind == "double" else str(int(value)) for value in array]
         lines = [", ".join(items[i : i + 6]) for i in range(0, len(items), 6)]
         self.add(f"static const {kind} {name}[{len(items)}] = {{\n    " + ",\n    ".join(lines) + "\n};")
         return name
@@ -120,11 +117,6 @@ class _Source:
     def text(self) -> str:
         head = f"/* Written by relvec {__version__}. */\n#include <math.h>\n"
         return head + "\n" + "\n\n".join(self._lines) + "\n"
-
-
-def _number(value: Any) -> str:
-    """A double in decimal digits that give the same double back."""
-    return repr(float(value))
 
 
 # ---------------------------------------------------------------- kernels
@@ -139,7 +131,7 @@ def _kernel(source: _Source, kernel: kernels.Kernel) -> str:
         scaled = isinstance(kernel, kernels.Polynomial)
         factor = f" / ({w} * {w})" if scaled and (w := _width(source, kernel)) else ""
         body = _loop(f"s += x[i] * z[i]{factor};")
-        result = f"pow(s + {_number(kernel.offset)}, {kernel.degree}.0)" if scaled else "s"  # type: ignore[attr-defined]
+        result = f"pow(s + {number(kernel.offset)}, {kernel.degree}.0)" if scaled else "s"  # type: ignore[attr-defined]
         return _function(source, f"{body}\n    return {result};")
     if type(kernel) is kernels.LinearSpline:  # T01 eq. (29)
         body = """    double s = 1.0;
@@ -168,12 +160,12 @@ def _function(source: _Source, body: str) -> str:
 
 def _width(source: _Source, kernel: Any) -> str:
     width = kernel._widths()
-    return f"{source.table(width, 'w')}[i]" if width.ndim else _number(width)
+    return f"{source.table(width, 'w')}[i]" if width.ndim else number(width)
 
 
 def _matern(kernel: kernels.Matern) -> str:
     head = "1.0 + s" if kernel.nu == 1.5 else "1.0 + s + s * s / 3.0"
-    return f"    s = sqrt(s) * {_number(np.sqrt(2.0 * kernel.nu))};\n    return ({head}) * exp(-s);"
+    return f"    s = sqrt(s) * {number(np.sqrt(2.0 * kernel.nu))};\n    return ({head}) * exp(-s);"
 
 
 _PROFILES: dict[type, Callable[[Any], str]] = {
@@ -252,7 +244,7 @@ def _regression(source: _Source, model: RelevanceVectorRegressor, prepared: bool
         body.append(f"    f = {_dot(source, weights)};")
         if std or counts:
             value, spread = _squares(source, root), spread or root.size > 0
-            body.append(value + (f"\n    v += {_number(noise)};" if noise else ""))
+            body.append(value + (f"\n    v += {number(noise)};" if noise else ""))
         if counts:  # moments of a log-normal rate, and of the counts
             body.append("    f = exp(f + 0.5 * v);" + ("\n    v = f * f * expm1(v) + f;" if std else ""))
         body.append(f"    mean[{o}] = f;" + (f"\n    std[{o}] = sqrt(v);" if std else ""))
@@ -380,21 +372,21 @@ def _dense(predictor: LatentPredictor) -> tuple[list[np.ndarray], list[np.ndarra
 def _add_logistic(source: _Source) -> None:
     """NAME_logistic(f, v): E[1 / (1 + exp(-f))], as `logistic_log_odds`."""
     (z, _), (e, _), wide = logistic_nodes()
-    normal = _number((z[1] - z[0]) / np.sqrt(2.0 * np.pi))
+    normal = number((z[1] - z[0]) / np.sqrt(2.0 * np.pi))
     source.add(f"""static double @logistic(double mean, double variance)
 {{
     const double size = fabs(mean), deviation = sqrt(variance);
     double s = 0.0;
     int i;
-    if (deviation > {_number(wide)}) {{
+    if (deviation > {number(wide)}) {{
         for (i = 0; i < {len(e)}; i++) {{
-            const double e = {_number(e[0])} + {_number(e[1] - e[0])} * i, q = exp(-fabs(e));
-            s += {_number(e[1] - e[0])} * q / ((1.0 + q) * (1.0 + q))
-                * 0.5 * erfc((size - e) / deviation * {_number(np.sqrt(0.5))});
+            const double e = {number(e[0])} + {number(e[1] - e[0])} * i, q = exp(-fabs(e));
+            s += {number(e[1] - e[0])} * q / ((1.0 + q) * (1.0 + q))
+                * 0.5 * erfc((size - e) / deviation * {number(np.sqrt(0.5))});
         }}
     }} else {{
         for (i = 0; i < {len(z)}; i++) {{
-            const double z = {_number(z[0])} + {_number(z[1] - z[0])} * i;
+            const double z = {number(z[0])} + {number(z[1] - z[0])} * i;
             s += {normal} * exp(-0.5 * z * z) / (1.0 + exp(size + deviation * z));
         }}
     }}
@@ -429,7 +421,7 @@ def _add_softmax(source: _Source, functions: Sequence[tuple[np.ndarray, np.ndarr
             A[a][b] = 0.0;
             for (j = 0; j < {k}; j++) A[a][b] += T[a][j] * T[b][j];
         }}
-        least += {_number(ROOT_FLOOR)} * A[a][a];
+        least += {number(ROOT_FLOOR)} * A[a][a];
         p[a] = 0.0;
     }}
     for (j = 0; j < {K - 1}; j++) {{
@@ -452,164 +444,3 @@ def _add_softmax(source: _Source, functions: Sequence[tuple[np.ndarray, np.ndarr
     for (a = 0; a < {K}; a++) total += p[a];
     for (a = 0; a < {K}; a++) p[a] /= total;
 }}""")
-
-
-# ---------------------------------------------------------------- the steps before the model
-
-
-class _Steps:
-    """Statements that compute the model's inputs from the raw ones, one number at a time."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def let(self, expression: str) -> str:
-        """A new variable of this value."""
-        self.lines.append(f"    const double v{len(self.lines)} = {expression};")
-        return f"v{len(self.lines) - 1}"
-
-    def run(self, step: Any, columns: list[str]) -> list[str]:
-        """The columns after a step."""
-        if isinstance(step, str) or step is None:
-            return columns if step != "drop" else []
-        if _kind(step) not in _RULES:
-            raise NotImplementedError(f"C cannot be written for the step {step!r}")
-        return list(_RULES[_kind(step)](self, step, columns))
-
-
-def _prepare(source: _Source, steps: list[Any], n_inputs: int) -> None:
-    """NAME_prepare(r, x): the inputs x of the model from the raw ones r."""
-    known = _Steps()
-    columns = [f"r[{i}]" for i in range(steps[0].n_features_in_)]
-    for step in steps:
-        columns = known.run(step, columns)
-    assert len(columns) == n_inputs
-    known.lines += [f"    x[{i}] = {column};" for i, column in enumerate(columns)]
-    body = "\n".join(known.lines)
-    source.add(f"static void @prepare(const double *r, double *x)\n{{\n{body}\n}}")
-
-
-def _affine(known: _Steps, columns: list[str], shift: Any, scale: Any) -> Iterable[str]:
-    """(column - shift) / scale; None stands for no shift, no scale."""
-    for i, column in enumerate(columns):
-        if shift is not None:
-            column = f"({column} - {_signed(shift[i])})"
-        yield known.let(column if scale is None else f"{column} / {_signed(scale[i])}")
-
-
-def _signed(value: Any) -> str:
-    return f"({_number(value)})" if value < 0 else _number(value)
-
-
-def _min_max(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
-    low, high = (_signed(value) for value in step.feature_range)
-    for i, column in enumerate(columns):
-        value = known.let(f"{column} * {_signed(step.scale_[i])} + {_signed(step.min_[i])}")
-        if step.clip:
-            value = known.let(f"{value} < {low} ? {low} : {value} > {high} ? {high} : {value}")
-        yield value
-
-
-def _impute(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
-    statistics = np.asarray(step.statistics_)
-    if statistics.dtype.kind not in "biuf" or not (
-        isinstance(step.missing_values, float) and np.isnan(step.missing_values)
-    ):
-        raise NotImplementedError(f"C cannot be written for {step!r}: only numbers, missing as nan")
-    for value, column in zip(statistics, columns, strict=True):
-        if not np.isnan(value):
-            yield known.let(f"isnan({column}) ? {_signed(value)} : {column}")
-    if step.add_indicator:
-        for i in step.indicator_.features_:
-            yield known.let(f"isnan({columns[i]}) ? 1.0 : 0.0")
-
-
-def _keys(categories: np.ndarray) -> list[str]:
-    """What a column holds for each category: numbers are themselves, words are counted from 0."""
-    if categories.dtype.kind in "biuf":
-        if np.isnan(np.asarray(categories, dtype=float)).any():
-            raise NotImplementedError("C cannot be written for an encoder with nan among its categories")
-        return [_signed(value) for value in categories]
-    return [f"{i}.0" for i in range(len(categories))]
-
-
-def _one_hot(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
-    if step.min_frequency is not None or step.max_categories is not None:
-        raise NotImplementedError("C cannot be written for a OneHotEncoder that joins rare categories")
-    for i, column in enumerate(columns):
-        dropped = None if step.drop_idx_ is None else step.drop_idx_[i]
-        for j, key in enumerate(_keys(step.categories_[i])):
-            if j != dropped:
-                yield known.let(f"{column} == {key} ? 1.0 : 0.0")
-
-
-def _ordinal(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
-    if step.min_frequency is not None or step.max_categories is not None:
-        raise NotImplementedError("C cannot be written for an OrdinalEncoder that joins rare categories")
-    unknown = -1.0 if step.unknown_value is None else step.unknown_value
-    other = "NAN" if np.isnan(unknown) else _signed(unknown)
-    for i, column in enumerate(columns):
-        choices = "".join(f"{column} == {key} ? {j}.0 : " for j, key in enumerate(_keys(step.categories_[i])))
-        yield known.let(choices + other)
-
-
-def _polynomial(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
-    for powers in step.powers_:
-        factors = [column for column, power in zip(columns, powers, strict=True) for _ in range(power)]
-        yield known.let(" * ".join(factors) or "1.0")
-
-
-_FUNCTIONS = {"exp", "expm1", "log", "log1p", "log10", "log2", "sqrt", "cbrt", "sin", "cos", "tan", "tanh"}
-
-
-def _apply(known: _Steps, step: Any, columns: list[str]) -> Iterable[str]:
-    if step.func is None:
-        return columns
-    name = getattr(step.func, "__name__", "") if isinstance(step.func, np.ufunc) else ""
-    if name not in _FUNCTIONS or step.kw_args:
-        raise NotImplementedError(
-            f"C cannot be written for the function {step.func!r}; numpy's {sorted(_FUNCTIONS)} can"
-        )
-    return [known.let(f"{name}({column})") for column in columns]
-
-
-def _pipeline(known: _Steps, step: Any, columns: list[str]) -> list[str]:
-    for _, part in step.steps:
-        columns = known.run(part, columns)
-    return columns
-
-
-def _union(known: _Steps, step: Any, columns: list[str]) -> list[str]:
-    weights = step.transformer_weights or {}
-    if weights:
-        raise NotImplementedError("C cannot be written for a FeatureUnion with weights")
-    return [column for _, part in step.transformer_list for column in known.run(part, columns)]
-
-
-def _by_column(known: _Steps, step: Any, columns: list[str]) -> list[str]:
-    if step.transformer_weights:
-        raise NotImplementedError("C cannot be written for a ColumnTransformer with weights")
-    found = []
-    for name, part, _ in step.transformers_:
-        found += known.run(part, [columns[i] for i in step._transformer_to_input_indices[name]])
-    return found
-
-
-_RULES: dict[str, Callable[..., Iterable[str]]] = {
-    "StandardScaler": lambda known, s, columns: _affine(
-        known, columns, s.mean_ if s.with_mean else None, s.scale_ if s.with_std else None
-    ),
-    "RobustScaler": lambda known, s, columns: _affine(
-        known, columns, s.center_ if s.with_centering else None, s.scale_ if s.with_scaling else None
-    ),
-    "MaxAbsScaler": lambda known, s, columns: _affine(known, columns, None, s.scale_),
-    "MinMaxScaler": _min_max,
-    "SimpleImputer": _impute,
-    "OneHotEncoder": _one_hot,
-    "OrdinalEncoder": _ordinal,
-    "PolynomialFeatures": _polynomial,
-    "FunctionTransformer": _apply,
-    "Pipeline": _pipeline,
-    "FeatureUnion": _union,
-    "ColumnTransformer": _by_column,
-}
