@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from relvec import RVR
+from relvec import RVR, _threads
 from relvec.basis import Bias, Concat, KernelBasis, Linear
 from relvec.design import DenseDesign, compress, make_rows
 from relvec.design import _lowrank as lowrank
@@ -110,3 +111,28 @@ def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
 def test_a_basis_that_is_not_finite_is_refused():
     with pytest.raises(ValueError, match="not finite on the training rows"):
         DenseDesign(np.array([[1.0, np.inf], [1.0, 2.0]]))
+
+
+def test_long_products_use_the_threads_that_were_allowed(monkeypatch):
+    """Within a fit small algebra has one thread, a long product all, and what was set returns in the end."""
+    seen = []
+
+    def threads():
+        return max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    class Watched(np.ndarray):
+        def __matmul__(self, other):
+            seen.append(threads())
+            return np.asarray(self) @ np.asarray(other)
+
+    monkeypatch.setattr(_threads, "_LONG", 1000)
+    with threadpool_limits(2, user_api="blas"):
+        allowed = threads()
+        with _threads.one_thread():
+            _threads.product(np.ones((2, 2)).view(Watched), np.ones((2, 2)))
+            _threads.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
+            assert threads() == 1
+            with _threads.one_thread():  # another fit runs
+                _threads.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
+        assert threads() == allowed
+    assert seen == [1, allowed, 1]

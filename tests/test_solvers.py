@@ -16,7 +16,8 @@ from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
 from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
 from relvec.solvers._frame import Frame
-from relvec.solvers._moves import Model, largest_gain
+from relvec.solvers._moves import Model, best_exchanges, largest_gain, near_exchanges
+from relvec.solvers._newton import coarse
 
 SEARCH = Sequential(
     start="projection",
@@ -736,3 +737,48 @@ def test_an_empty_model_is_a_model(solver):
     np.testing.assert_array_equal(mean, 0.0)
     np.testing.assert_allclose(std, np.sqrt(model.noise_variance_))
     assert model.sample_y(np.arange(3)[:, None], 2).shape == (3, 2)
+
+
+def test_near_exchanges_hold_the_best_of_every_atom():
+    model = small_model()
+    atoms, gains = near_exchanges(model, 3)
+    pairs = best_exchanges(model)
+    assert set(pairs.entering) <= set(atoms)
+    assert gains.max() == pytest.approx(pairs.gain.max(), rel=1e-9)
+
+
+def test_the_certificate_sees_a_pair_that_gains():
+    """A promise of the scan counts only if the model made gains as much: here it does."""
+    model = small_model()
+    pairs = best_exchanges(model)
+    i = int(np.argmax(pairs.gain))
+    made = pairs.made(model, i)
+    assert made.objective - model.objective == pytest.approx(pairs.gain[i], abs=2e-3)
+    assert largest_gain(model, exchanging=True) >= made.objective - model.objective - 1e-9
+
+
+def small_model():
+    """Three atoms, not the best, with their own best precisions."""
+    Phi, t = sinc_problem()
+    design = DenseDesign(Phi)
+    problem = Problem(design, t / np.sqrt(np.mean(t**2)), 0.0, len(t), None, 0.1, 1e-8, np.arange(design.n_atoms))
+    frame = Frame(design, problem.target, 0.0)
+    empty = np.zeros(0, dtype=np.intp)
+    model = Model(problem, frame, empty, frame.posterior(empty, np.zeros(0), 10.0, len(t)))
+    return model.at(np.array([5, 18, 30]), np.full(3, 0.1), 10.0).relaxed(20)
+
+
+@given(st.floats(1e-300, 1e300))
+def test_coarse_numbers(x):
+    assert coarse(x) == pytest.approx(x, rel=2.0**-13)
+    assert coarse(coarse(x)) == coarse(x)
+
+
+def test_restarts_do_not_lead_to_interpolation():
+    """Full rank and little noise: some maxima keep every row. The default search does not go there."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 40))
+    t = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(60)
+    first, default = (RVR(width=9.0, solver=Sequential(restarts=r)).fit(X, t) for r in (0, 3))
+    assert len(default.weights_) <= max(30, len(first.weights_))
+    assert default.status_ == first.status_ == "converged"
