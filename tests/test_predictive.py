@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t as t_distribution
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -13,7 +14,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from relvec import RVR, kernels, persistence
+from relvec.papers import Context, select
+from relvec.papers.rq05 import MODELS, as_fitted, compare, refitted
 from relvec.predictive import Augmented
+from relvec.priors import prior_covariance, sample_functions, weight_log_density
 from relvec.process import Covariance, Process, ProcessRows, as_predictive, climb, evidence
 from relvec.solvers import Sequential
 
@@ -32,7 +36,7 @@ def unstable(estimator):
 
 
 @parametrize_with_checks(
-    [RVR(predictive="augmented", solver=QUICK), RVR(predictive="process", solver=QUICK)],
+    [RVR(width=1.5, predictive="augmented", solver=QUICK), RVR(width=1.5, predictive="process", solver=QUICK)],
     expected_failed_checks=unstable,
 )
 def test_scikit_learn_accepts_them(estimator, check):
@@ -126,19 +130,19 @@ def test_alpha_star_is_the_prior_far_away_and_the_evidence_deletes_it():
 def test_rvm_star_of_every_output_and_of_large_units():
     X, y = wave()
     Y = np.column_stack([y, 1e150 * np.cos(X[:, 0])])
-    both = RVR(predictive="augmented", noise_variance=None, solver=QUICK)
+    both = RVR(width=1.5, predictive="augmented", noise_variance=None, solver=QUICK)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         both = both.fit(X, Y)
         mean, std = both.predict([[0.5], [9.0]], return_std=True)
     assert mean.shape == std.shape == (2, 2) and np.isfinite(std).all()
-    one = RVR(predictive="augmented", solver=QUICK).fit(X, y)
+    one = RVR(width=1.5, predictive="augmented", solver=QUICK).fit(X, y)
     np.testing.assert_allclose(std[:, 0], one.predict([[0.5], [9.0]], return_std=True)[1], rtol=1e-8)
 
 
 def test_what_rvm_star_cannot_do_is_refused():
     X, y = wave()
-    model = RVR(predictive="augmented", solver=QUICK).fit(X, y)
+    model = RVR(width=1.5, predictive="augmented", solver=QUICK).fit(X, y)
     with pytest.raises(ValueError, match="each point predicted has a model of its own"):
         model.predict(X, return_cov=True)
     with pytest.raises(ValueError, match="each point predicted has a model of its own"):
@@ -195,7 +199,7 @@ def test_with_every_row_a_vector_it_is_an_exact_gaussian_process():
 
 def test_the_variance_returns_to_the_prior_and_nothing_of_the_data_is_kept():
     X, y = wave(400)
-    model = RVR(predictive="process", solver=QUICK).fit(X, y)
+    model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
     near, far = model.predict([[0.0], [500.0]], return_std=True, noise=False)[1]
     process = model.process_
     constant = (process.root[-1] @ process.root[-1]) * (process.unit / process.scale[-1]) ** 2
@@ -219,7 +223,7 @@ def test_it_is_as_good_as_the_rvm_where_there_are_data():
 
 def test_covariance_samples_and_std_agree():
     X, y = wave()
-    model = RVR(predictive="process", solver=QUICK).fit(X, y)
+    model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
     new = np.linspace(-7.0, 7.0, 6)[:, None]
     mean, std = model.predict(new, return_std=True, noise=False)
     _, cov = model.predict(new, return_cov=True, noise=False)
@@ -233,9 +237,9 @@ def test_covariance_samples_and_std_agree():
 
 def test_units_and_fixed_noise():
     X, y = wave()
-    model = RVR(predictive="process", noise_variance=0.02, solver=QUICK).fit(X, y)
+    model = RVR(width=1.5, predictive="process", noise_variance=0.02, solver=QUICK).fit(X, y)
     np.testing.assert_allclose(model.noise_variance_, 0.02)
-    other = RVR(predictive="process", noise_variance=0.02e6, solver=QUICK).fit(X * 1e4, y * 1e3)
+    other = RVR(width=1.5e4, predictive="process", noise_variance=0.02e6, solver=QUICK).fit(X * 1e4, y * 1e3)
     new = np.array([[0.5], [6.0]])
     np.testing.assert_allclose(
         np.divide(other.predict(new * 1e4, return_std=True), 1e3), model.predict(new, return_std=True), rtol=1e-4
@@ -254,13 +258,13 @@ def test_trends_and_several_kernels_and_sample_weights():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, (60, 2))
     y = 3.0 * X[:, 1] + np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
-    model = RVR(basis=["linear", kernels.Gaussian(4.0)], predictive="process", solver=QUICK).fit(X, y)
+    model = RVR(width=1.5, basis=["linear", kernels.Gaussian(4.0)], predictive="process", solver=QUICK).fit(X, y)
     mean = model.predict([[0.0, 100.0], [0.0, -100.0]])
     np.testing.assert_allclose(mean[0] - mean[1], 600.0, rtol=0.1)
     weights = np.ones(60)
     weights[:10] = 2.0
-    twice = RVR(predictive="process", solver=QUICK).fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))
-    once = RVR(predictive="process", solver=QUICK).fit(X, y, sample_weight=weights)
+    twice = RVR(width=1.5, predictive="process", solver=QUICK).fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))
+    once = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y, sample_weight=weights)
     new = X[:5] + 0.3
     np.testing.assert_allclose(once.predict(new, return_std=True), twice.predict(new, return_std=True), rtol=1e-3)
 
@@ -268,7 +272,7 @@ def test_trends_and_several_kernels_and_sample_weights():
 @pytest.mark.parametrize("kernel", ["laplace", "cauchy", "matern32", "polynomial", "linear"])
 def test_other_positive_definite_kernels(kernel):
     X, y = wave()
-    model = RVR(kernel=kernel, predictive="process", solver=QUICK).fit(X, y)
+    model = RVR(kernel=kernel, width="scale", predictive="process", solver=QUICK).fit(X, y)
     _, std = model.predict([[0.0], [30.0]], return_std=True)
     assert std[1] > 2.0 * std[0]
 
@@ -299,7 +303,7 @@ def test_options_are_checked(make):
 def test_a_constant_target_and_a_model_without_vectors_are_predicted_as_before():
     X, _ = wave()
     with pytest.warns(ConvergenceWarning, match="CONSTANT"):
-        model = RVR(predictive="process").fit(X, np.full(len(X), 3.0))
+        model = RVR(width=1.5, predictive="process").fit(X, np.full(len(X), 3.0))
     assert model.process_ is None
     np.testing.assert_allclose(model.predict([[99.0]]), 3.0)
     assert as_predictive("rvm") is None
@@ -318,7 +322,7 @@ def test_exports_refuse_them(predictive):
     from relvec.c99 import to_c
 
     X, y = wave()
-    model = RVR(predictive=predictive, solver=QUICK).fit(X, y)
+    model = RVR(width=1.5, predictive=predictive, solver=QUICK).fit(X, y)
     with pytest.raises(NotImplementedError, match="predictive distribution"):
         to_c(model)
     pytest.importorskip("onnx")
@@ -326,3 +330,55 @@ def test_exports_refuse_them(predictive):
 
     with pytest.raises(NotImplementedError, match="predictive distribution"):
         to_onnx(model)
+
+
+# --- priors over weights and functions -----------------------------------------------------------------------------
+
+
+def test_covariance_functions_of_the_prior():
+    """T01 (59), RQ05 (8) and (9), against functions drawn from the prior."""
+    rng = np.random.default_rng(0)
+    x, z, star = np.linspace(-2.0, 2.0, 4)[:, None], np.array([[-1.0], [0.5]]), np.array([[1.2]])
+    kernel, alpha = kernels.Gaussian(1.0), np.array([0.5, 2.0])
+    C = prior_covariance(kernel(x, z), kernel(x, z), alpha)
+    drawn = sample_functions(kernel(x, z), alpha, 200_000, rng)
+    np.testing.assert_allclose(np.cov(drawn), C, atol=0.02)
+    phi = kernel(x, star)[:, 0]
+    wanted = C + np.outer(phi, phi) / 3.0
+    np.testing.assert_allclose(prior_covariance(kernel(x, z), kernel(x, z), alpha, (phi, phi, 3.0)), wanted)
+    assert np.linalg.matrix_rank(C) == 2 and np.linalg.matrix_rank(wanted) == 3  # RQ05: degenerate, and less so
+
+
+def test_a_weight_with_its_precision_integrated_out_is_student_t():
+    w, a, b = np.linspace(-3.0, 3.0, 7), 1.5, 0.7
+    np.testing.assert_allclose(weight_log_density(w, a, b), t_distribution(2.0 * a, scale=np.sqrt(b / a)).logpdf(w))
+    with pytest.raises(ValueError, match="must be positive"):
+        weight_log_density(w, 0.0, 0.0)
+
+
+def test_the_entries_of_the_paper():
+    """RQ05 figures 1 and 2: only the cures are less sure away from the data."""
+    (one,), (two,) = select(["RQ05-figure-1"]), select(["RQ05-figure-2"])
+    found = one.run(Context(one.name, 1)).values
+    for family in ("Gaussian", "log(1 + distance^2)"):
+        stem = "std at 15 over that at 0"
+        assert found[f"{stem}, RVM*, {family}"] > 2.0 * found[f"{stem}, RVM, {family}"]
+    assert found["std at 15 over that at 0, RVM, Gaussian"] < 1.0
+    found = two.run(Context(two.name, 1)).values
+    assert found["std at 30 over that in the data, rvm"] < 1.1
+    assert min(found[f"std at 30 over that in the data, {p}"] for p in ("augmented", "process")) > 1.5
+
+
+def test_one_partition_of_a_table():
+    """All models on a small problem: what is measured, and footnote 3 (too large variances)."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (120, 1))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(120)
+    found = compare(X[:60], y[:60], X[60:], y[60:], 2.0)
+    assert max(found[f"squared, {name}"] for name in MODELS) < 4.0 * 0.03
+    small = compare(X[:60], y[:60], X[60:], y[60:], 1.0)
+    assert found["-log density, GP"] == pytest.approx(small["-log density, GP"] + np.log(2.0))
+    rvm = RVR(width=1.0).fit(X[:60], y[:60])
+    star = as_fitted(rvm, Augmented(), X[:60], y[:60])
+    few = refitted(star, X[:60], y[:60]).moments(X[60:], True, False)[1]
+    assert np.mean(few) > np.mean(star.predict(X[60:], return_std=True, noise=False)[1] ** 2)

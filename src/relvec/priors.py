@@ -86,7 +86,7 @@ def weight_log_density(w: np.ndarray, a: float, b: float) -> np.ndarray:
     Examples
     --------
     >>> weight_log_density(np.array([0.0, 1.0]), 2.0, 3.0).round(4)
-    array([-0.8953, -1.2807])
+    array([-1.1836, -1.5689])
     """
     if not (a > 0 and b > 0):
         raise ValueError(f"a and b must be positive for a proper density, got {a!r} and {b!r}")

@@ -1,0 +1,136 @@
+"""How many targets lie in nominal 50, 80, 90 and 95% intervals, on ten data sets.
+
+The tenth of the inputs farthest from the centre (features of unit variance) is never trained on. "inside" is measured
+on cases drawn like the training cases, "far" on that tenth. Widths are learned per feature; RVM* and process take the
+widths and vectors of the RVM.
+
+    python benchmarks/coverage.py [--rows 200] [--width learn-per-feature] [--only sinc,diabetes]
+
+boston and kin40k need RELVEC_DATA; without it they are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.datasets import load_diabetes, make_friedman1, make_friedman2, make_friedman3
+from threadpoolctl import threadpool_limits
+
+from relvec import RVR
+from relvec.papers import DATASETS, MissingData
+from relvec.papers.rq05 import as_fitted
+from relvec.predictive import Augmented
+from relvec.process import Process
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+N = 2000
+
+
+def sinc(rng: np.random.Generator, d: int, noise: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.normal(0.0, 4.0, (N, d))
+    return X, np.sinc(np.linalg.norm(X, axis=1) / np.pi) + noise * rng.standard_normal(N)
+
+
+def friedman(make: Callable, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    return make(N, noise=noise, random_state=int(rng.integers(2**31)))
+
+
+def trend(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.standard_normal((N, 5))
+    return X, X @ np.array([2.0, -1.0, 0.5, 0.0, 0.0]) + rng.standard_normal(N)
+
+
+def steps(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.standard_normal((N, 2))
+    return X, np.sign(X[:, 0]) + 0.5 * np.sign(X[:, 1] - 0.5) + 0.2 * rng.standard_normal(N)
+
+
+def stored(name: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    data = DATASETS[name].load()
+    if "X" in data:
+        return data["X"], data["y"]
+    chosen = rng.choice(len(data["X_train"]), N, replace=False)
+    return data["X_train"][chosen], data["y_train"][chosen]
+
+
+SETS: dict[str, Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]] = {
+    "sinc": lambda rng: sinc(rng, 1),
+    "sinc of 2": lambda rng: sinc(rng, 2),
+    "Friedman 1": lambda rng: friedman(make_friedman1, 1.0, rng),
+    "Friedman 2": lambda rng: friedman(make_friedman2, 125.0, rng),
+    "Friedman 3": lambda rng: friedman(make_friedman3, 0.1, rng),
+    "trend": trend,
+    "steps": steps,
+    "diabetes": lambda rng: load_diabetes(return_X_y=True),
+    "boston": lambda rng: stored("boston", rng),
+    "kin40k": lambda rng: stored("kin40k", rng),
+}
+
+
+def measure(X: np.ndarray, y: np.ndarray, rows: int, width: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """For each predictive distribution: coverage inside (4,) and far (4,), log density inside and far."""
+    X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+    order = np.argsort(np.linalg.norm(X, axis=1))
+    far, near = order[-(len(X) // 10) :], rng.permutation(order[: -(len(X) // 10)])
+    train, test = near[:rows], near[rows:]
+    rvm = RVR(width=width).fit(X[train], y[train])
+    models = {"rvm": rvm}
+    models |= {type(s).__name__.lower(): as_fitted(rvm, s, X[train], y[train]) for s in (Augmented(), Process())}
+    found = {}
+    for name, model in models.items():
+        parts = []
+        for where in (test, far):
+            mean, std = model.predict(X[where], return_std=True)
+            z = np.abs(y[where] - mean) / std
+            parts += [np.mean(z[:, None] < ndtri(0.5 + 0.5 * np.array(LEVELS)), axis=0)]
+            parts += [
+                [model.log_predictive_density(X[where], y[where]).mean(), np.sqrt(np.mean((y[where] - mean) ** 2))]
+            ]
+        found[name] = np.concatenate(parts)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--width", default="learn-per-feature")
+    parser.add_argument("--only", default=",".join(SETS))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    header = "".join(f"{100 * level:5.0f}%" for level in LEVELS) + "  log dens.   RMSE"
+    print(
+        f"{'data set':16}{'predictive':11}{'inside':>8}{header[6:]}  |{'far':>6}{header[6:]}   (rows: {options.rows})"
+    )
+    totals: dict[str, list[np.ndarray]] = {}
+    for name in options.only.split(","):
+        rng, start = np.random.default_rng(0), time.process_time()
+        try:
+            X, y = SETS[name](rng)
+        except MissingData as missing:
+            print(f"{name:16}left out: {missing}")
+            continue
+        with threadpool_limits(1):
+            found = measure(X, y, options.rows, options.width, rng)
+        for predictive, row in found.items():
+            totals.setdefault(predictive, []).append(row)
+            print(line(name, predictive, row), flush=True)
+        print(f"{'':16}{time.process_time() - start:.1f} s CPU")
+    for predictive, table in totals.items():
+        print(line(f"mean of {len(table)}", predictive, np.mean(table, axis=0)))
+
+
+def line(name: str, predictive: str, row: np.ndarray) -> str:
+    inside, far = (
+        "".join(f"{100 * share:6.1f}" for share in part[:4]) + f"{part[4]:11.3f}{part[5]:7.3f}"
+        for part in np.split(row, 2)
+    )
+    return f"{name:16}{predictive:11}{inside}  |{far}"
+
+
+if __name__ == "__main__":
+    main()
