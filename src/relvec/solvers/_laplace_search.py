@@ -62,7 +62,9 @@ class LaplaceSequential:
             if units.size:
                 model = model.joined(units, found.alpha[units], found.start(model, units))
         deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        return State(model.active, model.posterior, model.objective, notes=_Notes(model, Limit(deadline)))
+        return State(
+            model.active, model.posterior, model.objective, notes=_Notes(model, Limit(deadline), problem.meter.spent)
+        )
 
     def step(self, problem: LaplaceProblem, state: State) -> State:
         """One addition (of a batch), re-estimation, deletion, exchange or restart."""
@@ -78,28 +80,29 @@ class LaplaceSequential:
             settled, expected = relax(replace(model, refused=frozenset()), 60)
             slow = expected > 0.1 * problem.tol and settled.objective > model.objective + 0.1 * problem.tol
             return _advance(state, settled, "reestimate", replace(notes, settled=not slow, expected=expected))
-        notes = replace(notes, found=found)
-        fewer, offered = shrink(model, problem.tol)
-        if fewer is not None:
-            return _advance(state, fewer, "delete", replace(notes, settled=False))
-        offered = max(offered, notes.offered, notes.expected)
-        if self.exchange:
-            swapped, most = exchange(model, found, problem.tol)
-            if swapped is not None:
-                return _advance(state, swapped, "exchange", replace(notes, settled=False))
-            offered = max(offered, most)
-        if model.problem.trusted > problem.trusted:
-            near = model.trust < _RELEASED
+        if not notes.certified:
+            fewer, offered = shrink(model, problem.tol)
+            if fewer is not None:
+                return _advance(state, fewer, "delete", replace(notes, settled=False))
+            offered = max(offered, notes.offered, notes.expected)
+            if self.exchange:
+                swapped, most = exchange(model, found, problem.tol)
+                if swapped is not None:
+                    return _advance(state, swapped, "exchange", replace(notes, settled=False))
+                offered = max(offered, most)
+            held_back = model.problem.trusted > problem.trusted and model.trust < _RELEASED
             model = replace(model, problem=problem)
-            notes = replace(notes, model=model, settled=not near, found=None if near else found, offered=offered)
-            return state.stepped(action="", notes=notes)
+            notes = replace(notes, model=model, found=found, offered=offered, certified=True)
+            if held_back:
+                notes = replace(notes, found=None, settled=False, certified=False)
+                return state.stepped(action="", notes=notes)
         if not notes.restarts:
-            spent = problem.meter.spent
-            work = spent + self.restarts * max(_FREE, _SHARE * spent)
+            spent = problem.meter.spent - notes.began
+            work = problem.meter.spent + self.restarts * max(_FREE, _SHARE * spent)
             notes = replace(notes, first=spent, limit=replace(notes.limit, work=work))
         if notes.restarts < self.restarts and notes.limit.open(problem):
             other = self._restart(model, notes)
-            notes = replace(notes, restarts=notes.restarts + 1, offered=offered)
+            notes = replace(notes, restarts=notes.restarts + 1)
             if other.objective > state.objective + problem.tol and trusted(other, model):
                 return _advance(state, other, "restart", replace(notes, settled=False))
             return state.stepped(action="", notes=notes)
@@ -107,7 +110,7 @@ class LaplaceSequential:
         final, _ = relax(model, 60, 1e-11 * max(1.0, abs(state.objective)))
         if len(final.active) < len(model.active):
             return _advance(state, final, "delete", replace(notes, settled=False))
-        return _advance(state, final, "reestimate", notes).stepped(done=True, largest_gain=offered)
+        return _advance(state, final, "reestimate", notes).stepped(done=True, largest_gain=notes.offered)
 
     def finishing(self, state: State) -> bool:
         """Whether only the certificate is left to do."""
@@ -159,7 +162,9 @@ class _Notes:
 
     model: LaplaceModel
     limit: Limit
+    began: float = 0.0
     settled: bool = False
+    certified: bool = False
     restarts: int = 0
     first: float = 0.0
     offered: float = 0.0
@@ -170,7 +175,7 @@ class _Notes:
 def _advance(state: State, model: LaplaceModel, action: str, notes: _Notes) -> State:
     objective = max(model.objective, state.objective)  # equal but for rounding
     return state.stepped(active=model.active, posterior=model.posterior, objective=objective, action=action,
-                         atom=model.atom, notes=replace(notes, model=model, found=None))  # fmt: skip
+                         atom=model.atom, notes=replace(notes, model=model, found=None, certified=False))  # fmt: skip
 
 
 def _bias_units(problem: LaplaceProblem) -> np.ndarray:

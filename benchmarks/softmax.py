@@ -1,0 +1,58 @@
+"""What one Newton step of the softmax model costs: forming the joint Hessian and factoring it, without approximation.
+
+    python benchmarks/softmax.py --rows 7291 --classes 10 --functions 30,100,300
+
+Prints a Markdown table; one step is one evaluation of the likelihood, one Hessian and one factorisation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from relvec.likelihoods import Categorical
+from relvec.posterior import laplace
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=7291)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--functions", default="30,100,300", help="basis functions of each class")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    n, K = options.rows, options.classes
+    rng = np.random.default_rng(0)
+    t = np.eye(K)[np.arange(n) % K]
+    print("| functions a class | weights | CPU s a step | wall s a step | peak GB |\n|---|---|---|---|---|")
+    for m in map(int, options.functions.split(",")):
+        Phi = np.asfortranarray(rng.standard_normal((n, m * K)) / n**0.5)
+        likelihood = Counted(K)
+        with threadpool_limits(options.threads):
+            cpu, wall = time.process_time(), time.perf_counter()
+            laplace(Phi, t, np.ones(n), np.full(m * K, 1e-2), likelihood, outputs=np.repeat(np.arange(K), m))
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        steps = likelihood.calls
+        print(f"| {m} | {m * K} | {cpu / steps:.2f} | {wall / steps:.2f} | {peak:.2f} |", flush=True)
+
+
+class Counted(Categorical):
+    """A softmax likelihood that counts its evaluations, one a step."""
+
+    def __init__(self, K: int):
+        super().__init__(K)
+        object.__setattr__(self, "calls", 0)
+
+    def evaluate(self, t, f, weights):
+        object.__setattr__(self, "calls", self.calls + 1)
+        return super().evaluate(t, f, weights)
+
+
+if __name__ == "__main__":
+    main()
