@@ -148,9 +148,8 @@ class BaseRelevanceVector(BaseEstimator):
         """What ``width`` means: "auto" learns the widths of a kernel given by name where evidence can be trusted."""
         if not (isinstance(self.width, str) and self.width == "auto"):
             return self.width
-        if not self._trusts_evidence or not isinstance(self.kernel, str) or not has_width(self.kernel):
-            return "scale"
-        return "learn-per-feature" if n_features <= MOST_WIDTHS else "learn"
+        named = isinstance(self.kernel, str) and has_width(self.kernel)
+        return "learn-per-feature" if named and self._trusts_evidence and n_features <= MOST_WIDTHS else "scale"
 
     @property
     def _trusts_evidence(self) -> bool:

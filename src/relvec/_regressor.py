@@ -59,8 +59,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     width : float, array-like (n_features,), "auto", "learn", "learn-per-feature" or "scale", default "auto"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
         "learn-per-feature" maximise the evidence over it (`relvec.tune`; several outputs or dichotomies share it);
-        "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features and
-        "learn" beyond, and "scale" for counts. A `relvec.kernels` object has its own width,
+        "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features, and
+        "scale" beyond and for counts. A `relvec.kernels` object has its own width,
         "learn" and "learn-per-feature" among them.
     basis : Basis, str, callable, or list of these, optional
         Further basis functions, appended to the kernel's; see `relvec.basis`.
