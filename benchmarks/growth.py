@@ -70,8 +70,9 @@ def main() -> None:
             flush=True,
         )
     if len(rows) > 1:
-        slope = np.polyfit(np.log([r["n"] for r in rows]), np.log([r["seconds"] for r in rows]), 1)[0]
-        print(f"\nslope of log time against log N: {slope:.2f}")
+        for name, key in (("time", "seconds"), ("CPU time", "cpu")):
+            slope = np.polyfit(np.log([r["n"] for r in rows]), np.log([r[key] for r in rows]), 1)[0]
+            print(f"\nslope of log {name} against log N: {slope:.2f}")
 
 
 if __name__ == "__main__":
