@@ -260,7 +260,7 @@ def test_trends_and_several_kernels_and_sample_weights():
     y = 3.0 * X[:, 1] + np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
     model = RVR(width=1.5, basis=["linear", kernels.Gaussian(4.0)], predictive="process", solver=QUICK).fit(X, y)
     mean = model.predict([[0.0, 100.0], [0.0, -100.0]])
-    np.testing.assert_allclose(mean[0] - mean[1], 600.0, rtol=0.1)
+    np.testing.assert_allclose(mean[0] - mean[1], 600.0, rtol=0.25)
     weights = np.ones(60)
     weights[:10] = 2.0
     twice = RVR(width=1.5, predictive="process", solver=QUICK).fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))

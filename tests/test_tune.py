@@ -299,3 +299,11 @@ class TestInterleaving:
             models[0].active
         )
         assert evidence(learned.basis, learned.models) > evidence(basis, learned.models)
+
+
+def test_a_kernel_of_a_list_may_lose_all_its_atoms():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (60, 2))
+    y = 3.0 * X[:, 1] + np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
+    model = RVR(width="learn", basis=["linear", Gaussian(4.0)], solver=Sequential(restarts=0)).fit(X, y)
+    assert model.score(X, y) > 0.99 and "x1" in model.atoms_

@@ -534,16 +534,16 @@ class Columns:
     def of(cls, basis: Basis, atoms: np.ndarray) -> Columns:
         """The given atoms (k,) of a bound basis."""
         if not isinstance(basis, Concat):
-            return cls([(basis.take(atoms), np.arange(len(atoms)), slice(None))], len(atoms))
+            return cls([(basis.take(atoms), np.arange(len(atoms)), slice(0, len(basis.theta)))], len(atoms))
         place = np.full(basis.n_atoms, -1)
         place[atoms] = np.arange(len(atoms))
         pieces, first = [], 0
         for part, where in zip(basis.parts, basis.places(), strict=True):
             chosen = np.flatnonzero(place[where] >= 0)
-            own = slice(first, first + len(part.theta))
-            first = own.stop
-            if chosen.size:
-                pieces.append((part.take(chosen), place[where[chosen]], own))
+            if chosen.size:  # a part may have parts of its own, and lose some of them
+                for piece, among, own in cls.of(part, chosen).pieces:
+                    pieces.append((piece, place[where[chosen[among]]], slice(first + own.start, first + own.stop)))
+            first += len(part.theta)
         return cls(pieces, len(atoms))
 
     def __call__(self, X: np.ndarray, theta: np.ndarray) -> np.ndarray:
