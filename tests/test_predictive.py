@@ -30,14 +30,8 @@ def wave(n=50, noise=0.1, seed=0, d=1):
     return X, np.sin(X[:, 0]) + 2.0 + noise * rng.standard_normal(n)
 
 
-def unstable(estimator):
-    """Interpolated targets: where the noise is 1e-9 both amplify the last digits of the RVM beyond the check's 1e-7."""
-    return {"check_sample_weight_equivalence_on_dense_data": "noise of 1e-9 amplifies rounding errors"}
-
-
 @parametrize_with_checks(
     [RVR(width=1.5, predictive="augmented", solver=QUICK), RVR(width=1.5, predictive="process", solver=QUICK)],
-    expected_failed_checks=unstable,
 )
 def test_scikit_learn_accepts_them(estimator, check):
     with warnings.catch_warnings():
