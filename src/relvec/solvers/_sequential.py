@@ -15,14 +15,16 @@ from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest
 from relvec.solvers._textbook import Textbook, textbook_step
 
 _DIPS = (0.5, 0.3, 0.2)  # restarts hold the noise at these fractions of the one found
-_FRESH_AT = 2  # which restart begins anew
+_FRESH_AT = 2  # which restart begins anew, or dips deep
+_DEEP = 0.1
 _SCHEDULED = len(_DIPS) + 1  # those after are random, and taken only where as many are asked for
 _PAYS = 1.0  # nats: a restart that gains as much is tried again
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
 _UNEXPLAINED = 5.0  # times where it started: a noise above this may hide what later atoms would explain
 _BACKWARD = 256  # dictionaries up to this length may be searched from the full model too
 _THINNINGS, _FAR = 40, 1e4  # updates of the full model, and the precision at which an atom leaves it
-_ROUGH = 0.05  # nats: while restarts compare local maxima, smaller gains wait
+_ROUGH = 0.05  # nats: restarts leave smaller gains at first
+_PROMISING = 5.0  # nats: those that fall short by no more are settled to the end before they are judged
 _APART = 1e-8  # atoms nearer to the model than this do not enter during restarts: their gains have few digits
 _DIP_MOST = 100  # atoms a dip may add
 _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
@@ -168,6 +170,8 @@ class Sequential:
         """The better of the model and another local maximum."""
         problem = model.problem
         other = self._restart(model, notes.turn, notes.deadline)
+        if other.objective > state.objective - _PROMISING:
+            other = _settle(other, self.batch, notes.deadline, problem.tol)
         gain = other.objective - state.objective
         if _interpolates(other) and not _interpolates(model):
             gain = -np.inf
@@ -201,8 +205,8 @@ class Sequential:
             other = _backward(model)
         elif not problem.fixed_noise and risen > _UNEXPLAINED:
             other = _under_ceiling(model, self.batch, deadline)
-        else:
-            return model
+        else:  # nothing suggests that it would help
+            other = _dip(model, _DEEP, self.batch, deadline)
         other = _settle(other, self.batch, deadline)
         if other.objective > model.objective:
             dipped = _settle(_dip(other, _DIPS[1], self.batch, deadline), self.batch, deadline)
@@ -239,9 +243,9 @@ def _interpolates(model: Model) -> bool:
     return len(model.active) > _MOST_SHARE * problem.n_samples
 
 
-def _settle(model: Model, batch: int, deadline: float) -> Model:
-    """Additions and re-estimation until none gains more than a rough tolerance."""
-    tol, settled = max(model.problem.tol, _ROUGH), False
+def _settle(model: Model, batch: int, deadline: float, tol: float = _ROUGH) -> Model:
+    """Additions and re-estimation until none gains more than a tolerance."""
+    tol, settled = max(model.problem.tol, tol), False
     while time.monotonic() < deadline:
         grown = grow(model, batch, tol, hold_noise=False, apart=_APART)
         if grown is not None:
