@@ -195,9 +195,9 @@ def test_warm_start_with_other_rows_outputs_and_kernels():
     grown = model.fit(X, Y)
     history = grown.history_
     assert history["size"][0] > 1  # the rows that were kept are rows again
-    assert grown.log_marginal_likelihood_ == pytest.approx(
-        RVR(width="scale").fit(X, Y).log_marginal_likelihood_, abs=0.1
-    )
+    # another start may end at another of many maxima, but above where it began
+    assert grown.status_ == "converged" and np.all(np.diff(history["objective"]) >= -1e-9)
+    assert grown.log_marginal_likelihood_ > history["objective"][0]
     model.fit(X, np.column_stack([Y, X[:, 1]]))  # another number of outputs: from nothing
     assert [h["size"][0] for h in model.history_] == [0, 0]
     model.set_params(kernel="laplace").fit(X[:, :2], Y)  # other features and another kernel
