@@ -173,7 +173,8 @@ class Sequential:
         if other.objective > state.objective - _PROMISING:
             other = _settle(other, self.batch, notes.deadline, problem.tol)
         gain = other.objective - state.objective
-        if _interpolates(other) and not _interpolates(model):
+        # a model that explains the noise too has no honest error bars: no restart leads there
+        if any(sign(other) and not sign(model) for sign in (_noiseless, _crowded)):
             gain = -np.inf
         again = gain >= _PAYS and notes.turn != _FRESH_AT
         failed = 0 if gain >= _PAYS else notes.failed + 1
@@ -235,12 +236,13 @@ def _advance(state: State, model: Model, action: str, notes: _Notes) -> State:
                          atom=model.atom, notes=replace(notes, frame=model.frame))  # fmt: skip
 
 
-def _interpolates(model: Model) -> bool:
-    """Whether a model explains the noise too: its error bars are not honest, and no restart leads there."""
+def _noiseless(model: Model) -> bool:
     problem = model.problem
-    if not problem.fixed_noise and model.posterior.beta * problem.noise_floor > _NEARLY_NONE:
-        return True
-    return len(model.active) > _MOST_SHARE * problem.n_samples
+    return not problem.fixed_noise and model.posterior.beta * problem.noise_floor > _NEARLY_NONE
+
+
+def _crowded(model: Model) -> bool:
+    return len(model.active) > _MOST_SHARE * model.problem.n_samples
 
 
 def _settle(model: Model, batch: int, deadline: float, tol: float = _ROUGH) -> Model:
