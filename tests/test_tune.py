@@ -1,6 +1,5 @@
 """Widths learned by evidence: gradients against differences of the dense oracle, and what a learned model must be."""
 
-import time
 import warnings
 
 import numpy as np
@@ -238,11 +237,10 @@ class TestLearning:
 
     def test_time_limit(self):
         X, y = friedman(1, 100)
-        began = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            RVR(width="learn-per-feature", solver=Sequential(time_limit=0.5)).fit(X, y)
-        assert time.monotonic() - began < 60.0  # unlimited it would be longer only on a very slow machine
+            model = RVR(width="learn-per-feature", solver=Sequential(time_limit=1e-3)).fit(X, y)
+        assert len(model.tuning_.trials) == 1  # the other starts are not tried
 
     def test_no_width_no_relevance(self):
         X, y = friedman(2, 40)

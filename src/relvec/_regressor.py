@@ -96,7 +96,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     n_jobs : int, optional
         Outputs of a two-dimensional y fitted at once.
     random_state : int, RandomState or None
-        Used where something is drawn: random centres, ``select="random"``, restarts beyond the third.
+        Used where something is drawn: random centres, ``select="random"``, restarts beyond the fourth.
     verbose : bool or int, default 0
         Whether to log every step (logger "relvec").
 

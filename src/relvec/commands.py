@@ -83,7 +83,7 @@ def add_commands(commands: Any, options: dict[str, Any]) -> None:
                        ("categorical", "columns of numbers that name categories")):  # fmt: skip
         p.add_argument(f"--{name}", nargs="+", action="extend", metavar="COL", help=what)
     p.add_argument("--kernel", choices=KERNELS, help="gaussian by default")
-    p.add_argument("--width", type=_width, help="a number, scale, learn or learn-per-feature")
+    p.add_argument("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
     p.add_argument(
         "--time-limit", type=_positive, metavar="S", help="seconds after which the best model so far is taken"
     )
