@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectFromModel
 
 import oracle
-from relvec import RVC, RVR
+from relvec import RVC, RVR, tune
 from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
 from relvec.kernels import Polynomial as PolynomialKernel
@@ -241,6 +241,31 @@ class TestLearning:
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = RVR(width="learn-per-feature", solver=Sequential(time_limit=1e-3)).fit(X, y)
         assert len(model.tuning_.trials) == 1  # the other starts are not tried
+
+    def test_any_number_of_threads(self, monkeypatch):
+        """Starts side by side end where they end one after another."""
+        X, y = friedman(4, 60)
+        one = RVR(width="learn-per-feature").fit(X, y)
+        monkeypatch.setattr(tune, "thread_count", lambda: 3)
+        three = RVR(width="learn-per-feature").fit(X, y)
+        assert_allclose(three.width_, one.width_, rtol=1e-12)
+        assert [t.score for t in three.tuning_.trials] == [t.score for t in one.tuning_.trials]
+
+    def test_interrupted_while_starts_run_side_by_side(self, monkeypatch):
+        """The interruption goes up at once, and tells the threads that go on to end."""
+        basis = bound(Gaussian(width=1.0), np.arange(10.0)[:, None])
+        setting = gaussian_setting(np.arange(10.0)[:, None], np.arange(10.0))(basis)
+
+        def interrupted(basis, setting):
+            if basis.theta[0] > 1.0:
+                raise KeyboardInterrupt
+            assert setting.stop.wait(20.0)
+
+        monkeypatch.setattr(tune, "_from", interrupted)
+        monkeypatch.setattr(tune, "thread_count", lambda: 8)
+        with pytest.raises(KeyboardInterrupt):
+            learn(basis, setting)
+        assert setting.over
 
     def test_no_width_no_relevance(self):
         X, y = friedman(2, 40)

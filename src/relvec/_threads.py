@@ -8,8 +8,10 @@ enter sets it, the last to leave restores what was there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from typing import Any
 
@@ -44,6 +46,31 @@ def one_thread() -> Iterator[None]:
             if _inside == 0 and _restore is not None:
                 _restore.restore_original_limits()
                 _restore = None
+
+
+def thread_count() -> int:
+    """How many threads BLAS uses now, and so how many a fit may."""
+    return max([library["num_threads"] for library in _controller().info()], default=1)
+
+
+def side_by_side(function: Callable, items: Sequence, workers: int, stop: threading.Event) -> list:
+    """Results of ``function(item)`` in order, from as many threads as ``workers``.
+
+    What interrupts the caller sets ``stop`` and goes up at once: the function looks at it to end its own threads.
+    """
+    if min(workers, len(items)) < 2:
+        return [function(item) for item in items]
+    pool = ThreadPoolExecutor(workers)
+    try:
+        futures = [pool.submit(copy_context().run, function, item) for item in items]
+        for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+            future.result()
+        return [future.result() for future in futures]
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:

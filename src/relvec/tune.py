@@ -17,15 +17,17 @@ Many rows are thinned while starts are compared; the best then climbs on more of
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from scipy.linalg import qr
 from scipy.optimize import minimize
 
-from relvec._threads import one_thread
+from relvec._threads import one_thread, side_by_side, thread_count
 from relvec.basis import Basis, Concat, content_ranks
 from relvec.design import DenseDesign
 from relvec.evidence import mackay_alpha, mackay_noise
@@ -244,6 +246,12 @@ class Setting:
     low: np.ndarray
     high: np.ndarray
     deadline: float = np.inf
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up, or the fit was interrupted."""
+        return self.stop.is_set() or time.monotonic() > self.deadline
 
     @classmethod
     def of(cls, basis: Basis, X: np.ndarray, targets: list, free: np.ndarray, deadline: float = np.inf) -> Setting:
@@ -327,47 +335,54 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
     few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, rng)
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
     factors = sorted({*STARTS, *NARROW.get(setting.X.shape[1], ())})
+    workers = thread_count()
     with one_thread():
-        found, trials = _all_starts(part, few, unit, factors, verbose)
+        found, trials = _all_starts(part, few, unit, factors, workers, verbose)
         best = max(found, key=lambda f: f.score)
         if len(atoms) == basis.n_atoms and len(few.X) == len(setting.X):
             return Learned(best.basis, best.models, Tuning(tuple(trials)))
         # few rows favour few functions: where there are more, the highest evidence is followed too
         ends = [best] + [f for f in [max(found, key=lambda f: f.value)] if f is not best]
         _, rows, wider = setting.part(basis, _MORE_ROWS, _MORE_ATOMS, rng)
-        followed = [_on_more(basis, end, atoms, few, setting, rows, wider) for end in ends]
+        follow = partial(_on_more, basis, atoms, few, setting, rows, wider)
+        followed = side_by_side(follow, ends, workers, setting.stop)
         whole, models, _ = max(followed, key=lambda end: end[2])
     return Learned(whole, models, Tuning(tuple(trials)))
 
 
 def _all_starts(
-    basis: Basis, setting: Setting, unit: np.ndarray, factors: list[float], verbose: bool
+    basis: Basis, setting: Setting, unit: np.ndarray, factors: list[float], workers: int, verbose: bool
 ) -> tuple[list[Found], list[Trial]]:
     """Where every start ends; the best gets a second chance for features whose width has run away."""
     starts = [np.clip(np.where(setting.free, unit + np.log(c), unit), setting.low, setting.high) for c in factors]
     found: list[Found] = []
     trials: list[Trial] = []
-    while starts:
-        theta = starts.pop(0)
-        end = _from(basis.with_theta(theta), setting)
-        better = not found or end.score > max(f.score for f in found) + _ENOUGH
-        found.append(end)
-        trials.append(Trial(theta, end.basis.theta, end.value, end.score, end.size))
-        if verbose:
-            logger.info("widths: start %d evidence %.3f score %.3f size %d", len(found), end.value, end.score, end.size)
-        if time.monotonic() > setting.deadline:
+
+    def end_of(theta: np.ndarray) -> Found | None:  # without time there is still the first one
+        in_time = theta is starts[0] or not setting.over
+        return _from(basis.with_theta(theta), setting) if in_time else None
+
+    for _ in range(1 + _CHANCES):
+        before = max((f.score for f in found), default=-np.inf)
+        ends = side_by_side(end_of, starts, workers, setting.stop)
+        for theta, end in zip(starts, ends, strict=True):
+            if end is None:
+                continue
+            found.append(end)
+            trials.append(Trial(theta, end.basis.theta, end.value, end.score, end.size))
+            if verbose:
+                text = "widths: start %d evidence %.3f score %.3f size %d"
+                logger.info(text, len(found), end.value, end.score, end.size)
+        best = max(found, key=lambda f: f.score)
+        again = np.where(setting.free, np.minimum(best.basis.theta, unit + np.log(_SECOND_CHANCE)), unit)
+        if setting.over or best.score <= before + _ENOUGH or not np.any(again < best.basis.theta):
             break
-        regular = len(found) <= len(factors)
-        if not starts and (regular or better) and len(found) < len(factors) + _CHANCES:
-            best = max(found, key=lambda f: f.score).basis.theta
-            again = np.where(setting.free, np.minimum(best, unit + np.log(_SECOND_CHANCE)), unit)
-            if np.any(again < best):
-                starts.append(again)
+        starts = [again]
     return found, trials
 
 
 def _on_more(
-    basis: Basis, end: Found, atoms: np.ndarray, few: Setting, setting: Setting, rows: np.ndarray, wider: np.ndarray
+    basis: Basis, atoms: np.ndarray, few: Setting, setting: Setting, rows: np.ndarray, wider: np.ndarray, end: Found
 ) -> tuple[Basis, list, float]:
     """Go on from where a start ended on a few rows and atoms, with more of both.
 
@@ -444,7 +459,7 @@ def interleave(basis: Basis, setting: Setting, eta_steps: int = _ETA_STEPS, upda
         models = [e.updated for e in found]
         values.append(sum(e.value for e in found))
         settled = len(values) > 15 and abs(values[-1] - values[-11]) < _SETTLED
-        if settled or time.monotonic() > setting.deadline or not all(len(m.active) for m in models):
+        if settled or setting.over or not all(len(m.active) for m in models):
             break
     return basis, models
 
@@ -468,7 +483,7 @@ def refine(basis: Basis, setting: Setting, models: list | None = None) -> Found:
             best = max(best, new, key=lambda f: f.score)
             break
         best = new
-        if time.monotonic() > setting.deadline:
+        if setting.over:
             break
     assert best is not None
     return best
