@@ -52,9 +52,9 @@ def page(record):
         f"{machine['relvec']}, Python {machine['Python']}, numpy {machine['numpy']}, scipy {machine['scipy']}, "
         f"scikit-learn {machine['scikit-learn']}. Seconds are of CPU.",
         "",
-        "A paper's mean of K repetitions is as uncertain as K of ours: two standard errors of the difference decide; for "
-        "a single published picture or split the spread of our draws or the binomial error of its percentage. Published "
-        "timings are of other machines and are not compared.",
+        "A paper's mean of K repetitions is as uncertain as K of ours: two standard errors of the difference decide. "
+        "For a single published picture or split it is the spread of our draws, or the binomial error of its "
+        "percentage. Published timings are of other machines and are not compared.",
         "",
         "```bash",
         "relvec reproduce --list                 # what there is",
