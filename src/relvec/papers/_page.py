@@ -25,6 +25,7 @@ PAPERS = {
     "N. Ptashko and D. Vetrov, CIARP 2005",
 }
 LARGE = 250_000  # bytes of an SVG above which the PNG is taken
+DRAWS = "Our repetitions, their mean (line) and the published number (dashed)."
 TITLE = "The papers' numbers, measured again"
 
 _STYLE = """
@@ -257,10 +258,10 @@ def _figure(name: str, title: str, folder: Path) -> str:
         drawing, kind = folder / f"{name}.png", "png"
     data = base64.b64encode(drawing.read_bytes()).decode()
     what = name.rsplit("-", 1)[1]
+    caption = f"<figcaption>{text(DRAWS)}</figcaption>" if what == "draws" else ""
     wide = ' class="wide"' if _aspect(folder / f"{name}.png") > 1.9 else ""
     return (
-        f'<figure{wide}><img alt="{text(title)}: {text(what)}" src="data:image/{kind};base64,{data}">'
-        f"<figcaption>{text(what)}</figcaption></figure>"
+        f'<figure{wide}><img alt="{text(title)}: {text(what)}" src="data:image/{kind};base64,{data}">{caption}</figure>'
     )
 
 

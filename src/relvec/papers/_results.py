@@ -46,7 +46,7 @@ class Row:
     def ours_text(self) -> str:
         """Mean and standard error, with the digits the error leaves."""
         if not self.standard_error > 0.0:
-            return f"{self.ours:.{self.decimals}f}"
+            return f"{self.ours:.{self.decimals}f}" if self.published else f"{self.ours:.4g}"
         digits = max(0, 1 - int(np.floor(np.log10(self.standard_error))))
         return f"{self.ours:.{digits}f} ± {self.standard_error:.{digits}f}"
 
@@ -104,7 +104,7 @@ class Result:
             standard_error=spread / np.sqrt(len(draws)),
             spread=spread,
             draws=len(draws),
-            decimals=4 if there is None else there.decimals,
+            decimals=0 if there is None else there.decimals,
             verdict=Verdict.ALONE if there is None else there.verdict(draws),
             seconds=self.seconds,
         )
@@ -301,7 +301,7 @@ def write_figures(result: Result, folder: Path) -> list[str]:
         return []
     figures = dict(result.outcome.figures)
     draws = {name: result.outcome.draws(name) for name in result.experiment.published if name in result.outcome.values}
-    repeated = {name: result.experiment.published[name] for name, values in draws.items() if len(values) > 1}
+    repeated = {name: result.experiment.published[name] for name, values in draws.items() if len(values) >= 5}
     if repeated:
         figures["draws"] = partial(spread_figure, draws, repeated)
     names = []

@@ -10,7 +10,7 @@ import numpy as np
 from relvec import RVR
 from relvec.papers._experiment import Context, Experiment, Outcome, Published
 from relvec.papers._regression import MSE, ROWS, TABLE, Sampler, measured, sampler, standardised
-from relvec.papers.t01 import plane_data, plane_told, plane_values
+from relvec.papers.t01 import out_of_reach, plane_data, plane_told, plane_values
 from relvec.plot import LINE, TRUTH, new_figure
 
 # T01 section 4.3 --------------------------------------------------------------------------------------------------
@@ -28,16 +28,12 @@ def learned_plane(rng: np.random.Generator) -> dict[str, float]:
 def learned_planes(context: Context) -> Outcome:
     """Every draw."""
     values = context.repeat(learned_plane)
-    known, functions = values["RMS error, true functions"], values["functions"].mean()
+    small = values["eta_2 x 10^4"] < 0.1 * values["eta_1 x 10^4"]
     notes = (
-        f"{functions:.1f} functions fitted to 100 points with the noise 0.1 have the expected error "
-        f"0.1 sqrt({functions:.1f} / 100) = {0.1 * np.sqrt(functions / 100):.4f} on such points; least squares that is "
-        f"told the two true functions has the mean error {known.mean():.4f}: table 1's 0.0053 is out of reach",
-        f"eta_2 is less than a tenth of eta_1 in "
-        f"{np.mean(values['eta_2 x 10^4'] < 0.1 * values['eta_1 x 10^4']):.0%} of the draws, x1^2 stays in "
+        f"eta_2 is less than a tenth of eta_1 in {small.mean():.0%} of the draws, x1^2 stays in "
         f"{values['x1^2 kept'].mean():.0%}",
     )
-    return Outcome(values, notes=notes)
+    return Outcome(values, notes=notes, explained=out_of_reach(values))
 
 
 # T01 section 4.4.1 and T00 section 6 ------------------------------------------------------------------------------

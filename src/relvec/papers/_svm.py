@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import SVC, SVR
 
 CS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-SPLINE_CS, SPLINE_EPSILONS = (0.003, 0.01, 0.03, 0.1), (0.02, 0.05, 0.1, 0.15, 0.2)
+SPLINE_CS, SPLINE_EPSILONS = (0.03, 0.1, 0.3, 1.0, 3.0), (0.02, 0.05, 0.1, 0.15, 0.2)
 EPSILONS = (0.05, 0.1, 0.2, 0.4)  # in standard deviations of the targets
 REGRESSION = (
     "the SVM is scikit-learn's; C, epsilon and width by 5-fold cross-validation of the squared error, C from "

@@ -17,7 +17,7 @@ EXPERIMENTS = (
             "largest error, SVM": Published("0.01", "section 3.1"),
         },
         run=_sinc.noise_free,
-        assumptions=(_sinc.CONSTANT, _sinc.SPLINE_SVM),
+        assumptions=(_sinc.CONSTANT, _sinc.SAMPLES, _sinc.SPLINE_SVM),
     ),
     Experiment(
         name="T00-figure-1-right",
