@@ -4,8 +4,10 @@ import csv
 import json
 import os
 import re
+import runpy
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -400,6 +402,14 @@ def test_the_record_survives_json(tmp_path):
     found, page = small_run(tmp_path)
     _results.write_json(found, tmp_path / "results.json")
     assert _page.page(json.loads((tmp_path / "results.json").read_text()), tmp_path) == page
+
+
+def test_the_page_of_the_docs_is_what_its_command_writes():
+    root = Path(__file__).parents[1] / "docs"
+    make = runpy.run_path(str(root / "make_reproduction.py"))
+    assert make["main"](["--check"]) == 0, "python docs/make_reproduction.py"
+    pictures = re.findall(r"\(images/reproduction/(.*?)\)", (root / "reproduction.md").read_text())
+    assert sorted(pictures) == sorted(path.name for path in (root / "images" / "reproduction").iterdir())
 
 
 def test_a_second_run_continues_in_the_folder(tmp_path, capsys, monkeypatch):

@@ -59,7 +59,7 @@ def priors_figure() -> Any:
         levels = np.quantile(log_density, np.linspace(0.05, 0.99, 14))
         ax.contourf(a, b, log_density, levels=[*levels, log_density.max()], cmap="Blues")
         ax.contour(a, b, log_density, levels=levels, colors="white", linewidths=0.5)
-        ax.set(title=f"{name} prior, log density", xlabel="w1", aspect="equal")
+        ax.set(title=f"{name} prior, log density", xlabel="w1", aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
     return figure
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import textwrap
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -124,6 +125,7 @@ def run(
     if count == 0:
         return Result(experiment, None, problem="too long for --quick: give --full, or --draws 1")
     context = Context(experiment.name, count, jobs, data_dir=data_dir, progress=progress, store=store or Store())
+    start = time.process_time()
     try:
         for name in experiment.data:
             DATASETS[name].load(data_dir)
@@ -133,6 +135,8 @@ def run(
         return Result(experiment, None, problem=str(missing))
     except Exception as error:  # the other experiments go on
         return Result(experiment, None, context.used, f"{type(error).__name__}: {error}", failed=True)
+    if not context.used:  # small enough to be done without parts
+        context.used.append(Part(None, time.process_time() - start, day=date.today().isoformat()))
     return Result(experiment, outcome, _once(context.used))
 
 
