@@ -1,4 +1,4 @@
-"""The report and the front page of the docs in a real browser, wide and narrow.
+"""The reports, the page of `relvec reproduce` and the front page of the docs in a real browser, wide and narrow.
 
 ``make browser`` installs what is needed (playwright; Chromium from the system or from ``playwright install chromium``)
 and runs these tests. Screenshots are left in the folder named by RELVEC_SCREENSHOTS, where it is set.
@@ -83,6 +83,54 @@ def test_report(browser, reports, name, width):
     assert page.evaluate(overlap) == []
     page.click("nav a[href='#vectors']")
     assert page.evaluate("document.querySelector('#vectors').getBoundingClientRect().top") < 900
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def reproduction(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduction")
+    names = ["T00-figure-1-left", "T01-tables-1-2", "T01-figures-7-8", "TF03-figure-1"]
+    assert cli.main(["reproduce", *names, "RQ05-figure-2", "--draws", "2", "--jobs", "1", "--out", str(folder)]) == 0
+    return folder / "index.html"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_reproduction(browser, reproduction, width):
+    page, said, asked = opened(browser, reproduction, width)
+    keep(page, f"reproduction-{width}")
+    assert said == []
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
+    pictures = page.evaluate("[...document.images].map(i => [i.complete, i.naturalWidth, i.clientWidth])")
+    assert len(pictures) >= 6 and all(done and own > 0 and 100 < shown <= width for done, own, shown in pictures)
+
+    def seen(what):
+        return page.evaluate(f"[...document.querySelectorAll('{what}')].filter(e => e.offsetParent).length")
+
+    rows, articles = seen("#numbers tbody tr"), seen("article")
+    assert articles == 6 and rows > 20  # T01-tables-1-2 stands for two
+    page.click("#papers button[value=T00]")
+    assert seen("article") == 1 and seen("section.paper") == 1
+    assert page.inner_text("#count") == f"{seen('#numbers tbody tr')} of {rows} numbers"
+    page.click("#papers button[value='']")
+    page.select_option("#group", "worse")
+    verdicts = page.evaluate(
+        "[...document.querySelectorAll('#numbers tbody tr')].filter(e => e.offsetParent).map(e => e.dataset.group)"
+    )
+    assert verdicts and set(verdicts) == {"worse"}
+    page.select_option("#group", "")
+    page.fill("#words", "l(alpha)")
+    assert seen("article") == 1
+    page.fill("#words", "no such thing")
+    assert seen("article") == seen("#numbers tbody tr") == 0
+    page.fill("#words", "")
+    assert (seen("#numbers tbody tr"), seen("article")) == (rows, articles)
+    column = "[...document.querySelectorAll('#numbers tbody tr')].map(e => e.children[3].dataset.key)"
+    before = [float(key) for key in page.evaluate(column)]
+    page.click("#numbers th:nth-child(4) button")
+    assert [float(key) for key in page.evaluate(column)] == sorted(before)
+    page.click("#numbers th:nth-child(4) button")
+    assert [float(key) for key in page.evaluate(column)] == sorted(before, reverse=True)
     page.close()
 
 

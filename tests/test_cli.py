@@ -51,7 +51,7 @@ def test_demo_without_matplotlib_names_the_extra(empty_folder, capsys, no_matplo
 def test_list(capsys):
     assert cli.main(["reproduce", "--list"]) == 0
     out = capsys.readouterr().out
-    for name in ("T00-figure-1-right", "T01-figure-1", "T01-table-4.4.1-sinc"):
+    for name in ("T00-figure-1-right", "T01-figure-1", "T01-table-4.4.1-sinc-uniform", "TF03-figure-1"):
         assert name in out
     assert cli.main(["reproduce", "--list", "T00"]) == 0
     assert "T01-" not in capsys.readouterr().out
@@ -61,21 +61,24 @@ def test_reproduce_one_experiment(empty_folder, capsys):
     pytest.importorskip("matplotlib")
     assert cli.main(["reproduce", "T01-figure-1", "--quick", "--jobs", "1", "--out", "there"]) == 0
     captured = capsys.readouterr()
-    for word in ("published", "ours", "verdict", "seconds", "0.0070", "assumed:", "2 published numbers"):
+    for word in ("published", "ours", "verdict", "CPU s", "0.0070", "assumed:", "4 published numbers"):
         assert word in captured.out
-    assert "T01-figure-1 done" in captured.err
+    assert "T01-figure-1 measured" in captured.err
     with (empty_folder / "there" / "results.csv").open() as file:
         rows = {row["quantity"]: row for row in csv.DictReader(file)}
     assert float(rows["vectors"]["ours"]) <= 10
     assert float(rows["largest error"]["ours"]) <= 0.0100
     assert rows["largest error"]["published"] == "0.0070"
     assert (empty_folder / "there" / "T01-figure-1-fit.png").read_bytes().startswith(PNG)
+    page = (empty_folder / "there" / "index.html").read_text()
+    assert "data:image/svg+xml;base64," in page and "0.0070" in page
 
 
 def test_reproduce_without_matplotlib_still_measures(empty_folder, capsys, no_matplotlib):
     assert cli.main(["reproduce", "T00-figure-1-left", "--jobs", "1"]) == 0
     assert "relvec[plot]" in capsys.readouterr().err
-    assert [path.name for path in (empty_folder / "relvec-reproduce").iterdir()] == ["results.csv"]
+    written = {path.name for path in (empty_folder / "relvec-reproduce").iterdir()}
+    assert written == {"index.html", "results.csv", "results.json", "parts"}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,7 @@ def test_reproduce_without_matplotlib_still_measures(empty_folder, capsys, no_ma
         (["reproduce", "--jobs", "many"], "no number of cores"),
         (["reproduce", "--data-dir", "nowhere", "T01-figure-1"], "nowhere is not a folder"),
         (["reproduce", "--quick", "--full"], "not allowed with"),
+        (["reproduce", "--draws", "0"], "no number of repetitions"),
         (["surprise"], "invalid choice"),
         ([], "required"),
     ],

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ EXAMPLES = """examples:
 """
 REPRODUCE_EXAMPLES = """A name stands for every experiment that begins with it: T01 is the whole paper.
 A data set that is missing is reported, with the way to get it, and its experiments are skipped.
+Finished repetitions are kept in --out: an interrupted run continues where it stopped.
 
 examples:
   relvec reproduce --list
@@ -84,14 +85,27 @@ def _parser() -> argparse.ArgumentParser:
     size = reproduce.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="fewer repetitions (the default)")
     size.add_argument("--full", action="store_true", help="the published number of repetitions")
+    size.add_argument("--draws", type=_count, metavar="N", help="at most N repetitions")
+    size.add_argument("--kept", action="store_true", help="measure nothing: report what --out has so far")
+    reproduce.add_argument("--fresh", action="store_true", help="measure again what --out has already")
     reproduce.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of data sets (default: $RELVEC_DATA)")
     reproduce.add_argument(
-        "--out", type=Path, default=Path("relvec-reproduce"), metavar="DIR", help="folder for results.csv and figures"
+        "--out",
+        type=Path,
+        default=Path("relvec-reproduce"),
+        metavar="DIR",
+        help="folder for the page, tables and figures, and for finished parts: a second run continues there",
     )
     reproduce.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="cores, -1 (the default) for all")
     reproduce.add_argument("--no-plots", action="store_true", help="no figures")
     reproduce.set_defaults(function=_reproduce, parser=reproduce)
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of repetitions: give 1, 2, ...")
+    return int(text)
 
 
 def _jobs(text: str) -> int:
@@ -193,65 +207,19 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    """Measure the numbers of the papers again, and print them beside the published ones."""
-    from relvec.papers import _results, select
+    """Measure the numbers of the papers again, and set them beside the published ones: text, CSV and one HTML page."""
+    from relvec.papers import _command, select
 
     try:
         chosen = select(arguments.names)
     except ValueError as error:
         arguments.parser.error(str(error))  # exits with code 2
     if arguments.list:
-        _print_list(chosen)
+        _command.print_list(chosen)
         return 0
     if arguments.data_dir is not None and not arguments.data_dir.is_dir():
         arguments.parser.error(f"--data-dir: {arguments.data_dir} is not a folder")
-    plots, results = _plots(arguments), []
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    for i, experiment in enumerate(chosen, start=1):
-        head = f"[{i}/{len(chosen)}] {experiment.name}"
-        print(head, end="", file=sys.stderr, flush=True)
-        result = _results.run(
-            experiment,
-            full=arguments.full,
-            jobs=arguments.jobs,
-            data_dir=arguments.data_dir,
-            progress=_progress(head),
-        )
-        what = "failed" if result.failed else "skipped" if result.outcome is None else "done"
-        print(f"{_rewritten(head)} {what}, {result.seconds:.1f} s", file=sys.stderr)
-        results.append(result)
-        _results.write_csv(results, arguments.out / "results.csv")
-        if plots:
-            _results.write_figures(result, arguments.out)
-    print(f"\n{_results.table(results)}\n{_results.summary(results)}")
-    print(f"written: {arguments.out / 'results.csv'}{f' and figures in {arguments.out}{os.sep}' if plots else ''}")
-    return int(any(r.failed for r in results) or all(r.outcome is None for r in results))
-
-
-def _print_list(chosen: Sequence[Any]) -> None:
-    width = max(len(e.name) for e in chosen)
-    for e in chosen:
-        draws = "" if e.full == 1 else f"; {e.quick} draws" + (f", {e.full} with --full" if e.full > e.quick else "")
-        needs = f"; data: {', '.join(e.data)}" if e.data else ""
-        print(f"{e.name:{width}}  {e.title}\n{'':{width}}  {e.source}{draws}{needs}")
-
-
-def _rewritten(head: str) -> str:
-    """The beginning of a line written once more, on a terminal."""
-    return f"\r\033[K{head}" if sys.stderr.isatty() else ""
-
-
-def _progress(head: str) -> Callable[[int, int], None] | None:
-    """A line that counts the draws, rewritten in place, on a terminal only."""
-    if not sys.stderr.isatty():
-        return None
-    start = time.perf_counter()
-
-    def show(done: int, of: int) -> None:
-        left = (time.perf_counter() - start) * (of - done) / done
-        print(f"{_rewritten(head)} draw {done} of {of}, about {left:.0f} s left", end="", file=sys.stderr, flush=True)
-
-    return show
+    return _command.reproduce(arguments, _plots(arguments))
 
 
 if __name__ == "__main__":

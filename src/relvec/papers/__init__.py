@@ -3,7 +3,7 @@
 `relvec reproduce` runs them. A new experiment is an entry of its paper's ``EXPERIMENTS``.
 """
 
-from relvec.papers import _classes, _scales, rq05, t00, t01
+from relvec.papers import _classes, _digits, _perspectives, _regression, _scales, rq05, t00, t01, tf03
 from relvec.papers._data import DATASETS, Dataset, MissingData
 from relvec.papers._experiment import Context, Experiment, Outcome, Published, Verdict
 
@@ -11,7 +11,10 @@ __all__ = ["DATASETS", "EXPERIMENTS", "Context", "Dataset", "Experiment", "Missi
            "Verdict", "select"]  # fmt: skip
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    *t00.EXPERIMENTS, *_classes.T00, *_scales.T00, *t01.EXPERIMENTS, *_classes.T01, *_scales.T01, *rq05.EXPERIMENTS
+    *t00.EXPERIMENTS, *_regression.T00, *_classes.T00, *_digits.T00, *_scales.T00,
+    *t01.EXPERIMENTS, *_regression.T01, *_scales.T01, *_classes.T01, *_digits.T01,
+    *_perspectives.EXPERIMENTS, *tf03.EXPERIMENTS,
+    *rq05.EXPERIMENTS,
 )  # fmt: skip
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,10 +18,16 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from relvec.papers import _data
+from relvec.papers._store import Part, Store
 
 WARNED = "share of draws with a warning"
 
-Draw = Callable[[np.random.Generator], Mapping[str, float]]
+Draw = Callable[[np.random.Generator], Mapping[str, Any]]
+Progress = Callable[[int, int, int], None]  # parts done, of how many, kept from an earlier run
+
+
+class NothingKept(Exception):
+    """Only kept parts were asked for, and some that are needed are not there."""
 
 
 class Verdict(Enum):
@@ -30,7 +38,14 @@ class Verdict(Enum):
     WITHIN = "within two standard errors"
     SPREAD = "within the spread of draws"
     WORSE = "worse"
+    TIMING = "a timing"  # of another machine: not compared
     ALONE = ""  # nothing was published
+
+    @property
+    def group(self) -> str:
+        """What the verdict comes to: better, within two standard errors, worse, or nothing."""
+        within = (Verdict.EQUAL, Verdict.SPREAD)
+        return Verdict.WITHIN.value if self in within else "" if self is Verdict.TIMING else self.value
 
 
 @dataclass(frozen=True)
@@ -38,13 +53,17 @@ class Published:
     """A number as a paper prints it.
 
     `best` says what better means: "low", "high", or the true value that the number estimates. `draws` is how many
-    repetitions the paper averaged over; 1 is a single picture or split.
+    repetitions the paper averaged over; 1 is a single picture or split. `cases` is the size of the test set of a
+    single split where the number is a percentage of it: its binomial error then stands for the spread of draws.
+    `timing` marks seconds of another machine, which are shown and not compared.
     """
 
     value: str
     where: str
     best: str | float = "low"
     draws: int = 1
+    cases: int = 0
+    timing: bool = False
 
     @property
     def number(self) -> float:
@@ -62,14 +81,21 @@ class Published:
         s^2 (1/n + 1/K), with s the standard deviation of our draws: for a single published draw this is the spread
         of ours. What rounds to the published digits is never called different.
         """
+        if self.timing:
+            return Verdict.TIMING
         n, mean = len(ours), float(np.mean(ours))
         spread = float(np.std(ours, ddof=1)) if n > 1 else 0.0
-        tolerance = 2.0 * spread * np.sqrt(1.0 / n + 1.0 / self.draws)
+        tolerance = 2.0 * max(spread * np.sqrt(1.0 / n + 1.0 / self.draws), self.binomial)
         if spread == 0.0 and round(mean, self.decimals) == self.number:
             return Verdict.EQUAL
         if abs(mean - self.number) <= max(tolerance, 0.5 * 10.0**-self.decimals):
-            return Verdict.SPREAD if self.draws == 1 else Verdict.WITHIN
+            return Verdict.SPREAD if self.draws == 1 and n > 1 else Verdict.WITHIN
         return Verdict.BETTER if self._loss(mean) < self._loss(self.number) else Verdict.WORSE
+
+    @property
+    def binomial(self) -> float:
+        """Standard error of a percentage of `cases`; 0 for other numbers."""
+        return float(np.sqrt(self.number * (100.0 - self.number) / self.cases)) if self.cases else 0.0
 
     def _loss(self, value: float) -> float:
         if isinstance(self.best, str):
@@ -79,7 +105,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Context:
-    """What a run may use: its draws, cores and data.
+    """What a run may use: its draws, cores and data, and the parts that are finished already.
 
     Draw i has its own random numbers, whatever the number of draws and cores: a quick run is the beginning of a
     full one.
@@ -90,7 +116,9 @@ class Context:
     jobs: int = 1
     seed: int = 0
     data_dir: Path | None = None
-    progress: Callable[[int, int], None] | None = None
+    progress: Progress | None = None
+    store: Store = field(default_factory=Store)
+    used: list[Part] = field(default_factory=list)  # every part this run rests on
 
     def rng(self, draw: int = 0) -> np.random.Generator:
         """The random numbers of a draw."""
@@ -100,26 +128,65 @@ class Context:
         """The arrays of a data set; MissingData where it is not there."""
         return _data.load(name, self.data_dir)
 
-    def repeat(self, function: Draw) -> dict[str, np.ndarray]:
+    def named(self, name: str, draws: int | None = None) -> Context:
+        """The context of another experiment, whose parts are shared: nothing is measured twice."""
+        return replace(self, name=name, draws=self.draws if draws is None else draws)
+
+    def repeat(self, function: Draw, label: str = "draw") -> dict[str, np.ndarray]:
         """What function(rng) measures on every draw: name -> (draws,). The function must be picklable."""
-        tasks = (delayed(_measure)(function, self.rng(i)) for i in range(self.draws))
-        rows = []
-        for row in Parallel(n_jobs=self.jobs, return_as="generator")(tasks):
-            rows.append(row)
-            if self.progress is not None:
-                self.progress(len(rows), self.draws)
-        values = {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
-        if not values[WARNED].any():
-            del values[WARNED]
-        return values
+        tasks = {f"{label} {i}": partial(function, self.rng(i)) for i in range(self.draws)}
+        return stacked(self.parts(tasks))
+
+    def one(self, key: str, function: Callable[[], Any]) -> Any:
+        """What function() measures, once."""
+        return self.parts({key: function}, all_needed=True)[0].value
+
+    def parts(self, tasks: Mapping[str, Callable[[], Any]], *, all_needed: bool = False) -> list[Part]:
+        """What every task() returns (numbers, texts, lists, dictionaries of them), in their order.
+
+        Tasks finished in an earlier run are not run again. Where nothing is to be measured, those up to the first
+        that is missing are taken, or `NothingKept` is raised if all are needed.
+        """
+        keys = {key: f"{key}, seed {self.seed}" if self.seed else key for key in tasks}
+        found = {key: self.store.find(self.name, keys[key]) for key in tasks}
+        missing = [key for key, part in found.items() if part is None]
+        if self.store.only_kept and missing:
+            first = list(found).index(missing[0])
+            if all_needed or first == 0:
+                raise NothingKept(f"{len(missing)} of {len(tasks)} parts are not measured yet")
+            found, missing = dict(list(found.items())[:first]), []
+        kept = sum(part is not None for part in found.values())
+        self._tell(kept, len(tasks), kept)
+        work = Parallel(n_jobs=self.jobs if len(missing) > 1 else 1, return_as="generator_unordered")(
+            delayed(_measure)(key, tasks[key]) for key in missing
+        )
+        for done, (key, part) in enumerate(work, start=1):
+            found[key] = self.store.keep(self.name, keys[key], part)
+            self._tell(kept + done, len(tasks), kept)
+        parts = [part for part in found.values() if part is not None]
+        self.used.extend(parts)
+        return parts
+
+    def _tell(self, done: int, of: int, kept: int) -> None:
+        if self.progress is not None:
+            self.progress(done, of, kept)
 
 
-def _measure(function: Draw, rng: np.random.Generator) -> dict[str, float]:
-    """One draw, on one thread also where it is another process than the caller's."""
+def stacked(parts: Sequence[Part]) -> dict[str, np.ndarray]:
+    """Parts that are dictionaries with the same names, as arrays: name -> (parts,)."""
+    values = {name: np.array([part.value[name] for part in parts], dtype=float) for name in parts[0].value}
+    warned = np.array([part.warned for part in parts], dtype=float)
+    return values | ({WARNED: warned} if warned.any() else {})
+
+
+def _measure(key: str, task: Callable[[], Any]) -> tuple[str, Part]:
+    """One part, on one thread also where it is another process than the caller's."""
     with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        values = dict(function(rng))
-    return values | {WARNED: float(any(issubclass(w.category, ConvergenceWarning) for w in caught))}
+        start = time.process_time()
+        value = task()
+        seconds = time.process_time() - start
+    return key, Part(value, seconds, any(issubclass(w.category, ConvergenceWarning) for w in caught))
 
 
 @dataclass(frozen=True)
@@ -127,13 +194,15 @@ class Outcome:
     """What a run found.
 
     `values` has a number or an array of draws (n,) for every published name, and for others worth showing.
-    `figures` are functions that return a matplotlib figure, called only if pictures are wanted. `notes` explain
-    what was found, above all a number worse than the published one.
+    `figures` are functions that return a matplotlib figure, called only if pictures are wanted. `notes` say what was
+    found, and `explained` has a reason for a number that may come out worse than the published one, by its name: one
+    that was tested.
     """
 
     values: Mapping[str, Any]
     figures: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    explained: Mapping[str, str] = field(default_factory=dict)
 
     def draws(self, name: str) -> np.ndarray:
         """The draws (n,) of one measured number."""
@@ -142,7 +211,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table, figure or sentence of a paper. `assumptions` fill in what the paper leaves open."""
+    """A table, figure or sentence of a paper. `assumptions` fill in what the paper leaves open.
+
+    `quick` and `full` are how many repetitions the two kinds of runs make; with 0 the experiment is left out.
+    `seconds` is about what one repetition takes of a core, for the time left.
+    """
 
     name: str
     title: str
@@ -151,5 +224,6 @@ class Experiment:
     run: Callable[[Context], Outcome]
     quick: int = 1
     full: int = 1
+    seconds: float = 1.0
     assumptions: tuple[str, ...] = ()
     data: tuple[str, ...] = ()

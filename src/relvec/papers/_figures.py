@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from relvec.papers._experiment import Published
-from relvec.plot import LINE, VECTOR, new_figure, plot_fit
+from relvec.plot import LINE, POINT, VECTOR, new_figure, plot_fit
+from relvec.plot._axes import circle, finished
 
 
 def fits_figure(
@@ -19,6 +20,20 @@ def fits_figure(
     axes = figure.subplots(1, len(fits), sharey=True, squeeze=False)[0]
     for ax, (model, t, title) in zip(axes, fits, strict=True):
         plot_fit(model, X, t, ax, truth=truth).set_title(title)
+    return figure
+
+
+def pair_figure(svm: Any, rvm: Any, X: np.ndarray, t: np.ndarray, truth: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """The support (left) and relevance (right) vector functions of one input X (n, 1), vectors circled."""
+    figure = new_figure(12.0, 4.0)
+    left, right = figure.subplots(1, 2, sharey=True)
+    x = np.linspace(X.min(), X.max(), 400)[:, None]
+    left.plot(x, truth(x), color="0.7", lw=1.2, label="true function")
+    left.plot(x, svm.predict(x), color=LINE, label="support vector machine")
+    left.plot(X[:, 0], t, ".", color=POINT, ms=4)
+    circle(left, X[svm.support_, 0], t[svm.support_], f"{len(svm.support_)} support vectors")
+    finished(left, "upper right")
+    plot_fit(rvm, X, t, right, truth=truth)
     return figure
 
 

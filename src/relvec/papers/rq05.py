@@ -9,14 +9,13 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.stats import ttest_rel
 
 from relvec import RVR
 from relvec._base import NOISE_FLOOR
 from relvec.basis import KernelBasis
 from relvec.kernels import Gaussian, Kernel, LogDistance
-from relvec.papers._experiment import Context, Experiment, Outcome, Published
+from relvec.papers._experiment import Context, Experiment, Outcome, Published, stacked
 from relvec.papers._gp import fit_gp
 from relvec.plot import LINE, VECTOR, new_figure
 from relvec.posterior import gaussian
@@ -100,19 +99,19 @@ def kin40k_split(X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> list
     return [(X[s[:2000]], y[s[:2000]], X[s[2000:]], y[s[2000:]]) for s in sets]
 
 
+def on_partition(rows: tuple[np.ndarray, ...], unit: float) -> dict[str, float]:
+    """The losses on one partition."""
+    X, y, X_test, y_test = rows
+    return compare(X, y, X_test, y_test, unit)
+
+
 def partition(context: Context, split: Any, X: np.ndarray, y: np.ndarray, unit: float) -> Outcome:
     """The first partitions of a data set, features of unit variance; and paired t-tests where there are several."""
     sets = split((X - X.mean(axis=0)) / X.std(axis=0), y, context.rng())
-    rows = []
-    for row in Parallel(n_jobs=context.jobs, return_as="generator")(
-        delayed(compare)(*one, unit) for one in sets[: context.draws]
-    ):
-        rows.append(row)
-        if context.progress is not None:
-            context.progress(len(rows), context.draws)
-    values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    tasks = {f"partition {i}": partial(on_partition, sets[i], unit) for i in range(context.draws)}
+    values = stacked(context.parts(tasks))
     notes = [ratios(values)]
-    if context.draws > 1:
+    if len(values["vectors"]) > 1:
         notes += t_tests(values)
     return Outcome(values, notes=tuple(notes))
 

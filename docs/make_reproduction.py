@@ -1,0 +1,138 @@
+"""Write docs/reproduction.md from the results of `relvec reproduce`.
+
+    relvec reproduce --full --out relvec-reproduce
+    python docs/make_reproduction.py relvec-reproduce
+
+takes the results (docs/reproduction.json) and the papers' figures (docs/images/reproduction/) over and writes the page.
+Without a folder the page is written from the results that are there; --check tells whether it would change.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from relvec.papers._page import PAPERS
+
+DOCS = Path(__file__).resolve().parent
+PAGE, RESULTS, IMAGES = DOCS / "reproduction.md", DOCS / "reproduction.json", DOCS / "images" / "reproduction"
+MARKS = {"better": "**better**", "within two standard errors": "within", "worse": "**worse**", "": ""}
+
+
+def take_over(folder):
+    """Copy the results and the figures that show what the papers' figures show."""
+    record = json.loads((folder / "results.json").read_text())
+    shutil.rmtree(IMAGES, ignore_errors=True)
+    IMAGES.mkdir(parents=True)
+    for experiment in record["experiments"]:
+        experiment["figures"] = [name for name in experiment["figures"] if not name.endswith("-draws")]
+        for name in experiment["figures"]:
+            shutil.copyfile(folder / f"{name}.png", IMAGES / f"{name}.png")
+    RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def page(record):
+    """The page's text."""
+    counts, machine = record["verdicts"], record["machine"]
+    total = sum(counts.values())
+    papers = [p for p in PAPERS if any(e["name"].startswith(f"{p}-") for e in record["experiments"])]
+    days = sorted({day for e in record["experiments"] for day in e["days"]})
+    lines = [
+        "# Reproduction",
+        "",
+        "The numbers and figures of the papers, measured again. This page is written by `python "
+        "docs/make_reproduction.py` from what `relvec reproduce` found; nothing on it is typed.",
+        "",
+        f"**{total} published numbers can be compared: {counts['better']} came out better, "
+        f"{counts['within two standard errors']} within two standard errors, {counts['worse']} worse "
+        f"({1 - counts['worse'] / max(1, total):.0%} not worse).**",
+        "",
+        f"Measured {' to '.join(sorted({days[0], days[-1]}))} ({record['how']}), {record['seconds'] / 60:.0f} minutes "
+        f"of CPU in all, on {machine['processor']} ({machine['cores']} cores, one thread a fit), relvec "
+        f"{machine['relvec']}, Python {machine['Python']}, numpy {machine['numpy']}, scipy {machine['scipy']}, "
+        f"scikit-learn {machine['scikit-learn']}. Seconds are of CPU.",
+        "",
+        "A paper's mean of K repetitions is as uncertain as K of ours: two standard errors of the difference decide. "
+        "For a single published picture or split it is the spread of our draws, or the binomial error of its "
+        "percentage. Published timings are of other machines and are not compared.",
+        "",
+        "```bash",
+        "relvec reproduce --list                 # what there is",
+        "relvec reproduce --quick                # few repetitions, about twenty minutes on two cores",
+        "relvec reproduce --full --jobs -1       # the published repetitions; may be interrupted and continued",
+        "relvec reproduce T01-figure-3 TF03      # by name, or all of a paper",
+        "```",
+        "",
+        "Every run writes `index.html`, one page with all figures, filters and sorting, beside `results.csv` and the "
+        "figures as PNG and SVG. Data sets are read from `--data-dir`; one that is missing is named with the way to "
+        "get it, and its experiments are skipped.",
+        "",
+        *misses(record),
+    ]
+    for paper in papers:
+        lines += [f"## {paper}", "", f"{PAPERS[paper]}.", ""]
+        for e in record["experiments"]:
+            if e["name"].startswith(f"{paper}-"):
+                lines += entry(e)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def misses(record):
+    """The numbers that came out worse, each with its reason."""
+    rows = [(e, row) for e in record["experiments"] for row in e["rows"] if row["group"] == "worse"]
+    if not rows:
+        return []
+    lines = [
+        "## What came out worse",
+        "",
+        "| experiment | number | published | ours | why |",
+        "|---|---|---:|---:|---|",
+    ]
+    for e, row in rows:
+        cells = (f"[{e['name']}](#{anchor(e)})", row["quantity"], row["published"], row["ours"], row["why"])
+        lines.append("| " + " | ".join(map(plain, cells)) + " |")
+    return [*lines, ""]
+
+
+def anchor(e):
+    """The label of an experiment's section."""
+    return e["name"].lower().replace(".", "-")
+
+
+def entry(e):
+    """One experiment: figures, numbers, what was assumed and found."""
+    draws = f", {e['draws']} of {e['full']} repetitions" if e["full"] > 1 and e["draws"] else ""
+    lines = [f"({anchor(e)})=", f"### {plain(e['title'])}", "", f"`{e['name']}`: {plain(e['source'])}{draws}, "
+             f"{e['seconds']:.1f} CPU s.", ""]  # fmt: skip
+    for name in e["figures"]:
+        lines += [f"![{plain(e['title'])}](images/reproduction/{name}.png)", ""]
+    if e["problem"]:
+        lines += [f"Not measured: {plain(e['problem'])}", ""]
+    if e["rows"]:
+        lines += ["| number | published | ours ± s.e. | verdict |", "|---|---:|---:|---|"]
+        for row in e["rows"]:
+            mark = MARKS[row["group"]] if row["group"] else row["verdict"]
+            lines.append(f"| {plain(row['quantity'])} | {row['published']} | {row['ours']} | {mark} |")
+        lines.append("")
+    for title, sentences in (("Assumed", e["assumptions"]), ("Found", e["notes"])):
+        lines += [f"- {title}: {plain(sentence)}." for sentence in sentences]
+    return [*lines, ""]
+
+
+def plain(text):
+    """Text without what Markdown would read as markup."""
+    return "".join(f"\\{c}" if c in "*_<>|$`" else c for c in text)
+
+
+def main(arguments):
+    if folders := [a for a in arguments if a != "--check"]:
+        take_over(Path(folders[0]))
+    text = page(json.loads(RESULTS.read_text()))
+    if "--check" in arguments:
+        return int(not PAGE.is_file() or PAGE.read_text() != text)
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
