@@ -33,7 +33,7 @@ OPTIONAL = set("matplotlib pandas pyarrow dask distributed torch cupy onnx onnxr
 def module_names(root: Path) -> dict[str, Path]:
     """Return the file of each module, named as seen from the package: "kernels", "design._dask", "__init__"."""
     names = {}
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.pyi")]):  # a compiled module has its stub
         parts = path.relative_to(root).with_suffix("").parts
         names[".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)] = path
     return names

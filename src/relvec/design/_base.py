@@ -27,6 +27,11 @@ class Design(ABC):
     def n_rows(self) -> int:
         """Number of rows n."""
 
+    @property
+    def matrix(self) -> np.ndarray | None:
+        """Phi (n, M) itself where it lies in memory, else None."""
+        return None
+
     @abstractmethod
     def columns(self, atoms) -> np.ndarray:
         """The columns of the given atoms (n, k), float64."""

@@ -46,6 +46,10 @@ class DenseDesign(ScanDesign):
     def n_rows(self) -> int:
         return self._Phi.shape[0]
 
+    @property
+    def matrix(self) -> np.ndarray:
+        return self._Phi
+
     def columns(self, atoms) -> np.ndarray:
         return self._Phi[:, atoms]
 

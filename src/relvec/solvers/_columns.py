@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from relvec.evidence import gain_add
+from relvec.solvers._compiled import Precisions
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers._moves import Model, near_exchanges
@@ -29,7 +30,12 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     among those. It ends with the same certificate over all atoms.
     """
     if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > _LONG):
-        return iterate(solver, problem, max_iter, verbose)
+        result = iterate(solver, problem, max_iter, verbose)
+        state = result.state
+        if isinstance(state.posterior, Precisions):  # a search in C that was cut short
+            alpha, beta = state.posterior.alpha, state.posterior.beta
+            state = state.stepped(posterior=_on_whole(problem, state.active, alpha, beta).posterior)
+        return replace(result, state=state)
     part = _first_part(problem, _PART)
     start, n_iter, tol = problem.start, 0, max(_ROUGH, problem.tol)
     history: list[Step] = []

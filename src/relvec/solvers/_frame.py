@@ -38,6 +38,22 @@ class Frame:
         self._held = np.zeros(design.n_atoms, bool)
         self._last: tuple[np.ndarray, int] | None = None  # support and size of the frame that _R and _gram belong to
 
+    @classmethod
+    def adopted(cls, design: Design, target: np.ndarray, rest: float, parts: tuple) -> Frame:
+        """The frame a search in C ended with: its size, Q, P, z, left, Q_left, rest and held as bytes."""
+        size, Q, P, z, left, Q_left, frame_rest, held = parts
+        frame = object.__new__(cls)
+        frame.design, frame.target, frame._outside = design, target, rest
+        frame.size, frame.rest = size, frame_rest
+        frame._Q = np.frombuffer(Q).reshape(size, design.n_rows).T
+        frame._P = np.frombuffer(P).reshape(size, design.n_atoms)
+        frame._z = np.frombuffer(z)
+        frame._left, frame._Q_left = np.frombuffer(left).copy(), np.frombuffer(Q_left).copy()
+        frame._unit = (design.scale > 0.0).astype(float)
+        frame._held = np.frombuffer(held, dtype=bool).copy()
+        frame._last = None
+        return frame
+
     def span(self, atoms) -> None:
         """Take the given atoms into the frame (Gram-Schmidt, repeated where digits cancel)."""
         new = [a for a in atoms if not self._held[a]]

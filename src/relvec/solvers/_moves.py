@@ -51,6 +51,20 @@ class Model:
         )
         return Model(self.problem, self.frame, active, posterior, self.atom)
 
+    def grown(
+        self, batch: int, tol: float, hold_noise: bool, ceiling: float = np.inf, apart: float = 0.0
+    ) -> Model | None:
+        """The model with a few more atoms, None where none is worth it."""
+        return grow(self, batch, tol, hold_noise, ceiling, apart)
+
+    def exchanged(self, tol: float) -> Model | None:
+        """The model with one atom for another, None where no exchange is worth it."""
+        return exchange(self, tol)
+
+    def exact(self) -> Model:
+        """The model itself; one that lives in C gives its counterpart."""
+        return self
+
     def sharpened(self, steps: int) -> Model:
         """The model after Newton steps, then the best single precision at a time where those crawl.
 

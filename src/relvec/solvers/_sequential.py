@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from relvec.evidence import optimal_alpha
+from relvec.solvers._compiled import AnyModel, compiled
 from relvec.solvers._fixed_point import MacKay
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem, State, Status, check_time_limit, iterate
-from relvec.solvers._moves import Model, at_noise_floor, exchange, grow, largest_gain
+from relvec.solvers._moves import Model, at_noise_floor, largest_gain
 from relvec.solvers._textbook import Textbook, textbook_step
 
 _DIPS = (0.5, 0.3, 0.2)  # restarts hold the noise at these fractions of the one found
@@ -100,8 +102,13 @@ class Sequential:
                 "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
                 "use solver='mackay' or solver='em', or leave a and b at 0"
             )
-        frame = Frame(problem.design, problem.target, problem.rest)
         beta = 1.0 / (problem.noise_variance or problem.noise_start)
+        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        if self.select == "batch" and (self.start == "projection" or problem.start is not None):
+            model = compiled(problem, beta)
+            if model is not None:
+                return State(model.active, model.posterior, model.objective, notes=_Notes(deadline, model=model))
+        frame = Frame(problem.design, problem.target, problem.rest)
         active = np.zeros(0, dtype=np.intp)
         posterior = frame.posterior(active, np.zeros(0), beta, problem.n_samples)
         if problem.start is not None:
@@ -115,8 +122,7 @@ class Sequential:
                 active = np.array([problem.bias], dtype=np.intp)
                 frame.span(active)
                 posterior = frame.posterior(active, alpha, beta, problem.n_samples)
-        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        return State(active, posterior, problem.objective(active, posterior), notes=_Notes(frame, deadline))
+        return State(active, posterior, problem.objective(active, posterior), notes=_Notes(deadline, frame=frame))
 
     def step(self, problem: Problem, state: State) -> State:
         """One addition (of a batch), re-estimation, exchange or restart."""
@@ -124,9 +130,9 @@ class Sequential:
         if self.select != "batch" and notes.textbook is not Textbook.DONE:
             return self._textbook(problem, state)
         notes = replace(notes, steps=notes.steps + 1)
-        model = Model(problem, notes.frame, state.active, state.posterior)
+        model: AnyModel = notes.model or Model(problem, notes.frame, state.active, state.posterior)
         hold = notes.steps % self.noise_every != 0
-        grown = grow(model, self.batch, problem.tol, hold)
+        grown = model.grown(self.batch, problem.tol, hold)
         if grown is not None:
             return _advance(state, grown, "add", replace(notes, settled=False, exact=False))
         if not notes.settled:
@@ -134,16 +140,17 @@ class Sequential:
             return _advance(state, settled, "reestimate", replace(notes, settled=True, swapping=True))
         search = self.stop != "tf03"
         if search and self.exchange and notes.swapping:
-            if (swapped := exchange(model, problem.tol)) is not None:
+            if (swapped := model.exchanged(problem.tol)) is not None:
                 return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
             notes = replace(notes, swapping=False)
         restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, _SCHEDULED)
         if search and restarting and time.monotonic() < notes.deadline:
             return self._restarted(model, state, notes)
         if not notes.exact:
-            return _advance(state, model.sharpened(100), "reestimate", replace(notes, exact=True))
-        offer = largest_gain(model, self.exchange)
-        if offer > problem.tol and search and self.exchange and (swapped := exchange(model, problem.tol)) is not None:
+            sharp = model.relaxed(100).exact().sharpened(100)
+            return _advance(state, sharp, "reestimate", replace(notes, exact=True))
+        offer = largest_gain(model.exact(), self.exchange)
+        if offer > problem.tol and search and self.exchange and (swapped := model.exchanged(problem.tol)) is not None:
             return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
         return state.stepped(action="", done=True, largest_gain=offer)
 
@@ -166,7 +173,7 @@ class Sequential:
             return stepped.stepped(done=True, largest_gain=largest_gain(model, self.exchange))
         return stepped
 
-    def _restarted(self, model: Model, state: State, notes: _Notes) -> State:
+    def _restarted(self, model: AnyModel, state: State, notes: _Notes) -> State:
         """The better of the model and another local maximum."""
         problem = model.problem
         other = self._restart(model, notes.turn, notes.deadline)
@@ -183,7 +190,7 @@ class Sequential:
             return _advance(state, other, "restart", replace(notes, settled=False, exact=False))
         return state.stepped(action="", notes=notes)
 
-    def _restart(self, model: Model, turn: int, deadline: float) -> Model:
+    def _restart(self, model: AnyModel, turn: int, deadline: float) -> AnyModel:
         """Another local maximum: dips of the noise and a fresh start, then random removals."""
         if turn == _FRESH_AT:
             return self._afresh(model, deadline)
@@ -194,7 +201,7 @@ class Sequential:
             other = _kick(model) if turn % 2 else _dip(_scattered(model), _DIPS[0], self.batch, deadline)
         return _settle(other, self.batch, deadline)
 
-    def _afresh(self, model: Model, deadline: float) -> Model:
+    def _afresh(self, model: AnyModel, deadline: float) -> AnyModel:
         """From the other end: every atom of a short dictionary, else nothing and a ceiling over the noise.
 
         A noise that is free while atoms enter for the first time may explain what later atoms would, and then the
@@ -219,8 +226,8 @@ class Sequential:
 class _Notes:
     """What the search remembers between steps."""
 
-    frame: Frame
     deadline: float
+    frame: Any = None  # where the search runs in Python
     steps: int = 0
     settled: bool = False
     swapping: bool = True
@@ -228,28 +235,29 @@ class _Notes:
     turn: int = 0
     failed: int = 0
     textbook: Textbook | None = None
+    model: AnyModel | None = None
 
 
-def _advance(state: State, model: Model, action: str, notes: _Notes) -> State:
+def _advance(state: State, model: AnyModel, action: str, notes: _Notes) -> State:
     model = model.trimmed()
     return state.stepped(active=model.active, posterior=model.posterior, objective=model.objective, action=action,
-                         atom=model.atom, notes=replace(notes, frame=model.frame))  # fmt: skip
+                         atom=model.atom, notes=replace(notes, model=model))  # fmt: skip
 
 
-def _noiseless(model: Model) -> bool:
+def _noiseless(model: AnyModel) -> bool:
     problem = model.problem
     return not problem.fixed_noise and model.posterior.beta * problem.noise_floor > _NEARLY_NONE
 
 
-def _crowded(model: Model) -> bool:
+def _crowded(model: AnyModel) -> bool:
     return len(model.active) > _MOST_SHARE * model.problem.n_samples
 
 
-def _settle(model: Model, batch: int, deadline: float, tol: float = _ROUGH) -> Model:
+def _settle(model: AnyModel, batch: int, deadline: float, tol: float = _ROUGH) -> AnyModel:
     """Additions and re-estimation until none gains more than a tolerance."""
     tol, settled = max(model.problem.tol, tol), False
     while time.monotonic() < deadline:
-        grown = grow(model, batch, tol, hold_noise=False, apart=_APART)
+        grown = model.grown(batch, tol, hold_noise=False, apart=_APART)
         if grown is not None:
             model, settled = grown.trimmed(), False
         elif not settled:
@@ -259,7 +267,7 @@ def _settle(model: Model, batch: int, deadline: float, tol: float = _ROUGH) -> M
     return model
 
 
-def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
+def _dip(model: AnyModel, fraction: float, batch: int, deadline: float) -> AnyModel:
     """Hold the noise at a fraction of its value, let atoms enter, and release it.
 
     With less noise the model explains more and passes through richer supports, from which deletion reaches better
@@ -270,7 +278,7 @@ def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
     held = model.at(model.active, model.posterior.alpha, 1.0 / low)
     most = len(model.active) + min(max(20, len(model.active)), _DIP_MOST)
     while len(held.active) < most and time.monotonic() < deadline:
-        grown = grow(held, batch, max(problem.tol, _DIP_TOL), hold_noise=True, apart=_APART)
+        grown = held.grown(batch, max(problem.tol, _DIP_TOL), hold_noise=True, apart=_APART)
         if grown is None:
             break
         held = grown.trimmed()
@@ -279,26 +287,26 @@ def _dip(model: Model, fraction: float, batch: int, deadline: float) -> Model:
     return released.relaxed(5, enough=_DIP_TOL)
 
 
-def _under_ceiling(model: Model, batch: int, deadline: float) -> Model:
+def _under_ceiling(model: AnyModel, batch: int, deadline: float) -> AnyModel:
     """Atoms enter an empty model while the noise may fall but not rise."""
     problem = model.problem
     other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
     most = _CROWD + _CROWD_SHARE * problem.n_samples
     while len(other.active) < most and time.monotonic() < deadline:
-        grown = grow(other, batch, max(problem.tol, _DIP_TOL), False, problem.noise_start, _APART)
+        grown = other.grown(batch, max(problem.tol, _DIP_TOL), False, problem.noise_start, _APART)
         if grown is None:
             break
         other = grown.trimmed()
     return other.relaxed(5, enough=_DIP_TOL)
 
 
-def _backward(model: Model) -> Model:
+def _backward(model: AnyModel) -> AnyModel:
     """Start from every atom and thin them out (T01): another basin."""
     state = iterate(MacKay(prune_alpha=_FAR), model.problem, _THINNINGS).state
     return model.at(state.active, state.posterior.alpha, state.posterior.beta)
 
 
-def _kick(model: Model) -> Model:
+def _kick(model: AnyModel) -> AnyModel:
     """Remove a random atom with a few of its nearest, so that others may take their place."""
     rng, k = model.problem.rng, len(model.active)
     if k < 2:
@@ -310,7 +318,7 @@ def _kick(model: Model) -> Model:
     return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)
 
 
-def _scattered(model: Model) -> Model:
+def _scattered(model: AnyModel) -> AnyModel:
     """Remove a random share of the atoms."""
     k = len(model.active)
     keep = np.sort(model.problem.rng.permutation(k)[: k - int(_SCATTER * k)])

@@ -1,0 +1,23 @@
+from numpy import ndarray as Buffer
+
+class Model:
+    active: bytes
+    alpha: bytes
+    beta: float
+    objective: float
+    size: int
+    atom: int
+
+    def grown(self, batch: int, tol: float, hold_noise: bool, ceiling: float, apart: float, /) -> Model | None: ...
+    def relaxed(self, steps: int, hold_noise: bool, enough: float, ceiling: float, /) -> Model: ...
+    def exchanged(self, tol: float, /) -> Model | None: ...
+    def merged(self) -> Model | None: ...
+    def trimmed(self) -> Model | None: ...
+
+class Search:
+    def __new__(
+        cls, Phi: Buffer, target: Buffer, unit: Buffer, order: Buffer, rest: float, n_samples: float,
+        noise_floor: float, fixed_noise: bool, c: float, d: float, /,
+    ) -> Search: ...  # fmt: skip
+    def at(self, active: Buffer, alpha: Buffer, beta: float, atom: int = -1, /) -> Model: ...
+    def frame(self) -> tuple[int, bytes, bytes, bytes, bytes, bytes, float, bytes]: ...
