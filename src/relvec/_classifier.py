@@ -65,7 +65,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     n_jobs : int, optional
         Dichotomies fitted at once for ``multi_class="ovr"``.
     random_state : int, RandomState or None
-        Used where something is drawn: random centres, restarts beyond the third.
+        Used where something is drawn: random centres, the restarts that remove atoms at random.
     verbose : bool or int, default 0
         Whether to log every step (logger "relvec").
 
