@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
 import time
 import warnings
@@ -74,14 +75,16 @@ class BaseRelevanceVector(BaseEstimator):
         -------
         self : the fitted estimator.
         """
+        fit = self._fit_with_callbacks if hasattr(self, "_skl_callbacks") else self._fit
+        return self._all_or_nothing(fit, X, y, sample_weight)
+
+    def _all_or_nothing(self, fit, *arguments):
+        """Call a method that changes the estimator, and return that; as it was where the method fails."""
         before = dict(self.__dict__)
         try:
-            if hasattr(self, "_skl_callbacks"):
-                self._fit_with_callbacks(X, y, sample_weight)
-            else:
-                self._fit(X, y, sample_weight)
+            fit(*arguments)
             return self
-        except BaseException:  # bad input, Ctrl-C: as if fit had not been called
+        except BaseException:  # bad input, Ctrl-C: as if nothing had been called
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
@@ -163,8 +166,11 @@ class BaseRelevanceVector(BaseEstimator):
         seed = 0 if self.random_state is None else check_random_state(self.random_state).randint(2**31)
         return learn(basis, Setting.of(basis, X, targets, free, deadline), seed, bool(self.verbose))
 
-    def _store_widths(self, basis: Basis, X: np.ndarray, weights: np.ndarray, learned: Learned | None) -> None:
-        """Attributes that tell of the kernels: widths, feature relevance, how widths were learned."""
+    def _store_widths(self, basis: Basis, variances: np.ndarray, learned: Learned | None) -> None:
+        """Attributes that tell of the kernels: widths, feature relevance, how widths were learned.
+
+        The features have these variances (d,).
+        """
         for name in ("kernel_", "width_", "feature_relevance_", "tuning_"):
             self.__dict__.pop(name, None)
         parts = basis.parts if isinstance(basis, Concat) else ()
@@ -177,9 +183,8 @@ class BaseRelevanceVector(BaseEstimator):
         width = getattr(self.kernel_, "width", None)
         if width is not None:
             self.width_ = np.array(width) if isinstance(width, tuple) else width
-        scales = np.sum([kernel.scales(X.shape[1]) for kernel in kernels], axis=0)
-        share = weights / weights.sum()
-        relevance = scales * (share @ (X - share @ X) ** 2)
+        scales = np.sum([kernel.scales(len(variances)) for kernel in kernels], axis=0)
+        relevance = scales * variances
         if relevance.sum() > 0.0:
             self.feature_relevance_ = relevance / relevance.sum()
 
@@ -233,6 +238,12 @@ class BaseRelevanceVector(BaseEstimator):
             "hyperprior must be None, a relvec.priors.GammaPrior or a dict with keys among a, b, c, d, "
             f"got {self.hyperprior!r}"
         )
+
+
+def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted variances (d,) of the columns of X (n, d)."""
+    share = weights / weights.sum()
+    return share @ (X - share @ X) ** 2
 
 
 def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
@@ -420,7 +431,15 @@ def warn_unless_converged(result: Result, tol: float, where: str = "") -> None:
     if not status.success:
         gain = result.state.largest_gain
         offer = f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
-        warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=_to_the_caller())
+
+
+def _to_the_caller() -> int:
+    """The stacklevel, for a warning of the function that asks, of the first caller outside of relvec."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("relvec."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def predictor(fit: GaussianFit | LaplaceFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:

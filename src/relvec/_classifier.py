@@ -11,7 +11,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec._base import BaseRelevanceVector, LaplaceFit, fit_laplace, warn_unless_converged
+from relvec._base import BaseRelevanceVector, LaplaceFit, feature_variances, fit_laplace, warn_unless_converged
 from relvec.basis import Basis
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
 
@@ -182,7 +182,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             warn_unless_converged(fit.result, self.tol, where)
         self.classes_ = classes
         self._store(basis, X, fits)
-        self._store_widths(basis, X, weights, learned)
+        self._store_widths(basis, feature_variances(X, weights), learned)
         return self
 
     def _store(self, basis: Basis, X: np.ndarray, fits: list[LaplaceFit]) -> None:
