@@ -66,8 +66,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         Dichotomies fitted at once for ``multi_class="ovr"``.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, restarts beyond the third.
-    verbose : bool or int, default 0
-        Whether to log every step (logger "relvec").
+    verbose : None, "progress", bool or int, default None
+        None shows a line with stage, size, evidence and times on a terminal (stderr) while a fit takes longer than
+        three seconds, "progress" also where stderr is none, False or 0 never; True or 1 logs every step (logger
+        "relvec"). `relvec.progress.watch` hands the same to a function.
 
     Attributes
     ----------
@@ -131,7 +133,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = None,
     ) -> None:
         self.kernel = kernel
         self.width = width

@@ -41,6 +41,7 @@ from relvec.process import (
     kernels_of,
     process_predictor,
 )
+from relvec.progress import carried, stage
 from relvec.solvers import Problem
 
 
@@ -119,8 +120,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         Outputs of a two-dimensional y fitted at once.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, ``select="random"``, restarts beyond the fourth.
-    verbose : bool or int, default 0
-        Whether to log every step (logger "relvec").
+    verbose : None, "progress", bool or int, default None
+        None shows a line with stage, size, evidence and times on a terminal (stderr) while a fit takes longer than
+        three seconds, "progress" also where stderr is none, False or 0 never; True or 1 logs every step (logger
+        "relvec"). `relvec.progress.watch` hands the same to a function.
 
     Attributes
     ----------
@@ -200,7 +203,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         forgetting: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = None,
     ) -> None:
         self.kernel = kernel
         self.width = width
@@ -248,7 +251,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             scaled = [gaussian_target(p, t / unit, w) for p, t, unit in zip(problems, outputs.T, units, strict=True)]
             learned = self._learned(basis, free, X[used], scaled)
             basis, starts = learned.basis, learned.models
-        rows = make_rows(basis, X[used], outputs / units, w)
+        with stage("kernel"):
+            rows = make_rows(basis, X[used], outputs / units, w)
         root = np.sqrt(w)
 
         def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
@@ -293,7 +297,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
         essential = np.flatnonzero(basis.rows < 0)
         fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(fit_gaussian)(
+            delayed(carried(fit_gaussian))(
                 self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i]
             )
             for i in range(len(units))
@@ -452,9 +456,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             own = np.flatnonzero(np.isfinite(np.atleast_2d(self.alpha_)[i]))
             rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
             weight = model.mean[own] / model.scale[own]
-            found = own.size and process_predictor(
-                spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
-                model.noise, floors[i])  # fmt: skip
+            with stage("process", shift=-weights.sum() * np.log(model.unit)):
+                found = own.size and process_predictor(
+                    spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
+                    model.noise, floors[i])  # fmt: skip
             processes.append(found or None)
         self._models = [process or model for process, model in zip(processes, self._models, strict=True)]
         noise = np.array([model.noise * model.unit**2 for model in self._models])

@@ -30,6 +30,7 @@ from relvec.basis import Basis, Concat, content_ranks
 from relvec.design import DenseDesign
 from relvec.evidence import mackay_alpha, mackay_noise
 from relvec.posterior import gaussian
+from relvec.progress import advance, report, stage
 from relvec.solvers import Problem, Sequential, solve
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Start
@@ -327,10 +328,11 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
     few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, rng)
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
     factors = sorted({*STARTS, *NARROW.get(setting.X.shape[1], ())})
-    with one_thread():
+    whole_at_once = len(atoms) == basis.n_atoms and len(few.X) == len(setting.X)
+    with one_thread(), stage("widths", len(factors) + (0 if whole_at_once else 2)):
         found, trials = _all_starts(part, few, unit, factors, verbose)
         best = max(found, key=lambda f: f.score)
-        if len(atoms) == basis.n_atoms and len(few.X) == len(setting.X):
+        if whole_at_once:
             return Learned(best.basis, best.models, Tuning(tuple(trials)))
         # few rows favour few functions: where there are more, the highest evidence is followed too
         ends = [best] + [f for f in [max(found, key=lambda f: f.value)] if f is not best]
@@ -355,7 +357,8 @@ def _all_starts(
         trials.append(Trial(theta, end.basis.theta, end.value, end.score, end.size))
         if verbose:
             logger.info("widths: start %d evidence %.3f score %.3f size %d", len(found), end.value, end.score, end.size)
-        if time.monotonic() > setting.deadline:
+        advance(more=int(len(found) > len(factors)))
+        if report(end.size, end.value) or time.monotonic() > setting.deadline:
             break
         regular = len(found) <= len(factors)
         if not starts and (regular or better) and len(found) < len(factors) + _CHANCES:
@@ -443,6 +446,7 @@ def interleave(basis: Basis, setting: Setting, eta_steps: int = _ETA_STEPS, upda
         basis, found = climb(basis, setting, models, eta_steps, settle=False)
         models = [e.updated for e in found]
         values.append(sum(e.value for e in found))
+        report(sum(len(m.active) for m in models), values[-1])
         settled = len(values) > 15 and abs(values[-1] - values[-11]) < _SETTLED
         if settled or time.monotonic() > setting.deadline or not all(len(m.active) for m in models):
             break
