@@ -224,8 +224,8 @@ def test_callbacks():
     callback = pytest.importorskip("sklearn.callback", reason="came with scikit-learn 1.9")
 
     class Recorder:
-        def __init__(self):
-            self.events = []
+        def __init__(self, stop_at=np.inf):
+            self.events, self.steps, self.stop_at = [], [], stop_at
 
         def setup(self, estimator, context):
             self.events.append("setup")
@@ -234,22 +234,42 @@ def test_callbacks():
             self.events.append("teardown")
 
         def on_fit_task_begin(self, estimator, context, *, X):
-            self.events.append(("begin", X.shape))
+            if context.max_subtasks != 0:
+                self.events.append((context.task_name, "begin", X.shape))
 
         def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-            self.events.append(("end", fitted_estimator.predict(X[:2]).shape))
+            if context.max_subtasks == 0:
+                self.steps.append(context.progress)
+                return len(self.steps) >= self.stop_at
+            found = None if fitted_estimator is None else fitted_estimator.predict(X[:2]).shape
+            self.events.append((context.task_name, "end", found))
 
+    whole = ["setup", ("fit", "begin", (60, 3)), ("search", "begin", (60, 3)), ("search", "end", None),
+             ("fit", "end", (2,)), "teardown"]  # fmt: skip
     for model, y in ((RVR(width="scale"), Y), (RVC(width="scale"), LABEL)):
         recorder = Recorder()
         assert isinstance(recorder, callback.FitCallback)
         model.set_callbacks(recorder).fit(X, y)
-        assert recorder.events == ["setup", ("begin", (60, 3)), ("end", (2,)), "teardown"]
+        assert recorder.events == whole
+        assert recorder.steps[-1].evidence == pytest.approx(model.log_marginal_likelihood_)
+        assert len(recorder.steps) > model.n_iter_ and recorder.steps[-1].size == len(model.weights_)
         recorder.events.clear()
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
             model.fit(X, y[:-1])
-        assert recorder.events == ["setup", ("begin", (60, 3)), "teardown"]
+        assert recorder.events == ["setup", ("fit", "begin", (60, 3)), "teardown"]
         assert not [name for name in vars(model) if name.startswith("_callback")]
         model.predict(X)
+        with pytest.warns(sklearn.exceptions.ConvergenceWarning, match="INTERRUPTED"):
+            model.set_callbacks(Recorder(stop_at=3)).fit(X, y)
+        assert model.status_ == "interrupted" and model.n_iter_ == 2
     recorder = Recorder()
-    make_pipeline(StandardScaler(), RVR(width="scale").set_callbacks(recorder)).fit(X, Y)
+    make_pipeline(StandardScaler(), RVR().set_callbacks(recorder)).fit(X, Y)
+    assert [event[0] for event in recorder.events[2:6]] == ["widths", "widths", "search", "search"]
     assert recorder.events[-1] == "teardown"
+
+
+def test_the_bar_of_scikit_learn(capsys):
+    callback = pytest.importorskip("sklearn.callback", reason="came with scikit-learn 1.9")
+    pytest.importorskip("rich")
+    RVR(width="scale").set_callbacks(callback.ProgressBar()).fit(X, Y)
+    assert "search" in capsys.readouterr().out

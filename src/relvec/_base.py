@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
+import threading
 import time
 import warnings
 from dataclasses import dataclass, replace
@@ -24,6 +26,7 @@ from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor, LinearPredictor
 from relvec.priors import FLAT, GammaPrior
+from relvec.progress import Progress, carried, line, stage, watch
 from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, solve
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Start
@@ -74,21 +77,28 @@ class BaseRelevanceVector(BaseEstimator):
         -------
         self : the fitted estimator.
         """
+        fit = self._fit_with_callbacks if hasattr(self, "_skl_callbacks") else self._fit
+        return self._all_or_nothing(fit, X, y, sample_weight)
+
+    def _all_or_nothing(self, fit, *arguments):
+        """Call a method that changes the estimator, and return that; as it was where the method fails."""
         before = dict(self.__dict__)
+        asked = isinstance(self.verbose, str) and self.verbose == "progress"
         try:
-            if hasattr(self, "_skl_callbacks"):
-                self._fit_with_callbacks(X, y, sample_weight)
-            else:
-                self._fit(X, y, sample_weight)
+            with line(None if self.verbose is None else asked):
+                fit(*arguments)
             return self
-        except BaseException:  # bad input, Ctrl-C: as if fit had not been called
+        except BaseException:  # bad input, Ctrl-C: as if nothing had been called
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
 
     @available_if(lambda self: find_spec("sklearn.callback") is not None)
     def set_callbacks(self, *callbacks):
-        """Set callbacks of scikit-learn 1.9 and later, which are called at both ends of a fit.
+        """Set callbacks of scikit-learn 1.9 and later, which are called at both ends of a fit and of its steps.
+
+        The tasks of a fit are its stages ("widths", "kernel", "search", "process"), whose tasks are their steps;
+        ``context.progress`` of a step is a `relvec.progress.Progress`. A callback that asks to stop ends the search.
 
         Parameters
         ----------
@@ -107,10 +117,13 @@ class BaseRelevanceVector(BaseEstimator):
 
         @with_callbacks
         def fit(self) -> None:
-            context = CallbackSupportMixin._init_callback_context(self)
+            context = CallbackSupportMixin._init_callback_context(self, max_subtasks=None)
             data = {"estimator": self, "X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
             context.call_on_fit_task_begin(**data)
-            self._fit(X, y, sample_weight)
+            tasks = _Tasks(context, data)
+            with watch(tasks):
+                self._fit(X, y, sample_weight)
+            tasks.close()
             context.call_on_fit_task_end(**data, reconstruction_attributes={})
 
         fit(self)
@@ -161,10 +174,18 @@ class BaseRelevanceVector(BaseEstimator):
         limit = as_solver(self.solver).time_limit
         deadline = np.inf if limit is None else time.monotonic() + TUNING_SHARE * limit
         seed = 0 if self.random_state is None else check_random_state(self.random_state).randint(2**31)
-        return learn(basis, Setting.of(basis, X, targets, free, deadline), seed, bool(self.verbose))
+        return learn(basis, Setting.of(basis, X, targets, free, deadline), seed, self._logs)
 
-    def _store_widths(self, basis: Basis, X: np.ndarray, weights: np.ndarray, learned: Learned | None) -> None:
-        """Attributes that tell of the kernels: widths, feature relevance, how widths were learned."""
+    @property
+    def _logs(self) -> bool:
+        """Whether every step goes to the logger."""
+        return bool(self.verbose) and not isinstance(self.verbose, str)
+
+    def _store_widths(self, basis: Basis, variances: np.ndarray, learned: Learned | None) -> None:
+        """Attributes that tell of the kernels: widths, feature relevance, how widths were learned.
+
+        The features have these variances (d,).
+        """
         for name in ("kernel_", "width_", "feature_relevance_", "tuning_"):
             self.__dict__.pop(name, None)
         parts = basis.parts if isinstance(basis, Concat) else ()
@@ -177,9 +198,8 @@ class BaseRelevanceVector(BaseEstimator):
         width = getattr(self.kernel_, "width", None)
         if width is not None:
             self.width_ = np.array(width) if isinstance(width, tuple) else width
-        scales = np.sum([kernel.scales(X.shape[1]) for kernel in kernels], axis=0)
-        share = weights / weights.sum()
-        relevance = scales * (share @ (X - share @ X) ** 2)
+        scales = np.sum([kernel.scales(len(variances)) for kernel in kernels], axis=0)
+        relevance = scales * variances
         if relevance.sum() > 0.0:
             self.feature_relevance_ = relevance / relevance.sum()
 
@@ -218,6 +238,8 @@ class BaseRelevanceVector(BaseEstimator):
             raise ValueError(f"tol must be a positive number (nats), got {self.tol!r}")
         if not isinstance(self.max_iter, numbers.Integral) or int(self.max_iter) < 1:
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
+        if isinstance(self.verbose, str) and self.verbose != "progress":
+            raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {self.verbose!r}")
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
 
@@ -233,6 +255,37 @@ class BaseRelevanceVector(BaseEstimator):
             "hyperprior must be None, a relvec.priors.GammaPrior or a dict with keys among a, b, c, d, "
             f"got {self.hyperprior!r}"
         )
+
+
+class _Tasks:
+    """A watcher that tells scikit-learn's callbacks: a task for each stage of a fit, and in it one for each step."""
+
+    def __init__(self, context, data: dict[str, Any]) -> None:
+        self._context, self._data, self._lock = context, data, threading.Lock()
+        self._stage: Any = None
+
+    def __call__(self, progress: Progress) -> bool:
+        with self._lock:  # outputs of a model may be fitted in several threads
+            if self._stage is None or self._stage.task_name != progress.stage:
+                self.close()
+                self._stage = self._context.subcontext(task_name=progress.stage, max_subtasks=None)
+                self._stage.call_on_fit_task_begin(**self._data)
+            step = self._stage.subcontext(task_name=str(progress))
+            step.progress = progress
+            step.call_on_fit_task_begin(**self._data)
+            return bool(step.call_on_fit_task_end(**self._data))
+
+    def close(self) -> None:
+        """End the stage that is open."""
+        if self._stage is not None:
+            self._stage.call_on_fit_task_end(**self._data)
+            self._stage = None
+
+
+def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted variances (d,) of the columns of X (n, d)."""
+    share = weights / weights.sum()
+    return share @ (X - share @ X) ** 2
 
 
 def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
@@ -349,8 +402,8 @@ def fit_gaussian(
     if variance == 0.0 and not problem.fixed_noise and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
-        with one_thread():
-            result = solve(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose)))
+        with one_thread(), stage("search", shift=-problem.n_samples * np.log(unit)):
+            result = solve(solver, problem, int(estimator.max_iter), int(estimator._logs))
             if rows.compression is not None:
                 result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
@@ -420,7 +473,15 @@ def warn_unless_converged(result: Result, tol: float, where: str = "") -> None:
     if not status.success:
         gain = result.state.largest_gain
         offer = f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
-        warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"{where}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=_to_the_caller())
+
+
+def _to_the_caller() -> int:
+    """The stacklevel, for a warning of the function that asks, of the first caller outside of relvec."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("relvec."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def predictor(fit: GaussianFit | LaplaceFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
@@ -532,7 +593,8 @@ def fit_laplace(
     if free.any():
         learned = estimator._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in problems])
         basis, starts = learned.basis, learned.models
-    design = scan_design(basis, rows)
+    with stage("kernel"):
+        design = scan_design(basis, rows)
     order, b = content_ranks(basis, design.scale), prior.b * design.scale**2 if prior.on_weights else None
     problems = [
         replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b)
@@ -542,9 +604,14 @@ def fit_laplace(
     if learned is None and earlier is not None:
         rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(problems))]
         problems = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(problems, rows_of, strict=True)]
-    run = delayed(solve_laplace)
+    run = delayed(carried(_search_laplace))
     with one_thread():
         results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-            run(solver, problem, int(estimator.max_iter), int(bool(estimator.verbose))) for problem in problems
+            run(solver, problem, int(estimator.max_iter), int(estimator._logs)) for problem in problems
         )
     return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)], basis, learned
+
+
+def _search_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int) -> Result:
+    with stage("search", shift=problem.shift):
+        return solve_laplace(solver, problem, max_iter, verbose)

@@ -11,7 +11,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec._base import BaseRelevanceVector, LaplaceFit, fit_laplace, warn_unless_converged
+from relvec._base import BaseRelevanceVector, LaplaceFit, feature_variances, fit_laplace, warn_unless_converged
 from relvec.basis import Basis
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
 
@@ -66,8 +66,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         Dichotomies fitted at once for ``multi_class="ovr"``.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, the restarts that remove atoms at random.
-    verbose : bool or int, default 0
-        Whether to log every step (logger "relvec").
+    verbose : None, "progress", bool or int, default None
+        None shows a line with stage, size, evidence and times on a terminal (stderr) while a fit takes longer than
+        three seconds, "progress" also where stderr is none, False or 0 never; True or 1 logs every step (logger
+        "relvec"). `relvec.progress.watch` hands the same to a function.
 
     Attributes
     ----------
@@ -131,7 +133,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = None,
     ) -> None:
         self.kernel = kernel
         self.width = width
@@ -182,7 +184,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             warn_unless_converged(fit.result, self.tol, where)
         self.classes_ = classes
         self._store(basis, X, fits)
-        self._store_widths(basis, X, weights, learned)
+        self._store_widths(basis, feature_variances(X, weights), learned)
         return self
 
     def _store(self, basis: Basis, X: np.ndarray, fits: list[LaplaceFit]) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import ndtri
-from sklearn.base import RegressorMixin
+from sklearn.base import RegressorMixin, clone
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._base import (
     BaseRelevanceVector,
+    feature_variances,
     fit_gaussian,
     fit_laplace,
     gaussian_problem,
@@ -23,8 +25,8 @@ from relvec._base import (
     warm_starts,
     warn_unless_converged,
 )
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, content_ranks
-from relvec.design import make_rows
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, is_fixed
+from relvec.design import Rows, Summary, make_rows, summarise
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
@@ -39,6 +41,25 @@ from relvec.process import (
     kernels_of,
     process_predictor,
 )
+from relvec.progress import carried, stage
+from relvec.solvers import Problem
+
+
+def _takes_parts(model: RelevanceVectorRegressor) -> bool:
+    """Whether rows may come in parts; an AttributeError says why not."""
+    gaussian = isinstance(model.likelihood, str) and model.likelihood == "gaussian"
+    if not gaussian or not isinstance(model.predictive, str) or model.predictive != "rvm":
+        raise AttributeError("rows can come in parts for likelihood='gaussian' with predictive='rvm' only")
+    try:
+        fixed = model.basis is None or is_fixed(as_basis(model.basis))
+    except ValueError as error:
+        raise AttributeError(f"rows can come in parts only for a basis: {error}") from error
+    if model.kernel is not None or not fixed:
+        raise AttributeError(
+            "rows can come in parts only where the basis functions are known before any row: kernel=None, and a basis "
+            "such as 'linear', functions, or relvec.basis.KernelBasis(Gaussian(2.0), centres=Z) with a width in numbers"
+        )
+    return True
 
 
 class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
@@ -93,12 +114,16 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
         certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
+    forgetting : float, default 1.0
+        What every call of `partial_fit` multiplies the weights of all earlier rows by; 1 forgets nothing.
     n_jobs : int, optional
         Outputs of a two-dimensional y fitted at once.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, ``select="random"``, restarts beyond the fourth.
-    verbose : bool or int, default 0
-        Whether to log every step (logger "relvec").
+    verbose : None, "progress", bool or int, default None
+        None shows a line with stage, size, evidence and times on a terminal (stderr) while a fit takes longer than
+        three seconds, "progress" also where stderr is none, False or 0 never; True or 1 logs every step (logger
+        "relvec"). `relvec.progress.watch` hands the same to a function.
 
     Attributes
     ----------
@@ -129,6 +154,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
     tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`).
+    n_samples_seen_ : rows of positive weight that `partial_fit` has taken in; absent after `fit`.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     For y of shape (n_samples, q) each output has its own model over the union of the functions kept: `weights_`,
@@ -152,6 +178,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     """
 
     _models: list[Any]
+    _single: bool
+    _summary: Summary
+    alpha_: Any
+    basis_: Basis
+    noise_variance_: Any
+    weights_: Any
 
     def __init__(
         self,
@@ -168,9 +200,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         tol: float = 1e-4,
         max_iter: int = 10000,
         warm_start: bool = False,
+        forgetting: float = 1.0,
         n_jobs: int | None = None,
         random_state: Any = None,
-        verbose: int = 0,
+        verbose: Any = None,
     ) -> None:
         self.kernel = kernel
         self.width = width
@@ -184,6 +217,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.forgetting = forgetting
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -198,9 +232,6 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._check_numbers()
-        noise: Any = self.noise_variance
-        if noise is not None and not (isinstance(noise, numbers.Real) and 0 < float(noise) < np.inf):
-            raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
         used = np.flatnonzero(weights > 0.0)
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
@@ -209,43 +240,27 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if predictive is not None:
             check_kernels(kernels_of(basis), predictive)
         outputs, w = y[used].reshape(len(used), -1), weights[used]
+        self._forget_parts()
         self._of_counts = self._counts
         if self._of_counts:
             return self._fit_counts(basis, free, X, used, outputs, w, single=y.ndim == 1)
         units, variances = target_units(outputs, w)
-        seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
-        problems = [
-            gaussian_problem(self, unit, variance, float(w.sum()), seed)
-            for unit, variance, seed in zip(units, variances, seeds, strict=True)
-        ]
-        learned, starts = None, [None] * len(units)
+        problems = self._problems(units, variances, float(w.sum()))
+        learned, starts = None, None
         if free.any() and variances.any():  # constant targets say nothing about widths
             scaled = [gaussian_target(p, t / unit, w) for p, t, unit in zip(problems, outputs.T, units, strict=True)]
             learned = self._learned(basis, free, X[used], scaled)
             basis, starts = learned.basis, learned.models
-        rows = make_rows(basis, X[used], outputs / units, w)
-        order = content_ranks(basis, rows.design.scale)
-        if learned is None:
-            starts = warm_starts(self, basis, problems, rows.design.scale, units)
-        bias = basis.n_atoms - 1 if self.fit_intercept else -1
-        essential = np.flatnonzero(basis.rows < 0)
+        with stage("kernel"):
+            rows = make_rows(basis, X[used], outputs / units, w)
         root = np.sqrt(w)
 
         def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
             columns = basis.take(active)(X[used]) * root[:, None] / rows.design.scale[active]
             return columns, root * (outputs[:, output] / units[output])
 
-        fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(fit_gaussian)(
-                self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i]
-            )
-            for i in range(len(units))
-        )
-        for i, fit in enumerate(fits):
-            warn_unless_converged(fit.result, self.tol, f"output {i}: " if y.ndim == 2 else "")
-        self._store(basis, X, fits, single=y.ndim == 1)
-        self._store_widths(basis, X, weights, learned)
-        self.compression_ = rows.compression
+        self._search(basis, X, rows, problems, units, variances, starts, exact, single=y.ndim == 1)
+        self._store_widths(basis, feature_variances(X, weights), learned)
         targets = (outputs / units).T
         if isinstance(predictive, Augmented):
             self._augment(predictive, kernels_of(basis)[0], X[used], root, targets, variances)
@@ -253,6 +268,166 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             floors = [None if problem.fixed_noise else problem.noise_floor for problem in problems]
             self._condition(predictive, kernels_of(basis), X[used], w, targets, variances, floors)
         return self
+
+    def _check_numbers(self) -> None:
+        super()._check_numbers()
+        noise: Any = self.noise_variance
+        if noise is not None and not (isinstance(noise, numbers.Real) and 0 < float(noise) < np.inf):
+            raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
+        forgetting: Any = self.forgetting
+        if not (isinstance(forgetting, numbers.Real) and 0 < float(forgetting) <= 1):
+            raise ValueError(f"forgetting must be a number above 0 and up to 1 (nothing), got {self.forgetting!r}")
+
+    def _problems(self, units: np.ndarray, variances: np.ndarray, n_samples: float) -> list[Problem]:
+        """What each output's solver is asked, all but the design."""
+        seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
+        return [
+            gaussian_problem(self, unit, variance, n_samples, seed)
+            for unit, variance, seed in zip(units, variances, seeds, strict=True)
+        ]
+
+    def _search(
+        self, basis: Basis, X: np.ndarray, rows: Rows, problems: list[Problem], units: np.ndarray,
+        variances: np.ndarray, starts: list[Any] | None, exact: Any, single: bool,
+    ) -> None:  # fmt: skip
+        """Fit each output on its rows and store the models."""
+        order = content_ranks(basis, rows.design.scale)
+        if starts is None:
+            starts = warm_starts(self, basis, problems, rows.design.scale, units)
+        bias = basis.n_atoms - 1 if self.fit_intercept else -1
+        essential = np.flatnonzero(basis.rows < 0)
+        fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+            delayed(carried(fit_gaussian))(
+                self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i]
+            )
+            for i in range(len(units))
+        )
+        for i, fit in enumerate(fits):
+            warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
+        self._store(basis, X, fits, single=single)
+        self.compression_ = rows.compression
+
+    @available_if(_takes_parts)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, refit: bool = True) -> RelevanceVectorRegressor:
+        """Take further rows in, and fit the model to all rows seen so far.
+
+        For basis functions that are known before any row. The model is the one that `fit` would find on all rows at
+        once, with the weights ``forgetting`` has left them: what is kept is one triangular matrix of as many rows
+        as there are basis functions and outputs (a QR factorisation, brought up to date), and no row.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+        y : array-like (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like (n_samples,), optional
+            As in `fit`.
+        refit : bool, default True
+            Whether to search for the model now. With False the rows are only taken in, and the model stays as it is
+            (none before the first search): for blocks that follow one another closely.
+
+        Returns
+        -------
+        self : the estimator.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relvec import RVR
+        >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
+        >>> y = 3.0 * X[:, 0] + 0.1 * np.cos(40.0 * X[:, 0])
+        >>> model = RVR(kernel=None, basis="quadratic")
+        >>> for i in range(0, 60, 20):
+        ...     model = model.partial_fit(X[i : i + 20], y[i : i + 20], refit=i == 40)
+        >>> batch = RVR(kernel=None, basis="quadratic").fit(X, y)
+        >>> model.atoms_ == batch.atoms_, model.n_samples_seen_
+        (True, 60)
+        >>> bool(np.isclose(model.log_marginal_likelihood_, batch.log_marginal_likelihood_, rtol=1e-8))
+        True
+        """
+        return self._all_or_nothing(self._partial_fit, X, y, sample_weight, refit)
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, refit: bool) -> None:
+        earlier: Summary | None = getattr(self, "_summary", None)
+        if earlier is None and hasattr(self, "weights_"):
+            raise ValueError(
+                "this model comes from fit, which keeps nothing of its rows: begin with partial_fit for the first rows "
+                "too, on a new estimator (sklearn.base.clone)"
+            )
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
+        )  # fmt: skip
+        y = np.asarray(y, dtype=np.float64)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._check_numbers()
+        single = y.ndim == 1
+        if earlier is not None and (single != self._single or y.size != len(y) * earlier.n_outputs):
+            kept = "(n,)" if self._single else f"(n, {earlier.n_outputs})"
+            raise ValueError(f"y had the shape {kept} in earlier calls of partial_fit, got {y.shape}")
+        basis, _ = self._dictionary(X, np.ones(len(X)))
+        block = summarise(basis, X, y.reshape(len(y), -1), weights)
+        if block.n_rows == 0:
+            raise ValueError("at least one sample needs a positive weight, got none: check sample_weight")
+        summary = block if earlier is None else earlier.faded(float(self.forgetting)).merged(block)
+        self._single, self._of_counts = single, False
+        self._keep(summary, refit)
+
+    def _keep(self, summary: Summary, refit: bool) -> None:
+        """Remember what is left of the rows seen, and fit the model to it."""
+        self._summary, self.n_samples_seen_ = summary, summary.n_rows
+        if not refit:
+            return
+        units, variances = summary.units
+        problems = self._problems(units, variances, summary.weight)
+        nothing = np.zeros((0, self.n_features_in_))
+        self._search(
+            summary.basis, nothing, summary.rows(units), problems, units, variances, None, None, single=self._single
+        )
+        self._store_widths(summary.basis, summary.feature_variances, None)
+
+    @available_if(_takes_parts)
+    def merge(self, *others: RelevanceVectorRegressor) -> RelevanceVectorRegressor:
+        """The model of all rows that this one and others have taken in by `partial_fit`.
+
+        Parameters
+        ----------
+        *others : regressors over the same basis functions, with the same outputs.
+
+        Returns
+        -------
+        merged : a new regressor with this one's parameters, fitted to the rows of all; it can take in more.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relvec import RVR
+        >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
+        >>> y = 3.0 * X[:, 0] + 0.1 * np.cos(40.0 * X[:, 0])
+        >>> parts = [RVR(kernel=None, basis="linear").partial_fit(X[i::3], y[i::3]) for i in range(3)]
+        >>> parts[0].merge(*parts[1:]).n_samples_seen_
+        60
+        """
+        for model in (self, *others):
+            if not isinstance(getattr(model, "_summary", None), Summary):
+                raise ValueError(
+                    f"only models that partial_fit has made can be merged, got {model!r}: fit keeps nothing of its rows"
+                )
+        merged = clone(self)
+        for name in ("n_features_in_", "feature_names_in_", "_single", "_of_counts"):
+            if hasattr(self, name):
+                setattr(merged, name, getattr(self, name))
+        summary = self._summary
+        for other in others:
+            if other._single != self._single:
+                raise ValueError("models of y of shape (n,) and of shape (n, 1) do not merge: give all parts the same")
+            if list(getattr(other, "feature_names_in_", ())) != list(getattr(self, "feature_names_in_", ())):
+                raise ValueError("the models have seen features of different names: give all parts the same columns")
+            summary = summary.merged(other._summary)
+        merged._keep(summary, refit=True)
+        return merged
+
+    def _forget_parts(self) -> None:
+        for name in ("_summary", "n_samples_seen_"):
+            self.__dict__.pop(name, None)
 
     def _augment(
         self, spec: Augmented, kernel: Kernel, X: np.ndarray, root: np.ndarray, targets: np.ndarray,
@@ -281,9 +456,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             own = np.flatnonzero(np.isfinite(np.atleast_2d(self.alpha_)[i]))
             rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
             weight = model.mean[own] / model.scale[own]
-            found = own.size and process_predictor(
-                spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
-                model.noise, floors[i])  # fmt: skip
+            with stage("process", shift=-weights.sum() * np.log(model.unit)):
+                found = own.size and process_predictor(
+                    spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
+                    model.noise, floors[i])  # fmt: skip
             processes.append(found or None)
         self._models = [process or model for process, model in zip(processes, self._models, strict=True)]
         noise = np.array([model.noise * model.unit**2 for model in self._models])
@@ -314,7 +490,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
-        self._store_widths(basis, X[used], weights, learned)
+        self._store_widths(basis, feature_variances(X[used], weights), learned)
         self._models = [CountPredictor(model) for model in self._models]
         self.compression_ = None
         return self

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relvec.kernels import Kernel, as_kernel, as_rows, real_finite, split_theta
+from relvec.kernels import Kernel, as_kernel, as_rows, in_numbers, real_finite, split_theta
 
 __all__ = ["Basis", "Bias", "Concat", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed", "as_basis"]
 
@@ -598,6 +598,19 @@ def as_basis(spec: Basis | Kernel | str | Callable | Sequence) -> Basis:
             f"a basis is one of {choices}, a Basis, a Kernel, a function of X, or a list of these; got {spec!r}"
         )
     return Functions(spec)
+
+
+def is_fixed(basis: Basis) -> bool:
+    """Whether the atoms are known before any training row: no centres, widths or kernel values come from the rows.
+
+    >>> is_fixed(as_basis(["bias", KernelBasis(as_kernel("gaussian", 1.0), centres=[[0.0]])])), is_fixed(Precomputed())
+    (True, False)
+    """
+    if isinstance(basis, Concat):
+        return all(is_fixed(part) for part in basis.parts)
+    if isinstance(basis, KernelBasis):
+        return basis.centres is not None and in_numbers(basis.kernel)
+    return isinstance(basis, _Monomials | Functions) or basis.n_features is not None
 
 
 def content_ranks(basis: Basis, scale: np.ndarray) -> np.ndarray:

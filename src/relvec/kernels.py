@@ -634,6 +634,17 @@ def _named(name: str, width: Width) -> Kernel:
     return _WITHOUT_WIDTH[name]()
 
 
+def in_numbers(kernel: Kernel) -> bool:
+    """Whether every width of a kernel is a number, so that no row is needed to resolve it.
+
+    >>> in_numbers(Gaussian(2.0)), in_numbers(Gaussian(2.0) + Laplace("scale"))
+    (True, False)
+    """
+    if isinstance(kernel, _Composite):
+        return all(in_numbers(part) for part in kernel.parts)
+    return not (isinstance(kernel, _Scaled) and isinstance(kernel.width, str))
+
+
 def has_width(name: str) -> bool:
     """Whether the kernel of that name has a width; True for unknown names, which `as_kernel` refuses.
 

@@ -41,6 +41,7 @@ from relvec.basis import Basis, Bias, Concat, KernelBasis
 from relvec.kernels import Cauchy, Gaussian, Kernel, Laplace, Matern, Product, Sum, split_theta
 from relvec.posterior import Posterior, gaussian
 from relvec.predictive import BLOCK, Augmented
+from relvec.progress import report
 
 _JITTER = 1e-8  # added to the diagonal of a correlation matrix before it is factored
 _BROAD = 10.0  # prior standard deviation of the weights of trends, columns and target of unit root mean square
@@ -212,6 +213,7 @@ def climb(
             return 1e300, np.zeros(len(x))
         if not best or value > best[0][0]:
             best[:] = [(value, x.copy())]
+        report(len(Z), best[0][0])
         return -value, -slope
 
     with one_thread():

@@ -36,6 +36,7 @@ CURES = {
     "max_iter": "The search was stopped before it had ended. The model is usable; a longer search may "
     "find a better one.",
     "time_limit": "The time limit ended the search. The model is the best found by then.",
+    "interrupted": "The search was asked to stop. The model is the best found by then.",
     "stalled": "The search ended with a small improvement left that rounding errors hide. This is seldom serious.",
     "constant_target": "All targets are equal, so that the model is a constant.",
 }

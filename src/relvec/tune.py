@@ -32,6 +32,7 @@ from relvec.basis import Basis, Concat, content_ranks
 from relvec.design import DenseDesign
 from relvec.evidence import mackay_alpha, mackay_noise
 from relvec.posterior import gaussian
+from relvec.progress import advance, report, stage
 from relvec.solvers import Problem, Sequential, solve
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Start
@@ -335,11 +336,12 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
     few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, rng)
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
     factors = sorted({*STARTS, *NARROW.get(setting.X.shape[1], ())})
+    whole_at_once = len(atoms) == basis.n_atoms and len(few.X) == len(setting.X)
     workers = thread_count()
-    with one_thread():
+    with one_thread(), stage("widths", len(factors) + (0 if whole_at_once else 2)):
         found, trials = _all_starts(part, few, unit, factors, workers, verbose)
         best = max(found, key=lambda f: f.score)
-        if len(atoms) == basis.n_atoms and len(few.X) == len(setting.X):
+        if whole_at_once:
             return Learned(best.basis, best.models, Tuning(tuple(trials)))
         # few rows favour few functions: where there are more, the highest evidence is followed too
         ends = [best] + [f for f in [max(found, key=lambda f: f.value)] if f is not best]
@@ -359,8 +361,13 @@ def _all_starts(
     trials: list[Trial] = []
 
     def end_of(theta: np.ndarray) -> Found | None:  # without time there is still the first one
-        in_time = theta is starts[0] or not setting.over
-        return _from(basis.with_theta(theta), setting) if in_time else None
+        if theta is not starts[0] and setting.over:
+            return None
+        end = _from(basis.with_theta(theta), setting)
+        advance(more=int(len(found) >= len(factors)))
+        if report(end.size, end.value):
+            setting.stop.set()
+        return end
 
     for _ in range(1 + _CHANCES):
         before = max((f.score for f in found), default=-np.inf)
@@ -458,6 +465,8 @@ def interleave(basis: Basis, setting: Setting, eta_steps: int = _ETA_STEPS, upda
         basis, found = climb(basis, setting, models, eta_steps, settle=False)
         models = [e.updated for e in found]
         values.append(sum(e.value for e in found))
+        if report(sum(len(m.active) for m in models), values[-1]):
+            setting.stop.set()
         settled = len(values) > 15 and abs(values[-1] - values[-11]) < _SETTLED
         if settled or setting.over or not all(len(m.active) for m in models):
             break

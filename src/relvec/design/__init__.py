@@ -7,10 +7,11 @@ from relvec.design._blocks import DenseDesign
 from relvec.design._exact import SingleDesign
 from relvec.design._factor import FactorDesign, scan_design
 from relvec.design._lowrank import compress
+from relvec.design._summary import Summary, summarise
 
 __all__ = [
-    "Compression", "DenseDesign", "Design", "FactorDesign", "Rows", "ScanDesign", "SingleDesign", "compress",
-    "make_rows", "scan_design",
+    "Compression", "DenseDesign", "Design", "FactorDesign", "Rows", "ScanDesign", "SingleDesign", "Summary",
+    "compress", "make_rows", "scan_design", "summarise",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from scipy.linalg import blas, lapack, solve_triangular
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design._base import Compression, Rows
 from relvec.design._blocks import DenseDesign
+from relvec.progress import report
 
 TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
 _BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
@@ -158,7 +159,9 @@ def partial_cholesky(
         np.maximum(left, 0.0, out=left)
         left[first[pivots]] = 0.0
         history.append(float(left.sum()))
-        if rank + _blocks_to_go(history, stop * len(Z)) * _BLOCK > 2 * most:
+        more = _blocks_to_go(history, stop * len(Z)) * _BLOCK
+        report(rank, fraction=rank / (rank + more))
+        if rank + more > 2 * most:
             return None
     return C[:, : room + rank], left
 

@@ -48,7 +48,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         ]
         active = part[state.active]
         start = Start(active, state.posterior.alpha, state.posterior.beta)
-        ended = result.status in (Status.MAX_ITER, Status.TIME_LIMIT)
+        ended = result.status in (Status.MAX_ITER, Status.TIME_LIMIT, Status.INTERRUPTED)
         if (
             not ended
             and solver.restarts

@@ -13,8 +13,11 @@ import numpy as np
 from relvec.design import Design
 from relvec.posterior import Posterior
 from relvec.priors import FLAT, GammaPrior
+from relvec.progress import report
 
 logger = logging.getLogger("relvec")
+
+_FEW_GAINS, _NEARLY = 5, 0.95  # steps whose gains tell how far a search is, and the most they can tell
 
 
 class Status(Enum):
@@ -30,6 +33,7 @@ class Status(Enum):
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
     TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
+    INTERRUPTED = "who watched the fit asked to stop; the model is the best found so far"
     STALLED = (
         "rounding errors hide the remaining gains: the basis is numerically dependent. Remove near-copies among the "
         "basis functions, widen or narrow the kernel, or raise tol"
@@ -196,8 +200,12 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
             if verbose:
                 logger.info("%5d %-10s size %4d objective %.6f noise %.4g", n_iter, state.action, size,
                             state.objective, noise)  # fmt: skip
+        asked = report(size, state.posterior.log_evidence, _fraction(history, problem.tol, state.done))
         if state.done:
             status = solver.status(problem, state)
+            break
+        if asked:
+            status = Status.INTERRUPTED
             break
         if n_iter >= max_iter:
             status = Status.MAX_ITER
@@ -212,3 +220,12 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
         state = solver.step(problem, state)
         n_iter += 1
     return Result(state, status, history, n_iter)
+
+
+def _fraction(history: list[Step], tol: float, done: bool) -> float:
+    """Estimated share of a search that is done: how far the gains have come on their way down to the tolerance."""
+    gains = [step.gain for step in history if step.gain > 0.0]
+    if done or len(gains) < _FEW_GAINS:
+        return 1.0 if done else np.nan
+    way = np.log(max(gains) / tol)
+    return float(np.clip(1.0 - np.log(max(gains[-_FEW_GAINS:]) / tol) / way, 0.0, _NEARLY)) if way > 0.0 else _NEARLY

@@ -1,0 +1,132 @@
+"""What is told of a fit while it runs."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from relvec import RVC, RVR, progress
+from relvec.progress import Line, Progress, watch
+from relvec.solvers import Sequential
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-8.0, 8.0, size=(120, 1))
+Y = np.sinc(X[:, 0] / np.pi) + 0.1 * RNG.standard_normal(120)
+MANY = RNG.uniform(-8.0, 8.0, size=(700, 1))
+LABEL = np.where(np.sin(X[:, 0]) + 0.3 * RNG.standard_normal(120) > 0.0, "up", "down")
+
+
+def watched(model, *data):
+    seen = []
+    with watch(seen.append):
+        model.fit(*data)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "stages"),
+    [
+        (RVR(width=3.0), (X, 5.0 * Y), ["search"]),
+        (RVR(width=3.0), (MANY, np.cos(MANY[:, 0]) + 0.1 * RNG.standard_normal(700)), ["kernel", "search"]),
+        (RVR(), (X[:40], Y[:40]), ["widths", "search"]),
+        (RVR(width=3.0, predictive="process"), (X, Y), ["search", "process"]),
+        (RVC(width=3.0), (X, LABEL), ["search"]),
+        (RVR(width=3.0, likelihood="poisson"), (X, np.round(np.exp(2.0 * Y))), ["search"]),
+        (RVR(width=3.0, solver="em", tol=1e-2), (X, Y), ["search"]),
+    ],
+)
+def test_stages(model, data, stages):
+    seen = watched(model, *data)
+    assert list(dict.fromkeys(p.stage for p in seen)) == stages
+    for name in stages:
+        steps = [p for p in seen if p.stage == name]
+        assert [p.step for p in steps] == list(range(1, len(steps) + 1))
+        fractions = np.array([p.fraction for p in steps if not np.isnan(p.fraction)])
+        assert np.all(np.diff(fractions) >= 0.0) and np.all((fractions >= 0.0) & (fractions <= 1.0))
+        assert all(p.remaining >= 0.0 for p in steps if p.fraction > 0.0)
+    assert np.all(np.diff([p.elapsed for p in seen]) >= 0.0)
+    last = [p for p in seen if p.stage == "search"][-1]
+    assert last.fraction == 1.0 and last.remaining == 0.0
+    assert last.evidence == pytest.approx(model.log_marginal_likelihood_, abs=1e-3)
+    assert last.size == len(model.weights_)
+
+
+def test_outputs_in_threads_are_seen_too():
+    seen = watched(RVR(width=3.0, n_jobs=2), X, np.column_stack([Y, Y**2]))
+    assert sum(p.fraction == 1.0 for p in seen) == 2
+
+
+def test_nobody_is_called_afterwards():
+    seen = watched(RVR(width=3.0), X, Y)
+    count = len(seen)
+    RVR(width=3.0).fit(X, Y)
+    assert len(seen) == count
+    with pytest.raises(ZeroDivisionError), watch(lambda p: 1 / 0):
+        RVR(width=3.0).fit(X, Y)
+    assert len(watched(RVR(width=3.0), X, Y)) == count
+
+
+@pytest.mark.parametrize("model", [RVR(width=3.0), RVC(width=3.0), RVR(solver="em", width=3.0)])
+def test_who_watches_may_stop(model):
+    y = LABEL if isinstance(model, RVC) else Y
+    with pytest.warns(ConvergenceWarning, match="INTERRUPTED"), watch(lambda p: p.stage == "search" and p.step >= 2):
+        model.fit(X, y)
+    assert model.status_ == "interrupted" and model.n_iter_ == 1
+    model.predict(X)
+
+
+def test_a_long_dictionary_stops_too():
+    x = np.linspace(-8.0, 8.0, 3200)[:, None]
+    with pytest.warns(ConvergenceWarning, match="INTERRUPTED"), watch(lambda p: p.size >= 3):
+        model = RVR(width=3.0).fit(x, np.cos(x[:, 0]) + 0.1 * RNG.standard_normal(3200))
+    assert 3 <= len(model.weights_) <= 8
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("verbose", "stream", "shown"),
+    [(None, Terminal, True), (None, io.StringIO, False), (0, Terminal, False), ("progress", io.StringIO, True)],
+)
+def test_when_a_line_is_shown(monkeypatch, verbose, stream, shown):
+    monkeypatch.setattr(sys, "stderr", stream())
+    RVR(width=3.0, verbose=verbose).fit(X, Y)
+    assert not sys.stderr.getvalue()  # a moment is not worth a line
+    monkeypatch.setattr(progress, "_LONG", 0.0)
+    RVR(width=3.0, verbose=verbose).fit(X, Y)
+    text = sys.stderr.getvalue()
+    assert bool(text) is shown
+    if shown:
+        assert "search 1" in text and "functions" in text and "elapsed" in text
+        assert text.endswith("\r\x1b[K") if stream is Terminal else "\r" not in text
+
+
+def test_the_line(monkeypatch):
+    monkeypatch.setattr(progress, "_OFTEN", 0.0)
+    stream = Terminal()
+    line = Line(stream)
+    line(Progress("search", 7, 12, -3.25, 1.0, 0.5, 1.0))
+    assert not stream.getvalue()
+    line(Progress("search", 7, 12, -3.25, 75.0, 0.5, 75.0))
+    assert "[########........] search 7, 12 functions, evidence -3.25, 1 min 15 s elapsed, about 1 min 15 s left" in (
+        stream.getvalue()
+    )
+    line(Progress("kernel", 1, 128, np.nan, 4.0, np.nan, np.nan))
+    assert "[................] kernel 1, 128 functions, 4 s elapsed\x1b[K" in stream.getvalue()
+
+
+def test_other_words_are_refused():
+    with pytest.raises(ValueError, match="verbose must be None, 'progress'"):
+        RVR(verbose="loud").fit(X, Y)
+
+
+def test_a_time_limit_is_no_interruption():
+    seen = []
+    with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"), watch(seen.append):
+        RVR(width=3.0, solver=Sequential(time_limit=1e-9)).fit(X, Y)
+    assert seen
