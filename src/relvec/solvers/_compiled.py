@@ -26,10 +26,11 @@ def engine_in_use() -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Precisions:
-    """The part of a posterior that a search needs: alpha (k,) and beta."""
+    """The part of a posterior that a search needs: alpha (k,), beta, and the objective in place of the evidence."""
 
     alpha: np.ndarray
     beta: float
+    log_evidence: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class CompiledModel:
     @cached_property
     def posterior(self) -> Precisions:
         """Precisions of the model."""
-        return Precisions(np.frombuffer(self.core.alpha), self.core.beta)
+        return Precisions(np.frombuffer(self.core.alpha), self.core.beta, self.core.objective)
 
     @property
     def objective(self) -> float:
