@@ -382,8 +382,8 @@ def fit_gaussian(
 ) -> GaussianFit:  # fmt: skip
     """Maximise the evidence for one output, in scaled units.
 
-    ``exact(active)`` gives the uncompressed columns (N, k) of some atoms, scaled like the design's, and the target
-    (N,); it is used to polish a fit on compressed rows.
+    ``exact(active, output)`` gives the uncompressed columns of some atoms, scaled like the design's, and the target,
+    both as the k + 1 rows of their QR factorisation; it is used to polish a fit on compressed rows.
     """
     prior, design = problem.prior, rows.design
     problem = replace(

@@ -26,7 +26,7 @@ from relvec._base import (
     warn_unless_converged,
 )
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, is_fixed
-from relvec.design import Rows, Summary, make_rows, summarise
+from relvec.design import LocalSamples, Rows, Summary, make_rows, summarise, tall_qr
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
@@ -253,11 +253,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             basis, starts = learned.basis, learned.models
         with stage("kernel"):
             rows = make_rows(basis, X[used], outputs / units, w)
-        root = np.sqrt(w)
+        root, samples = np.sqrt(w), LocalSamples(X[used], outputs / units, w)
 
         def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-            columns = basis.take(active)(X[used]) * root[:, None] / rows.design.scale[active]
-            return columns, root * (outputs[:, output] / units[output])
+            atoms, scale = basis.take(active), rows.design.scale[active]
+            R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
+            return R[:, :-1], R[:, -1]
 
         self._search(basis, X, rows, problems, units, variances, starts, exact, single=y.ndim == 1)
         self._store_widths(basis, feature_variances(X, weights), learned)

@@ -73,6 +73,15 @@ def side_by_side(function: Callable, items: Sequence, workers: int, stop: thread
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def n_threads() -> int:
+    """Threads BLAS may use outside `one_thread`; 1 where another fit runs beside this one."""
+    with _lock:
+        if _inside > 1:
+            return 1
+        info = _controller().info() if _restore is None else _restore._original_info
+        return max((pool["num_threads"] for pool in info), default=1)
+
+
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """A B, on all threads where it is long, also within `one_thread`; there only while no other fit runs."""
     global _restore

@@ -6,18 +6,37 @@ from relvec.design._base import Compression, Design, Rows, ScanDesign
 from relvec.design._blocks import DenseDesign
 from relvec.design._exact import SingleDesign
 from relvec.design._factor import FactorDesign, scan_design
-from relvec.design._lowrank import compress
+from relvec.design._lowrank import compress, merged_rows
+from relvec.design._source import Block, LocalSamples, Samples
+from relvec.design._stream import LowRankDesign, compress_in_passes, tall_qr
 from relvec.design._summary import Summary, summarise
 
 __all__ = [
-    "Compression", "DenseDesign", "Design", "FactorDesign", "Rows", "ScanDesign", "SingleDesign", "Summary",
-    "compress", "make_rows", "scan_design", "summarise",
+    "Block", "Compression", "DenseDesign", "Design", "FactorDesign", "LocalSamples", "LowRankDesign", "Rows", "Samples",
+    "ScanDesign", "SingleDesign", "Summary", "compress", "make_rows", "scan_design", "summarise", "tall_qr",
 ]  # fmt: skip
 
+MEMORY = 4e9  # bytes
+_WHOLE = 20_000  # rows: more are compressed in passes
+_WORKSPACE = 3 * 8 * 0.4  # bytes a pair of rows that compression in one piece may take
 
-def make_rows(basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, compression: bool = True) -> Rows:
-    """A bound basis on the rows X (N, d) with targets (N, q) and sample weights (N,), compressed where it pays."""
-    if compression and (rows := compress(basis, X, targets, weights)) is not None:
+
+def make_rows(
+    basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, compression: bool = True, memory: float = MEMORY
+) -> Rows:
+    """A bound basis on the rows X (N, d) with targets (N, q) and sample weights (N,), compressed where it pays.
+
+    Within ``memory`` bytes: what does not fit in one piece is computed in passes over blocks of rows.
+    """
+    n, rows = len(X), None
+    if compression and n <= _WHOLE and _WORKSPACE * n**2 <= memory:
+        rows = compress(basis, X, targets, weights)
+    elif compression and (found := merged_rows(basis, X, targets, weights)) is not None:
+        part, mean, size, within = found
+        samples = LocalSamples(part.centres, mean, size)
+        if (rows := compress_in_passes(basis, samples, samples, memory)) is not None:
+            rows.rest[:] += within
+    if rows is not None:
         return rows
     root = np.sqrt(weights)[:, None]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below

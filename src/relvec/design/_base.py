@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+
+Value = TypeVar("Value")
+Piece = Callable[[np.ndarray, np.ndarray], Value]  # of atoms (b,) and Y'Phi (j, b)
+Combine = Callable[[Value, Value], Value]
 
 
 class Design(ABC):
     """A design matrix Phi (n, M) with columns of unit norm, seen through a few reductions.
 
     ``scale`` (M,) holds the norms that were divided out: a column of the user's basis is ``scale[m] * Phi[:, m]``.
-    Columns that vanish have scale 0 and stay zero.
+    Columns that vanish have scale 0 and stay zero. A dictionary much longer than ``at_once`` is searched in parts.
     """
 
     scale: np.ndarray
+    at_once = 16_384  # atoms that may be searched as one `subset`
 
     @property
     def n_atoms(self) -> int:
@@ -43,6 +50,10 @@ class Design(ABC):
     @abstractmethod
     def subset(self, atoms) -> Design:
         """The design of some atoms only, scaled as here."""
+
+    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+        """Combine function(atoms (b,), Y'Phi (j, b)) over pieces of the dictionary, for Y (n, j); both are pure."""
+        return function(np.arange(self.n_atoms), self.project(Y))
 
 
 class ScanDesign(Design):

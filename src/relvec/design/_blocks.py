@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from relvec._threads import product
-from relvec.design._base import ScanDesign
+from relvec.design._base import Combine, Piece, ScanDesign, Value
+from relvec.design._source import in_order
 
+_PIECE = 65_536  # atoms looked at together
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 
@@ -42,6 +46,13 @@ class DenseDesign(ScanDesign):
         self._Phi = Phi
         self.scale = safe * norm
 
+    @classmethod
+    def of(cls, Phi: np.ndarray, scale: np.ndarray) -> DenseDesign:
+        """Columns Phi (n, M) that were divided by scale (M,) already."""
+        design = object.__new__(cls)
+        design._Phi, design.scale = Phi, scale
+        return design
+
     @property
     def n_rows(self) -> int:
         return self._Phi.shape[0]
@@ -63,13 +74,21 @@ class DenseDesign(ScanDesign):
     def project(self, Y: np.ndarray) -> np.ndarray:
         return product(Y.T, self._Phi)
 
+    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+        if self.n_atoms <= _PIECE:
+            return super().sweep(Y, function, combine)
+
+        def piece(start: int) -> Value:
+            atoms = np.arange(start, min(start + _PIECE, self.n_atoms))
+            return function(atoms, Y.T @ self._Phi[:, atoms[0] : atoms[-1] + 1])
+
+        return reduce(combine, in_order(piece, range(0, self.n_atoms, _PIECE)))
+
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         return weighted_squares(self._Phi, W)
 
     def subset(self, atoms) -> DenseDesign:
-        part = object.__new__(DenseDesign)
-        part._Phi, part.scale = np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms]
-        return part
+        return DenseDesign.of(np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms])
 
 
 def weighted_squares(Phi: np.ndarray, W: np.ndarray) -> np.ndarray:

@@ -28,22 +28,21 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
 
     Equal rows of X become one row with the sum of their weights (N,) and the mean of their targets.
     """
-    kernel_part = _kernel_on_training_rows(basis)
-    if kernel_part is None or kernel_part.n_atoms < _LEAST_ROWS:
+    found = merged_rows(basis, X, targets, weights)
+    if found is None:
         return None
     assert isinstance(basis, Concat)
-    centres, row_of = np.unique(X, axis=0, return_inverse=True)
-    if kernel_part.centres is None or not np.array_equal(centres, kernel_part.centres):
-        return None
+    kernel_part, mean, size, within = found
+    centres = kernel_part.centres
+    assert centres is not None
     p = basis.n_atoms - kernel_part.n_atoms
     if p > 0.1 * len(centres):
         return None
     factor = partial_cholesky(kernel_part.kernel, centres, TOLERANCE, int(_MOST_RANK * len(centres)), p, p)
     if factor is None:
         return None
-    C, left = factor  # (m + p, p + r): room for the other parts, F, and room for their atoms
+    C, left, _ = factor  # (m + p, p + r): room for the other parts, F, and room for their atoms
     m = len(centres)
-    size, mean, within = _merge_rows(row_of.ravel(), m, targets, weights)
     column, others = 0, []
     for part, where in zip(basis.parts, basis.places(), strict=True):
         if part is kernel_part:
@@ -54,7 +53,7 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
         column += part.n_atoms
     root = np.sqrt(size)[:, None]
     A = C[:m] if np.all(size == 1.0) else C[:m] * root
-    R, triangular = gram_root(A)
+    R, triangular = gram_root(A.T @ A)
     y, rest = coordinates(A, R, triangular, mean * root)
     del A
     C[:m, :p] = 0.0  # the other parts' atoms are R itself
@@ -70,20 +69,35 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
     return Rows(design, y, rest + within, report)
 
 
-def _merge_rows(row_of: np.ndarray, m: int, targets: np.ndarray, weights: np.ndarray):
-    """Total weight (m,) and mean target (m, q) of equal rows, and the squares within them (q,)."""
-    size = np.bincount(row_of, weights, minlength=m)
-    mean = np.stack([np.bincount(row_of, weights * t, minlength=m) for t in targets.T], axis=1) / size[:, None]
-    return size, mean, weights @ (targets - mean[row_of]) ** 2
+def merged_rows(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray):
+    """Equal rows of X (N, d) as one, where they are the centres of the one kernel of a dictionary; else None.
+
+    Returns the kernel's part, the mean targets (m, q) and total weights (m,) on its centres, and the squares within
+    equal rows (q,).
+    """
+    part = _kernel_on_training_rows(basis)
+    if part is None or part.centres is None or part.n_atoms < _LEAST_ROWS or part.n_atoms > len(X):
+        return None
+    order = np.lexsort(X.T[::-1])
+    first = np.ones(len(X), bool)
+    first[1:] = np.any(X[order[1:]] != X[order[:-1]], axis=1)
+    if not np.array_equal(X[order[first]], part.centres):
+        return None
+    if len(part.centres) == len(X):
+        return part, targets[order], weights[order], np.zeros(targets.shape[1])
+    row_of = np.empty(len(X), dtype=np.intp)
+    row_of[order] = np.cumsum(first) - 1
+    size = np.bincount(row_of, weights)
+    mean = np.stack([np.bincount(row_of, weights * t) for t in targets.T], axis=1) / size[:, None]
+    return part, mean, size, weights @ (targets - mean[row_of]) ** 2
 
 
-def gram_root(A: np.ndarray) -> tuple[np.ndarray, bool]:
-    """R (c, c) with R'R = A'A for A (n, c), and whether it is triangular: a symmetric root where Cholesky fails.
+def gram_root(gram: np.ndarray) -> tuple[np.ndarray, bool]:
+    """R (c, c) with R'R = A'A (c, c), and whether it is triangular: a symmetric root where Cholesky fails.
 
     Only inner products of columns are needed, and those keep the digits of the Gram matrix; the tolerance of the
     factor is far above what squaring the condition number loses.
     """
-    gram = A.T @ A
     R, info = lapack.dpotrf(gram, lower=0, clean=1)
     if info == 0:
         return R, True
@@ -110,8 +124,9 @@ def coordinates(A: np.ndarray, R: np.ndarray, triangular: bool, targets: np.ndar
 
 def partial_cholesky(
     kernel, Z: np.ndarray, tolerance: float, most: int, room: int = 0, below: int = 0
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """F (m, r) with K(Z, Z) ~= F F', and what is left of the diagonal (m,); None if r would exceed ``most``.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """F (m, r) with K(Z, Z) ~= F F', what is left of the diagonal (m,), and the pivots (r,), in whose order the rows
+    of F are triangular; None if r would exceed ``most``.
 
     ``room`` columns are left free before F, and ``below`` rows below it.
 
@@ -129,6 +144,7 @@ def partial_cholesky(
     C = np.empty((m + below, room + min(most, _FIRST_RANK)), order="F")
     F = C[:m, room:]
     rank, history = 0, [float(left.sum())]
+    chosen: list[np.ndarray] = [np.zeros(0, dtype=np.intp)]
     while left.max() > stop:
         open_ = np.flatnonzero(left > stop)
         size = min(_BLOCK, open_.size)
@@ -158,12 +174,13 @@ def partial_cholesky(
         left -= np.einsum("ij,ij->i", new, new)
         np.maximum(left, 0.0, out=left)
         left[first[pivots]] = 0.0
+        chosen.append(first[pivots])
         history.append(float(left.sum()))
         more = _blocks_to_go(history, stop * len(Z)) * _BLOCK
         report(rank, fraction=rank / (rank + more))
         if rank + more > 2 * most:
             return None
-    return C[:, : room + rank], left
+    return C[:, : room + rank], left, np.concatenate(chosen)
 
 
 def _blocks_to_go(history: list[float], goal: float) -> float:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from relvec.design import DenseDesign
 from relvec.evidence import gain_add
 from relvec.solvers._compiled import Precisions
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem, Result, Solver, Start, Status, Step, iterate
-from relvec.solvers._moves import Model, near_exchanges
+from relvec.solvers._moves import Model, best_of_each, near_exchanges
 from relvec.solvers._sequential import Sequential
 
 _LONG = 3000  # dictionaries up to this length are searched whole
@@ -34,18 +35,24 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         state = result.state
         if isinstance(state.posterior, Precisions):  # a search in C that was cut short
             alpha, beta = state.posterior.alpha, state.posterior.beta
-            state = state.stepped(posterior=_on_whole(problem, state.active, alpha, beta).posterior)
+            state = state.stepped(posterior=_alone(problem, state.active, alpha, beta).posterior)
         return replace(result, state=state)
-    part = _first_part(problem, _PART)
     start, n_iter, tol = problem.start, 0, max(_ROUGH, problem.tol)
     history: list[Step] = []
+    if problem.design.n_atoms > 2 * problem.design.at_once:  # a scan of the whole is long: few are left to do
+        part = _first_part(problem, problem.design.at_once)
+        few = solve(solver, _restricted(problem, part, start, tol), max_iter, verbose)
+        history, n_iter = _renumbered(few.history, part), few.n_iter
+        posterior = few.state.posterior
+        part = part[few.state.active]
+        start, solver = Start(part, posterior.alpha, posterior.beta), replace(solver, restarts=0)
+    else:
+        part = _first_part(problem, _PART)
     while True:
         result = iterate(solver, _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
         state = result.state
         n_iter += result.n_iter
-        history += [
-            replace(s, atom=int(part[s.atom]) if s.atom >= 0 else -1) for s in result.history[1 if history else 0 :]
-        ]
+        history += _renumbered(result.history[1 if history else 0 :], part)
         active = part[state.active]
         start = Start(active, state.posterior.alpha, state.posterior.beta)
         ended = result.status in (Status.MAX_ITER, Status.TIME_LIMIT, Status.INTERRUPTED)
@@ -58,19 +65,25 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
             part = np.union1d(_first_part(problem, 4 * len(part)), active)
             continue
         solver = replace(solver, restarts=0)
-        model = _on_whole(problem, active, state.posterior.alpha, state.posterior.beta)
-        entering, largest = _promising(model, solver.exchange)
+        model = _alone(problem, active, state.posterior.alpha, state.posterior.beta)
+        entering, largest = _promising(problem, active, model, solver.exchange)
         largest = max(largest, state.largest_gain)
         if ended or largest <= problem.tol or (np.isin(entering, part).all() and tol == problem.tol):
             break
         if largest <= 10.0 * tol:
             tol = problem.tol
         part = np.union1d(active, entering)
-    whole = state.stepped(active=active, posterior=model.posterior, objective=model.objective, largest_gain=largest)
+    objective = problem.objective(active, model.posterior)
+    whole = state.stepped(active=active, posterior=model.posterior, objective=objective, largest_gain=largest)
     status = result.status
     if status in (Status.CONVERGED, Status.STALLED):
         status = Status.CONVERGED if largest <= problem.tol else Status.STALLED
     return Result(whole, status, _monotone(history), n_iter)
+
+
+def _renumbered(history: list[Step], part: np.ndarray) -> list[Step]:
+    """Steps among a part of the atoms as steps among all."""
+    return [replace(step, atom=int(part[step.atom]) if step.atom >= 0 else -1) for step in history]
 
 
 def _first_part(problem: Problem, size: int) -> np.ndarray:
@@ -97,25 +110,57 @@ def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: fl
     )
 
 
-def _on_whole(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> Model:
-    frame = Frame(problem.design, problem.target, problem.rest)
-    empty = np.zeros(0, dtype=np.intp)
-    posterior = frame.posterior(empty, np.zeros(0), beta, problem.n_samples)
-    return Model(problem, frame, empty, posterior).at(active, alpha, beta)
+def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> Model:
+    """A model over a dictionary of nothing but its own atoms."""
+    design, local = DenseDesign.of(problem.design.columns(active), problem.design.scale[active]), np.arange(len(active))
+    frame = Frame(design, problem.target, problem.rest)
+    frame.span(local)
+    return Model(problem, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
 
 
-def _promising(model: Model, exchanging: bool) -> tuple[np.ndarray, float]:
-    """Atoms of the whole dictionary worth a look, and the largest gain among additions and exchanges."""
-    S, Q, _ = model.frame.scan(model.posterior)
-    gains = gain_add(S, Q)
-    gains[model.active] = 0.0
-    top = np.argsort(-gains)[:_ENTER]
-    entering, largest = top[gains[top] > model.problem.tol], float(gains.max())
-    if exchanging and len(model.active):
-        atoms, exchange_gains = near_exchanges(model, _PARTNERS)
-        largest = max(largest, float(exchange_gains.max(initial=-np.inf)))
-        entering = np.concatenate([entering, atoms[exchange_gains > _NEARLY]])
-    return np.unique(entering), largest
+def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: bool) -> tuple[np.ndarray, float]:
+    """Atoms of the whole dictionary worth a look, and the largest gain among additions and exchanges.
+
+    ``model`` holds the active atoms alone; the others are looked at in the pieces that the design gives.
+    """
+    k, exchanging = len(active), exchanging and len(active) > 0
+    outside = problem.design.scale > 0.0
+    outside[active] = False
+
+    def offers(atoms: np.ndarray, projected: np.ndarray) -> _Offers:
+        near = replace(model, frame=model.frame.beside(projected, outside[atoms].astype(float)))
+        S, Q, _ = near.frame.scan(model.posterior)
+        gains = gain_add(S[k:], Q[k:])
+        top = np.argsort(-gains)[:_ENTER]
+        found = _Offers(atoms[top], gains[top])
+        if exchanging:
+            partners, partner_gains = near_exchanges(near, _PARTNERS)
+            own = partners < k
+            found.partners = np.where(own, -1, atoms[np.where(own, 0, partners - k)])
+            found.partner_gains = np.where(own, -np.inf, partner_gains)
+        return found
+
+    best = problem.design.sweep(model.frame.directions, offers, _Offers.combined)
+    largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
+    entering = [best.atoms[best.gains > problem.tol], best.partners[best.partner_gains > _NEARLY]]
+    return np.unique(np.concatenate(entering)), largest
+
+
+@dataclass
+class _Offers:
+    """Atoms with the largest gains of an addition (m,), and those to exchange each atom of the model for (k, few)."""
+
+    atoms: np.ndarray
+    gains: np.ndarray
+    partners: np.ndarray = field(default_factory=lambda: np.zeros((0, 1), dtype=np.intp))
+    partner_gains: np.ndarray = field(default_factory=lambda: np.zeros((0, 1)))
+
+    def combined(self, other: _Offers) -> _Offers:
+        """The best of both."""
+        atoms, gains = np.append(self.atoms, other.atoms), np.append(self.gains, other.gains)
+        top = np.argsort(-gains, kind="stable")[:_ENTER]
+        partners = np.hstack([self.partners, other.partners]), np.hstack([self.partner_gains, other.partner_gains])
+        return _Offers(atoms[top], gains[top], *best_of_each(*partners, _PARTNERS))
 
 
 def _monotone(history: list[Step]) -> list[Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 
 import numpy as np
 
@@ -52,6 +53,20 @@ class Frame:
         frame._unit = (design.scale > 0.0).astype(float)
         frame._held = np.frombuffer(held, dtype=bool).copy()
         frame._last = None
+        return frame
+
+    @property
+    def directions(self) -> np.ndarray:
+        """Q, and the part of t outside the frame (n, f + 1)."""
+        return np.column_stack([self._Q[:, : self.size], self._left])
+
+    def beside(self, projected: np.ndarray, unit: np.ndarray) -> Frame:
+        """The frame with more atoms behind its own: [Q, t - Q Q't]'Phi (f + 1, m), squared norms (m,); only to scan."""
+        known = self._P[: self.size]
+        frame = copy(self)
+        frame._P = np.hstack([known, projected[:-1]])
+        frame._unit = np.append(self._unit, unit)
+        frame._Q_left = np.append(self._Q_left, projected[-1])
         return frame
 
     def span(self, atoms) -> None:

@@ -263,7 +263,7 @@ def _best_of(model: Model, S: np.ndarray, Q: np.ndarray, T: np.ndarray, outside:
 
 
 def near_exchanges(model: Model, few: int) -> tuple[np.ndarray, np.ndarray]:
-    """Atoms (m,) that would best take the place of each of the model's, a few for each, and the gains (m,)."""
+    """Atoms that would best take the place of each of the model's, and the gains, both (k, few) or fewer."""
     p, k = model.posterior, len(model.active)
     S, Q, T = model.frame.scan(p)
     S[model.active] = 0.0
@@ -277,9 +277,17 @@ def near_exchanges(model: Model, few: int) -> tuple[np.ndarray, np.ndarray]:
         ratio = np.divide(Q_out * Q_out, S_out, out=np.zeros_like(S_out), where=S_out > 0.0)
         j = np.argpartition(ratio, -min(few, ratio.shape[1]), axis=1)[:, -few:]
         rows = np.arange(k)[:, None]
-        atoms.append((j + start).ravel())
-        gains.append((gain_add(S_out[rows, j], Q_out[rows, j]) + lost).ravel())
-    return np.concatenate(atoms), np.concatenate(gains)
+        atoms.append(j + start)
+        gains.append(gain_add(S_out[rows, j], Q_out[rows, j]) + lost)
+    return best_of_each(np.hstack(atoms), np.hstack(gains), few)
+
+
+def best_of_each(atoms: np.ndarray, gains: np.ndarray, few: int) -> tuple[np.ndarray, np.ndarray]:
+    """The few largest gains of each row (k, m), and their atoms."""
+    if gains.shape[1] > few:
+        j = np.argpartition(gains, -few, axis=1)[:, -few:]
+        atoms, gains = np.take_along_axis(atoms, j, axis=1), np.take_along_axis(gains, j, axis=1)
+    return atoms, gains
 
 
 def _first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:

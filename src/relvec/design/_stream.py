@@ -1,0 +1,318 @@
+"""Compression in passes over blocks of rows: what `relvec.design.compress` does, within a memory limit.
+
+Pivots Z (r, d) are chosen on a sample of the centres. With K(Z, Z) = L L' the factor of any row is F(x) = L^-1 k(Z, x),
+so a block of rows needs nothing but the pivots: one pass forms the Gram matrix of [B F] and its product with the
+targets, and finds the rows that the pivots do not yet explain, which join them. The dictionary in its c = p + r
+coordinates is then computed in pieces, and held in double or single precision where the limit allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import blas, lapack, qr, solve_triangular
+
+from relvec.basis import Basis, Concat
+from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
+from relvec.design._blocks import DenseDesign
+from relvec.design._lowrank import TOLERANCE, _kernel_on_training_rows, gram_root, partial_cholesky
+from relvec.design._source import Block, Samples
+from relvec.kernels import Kernel
+
+_SAMPLE = 20_000  # centres that pivots are chosen from
+_MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
+_WORK = 6e12  # multiplications of a pass: above, the dictionary is not reduced to its rank
+_DIRECTIONS = 32  # random directions whose extreme centres join the sample
+_WORST = 64  # unexplained rows a block reports
+_CACHE = 600_000  # numbers of a block of the factor: more leave the cache
+_AT_ONCE = 0.1  # share of the memory limit for a part of the dictionary
+_DOUBLE, _SINGLE = 0.3, 0.5  # shares of the memory limit for the dictionary in either precision
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """F(x) = L^-1 k(Z, x) for pivots Z (r, d), with ``inverse`` = L^-1 (r, r) lower triangular."""
+
+    kernel: Kernel
+    pivots: np.ndarray
+    inverse: np.ndarray
+
+    @classmethod
+    def of(cls, kernel: Kernel, pivots: np.ndarray, L: np.ndarray) -> Factor:
+        """With K(Z, Z) = L L' for the pivots Z."""
+        return cls(kernel, pivots, lapack.dtrtri(L, lower=1)[0])
+
+    @property
+    def rank(self) -> int:
+        """Number r of pivots."""
+        return len(self.pivots)
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """F' (r, b) on rows X (b, d), Fortran order."""
+        return blas.dtrmm(1.0, self.inverse, self.kernel(X, self.pivots).T, lower=1, overwrite_b=1)
+
+    def left(self, X: np.ndarray, F: np.ndarray) -> np.ndarray:
+        """What the factor F (r, b) leaves of k(x, x) on the rows X (b, d)."""
+        return np.maximum(self.kernel.diag(X) - np.einsum("ij,ij->j", F, F), 0.0)
+
+    def extended(self, X: np.ndarray, stop: float) -> Factor | None:
+        """With more pivots among the rows X (m, d); None where the kernel is not positive definite on them."""
+        F = self(X)
+        rest = self.kernel(X, X) - F.T @ F
+        L, order, found, _ = lapack.dpstrf(rest, lower=1, tol=stop)
+        if found == 0:
+            return None
+        new = order[:found] - 1
+        corner = np.tril(L[:found, :found])
+        below = solve_triangular(corner, F[:, new].T @ self.inverse, lower=True, check_finite=False)
+        inverse = np.zeros((self.rank + found, self.rank + found))
+        inverse[: self.rank, : self.rank] = self.inverse
+        inverse[self.rank :, : self.rank] = -below
+        inverse[self.rank :, self.rank :] = np.tril(lapack.dtrtri(corner, lower=1)[0])
+        return Factor(self.kernel, np.vstack([self.pivots, X[new]]), np.asfortranarray(inverse))
+
+
+class Moments(NamedTuple):
+    """Sums over rows of A = [B F], its targets, and rows the pivots do not explain with what is left of them."""
+
+    gram: np.ndarray
+    cross: np.ndarray
+    squares: np.ndarray
+    left: float
+    worst: np.ndarray
+    worst_left: np.ndarray
+
+    def __add__(self, other: tuple) -> Moments:
+        gram, cross, squares, left, worst, worst_left = other
+        worst, worst_left = np.vstack([self.worst, worst]), np.append(self.worst_left, worst_left)
+        top = np.argsort(-worst_left, kind="stable")[: 4 * _WORST]
+        return Moments(
+            self.gram + gram, self.cross + cross, self.squares + squares, self.left + left, worst[top], worst_left[top]
+        )
+
+
+def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, memory: float) -> Rows | None:
+    """`relvec.design.compress` in passes over the samples, within ``memory`` bytes; None where it does not pay.
+
+    ``candidates`` are the centres of the kernel's atoms in their order; where they are the samples themselves, the
+    factor is kept between the passes.
+    """
+    part = _kernel_on_training_rows(basis)
+    if part is None or part.centres is None:
+        return None
+    kernel_atoms = next(where for q, where in zip(basis.parts, basis.places(), strict=True) if q is part)
+    other_atoms = np.setdiff1d(np.arange(basis.n_atoms), kernel_atoms)
+    most = most_rank(samples.n_rows, memory)
+    factor = _pivots(part.kernel, part.centres, most, memory)
+    if factor is None or len(other_atoms) > factor.rank:
+        return None
+    same = candidates is samples
+    samples = samples.blocked(_block_rows(factor.rank))
+    candidates = samples if same else candidates.blocked(_block_rows(factor.rank))
+    others = basis.take(other_atoms) if len(other_atoms) else None
+    stop = TOLERANCE * float(part.kernel.diag(part.centres).max())
+    while True:
+        size = (factor.rank + len(other_atoms)) * basis.n_atoms
+        dtype = np.float64 if 8 * size < _DOUBLE * memory else np.float32 if 4 * size < _SINGLE * memory else None
+        held: dict[int, np.ndarray] = {}
+        kept = held if same and dtype is not None else None
+        total = samples.reduce(_Pass(factor, others, stop, dtype, kept), Moments.__add__)
+        if not len(total.worst):
+            break
+        longer = factor.extended(total.worst, 0.5 * stop)
+        if longer is None or longer.rank > most:
+            return None
+        factor = longer
+    R, triangular = gram_root(total.gram)
+    if triangular:
+        y = solve_triangular(R, total.cross, trans=1, check_finite=False)
+    else:
+        y = np.linalg.pinv(R).T @ total.cross
+    rest = np.maximum(total.squares - np.einsum("ij,ij->j", y, y), 0.0)
+    design = LowRankDesign(factor, candidates, R, triangular, kernel_atoms, other_atoms)
+    design.at_once = int(np.clip(_AT_ONCE * memory / (8 * len(R)), 1024, design.at_once))
+    error = design.measure(dtype, total.left, held)
+    return Rows(design, y, rest, Compression(samples.n_rows, len(R), TOLERANCE, error))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """What one block of rows adds to the moments; its factor is kept in ``held``, in the given type."""
+
+    factor: Factor
+    others: Basis | None
+    stop: float
+    dtype: type | None = None
+    held: dict[int, np.ndarray] | None = None
+
+    def __call__(self, block: Block) -> Moments:
+        F = self.factor(block.X)
+        left = self.factor.left(block.X, F)
+        if self.held is not None:
+            self.held[block.start] = F.astype(self.dtype)
+        A = F if self.others is None else np.vstack([self.others(block.X).T, F])
+        A *= block.root.T
+        T = block.targets * block.root
+        worst = np.argsort(-left, kind="stable")[:_WORST]
+        worst = worst[left[worst] > self.stop]
+        squares = np.einsum("ij,ij->j", T, T)
+        return Moments(A @ A.T, A @ T, squares, float(block.weights @ left), block.X[worst], left[worst])
+
+
+def tall_qr(samples: Samples, columns: Callable[[Block], np.ndarray]) -> np.ndarray:
+    """R (c, c) of the QR factorisation of the columns (b, c) of all blocks below each other."""
+    return samples.reduce(lambda block: _triangle(columns(block)), lambda a, b: _triangle(np.vstack([a, b])))
+
+
+def _triangle(A: np.ndarray) -> np.ndarray:
+    return qr(A, mode="r", overwrite_a=True, check_finite=False)[0][: A.shape[1]]
+
+
+def most_rank(n_rows: int, memory: float) -> int:
+    """The largest rank that passes over so many rows can work with, in memory and time."""
+    return int(min(np.sqrt(memory / 128.0), np.sqrt(_WORK / n_rows)))
+
+
+def _block_rows(rank: int) -> int:
+    """Rows of a block whose factor has that many columns."""
+    return int(np.clip(_CACHE // max(rank, 1), 256, 4096))
+
+
+def _pivots(kernel: Kernel, centres: np.ndarray, most: int, memory: float) -> Factor | None:
+    """Pivots from a sample of the centres (M, d) and its extreme ones."""
+    rng = np.random.default_rng(0)
+    size = int(np.clip(memory / (24 * 768), 1000, _SAMPLE))
+    chosen = np.arange(len(centres))
+    if len(centres) > size:
+        d = centres.shape[1]
+        directions = np.hstack([np.eye(d), rng.standard_normal((d, _DIRECTIONS))])
+        extreme = np.zeros((2, directions.shape[1]), dtype=np.intp)
+        highest = np.full((2, directions.shape[1]), -np.inf)
+        for start in range(0, len(centres), 65536):
+            along = centres[start : start + 65536] @ directions
+            for side, values in enumerate((along, -along)):
+                best = values.argmax(axis=0)
+                top = values[best, np.arange(len(best))]
+                extreme[side] = np.where(top > highest[side], best + start, extreme[side])
+                highest[side] = np.maximum(highest[side], top)
+        chosen = np.union1d(rng.choice(len(centres), size, replace=False), extreme)
+        most = min(most, int(_MOST_RANK * size))
+    else:
+        most = min(most, int(_MOST_RANK * len(centres)))
+    Z = centres[chosen]
+    found = partial_cholesky(kernel, Z, 0.5 * TOLERANCE, most)
+    if found is None:
+        return None
+    F, _, pivots = found
+    return Factor.of(kernel, Z[pivots], np.asfortranarray(np.tril(F[pivots])))
+
+
+class LowRankDesign(Design):
+    """A dictionary (c, M) known through a factor of the kernel: its columns are R [0; F(z_m)] over their norms.
+
+    Parameters
+    ----------
+    factor : F, as a function of the centres.
+    candidates : the centres of the kernel's atoms, in blocks.
+    R : (c, c), of which the first p columns are the atoms without centre.
+    triangular : whether R is upper triangular.
+    kernel_atoms, other_atoms : where both kinds stand among the M atoms.
+    """
+
+    def __init__(
+        self, factor: Factor, candidates: Samples, R: np.ndarray, triangular: bool, kernel_atoms: np.ndarray,
+        other_atoms: np.ndarray,
+    ):  # fmt: skip
+        self._factor, self._candidates, self._R, self._triangular = factor, candidates, R, triangular
+        self._kernel_atoms, self._other_atoms = kernel_atoms, other_atoms
+        M = len(kernel_atoms) + len(other_atoms)
+        self._place = np.empty(M, dtype=np.intp)  # number among the kernel's atoms, or -1 - number among the others
+        self._place[kernel_atoms] = np.arange(len(kernel_atoms))
+        self._place[other_atoms] = -1 - np.arange(len(other_atoms))
+        self.scale = np.ones(M)
+        self._held: dict[int, np.ndarray] = {}
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._R)
+
+    @property
+    def stored(self) -> str | None:
+        """The type in which the dictionary is held, None where it is computed anew."""
+        return next(iter(self._held.values())).dtype.name if self._held else None
+
+    def measure(self, dtype: type | None, left: float, factors: dict[int, np.ndarray]) -> float:
+        """Find the norms, hold the columns in the given type, and bound their relative error.
+
+        ``factors`` may hold the factor of some blocks; it is emptied.
+        """
+        p = len(self._other_atoms)
+        others = self._R[:, :p]
+        self.scale[self._other_atoms] = np.sqrt(np.einsum("ij,ij->j", others, others))
+
+        def norms(block: Block) -> tuple[list, float]:
+            F = factors.pop(block.start, None)
+            F = self._factor(block.X) if F is None else F.astype(float, copy=False)
+            D = self._coordinates(F)
+            norm = np.sqrt(np.einsum("ij,ij->j", D, D))
+            if dtype is not None:
+                D /= np.where(norm > 0.0, norm, 1.0)
+                self._held[block.start] = D.astype(dtype, copy=False)
+            # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m left)
+            error = np.sqrt(self._factor.left(block.X, F) * left) / np.maximum(norm, np.finfo(float).tiny)
+            return [(block.start, norm)], float(error.max())
+
+        found, error = self._candidates.reduce(norms, lambda a, b: (a[0] + b[0], max(a[1], b[1])))
+        for start, norm in found:
+            self.scale[self._kernel_atoms[start : start + len(norm)]] = norm
+        return error
+
+    def columns(self, atoms) -> np.ndarray:
+        place = self._place[np.asarray(atoms, dtype=np.intp)]
+        columns = np.empty((self.n_rows, len(place)), order="F")
+        own = np.flatnonzero(place >= 0)
+        if own.size:
+            columns[:, own] = self._coordinates(self._factor(self._candidates.take(place[own])))
+        columns[:, place < 0] = self._R[:, -1 - place[place < 0]]
+        scale = self.scale[atoms]
+        columns /= np.where(scale > 0.0, scale, 1.0)
+        return columns
+
+    def project(self, Y: np.ndarray) -> np.ndarray:
+        projected = np.empty((Y.shape[1], self.n_atoms))
+
+        def put(atoms: np.ndarray, YPhi: np.ndarray) -> None:
+            projected[:, atoms] = YPhi
+
+        self.sweep(Y, put, lambda a, b: None)
+        return projected
+
+    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+        def piece(block: Block) -> Value:
+            atoms = self._kernel_atoms[block.start : block.start + len(block.X)]
+            held = self._held.get(block.start)
+            if held is not None:
+                return function(atoms, Y.T @ held.astype(float, copy=False))
+            D = self._coordinates(self._factor(block.X))
+            scale = self.scale[atoms]
+            return function(atoms, (Y.T @ D) / np.where(scale > 0.0, scale, 1.0))
+
+        total = self._candidates.reduce(piece, combine)
+        if len(self._other_atoms):
+            total = combine(total, function(self._other_atoms, Y.T @ self.columns(self._other_atoms)))
+        return total
+
+    def subset(self, atoms) -> DenseDesign:
+        return DenseDesign.of(self.columns(atoms), self.scale[atoms])
+
+    def _coordinates(self, F: np.ndarray) -> np.ndarray:
+        """R [0; F] (c, b) for F (r, b)."""
+        p = len(self._other_atoms)
+        if not self._triangular:
+            return np.asfortranarray(self._R[:, p:] @ F)
+        D = np.zeros((self.n_rows, F.shape[1]), order="F")
+        D[p:] = F
+        return blas.dtrmm(1.0, self._R, D, overwrite_b=1)
