@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -58,7 +58,7 @@ def test_parts_give_the_model_of_all_rows(bounds, weights):
     batch = grid_model().fit(X, Y, weights)
     parts = in_parts(grid_model(), bounds, W=weights)
     assert_same(parts, batch)
-    assert parts.n_samples_seen_ == 300 and not hasattr(batch, "n_samples_seen_")
+    assert parts.n_samples_seen_ == batch.n_samples_seen_ == 300
     assert 3 < len(batch.atoms_) < 40
 
 
@@ -69,6 +69,7 @@ def test_parts_give_the_model_of_all_rows(bounds, weights):
     st.booleans(),
     st.sampled_from([1.0, 1e-120, 1e130]),
 )
+@settings(max_examples=15)
 def test_any_parts_in_any_order(cuts, seed, basis, intercept, unit):
     rng = np.random.default_rng(seed)
     order, weights = rng.permutation(300), rng.integers(0, 3, size=300).astype(float)
@@ -143,8 +144,9 @@ def test_merged_parts_are_the_whole():
     assert_same(merged, batch)
     assert merged.n_samples_seen_ == 300 and models[0].n_samples_seen_ == 100
     assert_same(models[0].merge(models[1]).partial_fit(X[2::3], Y[2::3], W[2::3]), batch)
-    with pytest.raises(ValueError, match="only models that partial_fit has made"):
-        merged.merge(batch)
+    with pytest.raises(ValueError, match="only fitted models whose rows can come in parts"):
+        merged.merge(grid_model())
+    assert grid_model().fit(X[::2], Y[::2]).merge(grid_model().fit(X[1::2], Y[1::2])).n_samples_seen_ == 300
     with pytest.raises(ValueError, match="only rows of the same basis functions"):
         merged.merge(RVR(kernel=None, basis="linear").partial_fit(X, Y))
     with pytest.raises(ValueError, match=r"shape \(n,\) and of shape \(n, 1\)"):
@@ -234,11 +236,24 @@ def test_what_is_refused_leaves_the_model_as_it_was():
     assert_same(model.partial_fit(X[200:], Y[200:]), grid_model().fit(X, Y))
 
 
-def test_fit_begins_anew_and_keeps_no_rows():
+def test_fit_begins_anew_and_partial_fit_goes_on(monkeypatch):
     model = grid_model().partial_fit(X[:100], Y[:100])
-    assert_same(model.fit(X, Y), grid_model().fit(X, Y))
-    assert not hasattr(model, "n_samples_seen_") and not hasattr(model, "_summary")
-    with pytest.raises(ValueError, match="comes from fit"):
-        model.partial_fit(X, Y)
+    assert_same(model.fit(X[:200], Y[:200]), grid_model().partial_fit(X[:200], Y[:200]))
+    assert_same(model.partial_fit(X[200:], Y[200:]), grid_model().fit(X, Y))
     with pytest.raises(ValueError, match="basis function 35 is not finite"):
         RVR(kernel=None, basis=Polynomial(9)).partial_fit(1e40 * X, Y)
+    switched = RVR(width=2.0).fit(X, Y).set_params(kernel=None, width="auto", basis="linear")
+    with pytest.raises(ValueError, match="kept nothing of its rows"):
+        switched.partial_fit(X, Y)
+    monkeypatch.setattr("relvec._regressor._MOST_KEPT", 100)
+    with pytest.raises(ValueError, match="more than 100 numbers to keep"):
+        grid_model().fit(X, Y).partial_fit(X, Y)
+
+
+def test_fewer_rows_than_functions_stand_for_themselves():
+    few = summarise(GRID.bind(X), X[:10], Y[:10, None], np.ones(10))
+    assert few.R.shape == (10, 41)
+    more = few.merged(summarise(GRID.bind(X), X[10:41], Y[10:41, None], np.ones(31)))
+    assert more.R.shape == (41, 41) and np.all(np.tril(more.R, -1) == 0.0)
+    Phi = np.column_stack([GRID.bind(X)(X[:41]), Y[:41]])
+    assert np.allclose(more.R.T @ more.R, Phi.T @ Phi)

@@ -44,6 +44,8 @@ from relvec.process import (
 from relvec.progress import carried, stage
 from relvec.solvers import Problem
 
+_MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
+
 
 def _takes_parts(model: RelevanceVectorRegressor) -> bool:
     """Whether rows may come in parts; an AttributeError says why not."""
@@ -154,7 +156,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
     tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`).
-    n_samples_seen_ : rows of positive weight that `partial_fit` has taken in; absent after `fit`.
+    n_samples_seen_ : rows of positive weight that `fit` and `partial_fit` have taken in; absent where rows cannot come
+        in parts.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     For y of shape (n_samples, q) each output has its own model over the union of the functions kept: `weights_`,
@@ -242,6 +245,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         outputs, w = y[used].reshape(len(used), -1), weights[used]
         self._forget_parts()
         self._of_counts = self._counts
+        if self._comes_in_parts:
+            return self._begin(summarise(basis, X, y.reshape(len(y), -1), weights), single=y.ndim == 1)
         if self._of_counts:
             return self._fit_counts(basis, free, X, used, outputs, w, single=y.ndim == 1)
         units, variances = target_units(outputs, w)
@@ -314,7 +319,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
         For basis functions that are known before any row. The model is the one that `fit` would find on all rows at
         once, with the weights ``forgetting`` has left them: what is kept is one triangular matrix of as many rows
-        as there are basis functions and outputs (a QR factorisation, brought up to date), and no row.
+        as there are basis functions and outputs (a QR factorisation, brought up to date). After `fit` it goes on from
+        the rows of `fit`.
 
         Parameters
         ----------
@@ -351,8 +357,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         earlier: Summary | None = getattr(self, "_summary", None)
         if earlier is None and hasattr(self, "weights_"):
             raise ValueError(
-                "this model comes from fit, which keeps nothing of its rows: begin with partial_fit for the first rows "
-                "too, on a new estimator (sklearn.base.clone)"
+                f"this model comes from a fit that kept nothing of its rows: it had other parameters, or more than "
+                f"{_MOST_KEPT} numbers to keep. Begin with partial_fit on a new estimator (sklearn.base.clone)"
             )
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
@@ -372,6 +378,21 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self._single, self._of_counts = single, False
         self._keep(summary, refit)
 
+    @property
+    def _comes_in_parts(self) -> bool:
+        try:
+            return _takes_parts(self)
+        except AttributeError:
+            return False
+
+    def _begin(self, summary: Summary, single: bool) -> RelevanceVectorRegressor:
+        """Fit to the first rows, all there are as far as `fit` knows."""
+        self._single = single
+        self._keep(summary, refit=True)
+        if summary.R.size > _MOST_KEPT:
+            self._forget_parts()
+        return self
+
     def _keep(self, summary: Summary, refit: bool) -> None:
         """Remember what is left of the rows seen, and fit the model to it."""
         self._summary, self.n_samples_seen_ = summary, summary.n_rows
@@ -387,11 +408,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
     @available_if(_takes_parts)
     def merge(self, *others: RelevanceVectorRegressor) -> RelevanceVectorRegressor:
-        """The model of all rows that this one and others have taken in by `partial_fit`.
+        """The model of all rows that this one and others have taken in.
 
         Parameters
         ----------
-        *others : regressors over the same basis functions, with the same outputs.
+        *others : fitted regressors over the same basis functions, with the same outputs.
 
         Returns
         -------
@@ -410,7 +431,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for model in (self, *others):
             if not isinstance(getattr(model, "_summary", None), Summary):
                 raise ValueError(
-                    f"only models that partial_fit has made can be merged, got {model!r}: fit keeps nothing of its rows"
+                    f"only fitted models whose rows can come in parts can be merged (see partial_fit), got {model!r}"
                 )
         merged = clone(self)
         for name in ("n_features_in_", "feature_names_in_", "_single", "_of_counts"):

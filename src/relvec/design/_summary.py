@@ -2,7 +2,7 @@
 
 With [Phi t] = Q R the triangle R (M + q, M + q) has the inner products of every column: it stands for the rows. A QR
 factorisation of a triangle on top of further rows, or of another triangle, adds them up like a Gram matrix does, and
-keeps the digits that squaring would lose.
+keeps the digits that squaring would lose. Fewer rows than that stand for themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import lapack, qr
 
 from relvec.basis import Basis
 from relvec.design._base import Rows
@@ -27,8 +27,8 @@ class Summary:
     Attributes
     ----------
     basis : bound basis of M atoms that depends on no row.
-    R : (M + q, M + q) upper triangle of the QR factorisation of the rows of [Phi t], each multiplied by the root of
-        its weight.
+    R : (r, M + q) the rows of [Phi t], each multiplied by the root of its weight, or where those are more than
+        M + q the upper triangle of their QR factorisation.
     n_rows : rows with a positive weight.
     weight : sum of their weights.
     mean : (d + q,) weighted means of the features and of the targets.
@@ -45,7 +45,7 @@ class Summary:
     @property
     def n_outputs(self) -> int:
         """Number q of targets."""
-        return len(self.R) - self.basis.n_atoms
+        return self.R.shape[1] - self.basis.n_atoms
 
     @property
     def units(self) -> tuple[np.ndarray, np.ndarray]:
@@ -62,7 +62,7 @@ class Summary:
         return self.spread[: -self.n_outputs] ** 2 / self.weight
 
     def rows(self, units: np.ndarray) -> Rows:
-        """The dictionary and the targets, in the given units (q,), in M + q coordinates."""
+        """The dictionary and the targets, in the given units (q,), in M + q coordinates at most."""
         M = self.basis.n_atoms
         return Rows(DenseDesign(self.R[:, :M]), self.R[:, M:] / units, np.zeros(self.n_outputs))
 
@@ -106,12 +106,11 @@ def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndar
     used = np.flatnonzero(weights > 0.0)
     X, targets, weights = X[used], targets[used], weights[used]
     size = basis.n_atoms + targets.shape[1]
-    R, at_once = np.zeros((size, size), order="F"), max(_AT_ONCE // size, 1)
+    R, at_once = np.zeros((0, size)), max(_AT_ONCE // size, 1)
     for first in range(0, len(X), at_once):
         part = slice(first, first + at_once)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            block = np.column_stack([basis(X[part]), targets[part]]) * np.sqrt(weights[part])[:, None]
-        R = stacked(R, block)
+            R = stacked(R, np.column_stack([basis(X[part]), targets[part]]) * np.sqrt(weights[part])[:, None])
     if not np.all(np.isfinite(R)):
         raise ValueError(
             f"basis function {int(np.argmin(np.isfinite(R).all(axis=0)))} is not finite on the training rows; "
@@ -126,7 +125,14 @@ def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndar
 
 
 def stacked(R: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """The triangle (c, c) of the QR factorisation of a triangle R (c, c) on top of rows (n, c)."""
-    if len(below) == 0:
-        return R
-    return lapack.dtpqrt(0, min(_PANEL, len(R)), R, below)[0]
+    """Rows (r, c) on top of others (n, c), or the triangle (c, c) of their QR factorisation where they are more than c.
+
+    R is that triangle already where it has c rows.
+    """
+    c = R.shape[1]
+    if len(R) < c:
+        rows = np.vstack([R, below])
+        if len(rows) <= c:
+            return np.triu(qr(rows, mode="r")[0]) if len(rows) == c else rows
+        R, below = np.zeros((c, c)), rows
+    return lapack.dtpqrt(0, min(_PANEL, c), R, below)[0]
