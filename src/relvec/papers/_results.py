@@ -304,8 +304,9 @@ def write_figures(result: Result, folder: Path) -> list[str]:
     if result.outcome is None:
         return []
     figures = dict(result.outcome.figures)
-    draws = {name: result.outcome.draws(name) for name in result.experiment.published if name in result.outcome.values}
-    repeated = {name: result.experiment.published[name] for name, values in draws.items() if len(values) >= 5}
+    published = {n: p for n, p in result.experiment.published.items() if n in result.outcome.values and not p.timing}
+    draws = {name: result.outcome.draws(name) for name in published}
+    repeated = {name: published[name] for name, values in draws.items() if len(values) >= 5}
     if repeated:
         figures["draws"] = partial(spread_figure, draws, repeated)
     names = []
