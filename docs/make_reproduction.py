@@ -24,6 +24,8 @@ def take_over(folder):
     record = json.loads((folder / "results.json").read_text())
     shutil.rmtree(IMAGES, ignore_errors=True)
     IMAGES.mkdir(parents=True)
+    if record["overview"]:
+        shutil.copyfile(folder / f"{record['overview']}.png", IMAGES / f"{record['overview']}.png")
     for experiment in record["experiments"]:
         experiment["figures"] = [name for name in experiment["figures"] if not name.endswith("-draws")]
         for name in experiment["figures"]:
@@ -67,14 +69,29 @@ def page(record):
         "figures as PNG and SVG. Data sets are read from `--data-dir`; one that is missing is named with the way to "
         "get it, and its experiments are skipped.",
         "",
-        *misses(record),
+        *overview(record),
     ]
     for paper in papers:
         lines += [f"## {paper}", "", f"{PAPERS[paper]}.", ""]
         for e in record["experiments"]:
             if e["name"].startswith(f"{paper}-"):
                 lines += entry(e)
+    lines += misses(record)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def overview(record):
+    """All compared numbers in one picture, and counted by paper."""
+    lines = [f"![Ours over published](images/reproduction/{record['overview']}.png)", ""] if record["overview"] else []
+    lines += ["| paper | better | within two standard errors | worse | CPU minutes |", "|---|---:|---:|---:|---:|"]
+    for paper in PAPERS:
+        entries = [e for e in record["experiments"] if e["name"].startswith(f"{paper}-")]
+        groups = [row["group"] for e in entries for row in e["rows"]]
+        if entries:
+            counts = (groups.count(group) for group in ("better", "within two standard errors", "worse"))
+            minutes = sum(e["seconds"] for e in entries) / 60
+            lines.append(f"| [{paper}](#{paper.lower()}) | {' | '.join(map(str, counts))} | {minutes:.1f} |")
+    return [*lines, "", "What came out worse is listed, with reasons, [at the end](#what-came-out-worse).", ""]
 
 
 def misses(record):

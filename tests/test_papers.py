@@ -24,8 +24,10 @@ from relvec.papers import (
     Verdict,
     _command,
     _data,
+    _digits,
     _experiment,
     _page,
+    _regression,
     _results,
     select,
     tf03,
@@ -350,11 +352,40 @@ def test_the_old_and_the_new_algorithm(monkeypatch, tmp_path):
     assert rows["seconds, old, N = 1000"].verdict is Verdict.TIMING
     assert rows["vectors, new, N = 1000"].ours < 60
     assert abs(rows["error, new, N = 1000"].ours - rows["error, old, N = 1000"].ours) < 0.1
-    assert len(_results.write_figures(result, tmp_path)) == 3
+    assert len(_results.write_figures(result, tmp_path)) == 2
 
 
 def few_points(task, n, rng, fit_all=tf03.fit_all):
     return fit_all(task, min(n, 80), rng)
+
+
+def test_the_means_of_a_table_are_of_ratios():
+    rows = {
+        "a": (Outcome({"error": [1.0, 3.0], "vectors": 2.0, "error, SVM": [4.0, 4.0], "vectors, SVM": 8.0}),
+              ("", "", "2", "4")),
+        "b": (Outcome({"error": 5.0, "vectors": 3.0, "error, SVM": 5.0, "vectors, SVM": 6.0}), ("", "", "10", "4")),
+    }  # fmt: skip
+    values = _regression.normalised(rows).values
+    np.testing.assert_allclose(values["error over the published SVM's"], [0.5, 1.0])
+    np.testing.assert_allclose(values["error over our SVM's"], [0.625, 0.875])
+    np.testing.assert_allclose(values["vectors over the published SVM's"], [0.625, 0.625])
+    np.testing.assert_allclose(values["vectors over our SVM's"], [0.375, 0.375])
+
+
+def test_digits_one_against_the_rest(monkeypatch, tmp_path):
+    """Ten clusters on a circle in place of the digits."""
+    rng = np.random.default_rng(0)
+    y = np.tile(np.arange(10), 12)
+    angle = 2.0 * np.pi * y / 10.0
+    X = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.05 * rng.normal(size=(120, 2))
+    monkeypatch.setattr(_digits, "digits", lambda context: (X[:80], y[:80], X[80:], y[80:]))
+    for name, value in (("WIDTHS", (0.4,)), ("CS", (10.0,)), ("HALF", 40)):
+        monkeypatch.setattr(_digits, name, value)
+    found = _digits.usps(Context("name", 1, store=Store(tmp_path)))
+    assert found.values["error"] <= 5.0 and found.values["error, SVM"] <= 5.0
+    assert 10 <= found.values["vectors"] < found.values["vectors, SVM"]
+    again = _digits.usps(Context("name", 1, store=Store(tmp_path, only_kept=True)))  # all parts were kept
+    assert again.values == found.values
 
 
 def test_one_precision_has_one_maximum():

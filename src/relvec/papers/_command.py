@@ -38,6 +38,8 @@ def reproduce(arguments: argparse.Namespace, plots: bool) -> int:
             figures[experiment.name] = _results.write_figures(result, out)
         _results.write_csv(results, out / "results.csv")
     found = _results.record(results, figures, _how(arguments))
+    if plots:
+        _results.write_overview(found, out)
     _results.write_json(found, out / "results.json")
     (out / "index.html").write_text(_page.page(found, out), encoding="utf-8")
     print(f"\n{_results.table(results)}\n{_results.summary(results)}")

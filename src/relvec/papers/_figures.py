@@ -58,3 +58,32 @@ def spread_figure(values: Mapping[str, np.ndarray], published: Mapping[str, Publ
         ax.spines[["top", "right", "left"]].set_visible(False)
     figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
+
+
+VERDICTS = {"better": "#3f8f5b", "within two standard errors": LINE, "worse": VECTOR}
+
+
+def overview_figure(experiments: Sequence[Mapping[str, Any]]) -> Any:
+    """Every compared number of a record as a point: ours over the published one, coloured by verdict, by paper."""
+    papers = list(dict.fromkeys(e["name"].split("-")[0] for e in experiments))[::-1]
+    points: dict[str, list[tuple[float, float]]] = {group: [] for group in VERDICTS}
+    rng = np.random.default_rng(0)
+    for e in experiments:
+        for row in e["rows"]:
+            if row["group"] and float(row["published"]) > 0.0 and row["mean"] > 0.0:
+                height = papers.index(e["name"].split("-")[0]) + rng.uniform(-0.3, 0.3)
+                points[row["group"]].append((row["mean"] / float(row["published"]), height))
+    figure = new_figure(9.0, 1.2 + 0.55 * len(papers))
+    axes = figure.subplots()
+    for group, found in points.items():
+        x, y = np.array(found).reshape(-1, 2).T
+        axes.plot(x, y, "o", color=VERDICTS[group], ms=6, alpha=0.75, mec="white", mew=0.5, label=f"{group} ({len(x)})")
+    axes.axvline(1.0, color="0.4", lw=1, zorder=0)
+    axes.set(xscale="log", xlabel="ours over published", yticks=range(len(papers)), yticklabels=papers)
+    axes.set_ylim(-0.5, len(papers) - 0.5)
+    ticks = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    return figure

@@ -26,6 +26,7 @@ PAPERS = {
 }
 LARGE = 250_000  # bytes of an SVG above which the PNG is taken
 DRAWS = "Our repetitions, their mean (line) and the published number (dashed)."
+OVERVIEW = "Every number that can be compared, ours over the published one."
 TITLE = "The papers' numbers, measured again"
 
 _STYLE = """
@@ -53,7 +54,8 @@ article { border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px
 article h3 { font-size: 1.08rem; }
 article .figures { align-items: start; }
 article figure { max-width: 760px; }
-article figure.wide { grid-column: 1 / -1; max-width: 980px; }
+main > figure { margin-top: 18px; }
+figure.wide { grid-column: 1 / -1; max-width: 980px; }
 article ul { margin: 4px 0; padding-left: 20px; font-size: 0.92rem; max-width: 90ch; overflow-wrap: anywhere; }
 article h4 { margin: 12px 0 0; font-size: 0.86rem; color: var(--soft); font-weight: 600; }
 code { font-size: 0.92em; overflow-wrap: anywhere; }
@@ -130,6 +132,7 @@ def page(record: dict[str, Any], folder: Path) -> str:
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     machine = record["machine"]
+    overview = _figure(record["overview"], OVERVIEW, folder, OVERVIEW) if record["overview"] else ""
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
@@ -137,7 +140,7 @@ def page(record: dict[str, Any], folder: Path) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>relvec: {TITLE.lower()}</title><style>{STYLE}{_STYLE}</style></head><body><main>"
         f'<p class="soft">relvec {text(machine["relvec"])}, {text(machine["day"])}, {text(record["how"])}</p>'
-        f"<h1>{TITLE}</h1><nav>{links}</nav>{_cards(record)}{_numbers(experiments, papers)}{body}"
+        f"<h1>{TITLE}</h1><nav>{links}</nav>{_cards(record)}{overview}{_numbers(experiments, papers)}{body}"
         f'<section id="machine"><h2>Machine and versions</h2>{html_table(("what", "value"), list(machine.items()))}'
         '<p class="soft">Seconds are of CPU, added up over all repetitions; published seconds are of the machines of '
         "their time and are not compared.</p></section>"
@@ -251,14 +254,15 @@ def _list(title: str, sentences: Sequence[str]) -> str:
     return f"<h4>{title}</h4><ul>{''.join(f'<li>{text(s)}</li>' for s in sentences)}</ul>" if sentences else ""
 
 
-def _figure(name: str, title: str, folder: Path) -> str:
+def _figure(name: str, title: str, folder: Path, words: str = "") -> str:
     """A picture inside the page; a large drawing as PNG."""
     drawing, kind = folder / f"{name}.svg", "svg+xml"
     if drawing.stat().st_size > LARGE:
         drawing, kind = folder / f"{name}.png", "png"
     data = base64.b64encode(drawing.read_bytes()).decode()
-    what = name.rsplit("-", 1)[1]
-    caption = f"<figcaption>{text(DRAWS)}</figcaption>" if what == "draws" else ""
+    what = name.rsplit("-", 1)[-1]
+    words = DRAWS if what == "draws" else words
+    caption = f"<figcaption>{text(words)}</figcaption>" if words else ""
     wide = ' class="wide"' if _aspect(folder / f"{name}.png") > 1.9 else ""
     return (
         f'<figure{wide}><img alt="{text(title)}: {text(what)}" src="data:image/{kind};base64,{data}">{caption}</figure>'

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from relvec._version import __version__
 from relvec.papers._data import DATASETS, MissingData
 from relvec.papers._experiment import Context, Experiment, NothingKept, Outcome, Progress, Verdict
-from relvec.papers._figures import spread_figure
+from relvec.papers._figures import overview_figure, spread_figure
 from relvec.papers._store import Part, Store
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "joblib", "matplotlib")
@@ -230,6 +230,7 @@ def record(results: Iterable[Result], figures: dict[str, list[str]], how: str) -
         "verdicts": verdicts(results),
         "seconds": sum(part.seconds for part in _once([part for result in results for part in result.parts])),
         "how": how,
+        "overview": "",
         "machine": machine(),
         "experiments": [_described(result, figures.get(result.experiment.name, [])) for result in results],
     }
@@ -304,15 +305,27 @@ def write_figures(result: Result, folder: Path) -> list[str]:
     if result.outcome is None:
         return []
     figures = dict(result.outcome.figures)
-    draws = {name: result.outcome.draws(name) for name in result.experiment.published if name in result.outcome.values}
-    repeated = {name: result.experiment.published[name] for name, values in draws.items() if len(values) >= 5}
+    published = {n: p for n, p in result.experiment.published.items() if n in result.outcome.values and not p.timing}
+    draws = {name: result.outcome.draws(name) for name in published}
+    repeated = {name: published[name] for name, values in draws.items() if len(values) >= 5}
     if repeated:
         figures["draws"] = partial(spread_figure, draws, repeated)
     names = []
     for name, make in figures.items():
         names.append(f"{result.experiment.name}-{name}")
         with threadpool_limits(1):  # some figures fit a model
-            figure = make()
-        figure.savefig(folder / f"{names[-1]}.png", dpi=110)
-        figure.savefig(folder / f"{names[-1]}.svg", metadata={"Date": None})
+            save(make(), folder / names[-1])
     return names
+
+
+def write_overview(found: dict[str, Any], folder: Path) -> None:
+    """All compared numbers of a record in one picture; needs matplotlib."""
+    if sum(found["verdicts"].values()):
+        save(overview_figure(found["experiments"]), folder / "overview")
+        found["overview"] = "overview"
+
+
+def save(figure: Any, path: Path) -> None:
+    """A figure as PNG and as SVG; `path` has no ending."""
+    figure.savefig(path.with_name(f"{path.name}.png"), dpi=110)
+    figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})

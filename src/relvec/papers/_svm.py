@@ -31,10 +31,20 @@ def gamma(width: float) -> float:
 
 def regressor(X: np.ndarray, t: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> Any:
     """The SVR of least squared error in five folds, refitted: for targets of any scale."""
-    unit = float(t.std())
+    return regressors(X, t, widths, rng)[0]
+
+
+def regressors(X: np.ndarray, t: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> tuple[Any, Any]:
+    """That SVR, and the one of the largest epsilon whose error is within one standard error of the least."""
+    mean, unit = float(t.mean()), float(t.std())
     grid = {"C": [1.0, 10.0, 100.0], "epsilon": list(EPSILONS), "gamma": [gamma(w) for w in widths]}
-    search = GridSearchCV(SVR(), grid, cv=_folds(rng), scoring="neg_mean_squared_error")
-    return Scaled(search.fit(X, (t - t.mean()) / unit).best_estimator_, float(t.mean()), unit)
+    search = GridSearchCV(SVR(), grid, cv=_folds(rng), scoring="neg_mean_squared_error").fit(X, (t - mean) / unit)
+    score = search.cv_results_["mean_test_score"]
+    near = score >= score.max() - search.cv_results_["std_test_score"][search.best_index_] / np.sqrt(5.0)
+    epsilon = search.cv_results_["param_epsilon"].astype(float)
+    sparser = max(np.flatnonzero(near), key=lambda i: (epsilon[i], score[i]))
+    other = SVR(**search.cv_results_["params"][sparser]).fit(X, (t - mean) / unit)
+    return Scaled(search.best_estimator_, mean, unit), Scaled(other, mean, unit)
 
 
 def spline_regressor(kernel: Any, X: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> SVR:
