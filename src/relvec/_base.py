@@ -7,12 +7,14 @@ import numbers
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -20,8 +22,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from relvec._threads import one_thread
+from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, content_ranks
-from relvec.design import DenseDesign, Rows, scan_design
+from relvec.design import DenseDesign, Rows, device_scan_design, scan_design
 from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor, LinearPredictor
@@ -50,6 +53,10 @@ HISTORY = np.dtype(
 )  # fmt: skip
 
 
+def _as_it_is(values: Array) -> Array:
+    return values
+
+
 class BaseRelevanceVector(BaseEstimator):
     """What regressor and classifier share."""
 
@@ -59,6 +66,7 @@ class BaseRelevanceVector(BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.array_api_support = True
         return tags
 
     def fit(self, X, y, sample_weight=None):
@@ -128,10 +136,12 @@ class BaseRelevanceVector(BaseEstimator):
 
         fit(self)
 
-    def _dictionary(self, X: np.ndarray, weights: np.ndarray) -> tuple[Basis, np.ndarray]:
+    def _dictionary(
+        self, X: np.ndarray, weights: np.ndarray, on_device: Array | None = None
+    ) -> tuple[Basis, np.ndarray]:
         """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order).
 
-        Also which entries of its theta (p,) are to be learned.
+        Also which entries of its theta (p,) are to be learned. Rows on a device are sorted there.
         """
         parts: list[Basis] = []
         precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
@@ -146,7 +156,12 @@ class BaseRelevanceVector(BaseEstimator):
         if precomputed:
             parts.append(Precomputed())
         elif self.kernel is not None:
-            parts.append(KernelBasis(as_kernel(self.kernel, self._width(X.shape[1]))))
+            kernel = as_kernel(self.kernel, self._width(X.shape[1]))
+            if on_device is not None and np.all(weights > 0.0):
+                centres, first, _ = map(to_host, unique_rows(on_device))
+                parts.append(KernelBasis(kernel, centres.astype(np.float64, copy=False), centre_rows=first))
+            else:
+                parts.append(KernelBasis(kernel))
         if self.basis is not None:
             parts.append(as_basis(self.basis))
         if self.fit_intercept:
@@ -221,6 +236,47 @@ class BaseRelevanceVector(BaseEstimator):
         kept = sorted((place[key], i) for i, key in enumerate(atom_keys(self.basis_)) if key in place)
         atoms, own = np.array(kept, dtype=np.intp).reshape(-1, 2).T
         return atoms, alpha[:, own]
+
+    def _on_device(self, X: Any) -> Array | None:
+        """X (n, d) on the device where work is to be done, or None for the host.
+
+        That is the device of the option ``device``; without it, where scikit-learn's ``array_api_dispatch`` is set,
+        the one X lives on.
+        """
+        foreign = is_foreign(X)
+        if self.device is not None:
+            return as_place(self.device).put(X) if foreign else None
+        if not foreign:
+            return None
+        if get_config()["array_api_dispatch"]:
+            return place_of(X).put(X)
+        if "cuda" in str(getattr(X, "device", "")).lower():
+            raise TypeError(
+                f"X lives on {X.device}: allow that with sklearn.set_config(array_api_dispatch=True), or give the "
+                "estimator a device, such as device='cuda'"
+            )
+        return None
+
+    def _hosted(self, X: Any, *others: Any) -> tuple:
+        """X and what belongs to it (targets, weights) on the host, and X on the device where work is to be done."""
+        return (to_host(X), *map(to_host, others), self._on_device(X))
+
+    def _rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
+        """Rows to predict, validated, and what turns results for them into the library of X.
+
+        They are on the device where `_on_device` says so, unless the model cannot work there (``native`` False).
+        """
+        if type(X) is np.ndarray and self.device is None:
+            return self._checked(X), _as_it_is
+        on_device = self._on_device(X)
+        rows = self._checked(to_host(X))
+        if on_device is None and (self.device is None or not native):
+            return rows, to_host
+        used = on_device if on_device is not None else as_place(self.device).put(rows)
+        if is_foreign(X) and on_device is not None:
+            home = place_of(X)
+            return (used if native else rows), home.put
+        return used, to_host
 
     def _checked(self, X) -> np.ndarray:
         """Rows X (n, d) to predict, validated; what needs no conversion takes the short way, a tenth of the time."""
@@ -443,7 +499,8 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     design = DenseDesign(columns)
     local = np.arange(design.n_atoms)
     prior_b = None if problem.prior_b is None else problem.prior_b[state.active] * design.scale**2
-    whole = replace(problem, design=design, target=target, rest=0.0, order=problem.order[state.active], prior_b=prior_b)
+    order = problem.order[state.active]
+    whole = replace(problem, design=design, target=target, rest=0.0, order=order, prior_b=prior_b)
     frame = Frame(design, target, 0.0)
     model = Model(whole, frame, local[:0], state.posterior).at(
         local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip
@@ -542,8 +599,7 @@ def merge_rows(X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple
 
     Exact for likelihoods whose logarithm is linear in t, but for a constant.
     """
-    rows, row_of = np.unique(X, axis=0, return_inverse=True)
-    row_of = row_of.ravel()
+    rows, _, row_of = unique_rows(X)
     size = np.bincount(row_of, weights)
     mean = np.stack([np.bincount(row_of, weights * t) for t in targets.T], axis=1) / size[:, None]
     return rows, mean, size
@@ -551,9 +607,11 @@ def merge_rows(X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple
 
 def fit_laplace(
     estimator, basis: Basis, free: np.ndarray, X: np.ndarray, targets: list[np.ndarray], weights: np.ndarray,
-    likelihood: Likelihood, share: bool = False,
+    likelihood: Likelihood, share: bool = False, place: Place | None = None,
 ) -> tuple[list[LaplaceFit], Basis, Learned | None]:  # fmt: skip
     """Maximise the Laplace evidence for each target, (N,) or (N, K), over one dictionary on the rows X (N, d).
+
+    What is as long as the rows lives at ``place``, a device, where one is given.
 
     Also returns the dictionary with the parameters marked in ``free`` (p,) learned, and how.
     """
@@ -594,7 +652,11 @@ def fit_laplace(
         learned = estimator._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in problems])
         basis, starts = learned.basis, learned.models
     with stage("kernel"):
-        design = scan_design(basis, rows)
+        if place is None:
+            design = scan_design(basis, rows)
+        else:
+            design = device_scan_design(basis, place.put(rows))
+            problems = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
     order, b = content_ranks(basis, design.scale), prior.b * design.scale**2 if prior.on_weights else None
     problems = [
         replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b)

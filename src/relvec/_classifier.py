@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from relvec._base import BaseRelevanceVector, LaplaceFit, feature_variances, fit_laplace, warn_unless_converged
+from relvec._xp import as_place, namespace, place_of, to_host
 from relvec.basis import Basis
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
 
@@ -132,6 +132,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         max_iter: int = 10000,
         warm_start: bool = False,
         n_jobs: int | None = None,
+        device: str | None = None,
         random_state: Any = None,
         verbose: Any = None,
     ) -> None:
@@ -149,11 +150,15 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.n_jobs = n_jobs
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorClassifier:
+        X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        place = as_place(self.device) if self.device is not None else None
+        place = place_of(on_device) if on_device is not None else place
         check_classification_targets(y)
         self._check_numbers()
         for name, choices in (("multi_class", ("multinomial", "ovr")), ("averaging", ("posterior", "mode"))):
@@ -178,7 +183,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         else:
             targets, likelihood = [member], Categorical(K)
         share = K > 2 and self.multi_class == "multinomial" and bool(self.share_alpha)
-        fits, basis, learned = fit_laplace(self, basis, free, X[used], targets, w, likelihood, share)
+        fits, basis, learned = fit_laplace(self, basis, free, X[used], targets, w, likelihood, share, place)
         for i, fit in enumerate(fits):
             where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
             warn_unless_converged(fit.result, self.tol, where)
@@ -265,12 +270,13 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         >>> model.decision_function([[0.0], [3.0]]).shape
         (2,)
         """
-        X = self._checked(X)
+        X, back = self._rows(X)
+        xp = namespace(X)
         if len(self.classes_) > 2 and len(self._models) == 1:
-            logs = np.log(np.maximum(self._softmax(X), np.finfo(float).tiny))
-            return logs - logs.mean(axis=1, keepdims=True)
-        odds = np.column_stack([self._odds(model, X) for model in self._models])
-        return odds[:, 0] if odds.shape[1] == 1 else odds
+            logs = xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
+            return back(logs - xp.mean(logs, axis=1, keepdims=True))
+        odds = xp.stack([self._odds(model, X) for model in self._models], axis=1)
+        return back(odds[:, 0] if odds.shape[1] == 1 else odds)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class.
@@ -290,15 +296,18 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         >>> model.predict_proba([[0.0], [3.0]]).sum(axis=1).tolist()
         [1.0, 1.0]
         """
-        X = self._checked(X)
+        X, back = self._rows(X)
         if len(self.classes_) > 2 and len(self._models) == 1:
-            return self._softmax(X)
-        odds = np.column_stack([self._odds(model, X) for model in self._models])
+            return back(self._softmax(X))
+        xp = namespace(X)
+        odds = xp.stack([self._odds(model, X) for model in self._models], axis=1)
         if odds.shape[1] == 1:
-            return np.column_stack([expit(-odds), expit(odds)])
-        p = expit(odds)
-        total = p.sum(axis=1, keepdims=True)
-        return np.divide(p, total, out=np.full(p.shape, 1.0 / p.shape[1]), where=total > 0.0)
+            return back(xp.concat([Bernoulli().mean(-odds), Bernoulli().mean(odds)], axis=1))
+        p = Bernoulli().mean(odds)
+        total = xp.sum(p, axis=1, keepdims=True)
+        some = total > 0.0
+        shares = p / xp.where(some, total, xp.ones_like(total))
+        return back(xp.where(some, shares, xp.full_like(p, 1.0 / p.shape[1])))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of `predict_proba`, (n, K).
@@ -310,8 +319,9 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         >>> model.predict_log_proba([[0.0]]).shape
         (1, 2)
         """
+        proba = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+            return namespace(proba).log(proba)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row of X (n, n_features): (n,).
@@ -324,6 +334,12 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         ['a', 'b']
         """
         scores = self.decision_function(X)
+        xp = namespace(scores)
+        if xp is not np and self.classes_.dtype.kind in "biuf":  # labels that the array library knows
+            classes = xp.asarray(self.classes_, device=place_of(scores).device)
+            best = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
+            return xp.take(classes, best, axis=0)
+        scores = to_host(scores)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:

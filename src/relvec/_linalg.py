@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 # Columns of X longer than the root of this make the normal equations I + X'X lose more digits than an evidence may.
-_NORMAL_EQUATIONS_LIMIT = 1e8
+NORMAL_EQUATIONS_LIMIT = 1e8
 
 
 class SingularError(ValueError):
@@ -34,7 +34,7 @@ def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
     size = gram.diagonal().max()
     if not np.isfinite(size):
         raise SingularError("a matrix of the model holds NaN or infinite values; rescale the basis functions")
-    if size <= _NORMAL_EQUATIONS_LIMIT:
+    if size <= NORMAL_EQUATIONS_LIMIT:
         gram.flat[:: k + 1] += 1.0
         U, info = lapack.dpotrf(gram, lower=0, clean=1, overwrite_a=1)
         if info == 0:

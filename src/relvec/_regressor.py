@@ -25,13 +25,14 @@ from relvec._base import (
     warm_starts,
     warn_unless_converged,
 )
+from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, is_fixed
-from relvec.design import LocalSamples, Rows, Summary, make_rows, summarise, tall_qr
+from relvec.design import LocalSamples, Rows, Summary, exact_columns, make_rows, summarise, tall_qr
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
 from relvec.likelihoods import Poisson
-from relvec.predictive import Augmented, AugmentedPredictor, CountPredictor
+from relvec.predictive import Augmented, AugmentedPredictor, CountPredictor, LinearPredictor
 from relvec.process import (
     Process,
     ProcessPredictor,
@@ -205,6 +206,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         warm_start: bool = False,
         forgetting: float = 1.0,
         n_jobs: int | None = None,
+        device: str | None = None,
         random_state: Any = None,
         verbose: Any = None,
     ) -> None:
@@ -222,6 +224,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.warm_start = warm_start
         self.forgetting = forgetting
         self.n_jobs = n_jobs
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -231,14 +234,19 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return tags
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
+        X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if self.device is not None and on_device is None:
+            on_device = as_place(self.device).put(X)
         self._check_numbers()
         used = np.flatnonzero(weights > 0.0)
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
-        basis, free = self._dictionary(X, weights)
+        basis, free = self._dictionary(X, weights, on_device)
+        if on_device is not None and used.size < len(X):
+            on_device = take(on_device, used)
         predictive = as_predictive(self.predictive)
         if predictive is not None:
             check_kernels(kernels_of(basis), predictive)
@@ -248,7 +256,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if self._comes_in_parts:
             return self._begin(summarise(basis, X, y.reshape(len(y), -1), weights), single=y.ndim == 1)
         if self._of_counts:
-            return self._fit_counts(basis, free, X, used, outputs, w, single=y.ndim == 1)
+            place = None if on_device is None else place_of(on_device)
+            return self._fit_counts(basis, free, X, used, outputs, w, y.ndim == 1, place)
         units, variances = target_units(outputs, w)
         problems = self._problems(units, variances, float(w.sum()))
         learned, starts = None, None
@@ -257,11 +266,13 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             learned = self._learned(basis, free, X[used], scaled)
             basis, starts = learned.basis, learned.models
         with stage("kernel"):
-            rows = make_rows(basis, X[used], outputs / units, w)
+            rows = make_rows(basis, X[used], outputs / units, w, on_device=on_device)
         root, samples = np.sqrt(w), LocalSamples(X[used], outputs / units, w)
 
         def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
             atoms, scale = basis.take(active), rows.design.scale[active]
+            if on_device is not None:
+                return exact_columns(atoms, on_device, root, scale, outputs[:, output] / units[output])
             R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
             return R[:, :-1], R[:, -1]
 
@@ -500,7 +511,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
     def _fit_counts(
         self, basis: Basis, free: np.ndarray, X: np.ndarray, used: np.ndarray, counts: np.ndarray,
-        weights: np.ndarray, single: bool,
+        weights: np.ndarray, single: bool, place: Place | None,
     ) -> RelevanceVectorRegressor:  # fmt: skip
         if np.any(counts < 0.0) or np.any(counts != np.floor(counts)):
             raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
@@ -508,7 +519,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
         if self.noise_variance is not None:
             raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
-        fits, basis, learned = fit_laplace(self, basis, free, X[used], list(counts.T), weights, Poisson())
+        fits, basis, learned = fit_laplace(self, basis, free, X[used], list(counts.T), weights, Poisson(), place=place)
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
@@ -593,14 +604,19 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         """
         if return_std and return_cov:
             raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
-        X = self._checked(X)
+        X, back = self._rows(X, self._native)
         moments = [m.moments(X, return_std, noise) for m in self._models]
-        mean = self._by_output([mean for mean, _ in moments])
+        mean = back(self._by_output([mean for mean, _ in moments]))
         if return_std:
-            return mean, self._by_output([np.sqrt(v) for _, v in moments if v is not None])
+            return mean, back(self._by_output([namespace(v).sqrt(v) for _, v in moments if v is not None]))
         if return_cov:
-            return mean, self._by_output([m.covariance(X, noise) for m in self._models])
+            return mean, back(self._by_output([m.covariance(X, noise) for m in self._models]))
         return mean
+
+    @property
+    def _native(self) -> bool:
+        """Whether predictions can be made on a device."""
+        return all(type(model) is LinearPredictor for model in self._models)
 
     def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
         """Quantiles of a new target.
@@ -629,11 +645,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
         check_is_fitted(self)
         if self._of_counts:
-            X = self._checked(X)
+            X, back = self._rows(X, False)
             found = [m.quantiles(X, q, noise) for m in self._models]
-            return found[0] if self._single else np.stack(found, axis=1)
+            return back(found[0] if self._single else np.stack(found, axis=1))
         mean, std = self.predict(X, return_std=True, noise=noise)
-        return mean[..., None] + std[..., None] * ndtri(q)
+        return mean[..., None] + std[..., None] * like(mean, ndtri(q))
 
     def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
         """Central interval that holds a new target with the given probability.
@@ -683,9 +699,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         >>> model.sample_y([[0.0], [1.0]], n_samples=5).shape
         (2, 5)
         """
-        X, rng = self._checked(X), check_random_state(random_state)
+        (X, back), rng = self._rows(X, False), check_random_state(random_state)
         drawn = [m.samples(X, n_samples, rng, noise) for m in self._models]
-        return drawn[0] if self._single else np.stack(drawn, axis=1)
+        return back(drawn[0] if self._single else np.stack(drawn, axis=1))
 
     def log_predictive_density(self, X: Any, y: Any) -> np.ndarray:
         """Log density of each target under its predictive distribution.
@@ -707,14 +723,15 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         (1,)
         """
         mean, std = self.predict(X, return_std=True)
-        y = np.asarray(y, dtype=float)
+        y = like(mean, to_host(y))
         if y.shape != mean.shape:
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
         check_is_fitted(self)
         if self._of_counts:
-            X, columns = self._checked(X), y.reshape(len(y), -1).T
-            return self._by_output([m.log_density(X, t) for m, t in zip(self._models, columns, strict=True)])
-        return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - np.log(std)
+            (X, back), y = self._rows(X, False), to_host(y)
+            columns = y.reshape(len(y), -1).T
+            return back(self._by_output([m.log_density(X, t) for m, t in zip(self._models, columns, strict=True)]))
+        return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - namespace(std).log(std)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of `predict`; D^2, the fraction of the Poisson deviance explained, for counts.
@@ -732,12 +749,14 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
         True
         """
-        from sklearn.metrics import d2_tweedie_score  # imports much, and most fits never need it
+        from sklearn.metrics import d2_tweedie_score, r2_score  # imports much, and most fits never need it
 
         check_is_fitted(self)
-        if not self._of_counts:
+        if not self._of_counts and not is_foreign(X):
             return super().score(X, y, sample_weight)
-        mean, y = self.predict(X), np.asarray(y, dtype=float)
+        mean, y = to_host(self.predict(X)), np.asarray(to_host(y), dtype=float)
+        if not self._of_counts:
+            return r2_score(y, mean, sample_weight=to_host(sample_weight))
         weights = _check_sample_weight(sample_weight, mean, dtype=np.float64)
         average = np.average(y, axis=0, weights=weights)
         parts = [
@@ -747,7 +766,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return float(np.mean(parts))
 
     def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
-        return values[0] if self._single else np.stack(values, axis=-1)
+        return values[0] if self._single else namespace(values[0]).stack(values, axis=-1)
 
 
 def _is_linear(basis: Basis) -> bool:

@@ -7,17 +7,20 @@ need, which is all a fitted model stores.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from relvec._xp import is_foreign, like, namespace, take, to_host, unique_rows
 from relvec.kernels import Kernel, as_kernel, as_rows, in_numbers, real_finite, split_theta
 
 __all__ = ["Basis", "Bias", "Concat", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed", "as_basis"]
@@ -81,7 +84,7 @@ class Basis(ABC):
         return self._bind(as_rows(X) if self.n_features is None else self._checked(X), sample_weight, rng)
 
     def __call__(self, X: ArrayLike) -> np.ndarray:
-        """Return the design matrix phi_m(x_i), shape (n, M), float64."""
+        """Return the design matrix phi_m(x_i), shape (n, M): float64, or in the array library of X."""
         return self._columns(self._checked(X))
 
     def take(self, atoms: ArrayLike) -> Basis:
@@ -186,6 +189,10 @@ class _Monomials(_Unparametrised):
         return [_monomial_name(term) for term in self.terms]
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
+        xp = namespace(X)
+        if xp is not np:
+            ones = 0.0 * X[:, 0] + 1.0
+            return xp.stack([reduce(operator.mul, [X[:, k] for k in term], ones) for term in self.terms], axis=1)
         Phi = np.empty((len(X), self.n_atoms))
         for m, term in enumerate(self.terms):
             Phi[:, m] = X[:, list(term)].prod(axis=1)
@@ -311,6 +318,8 @@ class Functions(_Unparametrised):
         return [self.names[f] + ("" if self.shapes[f] in ((), (1,)) else f"[{c}]") for f, c in self.atoms]
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
+        if is_foreign(X):  # the functions are called with NumPy arrays
+            return like(X, self._columns(to_host(X)))
         results = [self._result(f, X) for f in range(len(self.functions))]
         return np.column_stack([results[f][:, c] for f, c in self.atoms])
 
@@ -367,12 +376,12 @@ class KernelBasis(Basis):
     def _bind(self, X: np.ndarray, sample_weight: ArrayLike | None, rng: Seed) -> Basis:
         kernel, kept = self.kernel.resolve(X, sample_weight), _weighted_rows(X, sample_weight)
         if self.centres is not None:
-            return KernelBasis(kernel, self.centres)
+            return replace(self, kernel=kernel)
         if self.n_random is not None:
             low, high = X[kept].min(axis=0), X[kept].max(axis=0)
             draws = np.random.default_rng(rng).uniform(size=(self.n_random, X.shape[1]))
             return KernelBasis(kernel, low + draws * (high - low))  # TF03 section 4.2: candidates drawn at random
-        centres, first = np.unique(X[kept], axis=0, return_index=True)
+        centres, first, _ = unique_rows(X[kept])
         return KernelBasis(kernel, centres, centre_rows=_frozen(kept[first]))
 
     @property
@@ -462,7 +471,7 @@ class Precomputed(_Unparametrised):
         return [_row_name(row) for row in self.rows]
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        return X[:, self.rows]
+        return take(X, self.rows, axis=1)
 
     def _take(self, atoms: np.ndarray) -> Basis:
         return Precomputed(columns=_frozen(self.rows[atoms]), n_features=self.n_features)
@@ -546,6 +555,9 @@ class Concat(Basis):
     def _columns(self, X: np.ndarray) -> np.ndarray:
         if len(self.parts) == 1 and self.order is None:
             return self.parts[0](X)
+        if is_foreign(X):
+            Phi = namespace(X).concat([X[:, :0], *(part(X) for part in self.parts)], axis=1)
+            return Phi if self.order is None else take(Phi, self.order, axis=1)
         Phi = np.empty((len(X), self.n_atoms))
         for part, where in zip(self.parts, self.places()):
             together = self.order is None and len(where) > 0
@@ -616,12 +628,24 @@ def is_fixed(basis: Basis) -> bool:
 def content_ranks(basis: Basis, scale: np.ndarray) -> np.ndarray:
     """Rank (M,) of every atom by content and norm (M,), so that the order of the rows cannot decide between equals."""
     keys = basis.order_keys()
-    if keys is None:
+    if keys is None or _ascending(keys):
         return np.arange(basis.n_atoms)
     order = np.lexsort(np.column_stack([keys, np.round(np.log(np.maximum(scale, 1e-300)), 9)]).T[::-1])
     ranks = np.empty(len(order), dtype=np.intp)
     ranks[order] = np.arange(len(order))
     return ranks
+
+
+def _ascending(keys: np.ndarray) -> bool:
+    """Whether the rows (M, q) stand in strict lexicographic order."""
+    equal = np.ones(max(len(keys) - 1, 0), dtype=bool)
+    for key in keys.T:
+        if np.any(equal & (key[1:] < key[:-1])):
+            return False
+        equal &= key[1:] == key[:-1]
+        if not equal.any():
+            return True
+    return not equal.any()
 
 
 def atom_keys(basis: Basis) -> list[tuple]:

@@ -2,7 +2,8 @@
 
 A kernel knows its values, its diagonal, its free positive parameters (as logarithms, `theta`) and the
 vector-Jacobian product that pushes a derivative with respect to the kernel matrix back to those parameters
-and to the centres. The shapes throughout: X (n, d), Z (m, d), K = kernel(X, Z) (n, m).
+and to the centres. The shapes throughout: X (n, d), Z (m, d), K = kernel(X, Z) (n, m). Values and diagonal are
+computed in the array library of X, on its device.
 
 `width` is T01's r. It is a positive number, one positive number per feature, or a word that `resolve(X)` replaces by
 numbers: "scale", and "learn" or "learn-per-feature", whose numbers are where the estimators start to learn them.
@@ -10,6 +11,7 @@ numbers: "scale", and "learn" or "learn-per-feature", whose numbers are where th
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
+
+from relvec._xp import is_foreign, like, namespace, overwrite, squares, to_host
 
 __all__ = [
     "Cauchy",
@@ -86,7 +90,7 @@ class Kernel(ABC):
     def _with_parameters(self, parameters: np.ndarray) -> Kernel: ...
 
     def __call__(self, X: ArrayLike, Z: ArrayLike) -> np.ndarray:
-        """The matrix k(x_i, z_j), shape (n, m), float64."""
+        """The matrix k(x_i, z_j), shape (n, m): float64, or in the array library and on the device of X."""
         return self._values(*_row_pair(X, Z))
 
     def diag(self, X: ArrayLike) -> np.ndarray:
@@ -173,7 +177,7 @@ class _Scaled(Kernel):
                 f"width has {len(width)} entries but the data have {X.shape[1]} features: "
                 "give one positive number, or one per feature"
             )
-        return X / width
+        return X / (width if isinstance(X, np.ndarray) else like(X, width))
 
     def _width_bar(self, log_width_bar: np.ndarray) -> np.ndarray:
         """Derivatives per feature (d,), added up where all features share one width."""
@@ -185,6 +189,8 @@ class _Scaled(Kernel):
 
 class _Stationary(_Scaled):
     """Kernels f(D2), D2 = sum_k (x_k - z_k)^2 / width_k^2. A subclass gives f and f'; both may overwrite D2."""
+
+    _rough: ClassVar[bool] = False  # whether f has a root of D2, so that small distances need all their digits
 
     @abstractmethod
     def _profile(self, D2: np.ndarray) -> np.ndarray:
@@ -202,10 +208,10 @@ class _Stationary(_Scaled):
         return replace(self, width=self._width_from(parameters))  # type: ignore[type-var]
 
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        return self._profile(_squared_distances(self._scale(X), self._scale(Z)))
+        return self._profile(_squared_distances(self._scale(X), self._scale(Z), self._rough))
 
     def _diag(self, X: np.ndarray) -> np.ndarray:
-        return self._profile(np.zeros(len(X)))
+        return self._profile(0.0 * X[:, 0])
 
     def _vjp(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         U, V = self._scale(X), self._scale(Z)
@@ -235,7 +241,7 @@ class Gaussian(_Stationary):
     positive_definite = True
 
     def _profile(self, D2: np.ndarray) -> np.ndarray:
-        return np.exp(np.negative(D2, out=D2), out=D2)  # T01 eqs. (30) and (31)
+        return overwrite("exp", overwrite("negative", D2))  # T01 eqs. (30) and (31)
 
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         return np.negative(self._profile(D2), out=D2)
@@ -253,9 +259,10 @@ class Laplace(_Stationary):
 
     width: Width = "scale"
     positive_definite = True
+    _rough = True
 
     def _profile(self, D2: np.ndarray) -> np.ndarray:
-        return np.exp(np.negative(np.sqrt(D2, out=D2), out=D2), out=D2)
+        return overwrite("exp", overwrite("negative", overwrite("sqrt", D2)))
 
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         distance = np.sqrt(D2, out=D2)
@@ -277,7 +284,7 @@ class Cauchy(_Stationary):
 
     def _profile(self, D2: np.ndarray) -> np.ndarray:
         D2 += 1.0
-        return np.reciprocal(D2, out=D2)
+        return overwrite("reciprocal", D2)
 
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         f = self._profile(D2)
@@ -298,7 +305,7 @@ class LogDistance(_Stationary):
     positive_definite = False
 
     def _profile(self, D2: np.ndarray) -> np.ndarray:
-        return np.log1p(D2, out=D2)
+        return overwrite("log1p", D2)
 
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         D2 += 1.0
@@ -324,13 +331,15 @@ class Matern(_Stationary):
             )
 
     positive_definite = True
+    _rough = True
 
     def _profile(self, D2: np.ndarray) -> np.ndarray:
         a = self._distance(D2)
-        decay = np.exp(-a)
+        decay = namespace(a).exp(-a)
         a *= 1.0 if self.nu == 1.5 else 1.0 + a / 3.0
         a += 1.0
-        return np.multiply(a, decay, out=a)
+        a *= decay
+        return a
 
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         # d/dD2 = (nu/a) d/da, and d/da gives -a exp(-a) for nu = 1.5, -(a/3) (1 + a) exp(-a) for nu = 2.5
@@ -340,8 +349,8 @@ class Matern(_Stationary):
         return slope
 
     def _distance(self, D2: np.ndarray) -> np.ndarray:
-        distance = np.sqrt(D2, out=D2)
-        distance *= np.sqrt(2.0 * self.nu)
+        distance = overwrite("sqrt", D2)
+        distance *= float(np.sqrt(2.0 * self.nu))
         return distance
 
 
@@ -387,7 +396,7 @@ class Polynomial(_Scaled):
 
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         K = self._base(self._scale(X), self._scale(Z))
-        return np.power(K, self.degree, out=K)
+        return np.power(K, self.degree, out=K) if isinstance(K, np.ndarray) else K**self.degree
 
     def _base(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         B = U @ V.T
@@ -395,7 +404,7 @@ class Polynomial(_Scaled):
         return B
 
     def _diag(self, X: np.ndarray) -> np.ndarray:
-        return ((self._scale(X) ** 2).sum(axis=1) + self.offset) ** self.degree
+        return (squares(self._scale(X), 1) + self.offset) ** self.degree
 
     def _vjp(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         U, V = self._scale(X), self._scale(Z)
@@ -424,7 +433,7 @@ class Linear(_Unparametrised):
         return X @ Z.T
 
     def _diag(self, X: np.ndarray) -> np.ndarray:
-        return (X**2).sum(axis=1)
+        return squares(X, 1)
 
     def _vjp(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.theta, K_bar.T @ X
@@ -443,13 +452,13 @@ class LinearSpline(_Unparametrised):
     positive_definite = False
 
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        K = np.ones((len(X), len(Z)))
-        for x, z in zip(X.T, Z.T):
-            K *= _spline(x[:, None], z)
+        K = _spline(X[:, 0][:, None], Z[:, 0][None, :])
+        for k in range(1, X.shape[1]):
+            K *= _spline(X[:, k][:, None], Z[:, k][None, :])
         return K
 
     def _diag(self, X: np.ndarray) -> np.ndarray:
-        return _spline(X, X).prod(axis=1)
+        return namespace(X).prod(_spline(X, X), axis=1)
 
     def _vjp(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         Z_bar = np.empty_like(Z)
@@ -480,10 +489,14 @@ class FromCallable(_Unparametrised):
     positive_definite = False
 
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        if is_foreign(X):  # the function is called with NumPy arrays
+            return like(X, self._values(to_host(X), to_host(Z)))
         hint = f"It was called with X {X.shape} and Z {Z.shape}: try it by hand on arrays of these shapes."
         return real_finite(self.function(X, Z), [(len(X), len(Z))], f"the kernel function {self.function!r}", hint)
 
     def _diag(self, X: np.ndarray, block: int = 64) -> np.ndarray:
+        if is_foreign(X):
+            return like(X, self._diag(to_host(X)))
         blocks = [X[i : i + block] for i in range(0, len(X), block)]
         return np.concatenate([np.empty(0), *(np.diagonal(self._values(B, B)) for B in blocks)])
 
@@ -503,7 +516,7 @@ class _Composite(Kernel):
     """Kernels made of kernels: parameters and widths are those of the parts, in order."""
 
     parts: tuple[Kernel, ...]
-    _combine: ClassVar[np.ufunc]
+    _combine: ClassVar[Callable[[Any, Any], Any]]
 
     @abstractmethod
     def _bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
@@ -556,7 +569,7 @@ class Sum(_Composite):
     """
 
     parts: tuple[Kernel, ...]
-    _combine = np.add
+    _combine = operator.add
 
     def _bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
         return repeat(K_bar, len(self.parts))
@@ -571,7 +584,7 @@ class Product(_Composite):
     """
 
     parts: tuple[Kernel, ...]
-    _combine = np.multiply
+    _combine = operator.mul
 
     def _bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
         values = [part._values(X, Z) for part in self.parts]
@@ -718,8 +731,8 @@ def split_theta(parts: Sequence[Any], theta: np.ndarray) -> list[np.ndarray]:
 
 
 def as_rows(X: ArrayLike) -> np.ndarray:
-    """X as a float64 array of shape (n, d)."""
-    X = np.asarray(X, dtype=np.float64)
+    """X as a float64 array of shape (n, d); an array of another library stays what it is."""
+    X = X if is_foreign(X) else np.asarray(X, dtype=np.float64)
     if X.ndim != 2:
         raise ValueError(f"expected a 2-D array (n, d), got shape {X.shape}: for one feature, X.reshape(-1, 1)")
     return X
@@ -742,6 +755,8 @@ def real_finite(values: Any, shapes: Sequence[tuple[int, ...]], what: str, hint:
 
 def _row_pair(X: ArrayLike, Z: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     X, Z = as_rows(X), as_rows(Z)
+    if is_foreign(X) and not is_foreign(Z):
+        Z = like(X, Z)
     if X.shape[1] != Z.shape[1]:
         raise ValueError(f"X has {X.shape[1]} features and Z has {Z.shape[1]}: they must agree")
     return X, Z
@@ -751,8 +766,13 @@ def _parts(kernel: Kernel, kind: type[_Composite]) -> tuple[Kernel, ...]:
     return kernel.parts if isinstance(kernel, kind) else (kernel,)
 
 
-def _squared_distances(U: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """|u_i - v_j|^2, shape (n, m), finite even where the square overflows: a profile may meet inf * 0 otherwise."""
+def _squared_distances(U: np.ndarray, V: np.ndarray, rough: bool = True) -> np.ndarray:
+    """|u_i - v_j|^2, shape (n, m), finite even where the square overflows: a profile may meet inf * 0 otherwise.
+
+    Where the kernel is not ``rough`` an array library without `cdist` may take the product of many features.
+    """
+    if not isinstance(U, np.ndarray):
+        return _distances_on_device(U, V, rough)
     few = U.shape[1] <= 8 or len(U) * len(V) <= _FEW_PAIRS
     D2 = cdist(U, V, "sqeuclidean") if few else _distances_by_product(U, V)
     return np.minimum(D2, 1e300, out=D2)
@@ -780,11 +800,26 @@ def _distances_by_product(U: np.ndarray, V: np.ndarray) -> np.ndarray:
     return D2
 
 
+def _distances_on_device(U: np.ndarray, V: np.ndarray, rough: bool) -> np.ndarray:
+    xp = namespace(U)
+    if U.shape[1] <= 8 or rough:
+        D2 = (U[:, 0][:, None] - V[:, 0][None, :]) ** 2
+        for k in range(1, U.shape[1]):
+            D2 += (U[:, k][:, None] - V[:, k][None, :]) ** 2
+    else:
+        centre = xp.mean(V, axis=0)
+        A, B = U - centre, V - centre
+        D2 = squares(A, 1)[:, None] + squares(B, 1)[None, :]
+        D2 -= 2.0 * (A @ B.T)
+    return xp.clip(D2, 0.0, 1e300 if D2.dtype == xp.float64 else 1e37)
+
+
 def _spline(x: np.ndarray, z: np.ndarray) -> np.ndarray:
     # T01 eq. (29): with low = min(x, z) and high = max(x, z), xz = low high and x + z = low + high, so that its
     # last three terms are low^2 high - (low + high) low^2 / 2 + low^3 / 3 = low^2 (3 high - low) / 6.
-    low = np.minimum(x, z)
-    K = 3.0 * np.maximum(x, z)
+    xp = namespace(x)
+    low = xp.minimum(x, z)
+    K = 3.0 * xp.maximum(x, z)
     K -= low
     K *= low**2
     K /= 6.0

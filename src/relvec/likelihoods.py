@@ -14,6 +14,8 @@ import numpy as np
 from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtri, softmax
 from scipy.stats import qmc
 
+from relvec._xp import Array, dots, is_foreign, like, namespace, pieces, squares, take, to_host
+
 _LARGEST = 700.0  # exp of more has no double
 
 
@@ -70,21 +72,22 @@ class Bernoulli(Likelihood):
     n_outputs: int = 1
 
     def evaluate(self, t, f, weights):
-        e = np.exp(-np.abs(f))
+        xp = namespace(f)
+        e = xp.exp(-xp.abs(f))
         large = 1.0 / (1.0 + e)  # the larger of p and 1 - p; the smaller keeps its digits
         small = e * large
-        up = ~np.signbit(f)
-        value = float(weights @ (t * f - up * f + np.log(large)))
-        return value, weights * (t - up + np.copysign(small, f)), weights * (small * large)
+        up = xp.where(f < 0.0, xp.zeros_like(f), xp.ones_like(f))
+        value = float(weights @ (t * f - up * f + xp.log(large)))
+        return value, weights * (t - up + xp.where(f < 0.0, -small, small)), weights * (small * large)
 
     def constant(self, t, weights):
         return 0.0
 
     def curvature_slope(self, W, f, weights, spread):
-        return -W * np.tanh(0.5 * f) * np.einsum("ij,ij->i", spread[0], spread[0])  # dW/df = W (1 - 2p)
+        return -W * namespace(f).tanh(0.5 * f) * squares(spread[0], 1)  # dW/df = W (1 - 2p)
 
     def mean(self, f):
-        return expit(f)
+        return 1.0 / (1.0 + namespace(f).exp(-f)) if is_foreign(f) else expit(f)
 
 
 @dataclass(frozen=True)
@@ -99,18 +102,20 @@ class Poisson(Likelihood):
     n_outputs: int = 1
 
     def evaluate(self, t, f, weights):
-        rate = np.exp(np.minimum(f, _LARGEST))
+        xp = namespace(f)
+        rate = xp.exp(xp.clip(f, None, _LARGEST))
         value = float(weights @ (t * f - rate)) + self.constant(t, weights)
         return value, weights * (t - rate), weights * rate
 
     def constant(self, t, weights):
-        return -float(weights @ gammaln(t + 1.0))
+        return -float(to_host(weights) @ gammaln(to_host(t) + 1.0))
 
     def curvature_slope(self, W, f, weights, spread):
-        return W * np.einsum("ij,ij->i", spread[0], spread[0])  # dW/df = W
+        return W * squares(spread[0], 1)  # dW/df = W
 
     def mean(self, f):
-        return np.exp(np.minimum(f, _LARGEST))
+        xp = namespace(f)
+        return xp.exp(xp.clip(f, None, _LARGEST))
 
 
 @dataclass(frozen=True)
@@ -126,11 +131,12 @@ class Categorical(Likelihood):
     n_outputs: int
 
     def evaluate(self, t, f, weights):
-        largest = f.max(axis=1)
-        p = np.exp(f - largest[:, None])
-        total = p.sum(axis=1)
+        xp = namespace(f)
+        largest = xp.max(f, axis=1)
+        p = xp.exp(f - largest[:, None])
+        total = xp.sum(p, axis=1)
         p /= total[:, None]
-        value = float(weights @ (np.einsum("nk,nk->n", t, f) - np.log(total) - largest))  # rows of t sum to one
+        value = float(weights @ (dots(t, f) - xp.log(total) - largest))  # rows of t sum to one
         return value, weights[:, None] * (t - p), p
 
     def constant(self, t, weights):
@@ -139,14 +145,18 @@ class Categorical(Likelihood):
     def curvature_slope(self, W, f, weights, spread):
         # dp_a/df_c = p_a (delta_ac - p_c); with h = T T': sum_ab h_ab dB_ab/df_c
         #   = p_c (h_cc - sum_a h_aa p_a - 2 (h p)_c + 2 p'h p)
-        p = W
-        u = sum(p[:, [a]] * T for a, T in enumerate(spread))
-        own = np.column_stack([np.einsum("ij,ij->i", T, T) for T in spread])
-        hp = np.column_stack([np.einsum("ij,ij->i", T, u) for T in spread])
-        both = 2.0 * np.einsum("ij,ij->i", u, u) - np.einsum("nk,nk->n", own, p)
+        p, stack = W, namespace(W).stack
+        u = sum(p[:, a][:, None] * T for a, T in enumerate(spread))
+        own = stack([squares(T, 1) for T in spread], axis=1)
+        hp = stack([dots(T, u) for T in spread], axis=1)
+        both = 2.0 * squares(u, 1) - dots(own, p)
         return weights[:, None] * p * (own - 2.0 * hp + both[:, None])
 
     def mean(self, f):
+        if is_foreign(f):
+            xp = namespace(f)
+            p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
+            return p / xp.sum(p, axis=1, keepdims=True)
         return softmax(f, axis=1)
 
 
@@ -171,6 +181,8 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     >>> logistic_log_odds(np.array([0.0, 3.0]), np.array([4.0, 0.0])).round(6).tolist()
     [0.0, 3.0]
     """
+    if is_foreign(mean):
+        return _log_odds_on_device(mean, variance)
     size, deviation = np.abs(mean), np.sqrt(variance)
     tail = np.empty(len(size))  # log of the smaller of the two probabilities
     for start in range(0, len(size), _BLOCK // len(_E)):
@@ -186,6 +198,28 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         tail[part] = np.minimum(out, np.log(0.5))
     odds = np.sign(mean) * (np.log1p(-np.exp(tail)) - tail)
     return np.where(variance > 0.0, odds, mean)
+
+
+def _log_odds_on_device(mean: Array, variance: Array) -> Array:
+    """`logistic_log_odds` on a device; the rows of wide f, which need the normal distribution, on the host."""
+    xp, half = namespace(mean), float(np.log(0.5))
+    size, deviation = xp.abs(mean), xp.sqrt(xp.clip(variance, 0.0, _WIDE**2))
+    tails = [size[:0]]
+    z, log_normal = like(mean, _Z), like(mean, _LOG_NORMAL)
+    for rows in pieces(mean.shape[0], len(_Z)):
+        f = size[rows][:, None] + deviation[rows][:, None] * z
+        # log 1 / (1 + exp(f))
+        terms = log_normal - xp.clip(f, 0.0, None) - xp.log1p(xp.exp(-xp.abs(f)))
+        top = xp.max(terms, axis=1)
+        tails.append(top + xp.log(xp.sum(xp.exp(terms - top[:, None]), axis=1)))
+    tail = xp.clip(xp.concat(tails), None, half)
+    odds = xp.sign(mean) * (xp.log1p(-xp.exp(tail)) - tail)
+    wide = np.flatnonzero(to_host(variance) > _WIDE**2)
+    if wide.size:
+        whole = np.full(mean.shape[0], np.nan)
+        whole[wide] = logistic_log_odds(to_host(take(mean, wide)), to_host(take(variance, wide)))
+        odds = xp.where(variance > _WIDE**2, like(mean, whole), odds)
+    return xp.where(variance > 0.0, odds, mean)
 
 
 def _log_sum(a: np.ndarray) -> np.ndarray:
@@ -211,12 +245,24 @@ def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """
     n, K = mean.shape
     z = softmax_points(K)
+    if is_foreign(mean):
+        return _softmax_on_device(mean, covariance, z)
     p = np.empty((n, K))
     rows = max(1, _BLOCK // (K * z.shape[1]))
     for start in range(0, n, rows):
         part = slice(start, start + rows)
         p[part] = softmax(mean[part, :, None] + _contrast_root(covariance[part]) @ z, axis=1).mean(axis=2)
     return p / p.sum(axis=1, keepdims=True)
+
+
+def _softmax_on_device(mean: Array, covariance: Array, z: np.ndarray) -> Array:
+    xp, points, found = namespace(mean), like(mean, z), [mean[:0, :]]
+    for rows in pieces(mean.shape[0], mean.shape[1] * z.shape[1]):
+        f = mean[rows, :][:, :, None] + _contrast_root(covariance[rows, :, :]) @ points
+        p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
+        found.append(xp.mean(p / xp.sum(p, axis=1, keepdims=True), axis=2))
+    p = xp.concat(found)
+    return p / xp.sum(p, axis=1, keepdims=True)
 
 
 @cache
@@ -234,14 +280,15 @@ def _contrast_root(covariance: np.ndarray) -> np.ndarray:
     Cholesky's factor, one column after the other: unlike eigenvectors it has no signs to choose and moves smoothly.
     A pivot that is rounding error counts as zero.
     """
-    K = covariance.shape[1]
-    A = covariance - covariance.mean(axis=1, keepdims=True)
-    A = A - A.mean(axis=2, keepdims=True)
-    least = ROOT_FLOOR * np.trace(A, axis1=1, axis2=2)[:, None]
-    L = np.zeros((*A.shape[:2], K - 1))
+    xp, K = namespace(covariance), covariance.shape[1]
+    A = covariance - xp.mean(covariance, axis=1, keepdims=True)
+    A = A - xp.mean(A, axis=2, keepdims=True)
+    least = ROOT_FLOOR * xp.linalg.trace(A)[:, None]
+    columns = []
     for j in range(K - 1):
-        column, pivot = A[:, :, j], A[:, [j], j]
+        column, pivot = A[:, :, j], A[:, j, j][:, None]
         above = pivot > least
-        L[:, :, j] = np.where(above, column / np.sqrt(np.where(above, pivot, 1.0)), 0.0)
-        A = A - L[:, :, [j]] * L[:, None, :, j]
-    return L
+        root = column / xp.sqrt(xp.where(above, pivot, xp.ones_like(pivot)))
+        columns.append(xp.where(above, root, xp.zeros_like(root)))
+        A = A - columns[-1][:, :, None] * columns[-1][:, None, :]
+    return xp.stack(columns, axis=2)

@@ -10,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import lapack
 
-from relvec._linalg import factor_identity_plus, factor_ridge, inverse_triangular
+from relvec._linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
+from relvec._xp import Array, is_foreign, like, namespace, take, to_host
 from relvec.evidence import LOG_2PI
 from relvec.likelihoods import Likelihood
 
@@ -249,14 +250,14 @@ class LaplacePosterior:
     def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df."""
         own = self._own(likelihood)
-        spread = [(self.Phi if len(own) == 1 else self.Phi[:, i]) @ self.root[i] for i in own]
+        spread = [(self.Phi if len(own) == 1 else take(self.Phi, i, 1)) @ like(self.Phi, self.root[i]) for i in own]
         return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, spread)
 
     def _back(self, r: np.ndarray, likelihood: Likelihood) -> np.ndarray:
         """Phi'r (k,), each weight with the part of its own output."""
         g = np.empty(len(self.alpha))
         for a, i in enumerate(self._own(likelihood)):
-            g[i] = self.Phi.T @ r if r.ndim == 1 else self.Phi[:, i].T @ r[:, a]
+            g[i] = to_host(self.Phi.T @ r if r.ndim == 1 else take(self.Phi, i, 1).T @ r[:, a])
         return g
 
 
@@ -298,7 +299,8 @@ def laplace(
     ends = np.searchsorted(outputs[order], np.arange(K + 1))
     own = [slice(i, j) for i, j in pairwise(ends.tolist())]
     spread = 1.0 / np.sqrt(alpha[order])
-    X = np.multiply(Phi if K == 1 else Phi[:, order], spread, order="F")
+    X = Phi if K == 1 else take(Phi, order, 1)
+    X = X * like(X, spread) if is_foreign(X) else np.multiply(X, spread, order="F")
     v = np.zeros(len(alpha)) if start is None else start[order] / spread
     f = _latent(X, v, own)
     value, r, W = likelihood.evaluate(t, f, weights)
@@ -342,7 +344,8 @@ _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 
 def _latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:
     """Latent function f = X v, output by output."""
-    return X @ v if len(own) == 1 else np.column_stack([X[:, i] @ v[i] for i in own])
+    v = like(X, v)
+    return X @ v if len(own) == 1 else namespace(X).stack([X[:, i] @ v[i] for i in own], axis=1)
 
 
 def _curved(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
@@ -354,11 +357,15 @@ def _curved(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
 
 def _back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
     """X'r (k,), each weight with the residual of its own output."""
-    return X.T @ r if r.ndim == 1 else np.concatenate([X[:, i].T @ r[:, a] for a, i in enumerate(own)])
+    if r.ndim == 1:
+        return to_host(X.T @ r)
+    return to_host(namespace(X).concat([X[:, i].T @ r[:, a] for a, i in enumerate(own)]))
 
 
 def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
     """Upper triangular U with U'U = I + X'B X."""
+    if is_foreign(X):
+        return _factor_on_device(X, W, weights, own)
     if W.ndim == 1:
         return factor_ridge(np.sqrt(W)[:, None] * X)
     # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
@@ -373,3 +380,22 @@ def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice])
             Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * (1.0 - P[:, a]))[:, None], out=Z[:, i])
             G[i, i] = Y.T @ Y
     return factor_identity_plus(G)
+
+
+def ridge_on_device(X: Array) -> np.ndarray:
+    """`factor_ridge` of X (n, k) on a device."""
+    gram = to_host(X.T @ X).astype(float)
+    if gram.size and gram.diagonal().max() > NORMAL_EQUATIONS_LIMIT:
+        return factor_ridge(to_host(namespace(X).linalg.qr(X, mode="reduced").R).astype(float))
+    return factor_ridge(np.zeros((0, len(gram))), gram)
+
+
+def _factor_on_device(X: Array, W: Array, weights: Array, own: list[slice]) -> np.ndarray:
+    xp = namespace(X)
+    if W.ndim == 1:
+        return ridge_on_device(xp.sqrt(W)[:, None] * X)
+    outputs = np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])
+    P, root = take(W, outputs, 1), xp.sqrt(weights)[:, None]
+    Z, Y = X * (root * P), X * (root * xp.sqrt(P * (1.0 - P)))
+    between, within = to_host(xp.stack([Z.T @ Z, Y.T @ Y])).astype(float)
+    return factor_identity_plus(np.where(outputs[:, None] == outputs, within, -between))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtri, pdtr
 
+from relvec._xp import Array, is_foreign, like, namespace, pieces, place_of, squares
 from relvec.basis import Basis
 from relvec.kernels import Kernel
 
@@ -38,11 +39,24 @@ class LinearPredictor:
     noise: float
 
     def columns(self, X: np.ndarray) -> np.ndarray:
-        """Scaled basis functions at X: (n, k)."""
-        return self.basis(X) / self.scale
+        """Scaled basis functions at X: (n, k), in the array library of X."""
+        return self.basis(X) / like(X, self.scale)
+
+    def _moments_on_device(self, X: Array, variance: bool, noise: bool) -> tuple[Array, Array | None]:
+        xp, weights, root = namespace(X), like(X, self.unit * self.mean), like(X, self.unit * self.root)
+        added = float(self.noise * self.unit**2) if noise else 0.0
+        mean, spread = [X[:0, 0]], [X[:0, 0]]
+        for rows in pieces(X.shape[0], len(self.mean)):
+            Phi = self.columns(X[rows, :])
+            mean.append(Phi @ weights)
+            if variance:
+                spread.append(squares(Phi @ root, 1) + added)
+        return xp.concat(mean), xp.concat(spread) if variance else None
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean and, if asked, variance (n,) at X (T01 eq. (21)-(22)); the noise is added to the variance if asked."""
+        if is_foreign(X):
+            return self._moments_on_device(X, variance, noise)
         n, k = len(X), len(self.mean)
         mean = np.empty(n)
         spread = np.empty(n) if variance else None
@@ -62,11 +76,13 @@ class LinearPredictor:
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (n, n) of the function, or of new targets, at X."""
-        Phi = self.columns(X) @ self.root
+        Phi = self.columns(X) @ like(X, self.root)
         C = Phi @ Phi.T
-        if noise:
+        if noise and isinstance(C, np.ndarray):
             C.flat[:: len(C) + 1] += self.noise
-        C *= self.unit**2
+        elif noise:
+            C += float(self.noise) * like(X, np.eye(C.shape[0]))
+        C *= float(self.unit**2)
         return C
 
     def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
@@ -205,6 +221,8 @@ class LatentPredictor:
 
     def moments(self, X: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean (n, K) and, if asked, covariance (n, K, K) of the latent functions at X."""
+        if is_foreign(X):
+            return self._moments_on_device(X, spread)
         n, K, k = len(X), self.n_outputs, len(self.mean)
         mean, covariance = np.zeros((n, K)), np.zeros((n, K, K)) if spread else None
         own = [np.flatnonzero(self.outputs == c) for c in range(K)]
@@ -218,6 +236,24 @@ class LatentPredictor:
                 T = np.stack([Phi[:, self.places[i]] @ self.root[i] for i in own], axis=1)  # (rows, K, k)
                 covariance[part] = T @ T.transpose(0, 2, 1)
         return mean, covariance
+
+    def _moments_on_device(self, X: Array, spread: bool) -> tuple[Array, Array | None]:
+        xp, K, k = namespace(X), self.n_outputs, len(self.mean)
+        own = [np.flatnonzero(self.outputs == c) for c in range(K)]
+        weights = np.zeros((len(self.scale), K))
+        weights[self.places, self.outputs] = self.mean
+        roots = np.zeros((K, len(self.scale), k))
+        for c, i in enumerate(own):
+            roots[c, self.places[i]] = self.root[i]
+        scale, weights, roots = like(X, self.scale), like(X, weights), like(X, roots)
+        mean, covariance = [place_of(X).zeros(0, K)], [place_of(X).zeros(0, K, K)]
+        for rows in pieces(X.shape[0], (k + len(self.scale)) * (K if spread else 1)):
+            Phi = self.basis(X[rows, :]) / scale
+            mean.append(Phi @ weights)
+            if spread:
+                T = xp.permute_dims(Phi @ roots, (1, 0, 2))  # (rows, K, k)
+                covariance.append(T @ xp.permute_dims(T, (0, 2, 1)))
+        return xp.concat(mean), xp.concat(covariance) if spread else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,11 @@
 
 import numpy as np
 
+from relvec._xp import Array
 from relvec.design._base import Compression, Design, Rows, ScanDesign
 from relvec.design._blocks import DenseDesign
+from relvec.design._device import DeviceDesign, device_rows, exact_columns
+from relvec.design._device_scan import DeviceScanDesign, device_scan_design
 from relvec.design._exact import SingleDesign
 from relvec.design._factor import FactorDesign, scan_design
 from relvec.design._lowrank import compress, merged_rows
@@ -12,23 +15,31 @@ from relvec.design._stream import LowRankDesign, compress_in_passes, tall_qr
 from relvec.design._summary import Summary, summarise
 
 __all__ = [
-    "Block", "Compression", "DenseDesign", "Design", "FactorDesign", "LocalSamples", "LowRankDesign", "Rows", "Samples",
-    "ScanDesign", "SingleDesign", "Summary", "compress", "make_rows", "scan_design", "summarise", "tall_qr",
+    "Block", "Compression", "DenseDesign", "Design", "DeviceDesign", "DeviceScanDesign", "FactorDesign",
+    "LocalSamples", "LowRankDesign", "Rows", "Samples", "ScanDesign", "SingleDesign", "Summary", "compress",
+    "device_rows", "device_scan_design", "exact_columns", "make_rows", "scan_design", "summarise", "tall_qr",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes
 _WHOLE = 20_000  # rows: more are compressed in passes
+_SMALL = 4_000_000  # numbers of a design: below, a device has nothing to gain
 _WORKSPACE = 3 * 8 * 0.4  # bytes a pair of rows that compression in one piece may take
 
 
 def make_rows(
-    basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, compression: bool = True, memory: float = MEMORY
-) -> Rows:
+    basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, compression: bool = True, memory: float = MEMORY,
+    on_device: Array | None = None,
+) -> Rows:  # fmt: skip
     """A bound basis on the rows X (N, d) with targets (N, q) and sample weights (N,), compressed where it pays.
 
     Within ``memory`` bytes: what does not fit in one piece is computed in passes over blocks of rows.
+    ``on_device`` holds the same rows on a device, where the design is to be computed.
     """
     n, rows = len(X), None
+    if on_device is not None and n * basis.n_atoms > _SMALL:
+        rows = device_rows(basis, on_device, targets, weights)
+        if rows is not None:
+            return rows
     if compression and n <= _WHOLE and _WORKSPACE * n**2 <= memory:
         rows = compress(basis, X, targets, weights)
     elif compression and (found := merged_rows(basis, X, targets, weights)) is not None:

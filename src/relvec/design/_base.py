@@ -51,8 +51,15 @@ class Design(ABC):
     def subset(self, atoms) -> Design:
         """The design of some atoms only, scaled as here."""
 
+    def restricted(self, atoms, target: np.ndarray, rest: float) -> tuple[Design, np.ndarray, float]:
+        """The design of some atoms with the target (n,) and its squared length outside, in rows of its own choice."""
+        return self.subset(atoms), target, rest
+
     def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
-        """Combine function(atoms (b,), Y'Phi (j, b)) over pieces of the dictionary, for Y (n, j); both are pure."""
+        """Combine function(atoms (b,), Y'Phi (j, b)) over pieces of the dictionary, for Y (n, j); both are pure.
+
+        The function is called where the design lives, with Y'Phi in its array library; only what it returns travels.
+        """
         return function(np.arange(self.n_atoms), self.project(Y))
 
 

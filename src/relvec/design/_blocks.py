@@ -30,14 +30,11 @@ class DenseDesign(ScanDesign):
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             squared = np.einsum("ij,ij->j", Phi, Phi)
         safe = np.ones(len(squared))
-        if not np.all((squared > _TAME[0]) & (squared < _TAME[1])):
+        if not tame(squared).all():
             # the largest entry goes first: squares of entries beyond 1e154 or below 1e-154 have no double
             largest = np.maximum(Phi.max(axis=0, initial=0.0), -Phi.min(axis=0, initial=0.0))
             if not np.all(np.isfinite(largest)):
-                raise ValueError(
-                    f"basis function {int(np.argmin(np.isfinite(largest)))} is not finite on the training rows; "
-                    "rescale the inputs (StandardScaler) or lower the degree"
-                )
+                raise not_finite(int(np.argmin(np.isfinite(largest))))
             safe = np.where(largest > 0.0, largest, 1.0)
             Phi /= safe
             squared = np.einsum("ij,ij->j", Phi, Phi)
@@ -89,6 +86,19 @@ class DenseDesign(ScanDesign):
 
     def subset(self, atoms) -> DenseDesign:
         return DenseDesign.of(np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms])
+
+
+def tame(squared: np.ndarray) -> np.ndarray:
+    """Which squared norms have all their digits."""
+    return (squared > _TAME[0]) & (squared < _TAME[1])
+
+
+def not_finite(atom: int) -> ValueError:
+    """What to say of a basis function that has infinite values."""
+    return ValueError(
+        f"basis function {atom} is not finite on the training rows; "
+        "rescale the inputs (StandardScaler) or lower the degree"
+    )
 
 
 def weighted_squares(Phi: np.ndarray, W: np.ndarray) -> np.ndarray:

@@ -125,7 +125,8 @@ class _Square:
 
     def __call__(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         K = self.kernel(X, Z)
-        return np.multiply(K, K, out=K)
+        K *= K
+        return K
 
     def diag(self, X: np.ndarray) -> np.ndarray:
         """The values on the diagonal (n,)."""

@@ -87,9 +87,14 @@ def merged_rows(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.nd
         return part, targets[order], weights[order], np.zeros(targets.shape[1])
     row_of = np.empty(len(X), dtype=np.intp)
     row_of[order] = np.cumsum(first) - 1
+    return part, *row_means(row_of, targets, weights)
+
+
+def row_means(row_of: np.ndarray, targets: np.ndarray, weights: np.ndarray):
+    """Mean target (m, q) and total weight (m,) of equal rows, and the squares within them (q,)."""
     size = np.bincount(row_of, weights)
     mean = np.stack([np.bincount(row_of, weights * t) for t in targets.T], axis=1) / size[:, None]
-    return part, mean, size, weights @ (targets - mean[row_of]) ** 2
+    return mean, size, weights @ (targets - mean[row_of]) ** 2
 
 
 def gram_root(gram: np.ndarray) -> tuple[np.ndarray, bool]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from relvec._xp import Array, is_foreign, largest, like, namespace, squares, to_host
 from relvec.design import DenseDesign
-from relvec.evidence import gain_add
+from relvec.evidence import exchange_statistics, gain_add, gain_delete
 from relvec.solvers._compiled import Precisions
-from relvec.solvers._frame import Frame
+from relvec.solvers._frame import COLLINEAR, Frame
 from relvec.solvers._iterate import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers._moves import Model, best_of_each, near_exchanges
 from relvec.solvers._sequential import Sequential
@@ -99,9 +100,12 @@ def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: fl
     """The problem with only some of its atoms."""
     place = np.full(problem.design.n_atoms, -1)
     place[part] = np.arange(len(part))
+    design, target, rest = problem.design.restricted(part, problem.target, problem.rest)
     return replace(
         problem,
-        design=problem.design.subset(part),
+        design=design,
+        target=target,
+        rest=rest,
         order=problem.order[part],
         bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
         essential=np.zeros(0, dtype=np.intp),
@@ -127,7 +131,9 @@ def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: b
     outside = problem.design.scale > 0.0
     outside[active] = False
 
-    def offers(atoms: np.ndarray, projected: np.ndarray) -> _Offers:
+    def offers(atoms: np.ndarray, projected: Array) -> _Offers:
+        if is_foreign(projected):
+            return _offers_on_device(active, model, exchanging, int(atoms[0]), projected)
         near = replace(model, frame=model.frame.beside(projected, outside[atoms].astype(float)))
         S, Q, _ = near.frame.scan(model.posterior)
         gains = gain_add(S[k:], Q[k:])
@@ -144,6 +150,41 @@ def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: b
     largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
     entering = [best.atoms[best.gains > problem.tol], best.partners[best.partner_gains > _NEARLY]]
     return np.unique(np.concatenate(entering)), largest
+
+
+def _offers_on_device(active: np.ndarray, model: Model, exchanging: bool, start: int, projected: Array) -> _Offers:
+    """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
+    p, beta = model.posterior, float(model.posterior.beta)
+    xp, b = namespace(projected), projected.shape[1]
+    P = projected[:-1, :].T
+    T = P @ like(P, p.leverage)
+    Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
+    S = 1.0 - squares(T, 1)
+    S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S)
+    for i in active[(active >= start) & (active < start + b)].tolist():
+        S[i - start] = 0.0
+    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], _ENTER)
+    found = _Offers(atoms[:, 0] + start, gain_add(S_top, Q_top)[:, 0])
+    if exchanging:
+        cross = T @ like(P, np.sqrt(beta) * p.root.T)
+        S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
+        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], _PARTNERS)
+        gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+        found.partners, found.partner_gains = atoms.T + start, np.where(S_top > 0.0, gains, -np.inf).T
+    return found
+
+
+def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]:
+    """Places (few, j) of the largest Q^2 / S of every column (b, j), with which the gain rises, and their S and Q.
+
+    Where ``known`` is not positive an atom is left out, with S = 0.
+    """
+    xp = namespace(S)
+    good = (known > 0.0) & (S > 0.0)
+    S = xp.where(good, S, xp.zeros_like(S))
+    at = largest(xp.where(good, Q * Q / xp.where(good, S, xp.ones_like(S)), -xp.ones_like(S)), few, axis=0)
+    found = xp.take_along_axis(S, at, axis=0), xp.take_along_axis(Q, at, axis=0)
+    return [to_host(at), *(to_host(column).astype(float) for column in found)]
 
 
 @dataclass

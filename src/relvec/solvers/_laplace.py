@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from relvec._linalg import solve_symmetric
+from relvec._xp import namespace, take
 from relvec.design import ScanDesign
 from relvec.evidence import gain_delete, hessian
 from relvec.likelihoods import Likelihood
@@ -119,7 +120,7 @@ class LaplaceProblem:
         outputs, atoms = self.pairs(units)
         Phi = self.design.columns(atoms) if Phi is None else Phi
         each = np.repeat(alpha, self.per_unit)
-        self.meter.spent += 4.0 * len(Phi) * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
+        self.meter.spent += 4.0 * Phi.shape[0] * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
         return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs)
 
     def objective(self, units: np.ndarray, posterior: LaplacePosterior) -> float:
@@ -178,14 +179,15 @@ class LaplaceModel:
         # the others move to where the linearised problem puts them: mu_keep - Sigma_kl Sigma_ll^-1 mu_l (TF03 A.4)
         gone = p.root[~each]
         start = p.mean[each] - p.root[each] @ np.linalg.lstsq(gone, p.mean[~each], rcond=None)[0]
-        posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, p.Phi[:, each])
+        Phi = take(p.Phi, each.nonzero()[0], 1)
+        posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, Phi)
         return LaplaceModel(self.problem, self.active[keep], posterior, self.atom, self.refused)
 
     def joined(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
         _, atoms = self.problem.pairs(units)
         p = self.posterior
-        Phi = np.hstack([p.Phi, self.problem.design.columns(atoms)])
+        Phi = namespace(p.Phi).concat([p.Phi, self.problem.design.columns(atoms)], axis=1)
         active = np.append(self.active, units)
         posterior = self.problem.posterior(active, np.append(self.alpha, alpha), np.append(p.mean, start), Phi)
         return LaplaceModel(self.problem, active, posterior, int(units[0]), self.refused)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec._linalg import factor_ridge, inverse_triangular
+from relvec._xp import is_foreign, like, namespace, take, to_host
 from relvec.evidence import exchange_statistics, gain_add, optimal_alpha
+from relvec.posterior import ridge_on_device
 from relvec.solvers._laplace import LaplaceModel, deletion_gains
 from relvec.solvers._moves import _first_of_equals
 
@@ -78,20 +80,20 @@ def _class_scan(model: LaplaceModel, c: int, diagonal: np.ndarray, exact: bool) 
     problem, p = model.problem, model.posterior
     own = np.flatnonzero(p.outputs == c)
     if problem.K == 1:
-        Y, root, r = (p.Phi @ p.root) * p.W[:, None], p.root, p.r
+        Y, root, r = (p.Phi @ like(p.Phi, p.root)) * p.W[:, None], p.root, p.r
     else:
         w, r = problem.weights * p.W[:, c], p.r[:, c]
         if exact:
             # column of Phi_a'B for class c: weight p_c' (delta - p_c) phi
-            factor = -w[:, None] * p.W[:, p.outputs]
-            factor[:, own] += w[:, None]
-            Y, root = (p.Phi * factor) @ p.root, p.root[own]
+            factor = w[:, None] * (like(w, p.outputs == c) - take(p.W, p.outputs, 1))
+            Y, root = (p.Phi * factor) @ like(p.Phi, p.root), p.root[own]
         else:
             w = w * (1.0 - p.W[:, c])
-            spread = 1.0 / np.sqrt(p.alpha[own])
-            root = spread[:, None] * inverse_triangular(factor_ridge(np.sqrt(w)[:, None] * p.Phi[:, own] * spread))
-            Y = (p.Phi[:, own] @ root) * w[:, None]
-    together = problem.design.project(np.column_stack([Y, r]))
+            spread, Phi = 1.0 / np.sqrt(p.alpha[own]), take(p.Phi, own, 1)
+            X = namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
+            root = spread[:, None] * inverse_triangular(ridge_on_device(X) if is_foreign(X) else factor_ridge(X))
+            Y = (Phi @ like(Phi, root)) * w[:, None]
+    together = problem.design.project(namespace(Y).concat([Y, r[:, None]], axis=1))
     T, Q = together[:-1], together[-1]
     S = diagonal - np.einsum("ij,ij->j", T, T)
     S[S < problem.design.error * diagonal] = 0.0
@@ -119,14 +121,15 @@ def overlaps(model: LaplaceModel, found: Scan, units: np.ndarray) -> np.ndarray:
     outputs, atoms = problem.pairs(units)
     if problem.share:
         columns = problem.design.approximate(units)
-        return np.abs(columns.T @ columns)
+        return np.abs(to_host(columns.T @ columns))
     columns = problem.design.approximate(atoms)
     if problem.K == 1:
-        inner = columns.T @ (columns * p.W[:, None])
+        inner = to_host(columns.T @ (columns * p.W[:, None]))
     else:
-        P = p.W[:, outputs] * np.sqrt(problem.weights)[:, None]
-        inner = -(columns * P).T @ (columns * P)
-        inner += (outputs[:, None] == outputs) * (columns.T @ (columns * (P * np.sqrt(problem.weights)[:, None])))
+        root = namespace(p.W).sqrt(problem.weights)[:, None]
+        P = take(p.W, outputs, 1) * root
+        inner = -to_host((columns * P).T @ (columns * P))
+        inner += (outputs[:, None] == outputs) * to_host(columns.T @ (columns * (P * root)))
     S = np.array([found.classes[c].S[m] for c, m in zip(outputs, atoms)])
     if found.exact:
         T = np.column_stack([found.classes[c].T[:, m] for c, m in zip(outputs, atoms)])

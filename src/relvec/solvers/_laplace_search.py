@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relvec._xp import namespace, to_host
 from relvec.evidence import mackay_alpha
 from relvec.solvers._iterate import Result, State, Status, iterate
 from relvec.solvers._laplace import (
@@ -299,7 +300,8 @@ def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
     active[place], alpha[place] = pairs.entering[i], pairs.alpha[i]
     k = problem.per_unit
     where = slice(place * k, place * k + k)
-    Phi, start = model.posterior.Phi.copy(), model.posterior.mean.copy()
+    old, start = model.posterior.Phi, model.posterior.mean.copy()
+    Phi = namespace(old).asarray(old, copy=True)
     Phi[:, where] = problem.design.columns(problem.pairs(active[[place]])[1])
     start[where] = pairs.weight[i]
     return LaplaceModel(problem, active, problem.posterior(active, alpha, start, Phi), int(active[place]))
@@ -352,7 +354,7 @@ def _kick(model: LaplaceModel) -> LaplaceModel:
         return model
     atoms = model.active % model.problem.design.n_atoms
     columns = model.problem.design.columns(atoms)
-    similar = np.abs(columns.T @ columns[:, rng.integers(u)])
+    similar = np.abs(to_host(columns.T @ columns[:, int(rng.integers(u))]))
     gone = np.argsort(-similar)[: rng.integers(1, min(4, u))]
     leave = np.zeros(u, bool)
     leave[gone] = True

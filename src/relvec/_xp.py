@@ -1,0 +1,270 @@
+"""Arrays of other libraries (PyTorch, CuPy, any of the array API standard): where they live, and the way to the host.
+
+Code that runs on a device asks `namespace(x)` for the functions of the array's own library, under the names of the
+array API standard. NumPy arrays need nothing but NumPy; for other libraries the functions come from array-api-compat,
+or from the copy of it that scipy carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+Array = Any  # an array of whichever library
+
+_TORCH_DEVICES = ("cpu", "cuda", "mps", "xpu")
+
+
+@cache
+def _compat(part: str = "") -> Any:
+    for package in ("array_api_compat", "scipy._lib.array_api_compat"):
+        try:
+            return import_module(package + part)
+        except ImportError as error:
+            last = error
+    raise ImportError(f"arrays on a device need array-api-compat: pip install array-api-compat ({last})")
+
+
+def is_foreign(x: Any) -> bool:
+    """Whether x is an array of a library other than NumPy that follows the array API (PyTorch, CuPy, ...).
+
+    >>> is_foreign([1.0]), is_foreign(np.ones(2))
+    (False, False)
+    """
+    return _foreign(type(x))
+
+
+@cache
+def _foreign(kind: type) -> bool:
+    module = kind.__module__.partition(".")[0]
+    if module in ("numpy", "builtins", "pandas", "polars", "scipy", "dask"):
+        return False
+    return module in ("torch", "cupy") or hasattr(kind, "__array_namespace__")
+
+
+def namespace(x: Array) -> Any:
+    """The functions for arrays like x, with the names of the array API standard: NumPy itself for NumPy arrays.
+
+    >>> namespace(np.ones(2)) is np
+    True
+    """
+    if isinstance(x, np.ndarray):
+        return np
+    kind = type(x)
+    if kind not in _known:
+        _known[kind] = _compat().array_namespace(x)
+    return _known[kind]
+
+
+_known: dict[type, Any] = {}  # asking array-api-compat takes longer than many an operation
+
+
+def to_host(x: Any) -> np.ndarray:
+    """X as a NumPy array, copied from its device where it has one; what is no foreign array passes as it is.
+
+    >>> to_host(np.ones(2))
+    array([1., 1.])
+    """
+    if not is_foreign(x):
+        return x
+    if hasattr(x, "detach"):  # PyTorch
+        return x.detach().cpu().numpy()
+    if type(x).__module__.startswith("cupy"):
+        return x.get()
+    try:
+        return np.from_dlpack(x, device="cpu", copy=True)
+    except (BufferError, TypeError, ValueError):
+        return np.asarray(x)
+
+
+def like(x: Array, values: Any) -> Array:
+    """A host array of numbers in the library, on the device and of the type of x.
+
+    >>> like(np.ones(2), [1, 2])
+    array([1., 2.])
+    """
+    if isinstance(x, np.ndarray):
+        return np.asarray(values, dtype=x.dtype)
+    return namespace(x).asarray(_shareable(values), dtype=x.dtype, device=_device_of(x))
+
+
+def indices(x: Array, places: Any) -> Array:
+    """Whole numbers (k,) of the host as an index for `take` along the axes of x."""
+    places = np.asarray(places, dtype=np.int64)
+    if isinstance(x, np.ndarray):
+        return places
+    xp = namespace(x)
+    return xp.asarray(_shareable(places), dtype=xp.int64, device=_device_of(x))
+
+
+def take(x: Array, places: Any, axis: int = 0) -> Array:
+    """The rows (or columns, for axis 1) of x at the given places of the host."""
+    if isinstance(x, np.ndarray):
+        return x[places] if axis == 0 else x[:, places]
+    return namespace(x).take(x, indices(x, places), axis=axis)
+
+
+def dots(x: Array, y: Array, axis: int = 1) -> Array:
+    """Sums of the products of two arrays (n, m) along an axis.
+
+    >>> dots(np.eye(2), np.ones((2, 2)))
+    array([1., 1.])
+    """
+    if isinstance(x, np.ndarray):
+        return np.einsum("ij,ij->j" if axis == 0 else "ij,ij->i", x, y)
+    return namespace(x).sum(x * y, axis=axis)
+
+
+def squares(x: Array, axis: int) -> Array:
+    """Sums of the squares of an array (n, m) along an axis."""
+    return dots(x, x, axis)
+
+
+def overwrite(name: str, x: Array) -> Array:
+    """The elementwise function of that name of x, written over x in NumPy.
+
+    >>> overwrite("sqrt", np.array([4.0, 9.0]))
+    array([2., 3.])
+    """
+    return getattr(np, name)(x, out=x) if isinstance(x, np.ndarray) else getattr(namespace(x), name)(x)
+
+
+def _shareable(values: Any) -> np.ndarray:
+    """A host array that another library may take over: PyTorch warns of those that cannot be written."""
+    values = np.ascontiguousarray(values)
+    return values if values.flags.writeable else values.copy()
+
+
+def _device_of(x: Array) -> Any:
+    return _compat().device(x)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A library, one of its devices, and the floating type used there: float64 where the device has it."""
+
+    xp: Any
+    device: Any
+    dtype: Any
+
+    @property
+    def name(self) -> str:
+        """Library and device, for messages."""
+        return f"{self.xp.__name__.rpartition('array_api_compat.')[2]}:{self.device}"
+
+    def put(self, values: Any) -> Array:
+        """An array of numbers on the device, as floats."""
+        if is_foreign(values) and namespace(values) is not self.xp:
+            values = to_host(values)
+        if not is_foreign(values):
+            values = _shareable(values)
+        elif hasattr(values, "detach"):
+            values = values.detach()
+        return self.xp.asarray(values, dtype=self.dtype, device=self.device)
+
+    def zeros(self, *shape: int) -> Array:
+        """Zeros on the device."""
+        return self.xp.zeros(shape, dtype=self.dtype, device=self.device)
+
+
+def place_of(x: Array) -> Place:
+    """Where a foreign array lives."""
+    xp, device = namespace(x), _device_of(x)
+    return Place(xp, device, _precise(xp, device))
+
+
+def as_place(spec: str) -> Place:
+    """The place a device option names: "cuda", "cuda:1", "torch", "torch:cuda", "cupy", "cupy:1".
+
+    >>> as_place("tpu")
+    Traceback (most recent call last):
+        ...
+    ValueError: device must be None, 'cuda', 'cuda:1', 'cpu', 'mps', 'torch', 'torch:cuda' or 'cupy'; got 'tpu'
+    """
+    library, _, where = str(spec).partition(":")
+    if library in _TORCH_DEVICES:
+        library, where = "torch", str(spec)
+    if library not in ("torch", "cupy", "array_api_strict"):
+        raise ValueError(
+            f"device must be None, 'cuda', 'cuda:1', 'cpu', 'mps', 'torch', 'torch:cuda' or 'cupy'; got {spec!r}"
+        )
+    try:
+        module = import_module(library)
+    except ImportError:
+        raise ImportError(f"device={spec!r} needs {library}: pip install relvec[{library}]") from None
+    if library == "array_api_strict":
+        device = module.Device(where or "CPU_DEVICE")
+        return Place(module, device, _precise(module, device))
+    xp = _compat(f".{library}")
+    if library == "cupy":
+        device = module.cuda.Device(int(where or 0))
+    else:
+        device = module.device(where or ("cuda" if module.cuda.is_available() else "cpu"))
+        if device.type == "cuda" and not module.cuda.is_available():
+            raise ValueError(f"device={spec!r}: PyTorch finds no CUDA device here; leave device at None for the CPU")
+    return Place(xp, device, _precise(xp, device))
+
+
+def _precise(xp: Any, device: Any) -> Any:
+    """float64, or float32 on devices without it."""
+    try:
+        xp.zeros(1, dtype=xp.float64, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        return xp.float32
+    return xp.float64
+
+
+def pieces(n: int, width: int, numbers: int = 2**25) -> Iterator[slice]:
+    """Slices of n rows of that width, of at most so many numbers each.
+
+    >>> [(piece.start, piece.stop) for piece in pieces(5, 2, numbers=4)]
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    step = max(1, numbers // max(width, 1))
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+def unique_rows(X: Array) -> tuple[Array, Array, Array]:
+    """Distinct rows of X (n, d) in lexicographic order, where each first occurs, and each row's place (n,) among them.
+
+    >>> [part.tolist() for part in unique_rows(np.array([[2.0], [1.0], [2.0]]))]
+    [[[1.0], [2.0]], [1, 0], [1, 0, 1]]
+    """
+    xp, (n, d) = namespace(X), X.shape
+    if xp is np:
+        order = np.lexsort(X.T[::-1])
+    else:
+        order = xp.arange(n, dtype=xp.int64, device=_device_of(X))
+        for k in reversed(range(d)):
+            order = xp.take(order, xp.argsort(xp.take(X[:, k], order, axis=0), stable=True), axis=0)
+    ranked = xp.take(X, order, axis=0)
+    new = xp.any(ranked[1:, :] != ranked[:-1, :], axis=1)
+    fresh = xp.nonzero(new)[0] + 1
+    starts = xp.concat([order[:1] * 0, xp.astype(fresh, order.dtype)])
+    steps = xp.concat([order[:1] * 0, xp.astype(new, order.dtype)])
+    where = xp.cumulative_sum(steps) if xp is not np else np.cumsum(steps)
+    row_of = xp.take(where, xp.argsort(order, stable=True), axis=0)
+    return xp.take(ranked, starts, axis=0), xp.take(order, starts, axis=0), row_of
+
+
+def largest(x: Array, few: int, axis: int = 0) -> Array:
+    """Places of the few largest entries of x along an axis, in no order.
+
+    >>> sorted(largest(np.array([1.0, 5.0, 3.0]), 2).tolist())
+    [1, 2]
+    """
+    few = min(few, x.shape[axis])
+    if hasattr(x, "topk"):  # PyTorch
+        return x.topk(few, dim=axis, sorted=False).indices
+    xp = namespace(x)
+    if hasattr(xp, "argpartition"):  # NumPy and CuPy
+        order = xp.argpartition(x, x.shape[axis] - few, axis=axis)
+    else:
+        order = xp.argsort(x, axis=axis)
+    last = slice(x.shape[axis] - few, x.shape[axis])
+    return order[last] if x.ndim == 1 else order[last, :] if axis == 0 else order[:, last]
