@@ -5,9 +5,11 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from relvec import RVR, _threads
+from relvec._xp import as_place
 from relvec.basis import Bias, Concat, KernelBasis, Linear
-from relvec.design import DenseDesign, compress, make_rows
+from relvec.design import DenseDesign, DeviceDesign, Rows, compress, device_rows, make_rows
 from relvec.design import _lowrank as lowrank
+from relvec.design._device import device_matrix
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.solvers import Sequential
 
@@ -29,7 +31,26 @@ def weights_of(n):
     return np.random.default_rng(3).integers(1, 4, n).astype(float)
 
 
+def on_device(spec):
+    """The rows computed by another array library."""
+
+    def rows(basis, X, y, w):
+        pytest.importorskip(spec.partition(":")[0])
+        return device_rows(basis, as_place(spec).put(X), y[:, None], w)
+
+    return rows
+
+
+def whole_on_device(basis, X, y, w):
+    pytest.importorskip("torch")
+    t, root = y * np.sqrt(w), np.sqrt(w)
+    return Rows(DeviceDesign([device_matrix(basis, as_place("torch:cpu").put(X), root)]), t[:, None], np.zeros(1))
+
+
 DESIGNS = {
+    "torch": on_device("torch:cpu"),
+    "strict": on_device("array_api_strict:device1"),
+    "torch, whole": whole_on_device,
     "dense": lambda basis, X, y, w: make_rows(basis, X, y[:, None], w, compression=False),
     "compressed": lambda basis, X, y, w: compress(basis, X, y[:, None], w),
 }

@@ -730,7 +730,7 @@ def split_theta(parts: Sequence[Any], theta: np.ndarray) -> list[np.ndarray]:
     return np.split(theta, np.cumsum([len(part.theta) for part in parts])[:-1])
 
 
-def as_rows(X: ArrayLike) -> np.ndarray:
+def as_rows(X: Any) -> np.ndarray:
     """X as a float64 array of shape (n, d); an array of another library stays what it is."""
     X = X if is_foreign(X) else np.asarray(X, dtype=np.float64)
     if X.ndim != 2:
@@ -753,7 +753,7 @@ def real_finite(values: Any, shapes: Sequence[tuple[int, ...]], what: str, hint:
     raise ValueError(f"{what} must return a real, finite array of shape {expected}; got {problem}. {hint}")
 
 
-def _row_pair(X: ArrayLike, Z: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _row_pair(X: Any, Z: Any) -> tuple[np.ndarray, np.ndarray]:
     X, Z = as_rows(X), as_rows(Z)
     if is_foreign(X) and not is_foreign(Z):
         Z = like(X, Z)

@@ -43,7 +43,8 @@ class DeviceDesign(Design):
     def __init__(self, parts: list[Array]):
         self._parts = parts  # overwritten
         xp = namespace(parts[0])
-        squared = sum(squares(part, 1) for part in parts)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a library may be NumPy underneath
+            squared = sum(squares(part, 1) for part in parts)
         safe = np.ones(parts[0].shape[0])
         if not tame(to_host(squared)).all():
             size = [xp.max(xp.abs(part), axis=1) for part in parts if part.shape[1]]

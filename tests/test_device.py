@@ -1,0 +1,402 @@
+"""Arrays of other libraries: PyTorch on the CPU, and array-api-strict, which refuses what the standard does not have."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+
+from relvec import RVC, RVR, _xp
+from relvec.basis import Bias, Concat, Functions, KernelBasis, Linear, Polynomial, Precomputed
+from relvec.design import DenseDesign, DeviceDesign, device_rows, device_scan_design, make_rows, scan_design
+from relvec.design import _device as device
+from relvec.design import _device_scan as device_scan
+from relvec.kernels import (
+    Cauchy,
+    FromCallable,
+    Gaussian,
+    Laplace,
+    LinearSpline,
+    LogDistance,
+    Matern,
+)
+from relvec.kernels import Linear as LinearKernel
+from relvec.kernels import (
+    Polynomial as PolynomialKernel,
+)
+from relvec.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
+
+PLACES = {"torch": "torch:cpu", "strict": "array_api_strict", "strict elsewhere": "array_api_strict:device1"}
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(params=PLACES)
+def place(request):
+    pytest.importorskip(PLACES[request.param].partition(":")[0])
+    return _xp.as_place(PLACES[request.param])
+
+
+@pytest.fixture
+def dispatch(monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    with sklearn.config_context(array_api_dispatch=True):
+        yield
+
+
+def name_of(place):
+    return "torch:cpu" if place.name.startswith("torch") else f"array_api_strict:{place.device._device}"
+
+
+def sinc(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-10, 10, (n, 2))
+    return X, np.sinc(np.linalg.norm(X, axis=1) / np.pi) + 0.1 * rng.standard_normal(n)
+
+
+def blobs(n, K, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, K, n)
+    return rng.normal(0.0, 2.0, (K, 2))[y] + rng.normal(size=(n, 2)), y
+
+
+def is_at(values, place):
+    return _xp.is_foreign(values) and _xp.place_of(values) == place
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def test_there_and_back(place):
+    values = np.random.default_rng(0).normal(size=(4, 3))
+    away = place.put(values)
+    assert is_at(away, place) and away.dtype == place.xp.float64
+    np.testing.assert_array_equal(_xp.to_host(away), values)
+    np.testing.assert_array_equal(_xp.to_host(_xp.take(away, [2, 0])), values[[2, 0]])
+    np.testing.assert_array_equal(_xp.to_host(_xp.take(away, [1], axis=1)), values[:, [1]])
+    np.testing.assert_allclose(_xp.to_host(_xp.dots(away, 2.0 * away, 0)), 2.0 * (values**2).sum(axis=0))
+    frozen = values.copy()
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(_xp.to_host(_xp.like(away, frozen)), frozen)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_unique_rows(place, d):
+    X = np.random.default_rng(d).integers(0, 3, (60, d)).astype(float)
+    X[::7] *= -0.0
+    rows, first, row_of = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    for found in (_xp.unique_rows(X), map(_xp.to_host, _xp.unique_rows(place.put(X)))):
+        for got, expected in zip(found, (rows, first, row_of.ravel()), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_largest(place):
+    x = np.random.default_rng(0).normal(size=(30, 4))
+    for axis in (0, 1):
+        found = _xp.to_host(_xp.largest(place.put(x), 3, axis))
+        np.testing.assert_array_equal(np.sort(found, axis), np.sort(np.argsort(-x, axis).take(range(3), axis), axis))
+
+
+@pytest.mark.parametrize("spec", ["tpu", "numpy", 3])
+def test_unknown_devices_are_refused(spec):
+    with pytest.raises(ValueError, match="device must be None, 'cuda'"):
+        RVR(device=spec).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+def test_a_missing_library_is_named():
+    if "cupy" in sys.modules:
+        pytest.skip("CuPy is here")
+    with pytest.raises(ImportError, match=r"pip install relvec\[cupy\]"):
+        _xp.as_place("cupy")
+
+
+# ---------------------------------------------------------------- kernels, bases, likelihoods
+
+KERNELS = [
+    Gaussian(2.0), Gaussian((1.0, 2.0, 3.0)), Laplace(1.5), Cauchy(2.0), LogDistance(), Matern(1.5, 1.0),
+    Matern(2.5, 2.0), PolynomialKernel(3, 1.0, 2.0), LinearKernel(), LinearSpline(), Gaussian(1.0) + LinearKernel(),
+    Gaussian(1.0) * Cauchy(2.0), FromCallable(lambda X, Z: np.tanh(X @ Z.T)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_kernels(place, kernel):
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(20, 3)), rng.normal(size=(7, 3))
+    Z[:3] = X[:3]
+    values = kernel(place.put(X), Z)
+    assert is_at(values, place)
+    np.testing.assert_allclose(_xp.to_host(values), kernel(X, Z), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(_xp.to_host(kernel.diag(place.put(X))), kernel.diag(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(4.0), Laplace(4.0), Matern(1.5, 4.0)], ids=repr)
+def test_kernels_of_many_features(place, kernel):
+    X = np.random.default_rng(0).normal(size=(30, 40)) + 5.0
+    np.testing.assert_allclose(_xp.to_host(kernel(place.put(X), X)), kernel(X, X), rtol=1e-10, atol=1e-14)
+
+
+def test_bases(place):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    parts = (KernelBasis(Gaussian(2.0)), Linear(), Polynomial(3), Functions(np.cos), Bias())
+    basis = Concat(parts).bind(X)
+    for one in (basis, basis.take([30, 2, 0, 22, 5]), basis.take([]), Precomputed().bind(np.eye(3) + 0.1)):
+        np.testing.assert_allclose(_xp.to_host(one(place.put(X))), one(X), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson(), Categorical(3)], ids=repr)
+def test_likelihoods(place, likelihood):
+    rng = np.random.default_rng(0)
+    n, K = 25, likelihood.n_outputs
+    f, w = rng.normal(0.0, 3.0, (n, K)), rng.uniform(0.5, 2.0, n)
+    f[0] = 40.0
+    f[1] = -40.0
+    t = np.eye(3)[rng.integers(0, 3, n)] if K > 1 else rng.integers(0, 2, (n, 1)).astype(float)
+    if K == 1:
+        f, t = f[:, 0], t[:, 0]
+    spread = [rng.normal(size=(n, 4)) for _ in range(K)]
+    value, r, W = likelihood.evaluate(t, f, w)
+    there = likelihood.evaluate(place.put(t), place.put(f), place.put(w))
+    assert there[0] == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(_xp.to_host(there[1]), r, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(_xp.to_host(there[2]), W, rtol=1e-12, atol=1e-300)
+    slope = likelihood.curvature_slope(there[2], place.put(f), place.put(w), [place.put(T) for T in spread])
+    np.testing.assert_allclose(_xp.to_host(slope), likelihood.curvature_slope(W, f, w, spread), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(_xp.to_host(likelihood.mean(place.put(f))), likelihood.mean(f), rtol=1e-12)
+
+
+def test_averages_over_the_latent_function(place):
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(0.0, 10.0, 50), 10.0 ** rng.uniform(-4, 4, 50)
+    variance[:3] = 0.0
+    found = logistic_log_odds(place.put(mean), place.put(variance))
+    np.testing.assert_allclose(_xp.to_host(found), logistic_log_odds(mean, variance), rtol=1e-9)
+    root = rng.normal(size=(9, 3, 3))
+    mean, covariance = rng.normal(size=(9, 3)), root @ root.transpose(0, 2, 1)
+    covariance[0] = 0.0
+    found = softmax_normal(place.put(mean), place.put(covariance))
+    np.testing.assert_allclose(_xp.to_host(found), softmax_normal(mean, covariance), rtol=1e-9)
+
+
+# ---------------------------------------------------------------- designs
+
+
+@pytest.mark.parametrize(("n", "atoms"), [(300, 20), (60, 50)])
+def test_rows_of_a_fixed_dictionary(place, n, atoms, monkeypatch):
+    """Few atoms and many rows: through the Gram matrix where that is smaller, in pieces, as the dense matrix."""
+    X, y = sinc(n)
+    monkeypatch.setattr(device, "pieces", lambda n, width: _xp.pieces(n, width, 7 * width))
+    basis = Concat((KernelBasis(Gaussian(4.0), X[:atoms]), Linear(), Bias())).bind(X)
+    w = np.random.default_rng(3).integers(1, 4, n).astype(float)
+    rows = device_rows(basis, place.put(X), y[:, None], w)
+    dense = make_rows(basis, X, y[:, None], w, compression=False)
+    assert isinstance(rows.design, DenseDesign if n == 300 else DeviceDesign)
+    assert rows.design.n_rows == (basis.n_atoms if n == 300 else n)
+    np.testing.assert_allclose(rows.design.scale, dense.design.scale, rtol=1e-12)
+    everything = np.arange(basis.n_atoms)
+    gram = dense.design.project(dense.design.columns(everything))
+    np.testing.assert_allclose(rows.design.project(rows.design.columns(everything)), gram, atol=1e-12)
+    np.testing.assert_allclose(
+        rows.design.project(rows.targets), dense.design.project(dense.targets), atol=1e-7 * np.linalg.norm(y)
+    )
+    total = rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0]
+    assert total == pytest.approx(dense.targets[:, 0] @ dense.targets[:, 0], rel=1e-12)
+
+
+def test_restriction_to_a_part_keeps_the_inner_products(place):
+    X, y = sinc(200)
+    basis = Concat((KernelBasis(Matern(1.5, 0.5)), Bias())).bind(X)
+    design = DeviceDesign([device.device_matrix(basis, place.put(X), np.ones(200))])
+    part = np.array([3, 50, 120, 200, 7])
+    small, target, rest = design.restricted(part, y, 0.5)
+    assert small.n_rows == 5
+    columns = design.columns(part)
+    np.testing.assert_allclose(small.project(small.columns(np.arange(5))), columns.T @ columns, atol=1e-12)
+    np.testing.assert_allclose(small.project(target[:, None])[0], columns.T @ y, atol=1e-10)
+    assert target @ target + rest == pytest.approx(y @ y + 0.5)
+    np.testing.assert_array_equal(small.scale, design.scale[part])
+
+
+def test_huge_and_vanishing_columns(place):
+    Phi = np.array([[1e200, 0.0, 1e-200], [1e200, 0.0, 1e-200]])
+    design, dense = DeviceDesign([place.put(Phi.T)]), DenseDesign(Phi)
+    np.testing.assert_allclose(design.scale, dense.scale, rtol=1e-12)
+    np.testing.assert_allclose(design.columns([0, 1, 2]), dense.columns([0, 1, 2]), rtol=1e-12)
+    with pytest.raises(ValueError, match="basis function 1 is not finite on the training rows"):
+        DeviceDesign([place.put(np.array([[1.0, 2.0], [1.0, np.inf]]))])
+
+
+@pytest.mark.parametrize("factored", [False, True])
+def test_scans(place, factored, monkeypatch):
+    X, _ = sinc(600)
+    X = X[np.lexsort(X.T[::-1])]
+    basis = Concat((KernelBasis(Gaussian(6.0)), Linear(), Bias())).bind(X)
+    monkeypatch.setattr(device_scan, "_MOST_NUMBERS", 0 if factored else 10**9)
+    design, dense = device_scan_design(basis, place.put(X)), scan_design(basis, X, compression=False)
+    assert isinstance(design, device_scan.DeviceFactorDesign) == factored
+    rng = np.random.default_rng(0)
+    some, Y, W = rng.choice(603, 20, replace=False), rng.normal(size=(600, 3)), rng.uniform(size=(600, 2))
+    np.testing.assert_allclose(design.scale, dense.scale, rtol=1e-6)
+    columns = design.columns(some)
+    assert is_at(columns, place)
+    np.testing.assert_allclose(_xp.to_host(columns) * design.scale[some], basis(X)[:, some], rtol=1e-12)
+    np.testing.assert_allclose(_xp.to_host(design.approximate(some)), dense.columns(some), atol=1e-6)
+    np.testing.assert_allclose(design.project(place.put(Y)), dense.project(Y), atol=1e-4)
+    for w in (W, W[:, 0]):
+        np.testing.assert_allclose(design.diagonal(place.put(w)), dense.diagonal(w), rtol=1e-4)
+    part = design.subset(some)
+    np.testing.assert_array_equal(_xp.to_host(part.columns(np.arange(20))), _xp.to_host(columns))
+    np.testing.assert_array_equal(part.diagonal(place.put(W)), design.diagonal(place.put(W))[:, some])
+
+
+# ---------------------------------------------------------------- estimators
+
+
+@pytest.mark.parametrize("width", [2.5, 1.0], ids=["compressed", "whole"])
+def test_regression_finds_the_same_model(place, width, dispatch):
+    X, y = sinc(3100 if width == 2.5 else 3010)
+    if width == 1.0 and place.name.startswith("array_api_strict"):
+        pytest.skip("the same code, and slower")
+    model = RVR(width=width, kernel="gaussian" if width == 2.5 else "matern32")
+    host = clone(model).fit(X, y)
+    there = clone(model).fit(place.put(X), place.put(y))
+    np.testing.assert_array_equal(there.relevance_, host.relevance_)
+    assert there.log_marginal_likelihood_ == pytest.approx(host.log_marginal_likelihood_, abs=1e-6)
+    assert there.certificate_ <= there.tol and (there.compression_ is None) == (width == 1.0)
+    assert isinstance(there.weights_, np.ndarray)
+    mean, std = there.predict(place.put(X), return_std=True)
+    assert is_at(mean, place) and is_at(std, place)
+    for got, expected in zip((mean, std), host.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(_xp.to_host(got), expected, atol=1e-9)
+
+
+def test_every_prediction_comes_back_in_the_library_of_X(place, dispatch):
+    X, y = sinc(80)
+    model = RVR(width=2.5).fit(X, y)
+    Z, t = X[:9], y[:9]
+    there = place.put(Z)
+    pairs = [
+        (model.predict(there), model.predict(Z)),
+        (model.predict(there, return_cov=True)[1], model.predict(Z, return_cov=True)[1]),
+        (model.predict_interval(there), model.predict_interval(Z)),
+        (model.predict_quantiles(there, [0.1, 0.9]), model.predict_quantiles(Z, [0.1, 0.9])),
+        (model.sample_y(there, 3), model.sample_y(Z, 3)),
+        (model.log_predictive_density(there, place.put(t)), model.log_predictive_density(Z, t)),
+    ]
+    for got, expected in pairs:
+        assert is_at(got, place)
+        np.testing.assert_allclose(_xp.to_host(got), expected, atol=1e-12)
+    assert model.score(there, place.put(t)) == pytest.approx(model.score(Z, t))
+
+
+@pytest.mark.parametrize("predictive", ["augmented", "process"])
+def test_other_predictive_distributions(place, predictive, dispatch):
+    X, y = sinc(60)
+    model = RVR(width=2.5, predictive=predictive).fit(place.put(X), place.put(y))
+    host = RVR(width=2.5, predictive=predictive).fit(X, y)
+    mean, std = model.predict(place.put(X[:5]), return_std=True)
+    assert is_at(mean, place)
+    np.testing.assert_allclose(_xp.to_host(std), host.predict(X[:5], return_std=True)[1], rtol=1e-6)
+
+
+def test_several_outputs_and_weights(place, dispatch):
+    X, y = sinc(120)
+    Y, w = np.column_stack([y, -2.0 * y + X[:, 0]]), np.arange(120) % 3
+    host = RVR(width=3.0).fit(X, Y, sample_weight=w)
+    there = RVR(width=3.0).fit(place.put(X), place.put(Y), sample_weight=place.put(w))
+    np.testing.assert_array_equal(there.relevance_, host.relevance_)
+    found = there.predict(place.put(X), return_std=True)[1]
+    np.testing.assert_allclose(_xp.to_host(found), host.predict(X, return_std=True)[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"multi_class": "ovr"}, {"solver": "mackay"}], ids=str)
+@pytest.mark.parametrize("K", [2, 3])
+def test_classification_finds_the_same_model(place, K, kwargs, dispatch):
+    if place.name.startswith("array_api_strict") and kwargs and K == 3:
+        pytest.skip("the same code, and slower")
+    X, y = blobs(90, K)
+    host = RVC(width=2.0, **kwargs).fit(X, y)
+    there = RVC(width=2.0, **kwargs).fit(place.put(X), place.put(y))
+    np.testing.assert_array_equal(there.relevance_, host.relevance_)
+    np.testing.assert_allclose(there.log_marginal_likelihood_, host.log_marginal_likelihood_, atol=1e-6)
+    Z = np.random.default_rng(5).normal(0.0, 4.0, (30, 2))
+    for name in ("decision_function", "predict_proba", "predict_log_proba"):
+        got = getattr(there, name)(place.put(Z))
+        assert is_at(got, place)
+        np.testing.assert_allclose(_xp.to_host(got), getattr(host, name)(Z), rtol=1e-5, atol=1e-7)
+    labels = there.predict(place.put(Z))
+    assert _xp.is_foreign(labels)
+    np.testing.assert_array_equal(_xp.to_host(labels), host.predict(Z))
+    assert there.score(place.put(X), y) == host.score(X, y)
+
+
+def test_labels_that_are_words(dispatch):
+    torch = pytest.importorskip("torch")
+    X, y = blobs(60, 2)
+    model = RVC(width=2.0).fit(torch.asarray(X), np.array(["no", "yes"])[y])
+    assert model.predict(torch.asarray(X[:5])).tolist() == model.predict(X[:5]).tolist()
+
+
+def test_counts(place, dispatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 4.0, (80, 1))
+    y = rng.poisson(np.exp(np.sin(X[:, 0])))
+    host, model = (RVR(width=1.0, likelihood="poisson") for _ in range(2))
+    host.fit(X, y)
+    model.fit(place.put(X), place.put(y))
+    np.testing.assert_array_equal(model.relevance_, host.relevance_)
+    found = model.predict(place.put(X))
+    assert is_at(found, place)
+    np.testing.assert_allclose(_xp.to_host(found), host.predict(X), rtol=1e-6)
+
+
+def test_the_device_option_takes_and_gives_numpy(place):
+    X, y = sinc(100)
+    host, model = RVR(width=2.5).fit(X, y), RVR(width=2.5, device=name_of(place)).fit(X, y)
+    np.testing.assert_array_equal(model.relevance_, host.relevance_)
+    assert isinstance(model.predict(X), np.ndarray)
+    np.testing.assert_allclose(model.predict(X, return_std=True)[1], host.predict(X, return_std=True)[1], rtol=1e-9)
+    # arrays of a library are taken with it, whatever the global setting
+    assert is_at(model.predict(place.put(X)), place)
+    labels = y > 0.1
+    classes = RVC(width=2.5, device=name_of(place)).fit(X, labels).predict(X)
+    assert isinstance(classes, np.ndarray)
+    np.testing.assert_array_equal(classes, RVC(width=2.5).fit(X, labels).predict(X))
+
+
+def test_without_dispatch_torch_is_array_like():
+    """As everywhere in scikit-learn: NumPy comes out."""
+    torch = pytest.importorskip("torch")
+    X, y = sinc(60)
+    model = RVR(width=2.5).fit(torch.asarray(X), torch.asarray(y))
+    assert isinstance(model.predict(torch.asarray(X)), np.ndarray)
+
+
+def test_single_precision_is_taken(dispatch):
+    torch = pytest.importorskip("torch")
+    X, y = sinc(60)
+    model = RVR(width=2.5).fit(torch.asarray(X, dtype=torch.float32), torch.asarray(y, dtype=torch.float32))
+    assert model.predict(torch.asarray(X, dtype=torch.float32)).dtype == torch.float64
+
+
+def test_bad_rows_are_refused_as_on_the_host(dispatch):
+    torch = pytest.importorskip("torch")
+    X, y = sinc(60)
+    model = RVR(width=2.5).fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        model.predict(torch.zeros(3, 5, dtype=torch.float64))
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict(torch.full((3, 2), float("nan"), dtype=torch.float64))
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_on_the_host(tmp_path):
+    pytest.importorskip("torch")
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--device", "cpu", "--scale", "0.002"]
+    subprocess.run([*command, "--parts", "sinc6,mixture"], check=True, env={**os.environ, "OUT": str(tmp_path)})
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert found["sinc6"]["status"] == "converged" and found["mixture"]["error"] < 0.2
