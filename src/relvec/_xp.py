@@ -22,7 +22,7 @@ _TORCH_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 @cache
 def _compat(part: str = "") -> Any:
-    for package in ("array_api_compat", "scipy._lib.array_api_compat"):
+    for package in ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat"):
         try:
             return import_module(package + part)
         except ImportError as error:
