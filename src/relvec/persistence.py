@@ -62,6 +62,8 @@ MODULES = (
     "relvec.design",
     "relvec.solvers",
     "relvec.tune",
+    "relvec.centres",
+    "relvec.grvm",
 )
 # Classes of scikit-learn whose fitted state is numbers, words and lists of them.
 SKLEARN = {
