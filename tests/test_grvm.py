@@ -296,7 +296,7 @@ def test_the_published_scheme_raises_the_likelihood_at_fixed_weights():
         return placed.targets[0].log_prob(f[:, None], placed.models[0])[0]
 
     assert likelihood(grvm.likeliest(placed)) > likelihood(placed.Z) + 0.1
-    assert grvm.train(placed).value > placed.value
+    assert grvm.train(placed)[0].value > placed.value
 
 
 def test_several_kernels_keep_their_own_centres():
@@ -395,6 +395,15 @@ def test_moved_models_export_to_c(regressors):
     assert all(f"{z:.6g}"[:4] in source for z in np.abs(regressors["move"].centres_.ravel()))
 
 
+def test_the_published_scheme_as_an_estimator():
+    X, y = two_moons(80)
+    model = RVC(width=1.0, centres="grvm", solver=QUICK).fit(X, y)
+    data = RVC(width=1.0, solver=QUICK).fit(X, y)
+    assert model.log_marginal_likelihood_ > data.log_marginal_likelihood_
+    assert {step.action for step in model.placement_.moves} == {"start", "likelihood"}
+    assert model.score(X, y) > 0.9 and len(model.relevance_) == 0
+
+
 def test_clone_and_grid_search():
     X, y = sinc(40)
     model = RVR(width=2.0, centres="move", solver=QUICK)
@@ -445,7 +454,7 @@ def test_a_constant_target_and_an_empty_model_have_no_centres_to_move():
 
 def test_what_cannot_move_is_refused():
     X, y = sinc(20)
-    with pytest.raises(ValueError, match="centres must be 'data' or 'move', got 'both'"):
+    with pytest.raises(ValueError, match="centres must be 'data', 'move' or 'grvm', got 'both'"):
         RVR(centres="both").fit(X, y)
     with pytest.raises(ValueError, match="not kernel='precomputed'"):
         RVR(kernel="precomputed", centres="move").fit(X @ X.T, y)

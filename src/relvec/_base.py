@@ -136,10 +136,10 @@ class BaseRelevanceVector(BaseEstimator):
         """
         parts: list[Basis] = []
         precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        if self.centres not in ("data", "move"):
-            raise ValueError(f"centres must be 'data' or 'move', got {self.centres!r}")
-        if self.centres == "move" and precomputed:
-            raise ValueError("centres='move' needs the kernel as a function of its centre, not kernel='precomputed'")
+        if self.centres not in ("data", "move", "grvm"):
+            raise ValueError(f"centres must be 'data', 'move' or 'grvm', got {self.centres!r}")
+        if self.centres != "data" and precomputed:
+            raise ValueError("centres that move need the kernel as a function of them, not kernel='precomputed'")
         unsaid = isinstance(self.width, str) and self.width in ("auto", "scale")
         if (precomputed or self.kernel is None) and not unsaid:
             raise ValueError(f"width belongs to a kernel given by name; with kernel={self.kernel!r} leave it at 'auto'")
@@ -192,13 +192,14 @@ class BaseRelevanceVector(BaseEstimator):
         limit = as_solver(self.solver).time_limit
         deadline = np.inf if limit is None else time.monotonic() + TUNING_SHARE * limit
         space = centres.Space.of(basis, X, targets, deadline)
-        placed, moves = centres.move(centres.start(basis, space, models))
+        placed = centres.start(basis, space, models)
+        placed, moves = centres.move(placed) if self.centres == "move" else grvm.train(placed)
         return (placed.basis, placed.models, moves) if len(placed.Z) else (basis, models, [])
 
     def _store_centres(self, basis: Basis, X: np.ndarray, targets: list, models: list, moves: list) -> None:
         """What movable centres add to the attributes: how well the data place them, and the way there."""
         self.__dict__.pop("placement_", None)
-        if self.centres == "move" and moves:
+        if moves:
             space = centres.Space.of(basis, X, targets)
             self.placement_ = grvm.placement(centres.start(basis, space, models, settle=False), moves)
             own = np.sum(self.log_marginal_likelihood_)  # in the units of the targets as given
@@ -662,7 +663,7 @@ def fit_laplace(
 
     fits = searched(basis, starts, learned is None)
     moved = None
-    if estimator.centres == "move":
+    if estimator.centres != "data":
         targets_of = [LaplaceTarget(p, basis.n_atoms) for p in problems]
         basis, starts, moves = estimator._moved(basis, rows, targets_of, [fit.model for fit in fits])
         fits = searched(basis, starts, False) if moves else fits

@@ -56,7 +56,7 @@ def _takes_parts(model: RelevanceVectorRegressor) -> bool:
         fixed = model.basis is None or is_fixed(as_basis(model.basis))
     except ValueError as error:
         raise AttributeError(f"rows can come in parts only for a basis: {error}") from error
-    if model.kernel is not None or not fixed or model.centres == "move":
+    if model.kernel is not None or not fixed or model.centres != "data":
         raise AttributeError(
             "rows can come in parts only where the basis functions are known before any row: kernel=None, and a basis "
             "such as 'linear', functions, or relvec.basis.KernelBasis(Gaussian(2.0), centres=Z) with a width in numbers"
@@ -269,7 +269,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
         fits, rows = searched(basis, starts)
         moves: list = []
-        if self.centres == "move" and variances.all():
+        if self.centres != "data" and variances.all():
             basis, starts, moves = self._moved(basis, X[used], scaled, [fit.model for fit in fits])
             fits, rows = searched(basis, starts) if moves else (fits, rows)
         self._store_fits(basis, X, fits, rows, single=y.ndim == 1)

@@ -261,22 +261,26 @@ def exact(placed: Placed) -> np.ndarray:
 # Training, GRVM section 4 ---------------------------------------------------------------------------------------------
 
 
-def train(placed: Placed, rounds: int = _ROUNDS) -> Placed:
+def train(placed: Placed, rounds: int = _ROUNDS) -> tuple[Placed, list[Move]]:
     """Steps 2 to 6 of GRVM section 4: precisions re-estimated, then the centres moved to the likelihood's maximum.
 
-    The best evidence of the weights met on the way is kept.
+    The best evidence of the weights met on the way is kept; and the way there.
     """
     best, current = placed, placed
+    history = [Move("start", placed.value, len(placed.Z))]
     for _ in range(rounds):
         if not len(current.Z) or placed.space.late:
             break
         moved = likeliest(current)
         new = place(placed.space, moved, current.group, current.models)
         gained = new.value - current.value
-        best, current = max(best, new, key=lambda state: state.value), new
+        if new.value > best.value:
+            best = new
+            history.append(Move("likelihood", new.value, len(new.Z)))
+        current = new
         if abs(gained) < _SETTLED:
             break
-    return best
+    return best, history
 
 
 def likeliest(placed: Placed, steps: int = _STEPS) -> np.ndarray:
@@ -341,18 +345,18 @@ class Chosen:
     tuning: WidthSearch
 
 
-def at_width(basis: Basis, setting: Setting, training: Callable[[Placed], Placed] = train) -> Placed:
+def at_width(basis: Basis, setting: Setting, training: Callable[[Placed], tuple[Placed, list[Move]]] = train) -> Placed:
     """The GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
     design = DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
     order = content_ranks(basis, design.scale)
     limit = None if np.isinf(setting.deadline) else max(setting.deadline - time.monotonic(), 0.1)
     models = [target.search(design, order, None, limit) for target in setting.targets]
-    return training(start(basis, Space.of(basis, setting.X, setting.targets, setting.deadline), models))
+    return training(start(basis, Space.of(basis, setting.X, setting.targets, setting.deadline), models))[0]
 
 
 def choose_width(
     basis: Basis, setting: Setting, seed: int = 0, hessian: str = "exact", prior: str = "uniform",
-    training: Callable[[Placed], Placed] = train,
+    training: Callable[[Placed], tuple[Placed, list[Move]]] = train,
 ) -> Chosen:  # fmt: skip
     """The width that maximises the evidence over weights and centres, by a one-dimensional search (GRVM section 4).
 
