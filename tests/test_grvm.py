@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
-from relvec import RVC, RVR, basis, centres, grvm, select_kernel
+from relvec import RVC, RVR, basis, centres, grvm, grvm_widths, select_kernel
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.kernels import Cauchy, Gaussian, Laplace, LogDistance, Matern
@@ -478,6 +478,29 @@ def test_the_width_of_the_generalised_machine_maximises_its_evidence():
     moved = RVR(width="grvm", centres="move", solver=QUICK).fit(X, y)
     assert_allclose(moved.width_, model.width_)
     assert np.isfinite(moved.placement_.log_evidence)
+
+
+@pytest.mark.parametrize("hessian", grvm.HESSIANS)
+@pytest.mark.parametrize("kind", ["gaussian", "bernoulli", "softmax"])
+def test_the_gradient_over_widths_agrees_with_differences_of_the_evidence(kind, hessian):
+    placed, *_ = placed_of(kind, n=200)
+    found, slope = grvm_widths.evidence_and_gradient(placed, hessian)
+    assert_allclose(found.total, grvm.evidence(placed, hessian).total)
+    theta, difference = grvm_widths.theta_of(placed), np.empty(2)
+    for i, step in enumerate(1e-5 * np.eye(2)):
+        above, below = (grvm_widths.with_theta(placed, theta + s, settle=False) for s in (step, -step))
+        difference[i] = (grvm.evidence(above, hessian).total - grvm.evidence(below, hessian).total) / 2e-5
+    assert_allclose(slope, difference, rtol=1e-3, atol=1e-3)
+
+
+def test_widths_per_feature_find_the_feature_that_matters():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (50, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.normal(size=50)
+    model = RVR(width="grvm-per-feature", solver=QUICK).fit(X, y)
+    one = RVR(width="grvm", solver=QUICK).fit(X, y)
+    assert model.feature_relevance_[0] > 0.8
+    assert model.tuning_.trials[-1].log_evidence > max(t.log_evidence for t in one.tuning_.trials)
 
 
 def test_the_width_of_classes_does_not_run_to_the_smallest():

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from relvec import centres, grvm
+from relvec import centres, grvm, grvm_widths
 from relvec._threads import one_thread
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, centres_of, content_ranks
 from relvec.design import DenseDesign, Rows, scan_design
@@ -43,6 +43,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
+GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and what the kernel starts from
 TUNING_SHARE = 0.7  # of a time limit, for learning widths
 
 HISTORY = np.dtype(
@@ -164,8 +165,8 @@ class BaseRelevanceVector(BaseEstimator):
 
     def _width(self, n_features: int) -> Any:
         """What ``width`` means: "auto" learns the widths of a kernel given by name where evidence can be trusted."""
-        if isinstance(self.width, str) and self.width == "grvm":
-            return "learn"  # by another evidence: see `_learned`
+        if isinstance(self.width, str) and self.width in GRVM_WIDTHS:
+            return GRVM_WIDTHS[self.width]  # by another evidence: see `_learned`
         if not (isinstance(self.width, str) and self.width == "auto"):
             return self.width
         named = isinstance(self.kernel, str) and has_width(self.kernel)
@@ -182,8 +183,9 @@ class BaseRelevanceVector(BaseEstimator):
         deadline = np.inf if limit is None else time.monotonic() + TUNING_SHARE * limit
         seed = 0 if self.random_state is None else check_random_state(self.random_state).randint(2**31)
         setting = Setting.of(basis, X, targets, free, deadline)
-        if isinstance(self.width, str) and self.width == "grvm":
-            chosen = grvm.choose_width(basis, setting, seed)
+        if isinstance(self.width, str) and self.width in GRVM_WIDTHS:
+            choose = grvm_widths.choose_width if self.width == "grvm" else grvm_widths.choose_widths
+            chosen = choose(basis, setting, seed)
             return Learned(chosen.basis, [None] * len(targets), chosen.tuning)
         return learn(basis, setting, seed, self._logs)
 

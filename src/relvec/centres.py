@@ -123,7 +123,7 @@ class Placed:
 
 def place(space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True) -> Placed:
     """Kernels at Z (p, d) with precisions re-estimated from those of the models; kernels in no model are dropped."""
-    found = _evaluate(space, Z, group, models, settle)[0]
+    found = evaluated(space, Z, group, models, settle)[0]
     return _cleaned(Placed(space, Z, group, [e.model for e in found], found))
 
 
@@ -141,7 +141,7 @@ def _cleaned(placed: Placed) -> Placed:
     return Placed(placed.space, placed.Z[used[:p]], placed.group[used[:p]], models, found)
 
 
-def _evaluate(
+def evaluated(
     space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True
 ) -> tuple[list[Evaluated], np.ndarray]:
     """The models at these centres, and dL/dPhi (n, M) of the sum of their evidences."""
@@ -176,7 +176,7 @@ def evidence_and_gradient(placed: Placed, settle: bool = True) -> tuple[float, n
 
     With ``settle`` precisions and noise are at their optimum, where the derivative is the partial one.
     """
-    found, Phi_bar = _evaluate(placed.space, placed.Z, placed.group, placed.models, settle)
+    found, Phi_bar = evaluated(placed.space, placed.Z, placed.group, placed.models, settle)
     return float(sum(e.value for e in found)), pulled(placed.space, placed.Z, placed.group, Phi_bar)
 
 
@@ -190,7 +190,7 @@ def shift(placed: Placed, steps: int = _STEPS) -> Placed:
 
     def minus_evidence(values: np.ndarray) -> tuple[float, np.ndarray]:
         Z = space.low + values.reshape(placed.Z.shape) * unit
-        found, Phi_bar = _evaluate(space, Z, group, best[0].models)  # from the best precisions so far
+        found, Phi_bar = evaluated(space, Z, group, best[0].models)  # from the best precisions so far
         trial = Placed(space, Z, group, [e.model for e in found], found)
         if trial.value > best[0].value:
             best[0] = trial
@@ -294,7 +294,7 @@ def split(placed: Placed, tries: int = _TRIES) -> Placed | None:
 def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
     """How far the evidence bends upwards along the best direction of every centre (p,), and a step along it (p, d)."""
     space, Z, group = placed.space, placed.Z, placed.group
-    Phi_bar = _evaluate(space, Z, group, placed.models, settle=False)[1]
+    Phi_bar = evaluated(space, Z, group, placed.models, settle=False)[1]
     p, d = Z.shape
     size = np.empty((p, d))  # a width along each feature
     for g, kernel in enumerate(space.kernels):

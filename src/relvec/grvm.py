@@ -16,31 +16,23 @@ the prior's width counts instead, so that no centre adds to the evidence for bei
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 
-from relvec._threads import one_thread
-from relvec.basis import Basis, content_ranks
-from relvec.centres import Move, Placed, Space, place, pulled, start
+from relvec.centres import Move, Placed, place, pulled
 from relvec.design import DenseDesign
 from relvec.kernels import Cauchy, Gaussian, Kernel, LogDistance, Matern
-from relvec.tune import Setting, Working
+from relvec.tune import Working
 
 SMOOTH = (Gaussian, Cauchy, LogDistance, Matern)  # kernels with second derivatives over their centres
 HESSIANS = ("diagonal", "coordinates", "exact")
 PRIORS = ("uniform", "improper")
-FACTORS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # widths tried, in units of the data's scale
-_PAST = 10.0  # nats: the search for the width goes no narrower where the evidence has fallen by this twice in a row
-_XATOL = 0.1  # of log width
 _ROUNDS = 12  # of steps 2 to 6 of section 4
 _STEPS = 15  # of L-BFGS-B in step 5
 _SETTLED = 0.05  # nats between rounds
 _CHUNK = 4_000_000  # numbers held at once
-_FEW_ROWS, _FEW_ATOMS = 1000, 500  # what widths are compared on
 
 
 @dataclass(frozen=True)
@@ -315,85 +307,3 @@ def likeliest(placed: Placed, steps: int = _STEPS) -> np.ndarray:
     found = minimize(minus_log_likelihood, first.ravel(), jac=True, method="L-BFGS-B", bounds=bounds,
                      options={"maxiter": steps})  # fmt: skip
     return space.low + found.x.reshape(placed.Z.shape) * unit
-
-
-# The width ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class WidthTrial:
-    """The evidence at one width: theta (p,), log E, the evidence of the weights in it, and the number of kernels."""
-
-    theta: np.ndarray
-    log_evidence: float
-    weights: float
-    size: int
-
-
-@dataclass(frozen=True, eq=False)
-class WidthSearch:
-    """How a width was chosen by the evidence over weights and centres: every width tried, widest first."""
-
-    trials: tuple[WidthTrial, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """What `choose_width` found: the basis with its width, and the way there. Models are left to the solvers."""
-
-    basis: Basis
-    tuning: WidthSearch
-
-
-def at_width(basis: Basis, setting: Setting, training: Callable[[Placed], tuple[Placed, list[Move]]] = train) -> Placed:
-    """The GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
-    design = DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
-    order = content_ranks(basis, design.scale)
-    limit = None if np.isinf(setting.deadline) else max(setting.deadline - time.monotonic(), 0.1)
-    models = [target.search(design, order, None, limit) for target in setting.targets]
-    return training(start(basis, Space.of(basis, setting.X, setting.targets, setting.deadline), models))[0]
-
-
-def choose_width(
-    basis: Basis, setting: Setting, seed: int = 0, hessian: str = "exact", prior: str = "uniform",
-    training: Callable[[Placed], tuple[Placed, list[Move]]] = train,
-) -> Chosen:  # fmt: skip
-    """The width that maximises the evidence over weights and centres, by a one-dimensional search (GRVM section 4).
-
-    All free parameters of the basis are multiplied by one factor: those of `FACTORS` from the widest on, then a
-    bounded search between the neighbours of the best. Many rows are thinned first.
-
-    Parameters
-    ----------
-    basis : bound dictionary, its theta at the data's own scale.
-    setting : rows, targets and which parameters are free.
-    seed : for the draws where rows or atoms are too many.
-    hessian, prior : see `evidence`.
-    training : what moves the centres at each width.
-    """
-    few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, np.random.default_rng(seed))
-    part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
-    trials: dict[float, WidthTrial] = {}
-
-    def log_evidence(log_factor: float) -> float:
-        if log_factor not in trials:
-            theta = basis.theta + np.where(setting.free, log_factor, 0.0)
-            found = evidence(at_width(part.with_theta(theta), few, training), hessian, prior)
-            trials[log_factor] = WidthTrial(theta, found.total, found.weights, found.size)
-        return trials[log_factor].log_evidence
-
-    with one_thread():
-        values: list[float] = []
-        for factor in FACTORS:
-            values.append(log_evidence(np.log(factor)))
-            past = len(values) > 2 and max(values[-2:]) < max(values) - _PAST
-            if past or time.monotonic() > setting.deadline:
-                break
-        best = int(np.argmax(values))
-        if 0 < best < len(values) - 1 and time.monotonic() < setting.deadline:
-            bounds = np.log(FACTORS[best + 1]), np.log(FACTORS[best - 1])
-            minimize_scalar(lambda x: -log_evidence(x), bounds=bounds, method="bounded",
-                            options={"xatol": _XATOL, "maxiter": 6})  # fmt: skip
-    chosen = max(trials.values(), key=lambda trial: trial.log_evidence)
-    ordered = tuple(trials[x] for x in sorted(trials, reverse=True))
-    return Chosen(basis.with_theta(chosen.theta), WidthSearch(ordered))

@@ -64,6 +64,7 @@ MODULES = (
     "relvec.tune",
     "relvec.centres",
     "relvec.grvm",
+    "relvec.grvm_widths",
 )
 # Classes of scikit-learn whose fitted state is numbers, words and lists of them.
 SKLEARN = {

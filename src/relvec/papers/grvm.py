@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.svm import SVC
 
-from relvec import RVC, grvm
+from relvec import RVC, grvm, grvm_widths
 from relvec._threads import one_thread
 from relvec.basis import Basis, Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
@@ -142,7 +142,7 @@ def setting(X: np.ndarray, y: np.ndarray, width: Any = "scale") -> tuple[Basis, 
 
 def section_5_width(X: np.ndarray, y: np.ndarray) -> float:
     """The width of most evidence where every centre is one variable and nothing is mixed, as in section 5."""
-    found = grvm.choose_width(*setting(X, y), hessian="diagonal")
+    found = grvm_widths.choose_width(*setting(X, y), hessian="diagonal")
     return float(np.exp(found.basis.theta[0]))
 
 
@@ -214,7 +214,7 @@ def at_factor(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarr
     """Sigma, the evidences (exact, section 5, weights alone) and the test error at one width."""
     width = float(factor * np.sqrt(X.shape[1]))
     with one_thread():
-        placed = grvm.at_width(*setting(X, y, width))
+        placed = grvm_widths.at_width(*setting(X, y, width))
         found = [grvm.evidence(placed, hessian).total for hessian in ("exact", "diagonal")]
     model = RVC(width=width, solver=Sequential(restarts=0)).fit(X, y)
     return [width / np.sqrt(2.0), *found, model.log_marginal_likelihood_, percent_wrong(model, X_test, y_test)]
