@@ -8,6 +8,7 @@ from relvec.c99 import to_c
 from relvec.onnx import to_onnx
 from relvec.persistence import load, save
 from relvec.priors import GammaPrior
+from relvec.selection import select_kernel
 
 RVC = RelevanceVectorClassifier
 RVR = RelevanceVectorRegressor
@@ -23,6 +24,7 @@ __all__ = [
     "kernels",
     "load",
     "save",
+    "select_kernel",
     "solvers",
     "to_c",
     "to_onnx",

@@ -21,9 +21,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from relvec import centres, grvm, grvm_widths
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, content_ranks
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, centres_of, content_ranks
 from relvec.design import DenseDesign, Rows, device_scan_design, scan_design
 from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
@@ -45,6 +46,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
+GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and what the kernel starts from
 TUNING_SHARE = 0.7  # of a time limit, for learning widths
 
 HISTORY = np.dtype(
@@ -145,6 +147,10 @@ class BaseRelevanceVector(BaseEstimator):
         """
         parts: list[Basis] = []
         precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        if self.centres not in ("data", "move", "grvm"):
+            raise ValueError(f"centres must be 'data', 'move' or 'grvm', got {self.centres!r}")
+        if self.centres != "data" and precomputed:
+            raise ValueError("centres that move need the kernel as a function of them, not kernel='precomputed'")
         unsaid = isinstance(self.width, str) and self.width in ("auto", "scale")
         if (precomputed or self.kernel is None) and not unsaid:
             raise ValueError(f"width belongs to a kernel given by name; with kernel={self.kernel!r} leave it at 'auto'")
@@ -174,6 +180,8 @@ class BaseRelevanceVector(BaseEstimator):
 
     def _width(self, n_features: int) -> Any:
         """What ``width`` means: "auto" learns the widths of a kernel given by name where evidence can be trusted."""
+        if isinstance(self.width, str) and self.width in GRVM_WIDTHS:
+            return GRVM_WIDTHS[self.width]  # by another evidence: see `_learned`
         if not (isinstance(self.width, str) and self.width == "auto"):
             return self.width
         named = isinstance(self.kernel, str) and has_width(self.kernel)
@@ -189,7 +197,30 @@ class BaseRelevanceVector(BaseEstimator):
         limit = as_solver(self.solver).time_limit
         deadline = np.inf if limit is None else time.monotonic() + TUNING_SHARE * limit
         seed = 0 if self.random_state is None else check_random_state(self.random_state).randint(2**31)
-        return learn(basis, Setting.of(basis, X, targets, free, deadline), seed, self._logs)
+        setting = Setting.of(basis, X, targets, free, deadline)
+        if isinstance(self.width, str) and self.width in GRVM_WIDTHS:
+            choose = grvm_widths.choose_width if self.width == "grvm" else grvm_widths.choose_widths
+            chosen = choose(basis, setting, seed)
+            return Learned(chosen.basis, [None] * len(targets), chosen.tuning)
+        return learn(basis, setting, seed, self._logs)
+
+    def _moved(self, basis: Basis, X: np.ndarray, targets: list, models: list) -> tuple[Basis, list, list]:
+        """The dictionary with its centres moved from where models (one a target) have them; models, and the moves."""
+        limit = as_solver(self.solver).time_limit
+        deadline = np.inf if limit is None else time.monotonic() + TUNING_SHARE * limit
+        space = centres.Space.of(basis, X, targets, deadline)
+        placed = centres.start(basis, space, models)
+        placed, moves = centres.move(placed) if self.centres == "move" else grvm.train(placed)
+        return (placed.basis, placed.models, moves) if len(placed.Z) else (basis, models, [])
+
+    def _store_centres(self, basis: Basis, X: np.ndarray, targets: list, models: list, moves: list) -> None:
+        """What movable centres add to the attributes: how well the data place them, and the way there."""
+        self.__dict__.pop("placement_", None)
+        if moves:
+            space = centres.Space.of(basis, X, targets)
+            self.placement_ = grvm.placement(centres.start(basis, space, models, settle=False), moves)
+            own = np.sum(self.log_marginal_likelihood_)  # in the units of the targets as given
+            self.placement_ = replace(self.placement_, log_evidence=own + self.placement_.log_share)
 
     @property
     def _logs(self) -> bool:
@@ -344,6 +375,12 @@ def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return share @ (X - share @ X) ** 2
 
 
+def kept_centres(basis: Basis) -> np.ndarray:
+    """Centres (p, d) of the kernels of a fitted basis, in its order."""
+    found = centres_of(basis)
+    return found[~np.isnan(found).any(axis=1)]
+
+
 def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Root mean square and standard deviation of t (n,), safe for any magnitude."""
     largest = float(np.abs(t).max())
@@ -363,6 +400,12 @@ class GaussianFit:
     prior: GammaPrior
     scale: np.ndarray
     n_samples: float
+
+    @property
+    def model(self) -> Start:
+        """Atoms, their precisions and the noise precision, in scaled units."""
+        posterior = self.result.state.posterior
+        return Start(self.result.state.active, posterior.alpha, posterior.beta)
 
     @property
     def log_evidence(self) -> float:
@@ -566,6 +609,11 @@ class LaplaceFit:
         return self.problem.pairs(self.result.state.active)
 
     @property
+    def model(self) -> tuple[np.ndarray, np.ndarray]:
+        """Units and their precisions."""
+        return self.result.state.active, self.result.state.posterior.alpha[:: self.problem.per_unit]
+
+    @property
     def unit(self) -> float:
         """Unit of the target: classes and counts are not scaled."""
         return 1.0
@@ -608,12 +656,11 @@ def merge_rows(X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple
 def fit_laplace(
     estimator, basis: Basis, free: np.ndarray, X: np.ndarray, targets: list[np.ndarray], weights: np.ndarray,
     likelihood: Likelihood, share: bool = False, place: Place | None = None,
-) -> tuple[list[LaplaceFit], Basis, Learned | None]:  # fmt: skip
+) -> tuple[list[LaplaceFit], Basis, Learned | None, tuple | None]:  # fmt: skip
     """Maximise the Laplace evidence for each target, (N,) or (N, K), over one dictionary on the rows X (N, d).
 
-    What is as long as the rows lives at ``place``, a device, where one is given.
-
-    Also returns the dictionary with the parameters marked in ``free`` (p,) learned, and how.
+    What is as long as the rows lives at ``place``, a device, where one is given. Also returns the dictionary with the
+    parameters marked in ``free`` (p,) learned, and how; and, where centres have moved, what `_store_centres` asks for.
     """
     prior = estimator._hyperprior()
     if prior.on_noise:
@@ -651,27 +698,40 @@ def fit_laplace(
     if free.any():
         learned = estimator._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in problems])
         basis, starts = learned.basis, learned.models
-    with stage("kernel"):
-        if place is None:
-            design = scan_design(basis, rows)
-        else:
-            design = device_scan_design(basis, place.put(rows))
-            problems = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
-    order, b = content_ranks(basis, design.scale), prior.b * design.scale**2 if prior.on_weights else None
-    problems = [
-        replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b)
-        for problem, start in zip(problems, starts, strict=True)
-    ]
-    earlier = estimator._earlier(basis, raw.shape[1])
-    if learned is None and earlier is not None:
-        rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(problems))]
-        problems = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(problems, rows_of, strict=True)]
-    run = delayed(carried(_search_laplace))
-    with one_thread():
-        results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-            run(solver, problem, int(estimator.max_iter), int(estimator._logs)) for problem in problems
-        )
-    return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)], basis, learned
+
+    def searched(basis: Basis, starts: list, warm: bool) -> list[LaplaceFit]:
+        placed = problems
+        with stage("kernel"):
+            if place is None:
+                design = scan_design(basis, rows)
+            else:
+                design = device_scan_design(basis, place.put(rows))
+                placed = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
+        order, b = content_ranks(basis, design.scale), prior.b * design.scale**2 if prior.on_weights else None
+        own = [
+            replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
+                    bias=basis.n_atoms - 1 if estimator.fit_intercept else -1)
+            for problem, start in zip(placed, starts, strict=True)
+        ]  # fmt: skip
+        earlier = estimator._earlier(basis, raw.shape[1]) if warm else None
+        if earlier is not None:
+            rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(own))]
+            own = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(own, rows_of, strict=True)]
+        run = delayed(carried(_search_laplace))
+        with one_thread():
+            results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
+                run(solver, problem, int(estimator.max_iter), int(estimator._logs)) for problem in own
+            )
+        return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
+
+    fits = searched(basis, starts, learned is None)
+    moved = None
+    if estimator.centres != "data":
+        targets_of = [LaplaceTarget(p, basis.n_atoms) for p in problems]
+        basis, starts, moves = estimator._moved(basis, rows, targets_of, [fit.model for fit in fits])
+        fits = searched(basis, starts, False) if moves else fits
+        moved = rows, [LaplaceTarget(p, basis.n_atoms) for p in problems], [fit.model for fit in fits], moves
+    return fits, basis, learned, moved
 
 
 def _search_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int) -> Result:

@@ -10,7 +10,14 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec._base import BaseRelevanceVector, LaplaceFit, feature_variances, fit_laplace, warn_unless_converged
+from relvec._base import (
+    BaseRelevanceVector,
+    LaplaceFit,
+    feature_variances,
+    fit_laplace,
+    kept_centres,
+    warn_unless_converged,
+)
 from relvec._xp import as_place, namespace, place_of, to_host
 from relvec.basis import Basis
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
@@ -120,6 +127,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         *,
         kernel: Any = "gaussian",
         width: Any = "auto",
+        centres: str = "data",
         basis: Any = None,
         fit_intercept: bool = True,
         solver: Any = "sequential",
@@ -138,6 +146,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     ) -> None:
         self.kernel = kernel
         self.width = width
+        self.centres = centres
         self.basis = basis
         self.fit_intercept = fit_intercept
         self.solver = solver
@@ -183,13 +192,14 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         else:
             targets, likelihood = [member], Categorical(K)
         share = K > 2 and self.multi_class == "multinomial" and bool(self.share_alpha)
-        fits, basis, learned = fit_laplace(self, basis, free, X[used], targets, w, likelihood, share, place)
+        fits, basis, learned, moved = fit_laplace(self, basis, free, X[used], targets, w, likelihood, share, place)
         for i, fit in enumerate(fits):
             where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
             warn_unless_converged(fit.result, self.tol, where)
         self.classes_ = classes
         self._store(basis, X, fits)
         self._store_widths(basis, feature_variances(X, weights), learned)
+        self._store_centres(basis, *(moved or (X, [], [], [])))
         return self
 
     def _store(self, basis: Basis, X: np.ndarray, fits: list[LaplaceFit]) -> None:
@@ -217,7 +227,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             return values[0] if joint else (values if isinstance(values[0], str | np.ndarray) else np.array(values))
 
         self._models = models
-        self.basis_, self.atoms_ = kept, kept.labels()
+        self.basis_, self.atoms_, self.centres_ = kept, kept.labels(), kept_centres(kept)
         self.relevance_ = kept.rows[kept.rows >= 0]
         present = [np.flatnonzero(np.isfinite(row) & (kept.rows >= 0)) for row in alpha]
         self.relevance_per_class_ = [kept.rows[i] for i in present]

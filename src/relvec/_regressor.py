@@ -15,11 +15,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._base import (
     BaseRelevanceVector,
+    GaussianFit,
     feature_variances,
     fit_gaussian,
     fit_laplace,
     gaussian_problem,
     gaussian_target,
+    kept_centres,
     predictor,
     target_units,
     warm_starts,
@@ -57,7 +59,7 @@ def _takes_parts(model: RelevanceVectorRegressor) -> bool:
         fixed = model.basis is None or is_fixed(as_basis(model.basis))
     except ValueError as error:
         raise AttributeError(f"rows can come in parts only for a basis: {error}") from error
-    if model.kernel is not None or not fixed:
+    if model.kernel is not None or not fixed or model.centres != "data":
         raise AttributeError(
             "rows can come in parts only where the basis functions are known before any row: kernel=None, and a basis "
             "such as 'linear', functions, or relvec.basis.KernelBasis(Gaussian(2.0), centres=Z) with a width in numbers"
@@ -194,6 +196,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         *,
         kernel: Any = "gaussian",
         width: Any = "auto",
+        centres: str = "data",
         basis: Any = None,
         fit_intercept: bool = True,
         solver: Any = "sequential",
@@ -212,6 +215,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     ) -> None:
         self.kernel = kernel
         self.width = width
+        self.centres = centres
         self.basis = basis
         self.fit_intercept = fit_intercept
         self.solver = solver
@@ -261,23 +265,33 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         units, variances = target_units(outputs, w)
         problems = self._problems(units, variances, float(w.sum()))
         learned, starts = None, None
+        scaled = [gaussian_target(p, t / unit, w) for p, t, unit in zip(problems, outputs.T, units, strict=True)]
         if free.any() and variances.any():  # constant targets say nothing about widths
-            scaled = [gaussian_target(p, t / unit, w) for p, t, unit in zip(problems, outputs.T, units, strict=True)]
             learned = self._learned(basis, free, X[used], scaled)
             basis, starts = learned.basis, learned.models
-        with stage("kernel"):
-            rows = make_rows(basis, X[used], outputs / units, w, on_device=on_device)
         root, samples = np.sqrt(w), LocalSamples(X[used], outputs / units, w)
 
-        def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-            atoms, scale = basis.take(active), rows.design.scale[active]
-            if on_device is not None:
-                return exact_columns(atoms, on_device, root, scale, outputs[:, output] / units[output])
-            R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
-            return R[:, :-1], R[:, -1]
+        def searched(basis: Basis, starts: list[Any] | None) -> tuple[list[GaussianFit], Rows]:
+            with stage("kernel"):
+                rows = make_rows(basis, X[used], outputs / units, w, on_device=on_device)
 
-        self._search(basis, X, rows, problems, units, variances, starts, exact, single=y.ndim == 1)
+            def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+                atoms, scale = basis.take(active), rows.design.scale[active]
+                if on_device is not None:
+                    return exact_columns(atoms, on_device, root, scale, outputs[:, output] / units[output])
+                R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
+                return R[:, :-1], R[:, -1]
+
+            return self._searched(basis, rows, problems, units, variances, starts, exact), rows
+
+        fits, rows = searched(basis, starts)
+        moves: list = []
+        if self.centres != "data" and variances.all():
+            basis, starts, moves = self._moved(basis, X[used], scaled, [fit.model for fit in fits])
+            fits, rows = searched(basis, starts) if moves else (fits, rows)
+        self._store_fits(basis, X, fits, rows, single=y.ndim == 1)
         self._store_widths(basis, feature_variances(X, weights), learned)
+        self._store_centres(basis, X[used], scaled, [fit.model for fit in fits], moves)
         targets = (outputs / units).T
         if isinstance(predictive, Augmented):
             self._augment(predictive, kernels_of(basis)[0], X[used], root, targets, variances)
@@ -303,22 +317,25 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             for unit, variance, seed in zip(units, variances, seeds, strict=True)
         ]
 
-    def _search(
-        self, basis: Basis, X: np.ndarray, rows: Rows, problems: list[Problem], units: np.ndarray,
-        variances: np.ndarray, starts: list[Any] | None, exact: Any, single: bool,
-    ) -> None:  # fmt: skip
-        """Fit each output on its rows and store the models."""
+    def _searched(
+        self, basis: Basis, rows: Rows, problems: list[Problem], units: np.ndarray, variances: np.ndarray,
+        starts: list[Any] | None, exact: Any,
+    ) -> list[GaussianFit]:  # fmt: skip
+        """Fit each output on its rows."""
         order = content_ranks(basis, rows.design.scale)
         if starts is None:
             starts = warm_starts(self, basis, problems, rows.design.scale, units)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
         essential = np.flatnonzero(basis.rows < 0)
-        fits = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+        return Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(carried(fit_gaussian))(
                 self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i]
             )
             for i in range(len(units))
         )
+
+    def _store_fits(self, basis: Basis, X: np.ndarray, fits: list[GaussianFit], rows: Rows, single: bool) -> None:
+        """Store the models of all outputs."""
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
@@ -411,10 +428,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             return
         units, variances = summary.units
         problems = self._problems(units, variances, summary.weight)
-        nothing = np.zeros((0, self.n_features_in_))
-        self._search(
-            summary.basis, nothing, summary.rows(units), problems, units, variances, None, None, single=self._single
-        )
+        rows = summary.rows(units)
+        fits = self._searched(summary.basis, rows, problems, units, variances, None, None)
+        self._store_fits(summary.basis, np.zeros((0, self.n_features_in_)), fits, rows, single=self._single)
         self._store_widths(summary.basis, summary.feature_variances, None)
 
     @available_if(_takes_parts)
@@ -519,11 +535,14 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
         if self.noise_variance is not None:
             raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
-        fits, basis, learned = fit_laplace(self, basis, free, X[used], list(counts.T), weights, Poisson(), place=place)
+        fits, basis, learned, moved = fit_laplace(
+            self, basis, free, X[used], list(counts.T), weights, Poisson(), place=place
+        )
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
         self._store_widths(basis, feature_variances(X[used], weights), learned)
+        self._store_centres(basis, *(moved or (X, [], [], [])))
         self._models = [CountPredictor(model) for model in self._models]
         self.compression_ = None
         return self
@@ -552,7 +571,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             return values[0] if single else (values if isinstance(values, list) else np.asarray(values))
 
         self._models, self._single = list(models), single
-        self.basis_, self.atoms_ = kept, kept.labels()
+        self.basis_, self.atoms_, self.centres_ = kept, kept.labels(), kept_centres(kept)
         self.relevance_ = kept.rows[kept.rows >= 0]
         self.weights_, self.alpha_, self.gamma_ = per_output(weights), per_output(alpha), per_output(gamma)
         self.covariance_ = per_output(covariance)

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relvec._xp import is_foreign, like, namespace, take, to_host, unique_rows
-from relvec.kernels import Kernel, as_kernel, as_rows, in_numbers, real_finite, split_theta
+from relvec.kernels import Kernel, as_kernel, as_rows, in_numbers, real_finite, scale_width, split_theta
 
-__all__ = ["Basis", "Bias", "Concat", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed", "as_basis"]
+__all__ = ["Basis", "Bias", "Concat", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed", "as_basis",
+           "multi_scale"]  # fmt: skip
 
 Seed = np.random.Generator | int | None
 
@@ -612,6 +613,31 @@ def as_basis(spec: Basis | Kernel | str | Callable | Sequence) -> Basis:
     return Functions(spec)
 
 
+def multi_scale(
+    kernel: str = "gaussian", widths: Sequence[float] = (0.5, 1.0, 2.0, 4.0), X: ArrayLike | None = None
+) -> Concat:
+    """Dictionary of one kernel at several widths on every training row, from which the evidence picks atom by atom.
+
+    Parameters
+    ----------
+    kernel : name of a kernel with a width.
+    widths : one or more positive numbers; in units of the scale of X, where that is given.
+    X : (n, d) rows whose scale, as in ``width="scale"``, is the unit.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> X = [[0.0], [0.1], [0.2], [2.0], [4.0]]
+    >>> model = RVR(kernel=None, basis=multi_scale("gaussian", [0.2, 2.0])).fit(X, [1.0, 0.5, 1.0, 0.0, -0.5])
+    >>> model.n_features_in_
+    1
+    """
+    if not len(widths):
+        raise ValueError("multi_scale needs one or more widths; got none")
+    unit = 1.0 if X is None else scale_width(X)
+    return Concat(tuple(KernelBasis(as_kernel(kernel, float(width) * unit)) for width in widths))
+
+
 def is_fixed(basis: Basis) -> bool:
     """Whether the atoms are known before any training row: no centres, widths or kernel values come from the rows.
 
@@ -660,6 +686,29 @@ def atom_keys(basis: Basis) -> list[tuple]:
     if isinstance(basis, KernelBasis):
         return [(type(basis.kernel).__name__, (z + 0.0).tobytes()) for z in basis._centres()]
     return [(type(basis).__name__, label) for label in basis.labels()]
+
+
+def leaves(basis: Basis) -> list[Basis]:
+    """The parts of a bound dictionary that have no parts themselves, in order.
+
+    >>> leaves(Concat(["bias", ["linear", "bias"]]).bind([[1.0]]))
+    [Bias(bias), Linear(x0), Bias(bias)]
+    """
+    return [leaf for part in basis.parts for leaf in leaves(part)] if isinstance(basis, Concat) else [basis]
+
+
+def centres_of(basis: Basis) -> np.ndarray:
+    """Centre of each atom of a bound dictionary (M, d), nan where it has none.
+
+    >>> centres_of(Concat([KernelBasis("gaussian", centres=[[2.0]]), "bias"]).bind([[1.0]]))
+    array([[ 2.],
+           [nan]])
+    """
+    if isinstance(basis, KernelBasis):
+        return basis._centres()
+    if isinstance(basis, Concat):
+        return basis._arranged([np.empty((0, basis.n_features or 0)), *map(centres_of, basis.parts)])
+    return np.full((basis.n_atoms, basis.n_features or 0), np.nan)
 
 
 def _weighted_rows(X: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray:

@@ -188,7 +188,7 @@ class _Scaled(Kernel):
 
 
 class _Stationary(_Scaled):
-    """Kernels f(D2), D2 = sum_k (x_k - z_k)^2 / width_k^2. A subclass gives f and f'; both may overwrite D2."""
+    """Kernels f(D2), D2 = sum_k (x_k - z_k)^2 / width_k^2. A subclass gives f, f' (both may overwrite D2) and f''."""
 
     _rough: ClassVar[bool] = False  # whether f has a root of D2, so that small distances need all their digits
 
@@ -199,6 +199,17 @@ class _Stationary(_Scaled):
     @abstractmethod
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         """f'(D2), elementwise."""
+
+    @abstractmethod
+    def _bend(self, D2: np.ndarray) -> np.ndarray:
+        """f''(D2), elementwise; may not overwrite D2."""
+
+    def slope_and_bend(self, X: ArrayLike, Z: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """f'(D2) and f''(D2), each (n, m): what derivatives with respect to the centres are made of."""
+        X, Z = _row_pair(X, Z)
+        D2 = _squared_distances(self._scale(X), self._scale(Z))
+        bend = self._bend(D2)
+        return self._slope(D2), bend
 
     @property
     def theta(self) -> np.ndarray:
@@ -246,6 +257,9 @@ class Gaussian(_Stationary):
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         return np.negative(self._profile(D2), out=D2)
 
+    def _bend(self, D2: np.ndarray) -> np.ndarray:
+        return np.exp(-D2)
+
 
 @dataclass(frozen=True)
 class Laplace(_Stationary):
@@ -270,6 +284,11 @@ class Laplace(_Stationary):
         distance *= -2.0
         return np.divide(slope, distance, out=np.zeros_like(slope), where=distance != 0)
 
+    def _bend(self, D2: np.ndarray) -> np.ndarray:
+        distance = np.sqrt(D2)
+        bend = np.exp(-distance) * (1.0 + distance)
+        return np.divide(bend, 4.0 * distance**3, out=np.zeros_like(bend), where=distance > 0)
+
 
 @dataclass(frozen=True)
 class Cauchy(_Stationary):
@@ -289,6 +308,9 @@ class Cauchy(_Stationary):
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         f = self._profile(D2)
         return np.negative(np.square(f, out=f), out=f)
+
+    def _bend(self, D2: np.ndarray) -> np.ndarray:
+        return 2.0 / (1.0 + D2) ** 3
 
 
 @dataclass(frozen=True)
@@ -310,6 +332,9 @@ class LogDistance(_Stationary):
     def _slope(self, D2: np.ndarray) -> np.ndarray:
         D2 += 1.0
         return np.reciprocal(D2, out=D2)
+
+    def _bend(self, D2: np.ndarray) -> np.ndarray:
+        return -1.0 / (1.0 + D2) ** 2
 
 
 @dataclass(frozen=True)
@@ -347,6 +372,13 @@ class Matern(_Stationary):
         slope = np.exp(-a)
         slope *= -1.5 if self.nu == 1.5 else (a + 1.0) * (-2.5 / 3.0)
         return slope
+
+    def _bend(self, D2: np.ndarray) -> np.ndarray:
+        # the same once more: 2.25 exp(-a) / a, without limit at a = 0 (counted as 0), and 25/12 exp(-a)
+        a = self._distance(D2.copy())
+        if self.nu == 2.5:
+            return 25.0 / 12.0 * np.exp(-a)
+        return np.divide(2.25 * np.exp(-a), a, out=np.zeros_like(a), where=a > 0)
 
     def _distance(self, D2: np.ndarray) -> np.ndarray:
         distance = overwrite("sqrt", D2)

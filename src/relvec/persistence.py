@@ -62,6 +62,9 @@ MODULES = (
     "relvec.design",
     "relvec.solvers",
     "relvec.tune",
+    "relvec.centres",
+    "relvec.grvm",
+    "relvec.grvm_widths",
 )
 # Classes of scikit-learn whose fitted state is numbers, words and lists of them.
 SKLEARN = {

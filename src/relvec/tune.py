@@ -21,7 +21,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import qr
@@ -96,6 +96,22 @@ class Target(Protocol):
         """A model of a part of the dictionary as one of the whole; scale (M',) divides the norms of the part's."""
         ...
 
+    def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Output, atom and precision of everything a model holds, each (u,)."""
+        ...
+
+    def with_entries(self, model, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
+        """The model with other entries, over a dictionary of that length."""
+        ...
+
+    def working(self, C: np.ndarray, model) -> Working:
+        """The posterior of the weights on these columns, and how the likelihood bends there."""
+        ...
+
+    def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
+        """Log likelihood of latent functions f (n, K), and its derivative (n, K)."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
@@ -106,6 +122,40 @@ class Evaluated:
     gamma: float
     C_bar: np.ndarray
     updated: object = None  # the model after one update of T01 eq. (16)-(18)
+
+
+@dataclass(frozen=True, eq=False)
+class Working:
+    """A posterior with the likelihood around it, for latent functions f (n, K) of samples that are not weighted.
+
+    Attributes
+    ----------
+    mean, root : (k,), (k, k) with Sigma = root root', of the weights of the columns given.
+    outputs, places : (k,) output of each weight, and its place among the columns.
+    r : (n, K) dlog p/df.
+    W : (n,) the curvature -d2log p/df2 of one output; for K outputs (n, K) class probabilities p, with the curvature
+        weight_n (diag(p_n) - p_n p_n').
+    weights : (n,) sample weights.
+    bend : (n,) dW/df, for one output.
+    """
+
+    mean: np.ndarray
+    root: np.ndarray
+    outputs: np.ndarray
+    places: np.ndarray
+    r: np.ndarray
+    W: np.ndarray
+    weights: np.ndarray
+    bend: np.ndarray | None = None
+
+    def half(self, F: np.ndarray) -> np.ndarray:
+        """R'F (n, K, ...) for F (n, K, ...), where the curvature is R R'."""
+        if self.W.ndim == 1:
+            return np.sqrt(self.W).reshape(-1, *[1] * (F.ndim - 1)) * F
+        s = np.sqrt(self.W).reshape(*self.W.shape, *[1] * (F.ndim - 2))  # unit vectors: (I - s s')^2 = I - s s'
+        G = s * F
+        G = G - s * (s * G).sum(axis=1, keepdims=True)
+        return np.sqrt(self.weights).reshape(-1, *[1] * (F.ndim - 1)) * G
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,13 +235,34 @@ class GaussianTarget:
     def lifted(self, model: Start, atoms: np.ndarray, scale: np.ndarray, n_atoms: int) -> Start:
         return Start(atoms[model.active], model.alpha / scale[model.active] ** 2, model.beta)
 
+    def entries(self, model: Start) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.zeros(len(model.active), dtype=np.intp), model.active, model.alpha
+
+    def with_entries(self, model: Start, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
+        return Start(atoms, alpha, model.beta)
+
+    def working(self, C: np.ndarray, model: Start) -> Working:
+        p = gaussian(C, self.root * self.target, 0.0, self.n_samples, model.alpha, model.beta)
+        k, zeros = C.shape[1], np.zeros(len(self.target))
+        r = (p.beta * self.root * p.remainder)[:, None]
+        outputs = np.zeros(k, dtype=np.intp)
+        return Working(p.mean, p.root, outputs, np.arange(k), r, p.beta * self.weights, self.weights, zeros)
+
+    def log_prob(self, f: np.ndarray, model: Start) -> tuple[float, np.ndarray]:
+        error = self.target - f[:, 0]
+        return float(-0.5 * model.beta * (self.weights @ error**2)), (model.beta * self.weights * error)[:, None]
+
 
 @dataclass(frozen=True, eq=False)
 class LaplaceTarget:
-    """Classes or counts over M atoms; ``problem`` says all but the design. A model is (units, alpha)."""
+    """Classes or counts over M atoms; ``problem`` says all but the design. A model is (units, alpha).
+
+    ``accuracy`` (nats) is how near to their optimum `evaluate` brings precisions; a thousandth of tol where None.
+    """
 
     problem: LaplaceProblem
     n_atoms: int
+    accuracy: float | None = None
 
     @property
     def root(self) -> np.ndarray:
@@ -204,20 +275,17 @@ class LaplaceTarget:
     def on(self, rows: np.ndarray, n_atoms: int) -> LaplaceTarget:
         problem = self.problem
         thinned = replace(problem, target=problem.target[rows], weights=problem.weights[rows], shift=0.0)
-        return LaplaceTarget(thinned if len(rows) < len(problem.weights) else problem, n_atoms)
+        return LaplaceTarget(thinned if len(rows) < len(problem.weights) else problem, n_atoms, self.accuracy)
 
     def atoms(self, model) -> np.ndarray:
         return np.unique(model[0] % self.n_atoms)
 
     def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
         M, k = self.n_atoms, C.shape[1]
-        outputs, atoms = model[0] // M, model[0] % M
-        used = np.unique(atoms)
-        local = outputs * k + np.searchsorted(used, atoms)
-        problem = replace(self.problem, design=DenseDesign(C), order=np.arange(k), start=None)
-        found = LaplaceModel(problem, local, problem.posterior(local, model[1]))
+        found, used = self._on_columns(C, model), self.atoms(model)
+        problem = found.problem
         if settle:
-            found = relax(found, 20)[0]
+            found = relax(found, 20, self.accuracy)[0]
         p = found.posterior
         each = p.design_gradient(problem.likelihood, problem.weights)
         C_bar = np.zeros_like(C)
@@ -225,6 +293,28 @@ class LaplaceTarget:
         units = (found.active // k) * M + used[found.active % k]
         alpha = np.maximum(found.alpha, np.finfo(float).tiny)
         return Evaluated((units, alpha), found.objective, float(p.gamma.sum()), C_bar)
+
+    def _on_columns(self, C: np.ndarray, model) -> LaplaceModel:
+        """A model with the columns (n, k) of its atoms."""
+        outputs, atoms = model[0] // self.n_atoms, model[0] % self.n_atoms
+        local = outputs * C.shape[1] + np.searchsorted(np.unique(atoms), atoms)
+        problem = replace(self.problem, design=DenseDesign(C), order=np.arange(C.shape[1]), start=None)
+        return LaplaceModel(problem, local, problem.posterior(local, model[1]))
+
+    def working(self, C: np.ndarray, model) -> Working:
+        found = self._on_columns(C, model)
+        p, weights = found.posterior, self.problem.weights
+        outputs, places = found.problem.pairs(found.active)
+        bend = None
+        if p.W.ndim == 1:  # the spread of a unit vector: what multiplies it in the slope of the curvature
+            bend = self.problem.likelihood.curvature_slope(p.W, p.f, weights, [np.ones((len(weights), 1))])
+        r = p.r if p.r.ndim == 2 else p.r[:, None]
+        return Working(p.mean, p.root, outputs, places, r, p.W, weights, bend)
+
+    def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
+        one = self.problem.likelihood.n_outputs == 1
+        value, r, _ = self.problem.likelihood.evaluate(self.problem.target, f[:, 0] if one else f, self.problem.weights)
+        return value, r[:, None] if one else r
 
     def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
         problem = replace(self.problem, design=design, order=order, bias=-1, start=model, tol=_SEARCH_TOL)
@@ -235,6 +325,12 @@ class LaplaceTarget:
     def lifted(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
         outputs, own = model[0] // self.n_atoms, model[0] % self.n_atoms
         return outputs * n_atoms + atoms[own], model[1] / scale[own] ** 2
+
+    def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return model[0] // self.n_atoms, model[0] % self.n_atoms, model[1]
+
+    def with_entries(self, model, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
+        return outputs * n_atoms + atoms, alpha
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,11 +411,11 @@ class Tuning:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What `learn` found: the basis with its parameters, a model of each target, and the way there."""
+    """What `learn` found: the basis with its parameters, a model of each target (or None), and the way there."""
 
     basis: Basis
     models: list
-    tuning: Tuning
+    tuning: Any
 
 
 def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) -> Learned:

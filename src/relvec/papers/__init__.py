@@ -3,7 +3,7 @@
 `relvec reproduce` runs them. A new experiment is an entry of its paper's ``EXPERIMENTS``.
 """
 
-from relvec.papers import _classes, _digits, _perspectives, _regression, _scales, rq05, t00, t01, tf03
+from relvec.papers import _classes, _digits, _perspectives, _regression, _scales, grvm, rq05, t00, t01, tf03
 from relvec.papers._data import DATASETS, Dataset, MissingData
 from relvec.papers._experiment import Context, Experiment, Outcome, Published, Verdict
 
@@ -15,6 +15,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *t01.EXPERIMENTS, *_regression.T01, *_scales.T01, *_classes.T01, *_digits.T01,
     *_perspectives.EXPERIMENTS, *tf03.EXPERIMENTS,
     *rq05.EXPERIMENTS,
+    *grvm.EXPERIMENTS,
 )  # fmt: skip
 
 

@@ -112,6 +112,22 @@ DATASETS = {
                 ("image", 2310, 18, 1300),
             )
         ),
+        *(
+            Dataset(name, what, {"X": (n, d), "y": (n,)}, source)
+            for name, what, n, d, source in (
+                ("australian", "Australian credit approval", 690, 14, "Statlog's australian.dat, classes 0 and 1"),
+                ("bupa", "BUPA liver disorders", 345, 6, "UCI's bupa.data, y = selector - 1"),
+                (
+                    "credit_approval",
+                    "credit approval",
+                    690,
+                    15,
+                    "UCI's crx.data, categories as numbers in alphabetical order, nan for ?, y = 1 for +",
+                ),
+                ("hepatitis", "hepatitis", 155, 19, "UCI's hepatitis.data, nan for ?, y = 1 for those who live"),
+                ("pima", "Pima Indians diabetes, all cases", 768, 8, "UCI's pima-indians-diabetes.data"),
+            )
+        ),
     )
 }
 
