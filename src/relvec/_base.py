@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import re
 import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -45,6 +47,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
+LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
 GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and what the kernel starts from
 TUNING_SHARE = 0.7  # of a time limit, for learning widths
@@ -325,6 +328,7 @@ class BaseRelevanceVector(BaseEstimator):
             raise ValueError(f"tol must be a positive number (nats), got {self.tol!r}")
         if not isinstance(self.max_iter, numbers.Integral) or int(self.max_iter) < 1:
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
+        memory_bytes(self.memory_limit)
         if isinstance(self.verbose, str) and self.verbose != "progress":
             raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {self.verbose!r}")
         if not isinstance(self.fit_intercept, bool | np.bool_):
@@ -379,6 +383,28 @@ def kept_centres(basis: Basis) -> np.ndarray:
     """Centres (p, d) of the kernels of a fitted basis, in its order."""
     found = centres_of(basis)
     return found[~np.isnan(found).any(axis=1)]
+
+
+def memory_bytes(limit: Any) -> float:
+    """Bytes of a memory limit, a number or such as "4GB" or "500 MiB".
+
+    >>> memory_bytes("4GB"), memory_bytes(50e6), memory_bytes("1.5 GiB")
+    (4000000000.0, 50000000.0, 1610612736.0)
+    """
+    said = limit if isinstance(limit, str) else ""
+    found, value = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", said, re.IGNORECASE), np.nan
+    if found is not None:
+        power = " kmgt".index(found[2].lower() or " ")
+        with suppress(ValueError):
+            value = float(found[1]) * (1024.0 if found[3] else 1000.0) ** power
+    elif isinstance(limit, numbers.Real):
+        value = float(limit)
+    if not LEAST_MEMORY <= value < np.inf:
+        raise ValueError(
+            f'memory_limit must be bytes, {LEAST_MEMORY / 1e6:.0f} million or more, or such as "4GB" or "500MiB", '
+            f"got {limit!r}"
+        )
+    return value
 
 
 def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
@@ -477,7 +503,7 @@ def gaussian_target(problem: Problem, target: np.ndarray, weights: np.ndarray) -
 
 def fit_gaussian(
     estimator, problem: Problem, rows: Rows, output: int, exact, order: np.ndarray, essential: np.ndarray, bias: int,
-    unit: float, variance: float, start: Start | None = None,
+    unit: float, variance: float, start: Start | None = None, solver: Any = None,
 ) -> GaussianFit:  # fmt: skip
     """Maximise the evidence for one output, in scaled units.
 
@@ -496,7 +522,7 @@ def fit_gaussian(
         start=start,
         prior_b=(prior.b * (design.scale / unit) ** 2) if prior.on_weights else None,
     )
-    solver = as_solver(estimator.solver)
+    solver = as_solver(estimator.solver) if solver is None else solver
     nothing = float(problem.target @ problem.target) + problem.rest == 0.0
     if variance == 0.0 and not problem.fixed_noise and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)

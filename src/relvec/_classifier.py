@@ -69,6 +69,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
         certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
+    memory_limit : float or str, default "4GB"
+        As in `RelevanceVectorRegressor`.
     n_jobs : int, optional
         Dichotomies fitted at once for ``multi_class="ovr"``.
     random_state : int, RandomState or None
@@ -139,6 +141,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         tol: float = 1e-3,
         max_iter: int = 10000,
         warm_start: bool = False,
+        memory_limit: Any = "4GB",
         n_jobs: int | None = None,
         device: str | None = None,
         random_state: Any = None,
@@ -158,6 +161,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from relvec._base import (
     gaussian_problem,
     gaussian_target,
     kept_centres,
+    memory_bytes,
     predictor,
     target_units,
     warm_starts,
     warn_unless_converged,
 )
+from relvec._subsets import fit_in_subsets
 from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, is_fixed
 from relvec.design import LocalSamples, Rows, Summary, exact_columns, make_rows, summarise, tall_qr
@@ -45,7 +48,7 @@ from relvec.process import (
     process_predictor,
 )
 from relvec.progress import carried, stage
-from relvec.solvers import Problem
+from relvec.solvers import Problem, Sequential, as_solver
 
 _MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
 
@@ -121,6 +124,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
     forgetting : float, default 1.0
         What every call of `partial_fit` multiplies the weights of all earlier rows by; 1 forgets nothing.
+    memory_limit : float or str, default "4GB"
+        Bytes, or such as "500MB" or "2GiB", that a fit may take besides the data it is given. Where the dictionary does
+        not fit it is computed in blocks, held in single precision or reduced to its rank, without a change of the
+        result; where nothing else fits the candidates are searched in subsets (TF03 6.2), and `status_` says
+        "candidates" unless all of them were looked at. See the guide, "Large data".
     n_jobs : int, optional
         Outputs of a two-dimensional y fitted at once.
     random_state : int, RandomState or None
@@ -153,6 +161,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         ``predictive="process"`` only; None for an output without relevance vectors, which is predicted as "rvm". Then
         `noise_variance_` is the process's; all other attributes still tell of the RVM that chose the vectors:
         `weights_` are its weights, `log_marginal_likelihood_` its evidence. The process has `process_.log_evidence`.
+    n_candidates_ : basis functions that were candidates: all, unless `memory_limit` led to subsets.
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
@@ -208,6 +217,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         max_iter: int = 10000,
         warm_start: bool = False,
         forgetting: float = 1.0,
+        memory_limit: Any = "4GB",
         n_jobs: int | None = None,
         device: str | None = None,
         random_state: Any = None,
@@ -227,6 +237,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.forgetting = forgetting
+        self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
@@ -269,27 +280,33 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if free.any() and variances.any():  # constant targets say nothing about widths
             learned = self._learned(basis, free, X[used], scaled)
             basis, starts = learned.basis, learned.models
+        memory = memory_bytes(self.memory_limit)
         root, samples = np.sqrt(w), LocalSamples(X[used], outputs / units, w)
 
-        def searched(basis: Basis, starts: list[Any] | None) -> tuple[list[GaussianFit], Rows]:
-            with stage("kernel"):
-                rows = make_rows(basis, X[used], outputs / units, w, on_device=on_device)
-
+        def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
             def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-                atoms, scale = basis.take(active), rows.design.scale[active]
+                atoms, scale = part.take(active), rows.design.scale[active]
                 if on_device is not None:
                     return exact_columns(atoms, on_device, root, scale, outputs[:, output] / units[output])
                 R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
                 return R[:, :-1], R[:, -1]
 
-            return self._searched(basis, rows, problems, units, variances, starts, exact), rows
+            return self._fits(part, rows, problems, units, variances, starts, exact, first)
 
-        fits, rows = searched(basis, starts)
+        def searched(basis: Basis, starts: list | None) -> tuple[Basis, Rows, list[GaussianFit], int]:
+            with stage("kernel"):
+                rows = make_rows(basis, X[used], outputs / units, w, memory=memory, on_device=on_device)
+            if rows is not None:
+                return basis, rows, fitted(basis, rows, starts, True), basis.n_atoms
+            return fit_in_subsets(basis, samples, starts, memory, float(self.tol), fitted)
+
+        basis, rows, fits, self.n_candidates_ = searched(basis, starts)
         moves: list = []
         if self.centres != "data" and variances.all():
             basis, starts, moves = self._moved(basis, X[used], scaled, [fit.model for fit in fits])
-            fits, rows = searched(basis, starts) if moves else (fits, rows)
-        self._store_fits(basis, X, fits, rows, single=y.ndim == 1)
+            if moves:
+                basis, rows, fits, _ = searched(basis, starts)
+        self._finish(basis, X, rows, fits, single=y.ndim == 1)
         self._store_widths(basis, feature_variances(X, weights), learned)
         self._store_centres(basis, X[used], scaled, [fit.model for fit in fits], moves)
         targets = (outputs / units).T
@@ -317,9 +334,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             for unit, variance, seed in zip(units, variances, seeds, strict=True)
         ]
 
-    def _searched(
+    def _fits(
         self, basis: Basis, rows: Rows, problems: list[Problem], units: np.ndarray, variances: np.ndarray,
-        starts: list[Any] | None, exact: Any,
+        starts: list[Any] | None, exact: Any, restarting: bool = True,
     ) -> list[GaussianFit]:  # fmt: skip
         """Fit each output on its rows."""
         order = content_ranks(basis, rows.design.scale)
@@ -327,15 +344,18 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             starts = warm_starts(self, basis, problems, rows.design.scale, units)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
         essential = np.flatnonzero(basis.rows < 0)
+        solver = as_solver(self.solver)
+        if not restarting and isinstance(solver, Sequential):
+            solver = replace(solver, restarts=0)
         return Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(carried(fit_gaussian))(
-                self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i]
+                self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i], solver
             )
             for i in range(len(units))
         )
 
-    def _store_fits(self, basis: Basis, X: np.ndarray, fits: list[GaussianFit], rows: Rows, single: bool) -> None:
-        """Store the models of all outputs."""
+    def _finish(self, basis: Basis, X: np.ndarray, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
+        """Store the models, and say where one has no certificate."""
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
@@ -428,9 +448,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             return
         units, variances = summary.units
         problems = self._problems(units, variances, summary.weight)
+        nothing = np.zeros((0, self.n_features_in_))
         rows = summary.rows(units)
-        fits = self._searched(summary.basis, rows, problems, units, variances, None, None)
-        self._store_fits(summary.basis, np.zeros((0, self.n_features_in_)), fits, rows, single=self._single)
+        fits = self._fits(summary.basis, rows, problems, units, variances, None, None)
+        self._finish(summary.basis, nothing, rows, fits, single=self._single)
         self._store_widths(summary.basis, summary.feature_variances, None)
 
     @available_if(_takes_parts)

@@ -9,31 +9,35 @@ from relvec.design._device import DeviceDesign, device_rows, exact_columns
 from relvec.design._device_scan import DeviceScanDesign, device_scan_design
 from relvec.design._exact import SingleDesign
 from relvec.design._factor import FactorDesign, scan_design
+from relvec.design._gram import WORK, gram_rows, most_atoms
 from relvec.design._lowrank import compress, merged_rows
 from relvec.design._source import Block, LocalSamples, Samples
 from relvec.design._stream import LowRankDesign, compress_in_passes, tall_qr
 from relvec.design._summary import Summary, summarise
 
 __all__ = [
-    "Block", "Compression", "DenseDesign", "Design", "DeviceDesign", "DeviceScanDesign", "FactorDesign",
+    "WORK", "Block", "Compression", "DenseDesign", "Design", "DeviceDesign", "DeviceScanDesign", "FactorDesign",
     "LocalSamples", "LowRankDesign", "Rows", "Samples", "ScanDesign", "SingleDesign", "Summary", "compress",
-    "device_rows", "device_scan_design", "exact_columns", "make_rows", "scan_design", "summarise", "tall_qr",
+    "device_rows", "device_scan_design", "exact_columns", "gram_rows", "make_rows", "most_atoms", "scan_design",
+    "summarise", "tall_qr",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes
 _WHOLE = 20_000  # rows: more are compressed in passes
 _SMALL = 4_000_000  # numbers of a design: below, a device has nothing to gain
 _WORKSPACE = 3 * 8 * 0.4  # bytes a pair of rows that compression in one piece may take
+_DENSE = 2.5 * 8  # bytes an entry of the design matrix takes while it is made and searched
 
 
 def make_rows(
     basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, compression: bool = True, memory: float = MEMORY,
     on_device: Array | None = None,
-) -> Rows:  # fmt: skip
+) -> Rows | None:  # fmt: skip
     """A bound basis on the rows X (N, d) with targets (N, q) and sample weights (N,), compressed where it pays.
 
-    Within ``memory`` bytes: what does not fit in one piece is computed in passes over blocks of rows.
-    ``on_device`` holds the same rows on a device, where the design is to be computed.
+    What does not fit into ``memory`` bytes in one piece is computed in passes over blocks of rows; None where the
+    dictionary is too long for that too. ``on_device`` holds the same rows on a device, where the design is to be
+    computed.
     """
     n, rows = len(X), None
     if on_device is not None and n * basis.n_atoms > _SMALL:
@@ -49,6 +53,9 @@ def make_rows(
             rows.rest[:] += within
     if rows is not None:
         return rows
+    if _DENSE * n * basis.n_atoms > memory:
+        few = basis.n_atoms <= most_atoms(n, memory)
+        return gram_rows(basis, LocalSamples(X, targets, weights)) if few else None
     root = np.sqrt(weights)[:, None]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         Phi = basis(X)

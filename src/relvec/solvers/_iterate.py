@@ -30,6 +30,11 @@ class Status(Enum):
         "Fix noise_variance at a plausible value, widen the kernel or remove basis functions"
     )
     FIXED_POINT = "the fixed point was reached; under the Laplace approximation it is near the maximum, not at it"
+    CANDIDATES = (
+        "no single move among the candidates looked at gains more than tol, and the memory limit or the work allowed "
+        "only some of the training rows as candidates. Raise memory_limit, or choose the centres: "
+        "basis=KernelBasis(kernel, centres=...)"
+    )
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
     TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
