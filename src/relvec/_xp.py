@@ -36,11 +36,12 @@ def is_foreign(x: Any) -> bool:
     >>> is_foreign([1.0]), is_foreign(np.ones(2))
     (False, False)
     """
-    return _foreign(type(x))
+    kind: Any = type(x)
+    return _foreign(kind)
 
 
 @cache
-def _foreign(kind: type) -> bool:
+def _foreign(kind: Any) -> bool:
     module = kind.__module__.partition(".")[0]
     if module in ("numpy", "builtins", "pandas", "polars", "scipy", "dask"):
         return False
