@@ -64,6 +64,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
     n_jobs : int, optional
         Dichotomies fitted at once for ``multi_class="ovr"``.
+    device : str, optional
+        Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
+        taken there, predictions come back as the library of X. None is the CPU, or the device X lives on where
+        scikit-learn's ``array_api_dispatch`` is set. The model found is the same; fitted attributes are NumPy arrays.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, the restarts that remove atoms at random.
     verbose : None, "progress", bool or int, default None
