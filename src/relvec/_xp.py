@@ -20,9 +20,12 @@ Array = Any  # an array of whichever library
 _TORCH_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
+_COMPAT = ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat")
+
+
 @cache
 def _compat(part: str = "") -> Any:
-    for package in ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat"):
+    for package in _COMPAT:  # scipy's copy has moved
         try:
             return import_module(package + part)
         except ImportError as error:
