@@ -1,4 +1,4 @@
-"""Arrays of other libraries: PyTorch on the CPU, and array-api-strict, which refuses what the standard does not have."""
+"""Arrays of other libraries: PyTorch on the CPU, and array-api-strict, which has nothing that the standard lacks."""
 
 import json
 import os

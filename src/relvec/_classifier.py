@@ -73,6 +73,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         As in `RelevanceVectorRegressor`.
     n_jobs : int, optional
         Dichotomies fitted at once for ``multi_class="ovr"``.
+    device : str, optional
+        Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
+        taken there, predictions come back as the library of X. None is the CPU, or the device X lives on where
+        scikit-learn's ``array_api_dispatch`` is set. The model found is the same; fitted attributes are NumPy arrays.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, the restarts that remove atoms at random.
     verbose : None, "progress", bool or int, default None
@@ -355,6 +359,21 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             return xp.take(classes, best, axis=0)
         scores = to_host(scores)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the rows X (n, n_features) whose class y (n,) `predict` finds, with sample weights (n,) if given.
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"]
+        >>> RVC(kernel=None, basis="linear").fit(X, y).score(X, y)
+        1.0
+        """
+        from sklearn.metrics import accuracy_score  # imports much, and most fits never need it
+
+        found = to_host(self.predict(X))  # counted on the host, in double precision
+        return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
 
     def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
         averaged = self.averaging == "posterior"

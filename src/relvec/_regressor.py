@@ -131,6 +131,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         "candidates" unless all of them were looked at. See the guide, "Large data".
     n_jobs : int, optional
         Outputs of a two-dimensional y fitted at once.
+    device : str, optional
+        Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
+        taken there, predictions come back as the library of X. None is the CPU, or the device X lives on where
+        scikit-learn's ``array_api_dispatch`` is set. The model found is the same; fitted attributes are NumPy arrays.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, ``select="random"``, restarts beyond the fourth.
     verbose : None, "progress", bool or int, default None

@@ -20,9 +20,12 @@ Array = Any  # an array of whichever library
 _TORCH_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
+_COMPAT = ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat")
+
+
 @cache
 def _compat(part: str = "") -> Any:
-    for package in ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat"):
+    for package in _COMPAT:  # scipy's copy has moved
         try:
             return import_module(package + part)
         except ImportError as error:
@@ -36,11 +39,12 @@ def is_foreign(x: Any) -> bool:
     >>> is_foreign([1.0]), is_foreign(np.ones(2))
     (False, False)
     """
-    return _foreign(type(x))
+    kind: Any = type(x)
+    return _foreign(kind)
 
 
 @cache
-def _foreign(kind: type) -> bool:
+def _foreign(kind: Any) -> bool:
     module = kind.__module__.partition(".")[0]
     if module in ("numpy", "builtins", "pandas", "polars", "scipy", "dask"):
         return False

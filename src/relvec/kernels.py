@@ -548,7 +548,7 @@ class _Composite(Kernel):
     """Kernels made of kernels: parameters and widths are those of the parts, in order."""
 
     parts: tuple[Kernel, ...]
-    _combine: ClassVar[Callable[[Any, Any], Any]]
+    _combine: ClassVar[Any]
 
     @abstractmethod
     def _bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
@@ -803,7 +803,7 @@ def _squared_distances(U: np.ndarray, V: np.ndarray, rough: bool = True) -> np.n
 
     Where the kernel is not ``rough`` an array library without `cdist` may take the product of many features.
     """
-    if not isinstance(U, np.ndarray):
+    if is_foreign(U):
         return _distances_on_device(U, V, rough)
     few = U.shape[1] <= 8 or len(U) * len(V) <= _FEW_PAIRS
     D2 = cdist(U, V, "sqeuclidean") if few else _distances_by_product(U, V)

@@ -57,6 +57,8 @@ class DeviceDesign(Design):
         norm = np.sqrt(to_host(squared).astype(float))
         self._divide(np.where(norm > 0.0, norm, 1.0))
         self.scale = safe * norm
+        if self.n_rows > 4096:
+            self.at_once = 1024  # what `subset` takes to the host
 
     def _divide(self, by: np.ndarray) -> None:
         for part in self._parts:
@@ -69,10 +71,6 @@ class DeviceDesign(Design):
     def columns(self, atoms) -> np.ndarray:
         return np.concatenate([to_host(take(part, atoms)) for part in self._parts], axis=1).T.astype(float, order="F")
 
-    @property
-    def at_once(self) -> int:
-        return 16_384 if self.n_rows <= 4096 else 1024  # what `subset` takes to the host
-
     def project(self, Y: np.ndarray) -> np.ndarray:
         return self.sweep(Y, lambda atoms, YPhi: to_host(YPhi).astype(float), lambda a, b: np.hstack([a, b]))
 
@@ -84,7 +82,7 @@ class DeviceDesign(Design):
         )
         return functools.reduce(combine, values)
 
-    def subset(self, atoms) -> DenseDesign:
+    def subset(self, atoms) -> Design:
         return DenseDesign.of(self.columns(atoms), self.scale[atoms])
 
     def restricted(self, atoms, target: np.ndarray, rest: float) -> tuple[Design, np.ndarray, float]:
@@ -153,11 +151,15 @@ def reduced(columns: Callable[[slice], Array], place: Place, targets: np.ndarray
     """
     n, width = targets.shape[0], columns(slice(0, 1)).shape[1]
     parts = list(pieces(n, width))
-    gram = sum(to_host(A.T @ A).astype(float) for A in map(columns, parts))
+    gram: np.ndarray = np.zeros((width, width))
+    for A in map(columns, parts):
+        gram += to_host(A.T @ A)
     R, triangular = gram_root(gram)
     if twice and triangular:
         inverse = place.put(_inverse(R))
-        again = sum(to_host(Q.T @ Q).astype(float) for Q in (columns(piece) @ inverse for piece in parts))
+        again: np.ndarray = np.zeros((width, width))
+        for Q in (columns(piece) @ inverse for piece in parts):
+            again += to_host(Q.T @ Q)
         second, triangular = gram_root(again)
         R = second @ R
     inverse = _inverse(R) if triangular else np.linalg.pinv(R)

@@ -129,7 +129,7 @@ def _device_factor(basis: Basis, X: Array):
     if basis.n_atoms - n > 0.1 * n or not bool(xp.all(X == like(X, kernel_part.centres))):
         return None
     assert isinstance(basis, Concat)
-    pairs = []
+    pairs: list[tuple[Array, Array] | None] = []
     for power, kernel in ((1, kernel_part.kernel), (2, _Square(kernel_part.kernel))):
         found = device_cholesky(kernel, X, TOLERANCE, int(_MOST_RANK * n))
         if found is None:

@@ -32,7 +32,7 @@ class ExactColumns(ScanDesign):
 
     @property
     def n_rows(self) -> int:
-        return len(self._X)
+        return self._X.shape[0]
 
     def columns(self, atoms) -> np.ndarray:
         wanted = self._atoms[np.asarray(atoms, dtype=np.intp)].tolist()
