@@ -39,9 +39,9 @@ def halves(data: Digits, context: Context) -> list[Digits]:
 
 
 def rvm_loss(half: Digits, width: float) -> float:
-    """Held-out log loss of ten dichotomies, by a single path of the search."""
+    """Held-out log loss of ten dichotomies."""
     X, y, Z, z = half
-    model = RVC(width=width, multi_class="ovr", solver=Sequential(restarts=0)).fit(X, y)
+    model = RVC(width=width, multi_class="ovr").fit(X, y)
     return float(log_loss(z, model.predict_proba(Z)))
 
 
