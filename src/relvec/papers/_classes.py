@@ -221,9 +221,9 @@ T00 = (
             "vectors, SVM": Published("44", "section 5.1"),
         },
         run=mixture,
-        quick=10,
+        quick=20,
         full=50,
-        seconds=1.0,
+        seconds=0.5,
         assumptions=(
             "the paper does not print the mixture: class 0 is N([0, 0.6], 0.09 I), class 1 half N([-0.7, 0], 0.09 I), "
             "half N([0.7, 0], 0.09 I); the spread was chosen so that the classes overlap about as much as published, "
@@ -246,9 +246,9 @@ T01 = (
             "vectors, SVM": Published("38", "section 4.2"),
         },
         run=ripley,
-        quick=10,
+        quick=20,
         full=50,
-        seconds=1.0,
+        seconds=0.5,
         data=("ripley",),
         assumptions=("the published numbers are one draw of 100 points; ours are independent draws", _svm.CLASSES),
     ),

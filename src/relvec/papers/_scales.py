@@ -149,8 +149,9 @@ T01 = (
             "RMS error": Published("0.0053", "table 1"),
         },
         run=learned_planes,
-        quick=5,
+        quick=10,
         full=50,
+        seconds=2.2,
         assumptions=(
             "the inputs are uniform in [-10, 10]^2, and the error is taken over a 50 x 50 grid there",
             "the published numbers are one draw, and the constant counts as a function",
