@@ -79,6 +79,8 @@ def experiment(**changes):
         (Published("19.6", "", cases=332), [24.5], Verdict.WORSE),
         (Published("19.6", "", cases=332), [15.0], Verdict.BETTER),
         (Published("19.6", ""), [21.4], Verdict.WORSE),
+        (Published("65", "", cases=332, whole=332.0), [79.0], Verdict.WITHIN),  # two binomial errors are 14.5
+        (Published("65", "", cases=332, whole=332.0), [80.0], Verdict.WORSE),
         (Published("257", "", timing=True), [300.0], Verdict.TIMING),
     ],
 )

@@ -164,7 +164,12 @@ def _split(data: dict[str, np.ndarray], i: int, width: float, svm_width: float, 
 
 def pima(context: Context) -> Outcome:
     """Ripley's split of the Pima data."""
-    return Outcome(context.one("split", partial(pima_split, context.data("pima_ripley"), context.rng())))
+    values = context.one("split", partial(pima_split, context.data("pima_ripley"), context.rng()))
+    reason = (
+        "cross-validation hardly tells C and width apart: of the settings within one standard error of the least error "
+        f"the sparsest has {values['vectors, sparser SVM']} vectors and {values['errors of 332, sparser SVM']} errors"
+    )
+    return Outcome(values, explained={"vectors, SVM": reason})
 
 
 def pima_split(data: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, float]:
@@ -173,13 +178,15 @@ def pima_split(data: dict[str, np.ndarray], rng: np.random.Generator) -> dict[st
     X, y, Z, z = scale.transform(data["X_train"]), data["y_train"], scale.transform(data["X_test"]), data["y_test"]
     tried = scaled_widths(X.shape[1])
     width = search_width(X, y, tried, 5, rng)
-    rvm, svm = RVC(width=width).fit(X, y), _svm.classifier(X, y, tried, rng)
+    rvm, (svm, sparser) = RVC(width=width).fit(X, y), _svm.classifiers(X, y, tried, rng)
     kernel = ConstantKernel(1.0, (1e-3, 1e6)) * RBF(np.full(X.shape[1], np.sqrt(X.shape[1])), (1e-1, 1e4))
     gp = GaussianProcessClassifier(kernel, random_state=0).fit(X, y)
-    errors = {name: percent_wrong(model, Z, z) for name, model in (("", rvm), (", SVM", svm), (", GP", gp))}
+    models = {"": rvm, ", SVM": svm, ", GP": gp, ", sparser SVM": sparser}
+    errors = {name: percent_wrong(model, Z, z) for name, model in models.items()}
     values = {f"error{name}": error for name, error in errors.items()}
     values |= {f"errors of 332{name}": round(error * 3.32) for name, error in errors.items()}
-    return values | {"vectors": len(rvm.relevance_), "vectors, SVM": len(svm.support_), "width": width}
+    vectors = {"": rvm.relevance_, ", SVM": svm.support_, ", sparser SVM": sparser.support_}
+    return values | {f"vectors{name}": len(rows) for name, rows in vectors.items()} | {"width": width}
 
 
 # The entries ------------------------------------------------------------------------------------------------------
@@ -204,9 +211,12 @@ ROWS = {
 SPLITS = {"banana": (5, 5.0), "breast-cancer": (10, 2.0), "titanic": (10, 2.0), "waveform": (5, 6.0),
           "german": (5, 10.0), "image": (1, 60.0)}  # quick, seconds  # fmt: skip
 PIMA = {
-    "errors of 332": Published("65", "T00 section 5.2"),
-    "errors of 332, SVM": Published("67", "T00 section 5.2"),
-    "errors of 332, GP": Published("68", "T00 section 5.2, quoted from Williams and Barber"),
+    name: Published(value, where, cases=332, whole=332.0)
+    for name, value, where in (
+        ("errors of 332", "65", "section 5.2"),
+        ("errors of 332, SVM", "67", "section 5.2"),
+        ("errors of 332, GP", "68", "section 5.2, quoted from Williams and Barber"),
+    )
 }
 
 T00 = (

@@ -134,7 +134,9 @@ def section_5_2(context: Context) -> Outcome:
     """T00's table, from the rows of T01's."""
     pima, numbers = (_measured(name, context) for name in ("pima", "usps"))
     values = {f"Pima: {q}": pima.values[q] for q in (*_classes.PIMA, "vectors", "vectors, SVM")}
-    return Outcome(values | {f"U.S.P.S.: {q}": numbers.values[q] for q in _QUANTITIES})
+    values |= {f"U.S.P.S.: {q}": numbers.values[q] for q in _QUANTITIES}
+    reasons = {f"Pima: {q}": reason for q, reason in pima.explained.items()}
+    return Outcome(values, explained=reasons | {f"U.S.P.S.: {q}": reason for q, reason in numbers.explained.items()})
 
 
 def normalised_means(context: Context) -> Outcome:

@@ -54,8 +54,9 @@ class Published:
 
     `best` says what better means: "low", "high", or the true value that the number estimates. `draws` is how many
     repetitions the paper averaged over; 1 is a single picture or split. `cases` is the size of the test set of a
-    single split where the number is a percentage of it: its binomial error then stands for the spread of draws.
-    `timing` marks seconds of another machine, which are shown and not compared.
+    single split where the number is a share of it, in percent or in units of which `whole` make it up: its binomial
+    error then stands for the spread of draws. `timing` marks seconds of another machine, which are shown and not
+    compared.
     """
 
     value: str
@@ -63,6 +64,7 @@ class Published:
     best: str | float = "low"
     draws: int = 1
     cases: int = 0
+    whole: float = 100.0
     timing: bool = False
 
     @property
@@ -94,8 +96,8 @@ class Published:
 
     @property
     def binomial(self) -> float:
-        """Standard error of a percentage of `cases`; 0 for other numbers."""
-        return float(np.sqrt(self.number * (100.0 - self.number) / self.cases)) if self.cases else 0.0
+        """Standard error of a share of `cases`; 0 for other numbers."""
+        return float(np.sqrt(self.number * (self.whole - self.number) / self.cases)) if self.cases else 0.0
 
     def _loss(self, value: float) -> float:
         if isinstance(self.best, str):
