@@ -120,6 +120,7 @@ class Context:
     data_dir: Path | None = None
     progress: Progress | None = None
     store: Store = field(default_factory=Store)
+    count: Callable[[Experiment], int] | None = None  # draws of another experiment; its quick ones by default
     used: list[Part] = field(default_factory=list)  # every part this run rests on
 
     def rng(self, draw: int = 0) -> np.random.Generator:
@@ -130,9 +131,14 @@ class Context:
         """The arrays of a data set; MissingData where it is not there."""
         return _data.load(name, self.data_dir)
 
-    def named(self, name: str, draws: int | None = None) -> Context:
-        """The context of another experiment, whose parts are shared: nothing is measured twice."""
-        return replace(self, name=name, draws=self.draws if draws is None else draws)
+    def named(self, name: str) -> Context:
+        """The same draws under another experiment's name, whose random numbers and parts are shared."""
+        return replace(self, name=name)
+
+    def outcome_of(self, experiment: Experiment) -> Outcome:
+        """What another experiment finds with its own number of draws; nothing is measured twice."""
+        draws = experiment.quick if self.count is None else self.count(experiment)
+        return experiment.run(replace(self, name=experiment.name, draws=draws))
 
     def repeat(self, function: Draw, label: str = "draw") -> dict[str, np.ndarray]:
         """What function(rng) measures on every draw: name -> (draws,). The function must be picklable."""
