@@ -37,7 +37,7 @@ def page(record):
     """The page's text."""
     counts, machine = record["verdicts"], record["machine"]
     total = sum(counts.values())
-    papers = [p for p in PAPERS if any(e["name"].startswith(f"{p}-") for e in record["experiments"])]
+    papers = list(dict.fromkeys(e["name"].split("-")[0] for e in record["experiments"]))
     days = sorted({day for e in record["experiments"] for day in e["days"]})
     lines = [
         "# Reproduction",
@@ -72,7 +72,7 @@ def page(record):
         *overview(record),
     ]
     for paper in papers:
-        lines += [f"## {paper}", "", f"{PAPERS[paper]}.", ""]
+        lines += [f"## {paper}", "", f"{PAPERS.get(paper, paper)}.", ""]
         for e in record["experiments"]:
             if e["name"].startswith(f"{paper}-"):
                 lines += entry(e)
@@ -84,7 +84,7 @@ def overview(record):
     """All compared numbers in one picture, and counted by paper."""
     lines = [f"![Ours over published](images/reproduction/{record['overview']}.png)", ""] if record["overview"] else []
     lines += ["| paper | better | within two standard errors | worse | CPU minutes |", "|---|---:|---:|---:|---:|"]
-    for paper in PAPERS:
+    for paper in dict.fromkeys(e["name"].split("-")[0] for e in record["experiments"]):
         entries = [e for e in record["experiments"] if e["name"].startswith(f"{paper}-")]
         groups = [row["group"] for e in entries for row in e["rows"]]
         if entries:

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from relvec.papers import _page, _results, select
 from relvec.papers._experiment import Experiment
@@ -17,15 +18,15 @@ def reproduce(arguments: argparse.Namespace, plots: bool) -> int:
     chosen, out = select(arguments.names), arguments.out
     out.mkdir(parents=True, exist_ok=True)
     store = Store(out / "parts", fresh=arguments.fresh, only_kept=arguments.kept)
-    draws = {e.name: _draws(e, arguments) for e in chosen}
-    clock = Clock([e.seconds * draws[e.name] for e in chosen])
+    count = partial(_draws, arguments)
+    clock = Clock([e.seconds * count(e) for e in chosen])
     results, figures = [], {}
     for i, experiment in enumerate(chosen):
         head = f"[{i + 1}/{len(chosen)}] {experiment.name}"
         print(head, end="", file=sys.stderr, flush=True)
         result = _results.run(
             experiment,
-            draws=draws[experiment.name],
+            count=count,
             jobs=arguments.jobs,
             data_dir=arguments.data_dir,
             progress=clock.display(head, i),
@@ -47,7 +48,7 @@ def reproduce(arguments: argparse.Namespace, plots: bool) -> int:
     return int(any(r.failed for r in results) or all(r.outcome is None for r in results))
 
 
-def _draws(experiment: Experiment, arguments: argparse.Namespace) -> int:
+def _draws(arguments: argparse.Namespace, experiment: Experiment) -> int:
     if arguments.draws is not None:
         return min(arguments.draws, experiment.full)
     return experiment.full if arguments.full or arguments.kept else experiment.quick

@@ -54,8 +54,9 @@ class Published:
 
     `best` says what better means: "low", "high", or the true value that the number estimates. `draws` is how many
     repetitions the paper averaged over; 1 is a single picture or split. `cases` is the size of the test set of a
-    single split where the number is a percentage of it: its binomial error then stands for the spread of draws.
-    `timing` marks seconds of another machine, which are shown and not compared.
+    single split where the number is a share of it, in percent or in units of which `whole` make it up: its binomial
+    error then stands for the spread of draws. `timing` marks seconds of another machine, which are shown and not
+    compared.
     """
 
     value: str
@@ -63,6 +64,7 @@ class Published:
     best: str | float = "low"
     draws: int = 1
     cases: int = 0
+    whole: float = 100.0
     timing: bool = False
 
     @property
@@ -94,8 +96,8 @@ class Published:
 
     @property
     def binomial(self) -> float:
-        """Standard error of a percentage of `cases`; 0 for other numbers."""
-        return float(np.sqrt(self.number * (100.0 - self.number) / self.cases)) if self.cases else 0.0
+        """Standard error of a share of `cases`; 0 for other numbers."""
+        return float(np.sqrt(self.number * (self.whole - self.number) / self.cases)) if self.cases else 0.0
 
     def _loss(self, value: float) -> float:
         if isinstance(self.best, str):
@@ -118,6 +120,7 @@ class Context:
     data_dir: Path | None = None
     progress: Progress | None = None
     store: Store = field(default_factory=Store)
+    count: Callable[[Experiment], int] | None = None  # draws of another experiment; its quick ones by default
     used: list[Part] = field(default_factory=list)  # every part this run rests on
 
     def rng(self, draw: int = 0) -> np.random.Generator:
@@ -128,9 +131,14 @@ class Context:
         """The arrays of a data set; MissingData where it is not there."""
         return _data.load(name, self.data_dir)
 
-    def named(self, name: str, draws: int | None = None) -> Context:
-        """The context of another experiment, whose parts are shared: nothing is measured twice."""
-        return replace(self, name=name, draws=self.draws if draws is None else draws)
+    def named(self, name: str) -> Context:
+        """The same draws under another experiment's name, whose random numbers and parts are shared."""
+        return replace(self, name=name)
+
+    def outcome_of(self, experiment: Experiment) -> Outcome:
+        """What another experiment finds with its own number of draws; nothing is measured twice."""
+        draws = experiment.quick if self.count is None else self.count(experiment)
+        return experiment.run(replace(self, name=experiment.name, draws=draws))
 
     def repeat(self, function: Draw, label: str = "draw") -> dict[str, np.ndarray]:
         """What function(rng) measures on every draw: name -> (draws,). The function must be picklable."""

@@ -126,7 +126,7 @@ _GROUPS = {"better": "better", "within two standard errors": "within", "worse": 
 def page(record: dict[str, Any], folder: Path) -> str:
     """The page on a record (`_results.record`), with the figures of `folder`."""
     experiments = record["experiments"]
-    papers = [paper for paper in PAPERS if any(_paper(e) == paper for e in experiments)]
+    papers = list(dict.fromkeys(map(_paper, experiments)))
     links = "".join(f'<a href="#{p}">{p}</a>' for p in papers) + '<a href="#machine">machine and versions</a>'
     body = "".join(_section(paper, [e for e in experiments if _paper(e) == paper], folder) for paper in papers)
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
@@ -218,7 +218,7 @@ def _number(key: Any, shown: Any = None) -> str:
 
 def _section(paper: str, experiments: Sequence[dict[str, Any]], folder: Path) -> str:
     content = "".join(_article(e, folder) for e in experiments)
-    head = f'<h2>{paper}</h2><p class="soft">{text(PAPERS[paper])}</p>'
+    head = f'<h2>{paper}</h2><p class="soft">{text(PAPERS.get(paper, ""))}</p>'
     return f'<section class="paper" id="{paper}">{head}{content}</section>'
 
 

@@ -8,7 +8,7 @@ import os
 import platform
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -114,17 +114,22 @@ class Result:
 def run(
     experiment: Experiment,
     *,
-    draws: int | None = None,
+    count: Callable[[Experiment], int] | None = None,
     jobs: int = 1,
     data_dir: Path | None = None,
     progress: Progress | None = None,
     store: Store | None = None,
 ) -> Result:
-    """Run one experiment (`quick` draws by default); missing data or an error becomes part of the result."""
-    count = experiment.quick if draws is None else draws
-    if count == 0:
+    """Run one experiment; missing data or an error becomes part of the result.
+
+    `count` is the number of draws of this experiment and of others it rests on: the quick ones by default.
+    """
+    draws = experiment.quick if count is None else count(experiment)
+    if draws == 0:
         return Result(experiment, None, problem="too long for --quick: give --full, or --draws 1")
-    context = Context(experiment.name, count, jobs, data_dir=data_dir, progress=progress, store=store or Store())
+    context = Context(
+        experiment.name, draws, jobs, data_dir=data_dir, progress=progress, store=store or Store(), count=count
+    )
     start = time.process_time()
     try:
         for name in experiment.data:

@@ -40,9 +40,8 @@ def regressors(X: np.ndarray, t: np.ndarray, widths: Sequence[float], rng: np.ra
     grid = {"C": [1.0, 10.0, 100.0], "epsilon": list(EPSILONS), "gamma": [gamma(w) for w in widths]}
     search = GridSearchCV(SVR(), grid, cv=_folds(rng), scoring="neg_mean_squared_error").fit(X, (t - mean) / unit)
     score = search.cv_results_["mean_test_score"]
-    near = score >= score.max() - search.cv_results_["std_test_score"][search.best_index_] / np.sqrt(5.0)
     epsilon = search.cv_results_["param_epsilon"].astype(float)
-    sparser = max(np.flatnonzero(near), key=lambda i: (epsilon[i], score[i]))
+    sparser = max(_near(search), key=lambda i: (epsilon[i], score[i]))
     other = SVR(**search.cv_results_["params"][sparser]).fit(X, (t - mean) / unit)
     return Scaled(search.best_estimator_, mean, unit), Scaled(other, mean, unit)
 
@@ -73,14 +72,31 @@ class Scaled:
 
 def choose_classifier(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> dict:
     """C and gamma of least error in five folds; of equals the smoothest."""
-    split = StratifiedKFold(5, shuffle=True, random_state=int(rng.integers(2**31)))
-    grid = {"C": list(CS), "gamma": sorted(gamma(w) for w in widths)}
-    return GridSearchCV(SVC(), grid, cv=split, refit=False).fit(X, y).best_params_
+    return _class_search(X, y, widths, rng).best_params_
 
 
 def classifier(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> SVC:
     """The SVC at the chosen C and width."""
     return SVC(**choose_classifier(X, y, widths, rng)).fit(X, y)
+
+
+def classifiers(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> tuple[SVC, SVC]:
+    """That SVC, and the one of fewest vectors of those whose error is within one standard error of the least."""
+    search = _class_search(X, y, widths, rng)
+    near = [SVC(**search.cv_results_["params"][i]).fit(X, y) for i in _near(search)]
+    return SVC(**search.best_params_).fit(X, y), min(near, key=lambda model: len(model.support_))
+
+
+def _class_search(X: np.ndarray, y: np.ndarray, widths: Sequence[float], rng: np.random.Generator) -> GridSearchCV:
+    split = StratifiedKFold(5, shuffle=True, random_state=int(rng.integers(2**31)))
+    grid = {"C": list(CS), "gamma": sorted(gamma(w) for w in widths)}
+    return GridSearchCV(SVC(), grid, cv=split, refit=False).fit(X, y)
+
+
+def _near(search: GridSearchCV) -> np.ndarray:
+    """Settings whose score is within one standard error of the best one's."""
+    score, spread = search.cv_results_["mean_test_score"], search.cv_results_["std_test_score"]
+    return np.flatnonzero(score >= score.max() - spread[search.best_index_] / np.sqrt(5.0))
 
 
 def _folds(rng: np.random.Generator) -> KFold:

@@ -28,9 +28,9 @@ EXPERIMENTS = (
             "noise": Published("0.189", "section 3.1", best=0.2),
         },
         run=partial(_sinc.noisy, _sinc.gaussian(0.2), False),
-        quick=50,
+        quick=100,
         full=100,
-        seconds=0.2,
+        seconds=0.05,
         assumptions=(_sinc.CONSTANT, "the published numbers are one draw; ours are independent draws of the noise"),
     ),
 )

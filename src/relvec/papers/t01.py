@@ -168,8 +168,9 @@ EXPERIMENTS = (
             "RMS deviation, SVM": Published("0.0291", "section 4.1"),
         },
         run=partial(_sinc.noisy, _sinc.uniform(0.2), True),
-        quick=50,
+        quick=30,
         full=100,
+        seconds=0.7,
         assumptions=(
             _sinc.CONSTANT,
             _sinc.TEST,
@@ -194,6 +195,7 @@ EXPERIMENTS = (
         run=plane_run,
         quick=20,
         full=100,
+        seconds=0.4,
         assumptions=(
             "the input scales are not learned here: they are held at the values the paper learned, "
             "eta_1 = 0.0997 and eta_2 = 0.0002; rows 'width 3' hold both widths at figure 4's r = 3",
