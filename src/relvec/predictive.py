@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,81 @@ from relvec.kernels import Kernel
 BLOCK = 100_000
 
 
+class WeightPredictor(ABC):
+    """A Gaussian posterior over the weights of some functions, in the units of the target.
+
+    What the functions leave out of the prior, `left_out`, is uncertain besides; nothing by default.
+
+    Attributes
+    ----------
+    unit : root mean square of the training target.
+    mean, root : (k,), (k, k) posterior N(mean, root root') of the scaled weights.
+    noise : noise variance divided by unit^2.
+    """
+
+    unit: float
+    mean: np.ndarray
+    root: np.ndarray
+    noise: float
+
+    @abstractmethod
+    def columns(self, X: np.ndarray) -> np.ndarray:
+        """Scaled functions at X: (n, k)."""
+
+    @abstractmethod
+    def left_out(self, X: np.ndarray, Phi: np.ndarray, joint: bool) -> np.ndarray | None:
+        """Variance (n,) at X, or covariance (n, n) if ``joint``, that the functions Phi (n, k) leave out; or None."""
+
+    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean and, if asked, variance (n,) at X (T01 eq. (21)-(22)); the noise is added to the variance if asked."""
+        n, k = len(X), len(self.mean)
+        mean = np.empty(n)
+        spread = np.empty(n) if variance else None
+        rows = max(1, BLOCK // max(k, 1))
+        for start in range(0, n, rows):
+            part = slice(start, start + rows)
+            Phi = self.columns(X[part])
+            mean[part] = Phi @ self.mean
+            if spread is not None:
+                left = self.left_out(X[part], Phi, False)
+                Phi = Phi @ self.root
+                spread[part] = np.einsum("ij,ij->i", Phi, Phi)
+                if left is not None:
+                    spread[part] += left
+        if spread is not None:
+            spread += self.noise if noise else 0.0
+            spread *= self.unit**2
+        mean *= self.unit
+        return mean, spread
+
+    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
+        """Covariance (n, n) of the function, or of new targets, at X."""
+        Phi = self.columns(X)
+        left, Phi = self.left_out(X, Phi, True), Phi @ self.root
+        C = Phi @ Phi.T
+        if left is not None:
+            C += left
+        if noise:
+            C.flat[:: len(C) + 1] += self.noise
+        C *= self.unit**2
+        return C
+
+    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
+        """Functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
+        weights = self.mean[:, None] + self.root @ rng.standard_normal((self.root.shape[1], n_samples))
+        Phi = self.columns(X)
+        drawn, left = Phi @ weights, self.left_out(X, Phi, True)
+        if left is not None:
+            size, axes = np.linalg.eigh(left)
+            drawn += axes @ (np.sqrt(np.maximum(size, 0.0))[:, None] * rng.standard_normal(drawn.shape))
+        if noise:
+            drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
+        drawn *= self.unit
+        return drawn
+
+
 @dataclass(frozen=True, eq=False)
-class LinearPredictor:
+class LinearPredictor(WeightPredictor):
     """A posterior over functions w'phi(x), in the units of the target.
 
     The weights belong to columns divided by ``scale`` and a target divided by ``unit``; keeping both apart is what
@@ -41,42 +115,8 @@ class LinearPredictor:
         """Scaled basis functions at X: (n, k)."""
         return self.basis(X) / self.scale
 
-    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean and, if asked, variance (n,) at X (T01 eq. (21)-(22)); the noise is added to the variance if asked."""
-        n, k = len(X), len(self.mean)
-        mean = np.empty(n)
-        spread = np.empty(n) if variance else None
-        rows = max(1, BLOCK // max(k, 1))
-        for start in range(0, n, rows):
-            part = slice(start, start + rows)
-            Phi = self.columns(X[part])
-            mean[part] = Phi @ self.mean
-            if spread is not None:
-                Phi = Phi @ self.root
-                spread[part] = np.einsum("ij,ij->i", Phi, Phi)
-        if spread is not None:
-            spread += self.noise if noise else 0.0
-            spread *= self.unit**2
-        mean *= self.unit
-        return mean, spread
-
-    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
-        """Covariance (n, n) of the function, or of new targets, at X."""
-        Phi = self.columns(X) @ self.root
-        C = Phi @ Phi.T
-        if noise:
-            C.flat[:: len(C) + 1] += self.noise
-        C *= self.unit**2
-        return C
-
-    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
-        """Functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
-        weights = self.mean[:, None] + self.root @ rng.standard_normal((self.root.shape[1], n_samples))
-        drawn = self.columns(X) @ weights
-        if noise:
-            drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
-        drawn *= self.unit
-        return drawn
+    def left_out(self, X: np.ndarray, Phi: np.ndarray, joint: bool) -> None:
+        """Nothing: the basis functions are the whole model."""
 
 
 @dataclass(frozen=True)
