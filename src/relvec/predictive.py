@@ -243,21 +243,93 @@ class LatentPredictor:
     mean: np.ndarray
     root: np.ndarray
 
+    def functions(self, X: np.ndarray) -> list[np.ndarray]:
+        """For each output its scaled basis functions at X, (n, k_c)."""
+        Phi = self.basis(X) / self.scale
+        return [Phi[:, self.places[i]] for i in self._own()]
+
+    def spread(self, X: np.ndarray, A: np.ndarray) -> list[np.ndarray]:
+        """For each output its functions at X times its rows of A (n, k, j), one matrix a point: (n, j)."""
+        parts = zip(self.functions(X), self._own(), strict=True)
+        return [np.einsum("nk,nkj->nj", Phi, A[:, i]) for Phi, i in parts]
+
     def moments(self, X: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean (n, K) and, if asked, covariance (n, K, K) of the latent functions at X."""
         n, K, k = len(X), self.n_outputs, len(self.mean)
         mean, covariance = np.zeros((n, K)), np.zeros((n, K, K)) if spread else None
-        own = [np.flatnonzero(self.outputs == c) for c in range(K)]
+        own = self._own()
         rows = max(1, BLOCK // max(k * (K if spread else 1), 1))
         for start in range(0, n, rows):
             part = slice(start, start + rows)
-            Phi = self.basis(X[part]) / self.scale
+            Phi = self.functions(X[part])
             for c, i in enumerate(own):
-                mean[part, c] = Phi[:, self.places[i]] @ self.mean[i]
+                mean[part, c] = Phi[c] @ self.mean[i]
             if covariance is not None and k:
-                T = np.stack([Phi[:, self.places[i]] @ self.root[i] for i in own], axis=1)  # (rows, K, k)
+                T = np.stack([Phi[c] @ self.root[i] for c, i in enumerate(own)], axis=1)  # (rows, K, k)
                 covariance[part] = T @ T.transpose(0, 2, 1)
         return mean, covariance
+
+    def _own(self) -> list[np.ndarray]:
+        """Which weights belong to each output."""
+        return [np.flatnonzero(self.outputs == c) for c in range(self.n_outputs)]
+
+
+@dataclass(frozen=True, eq=False)
+class AugmentedLatentPredictor:
+    """RVM* for classes: one more basis function for every latent function, centred on the point predicted.
+
+    RQ05 eq. (6)-(7) with the likelihood's curvature B at the mode in place of the noise precision, as T01 eq. (25) has
+    it, and the residual t - p in place of the target's. The model itself, its mode and B, stays as it is.
+
+    Attributes
+    ----------
+    latent : the posterior over the K latent functions.
+    kernel : of the functions added.
+    X : (n, d) training rows.
+    residual : (n, K) derivative of the log-likelihood at the mode.
+    curvature : (n, K, K) minus its second derivative, B.
+    alpha : precision of the weights added.
+    """
+
+    latent: LatentPredictor
+    kernel: Kernel
+    X: np.ndarray
+    residual: np.ndarray
+    curvature: np.ndarray
+    alpha: float
+
+    @property
+    def n_outputs(self) -> int:
+        """K."""
+        return self.latent.n_outputs
+
+    def moments(self, X: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean (n, K) and, if asked, covariance (n, K, K) of the latent functions at X; each point by itself."""
+        mean, covariance = self.latent.moments(X, spread)
+        K, root, trained = self.n_outputs, self.latent.root, self.latent.functions(self.X)
+        rows = max(16, BLOCK // (len(self.X) * K))
+        for start in range(0, len(X), rows):
+            part = slice(start, start + rows)
+            added = self.kernel(self.X, X[part])  # phi_* at the training rows, (n, b)
+            # weights of output a against the function added to output c: (b, k, K)
+            cross = np.stack([self._against(trained, added, c) for c in range(K)], axis=-1)
+            A = root @ (root.T @ cross)
+            S = np.einsum("nac,nb->bac", self.curvature, added**2) - cross.transpose(0, 2, 1) @ A
+            S.reshape(len(S), -1)[:, :: K + 1] += self.alpha
+            own = np.stack(self.latent.spread(X[part], A), axis=1)  # (b, K, K)
+            E = self.kernel.diag(X[part])[:, None, None] * np.eye(K) - own
+            gain = np.linalg.solve(S, np.concatenate([E.transpose(0, 2, 1), (added.T @ self.residual)[..., None]], 2))
+            mean[part] += (E @ gain[..., K:])[..., 0]
+            if covariance is not None:
+                covariance[part] += E @ gain[..., :K]
+        return mean, covariance
+
+    def _against(self, trained: list[np.ndarray], added: np.ndarray, output: int) -> np.ndarray:
+        """Inner products (b, k) of the model's functions with those added (n, b) to one output, B the weight."""
+        found = np.zeros((added.shape[1], len(self.latent.mean)))
+        for a, Phi in enumerate(trained):
+            found[:, self.latent.outputs == a] = (added * self.curvature[:, a, output, None]).T @ Phi
+        return found
 
 
 @dataclass(frozen=True, eq=False)
