@@ -1,7 +1,8 @@
 """Two numbers of the process that no data set can tell by itself, chosen on data sets of their own.
 
-The prior standard deviation of the RVM's weights in the process, in root mean squares of those weights (`_SHARE` of
-`relvec.process`), and the degrees of freedom that each relevance vector and each width costs. The fourteen data sets
+The prior standard deviation of the RVM's weights in the process, in root mean squares of those weights (`_SHARES` of
+`relvec.process`: fixed, or 0.3 and 1 where the evidence says so), and the degrees of freedom that each relevance vector
+and each width costs in the factor of all variances. The fourteen data sets
 are formulas of the literature on computer experiments, draws from rough random functions, and columns of tables of
 scikit-learn predicted from the others: none of them is in `coverage.py`, nor in a table of the papers.
 
@@ -28,7 +29,8 @@ from relvec.papers import DATASETS, MissingData
 from relvec.papers.rq05 import as_fitted
 from relvec.process import Process
 
-SHARES, COSTS = (0.1, 0.2, 0.3, 0.5, 1.0), (0, 1, 2)
+SHARES = ((0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.5, 0.5), (1.0, 1.0), (0.3, 1.0), (0.2, 1.0))
+COSTS = (0, 1, 2)
 Set = tuple[np.ndarray, np.ndarray]
 
 
@@ -123,14 +125,15 @@ def models(rvm: RVR, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, Callab
     """The process with every share and every cost of a choice."""
     spent = process.spent
     for share in SHARES:
+        words = "/".join(f"{s:g}" for s in dict.fromkeys(share))
         for cost in COSTS:
 
             def factor(n: float, chosen: int, cost: int = cost) -> float:
                 return spent(n, cost * chosen)
 
-            with patch.object(process, "_SHARE", share), patch.object(process, "spent", factor):
+            with patch.object(process, "_SHARES", share), patch.object(process, "spent", factor):
                 model = as_fitted(rvm, Process(), X, y)
-            yield f"{share}, {cost}", partial(model.predict, return_std=True)
+            yield f"{words}, {cost}", partial(model.predict, return_std=True)
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def distributions(rvm: RVR, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str,
 def measure(
     X: np.ndarray, y: np.ndarray, rows: int, width: str, rng: np.random.Generator, models: Callable = distributions
 ) -> dict[str, np.ndarray]:
-    """For each of the models: coverage (4,), log density and error inside, the same far out, seconds besides the RVM."""
+    """For each of the models: coverage (4,), log density and error inside, the same far out, seconds it takes more."""
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
     order = np.argsort(np.linalg.norm(X, axis=1))
     far, near = order[-(len(X) // 10) :], rng.permutation(order[: -(len(X) // 10)])
@@ -112,9 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     header = "".join(f"{100 * level:5.0f}%" for level in LEVELS) + "  log dens.   RMSE"
-    print(
-        f"{'data set':16}{'predictive':11}{'inside':>8}{header[6:]}  |{'far':>6}{header[6:]}  |  CPU s   (rows: {options.rows})"
-    )
+    print(f"{'data set':16}{'predictive':11}{'inside':>8}{header[6:]}  |{'far':>6}{header[6:]}  |  CPU s")
     totals: dict[str, list[np.ndarray]] = {}
     for name in options.only.split(","):
         rng = np.random.default_rng(0)

@@ -23,13 +23,13 @@ is the whole prior variance away from the vectors: O(m^2) a point, and nothing o
 
 Two things are assumed and not left to the data, which say nothing about the places where there are none: the prior
 variance is at least that of the targets, as RQ05 has it for RVM*, and the widths stay within a factor of three of where
-they start. Nor is the prior standard deviation of the RVM's weights, 0.3 of their root mean square: they were selected
-for these targets, and the evidence of a selected model asks for too much of it.
+they start.
 
-The m vectors and the p widths were chosen to suit the targets, and the evidence takes them as given. As in the estimate
-of a variance from residuals, each costs a degree of freedom: all variances of the model, prior, noise and posterior,
-are multiplied by N / (N - m - p) in the end, which leaves the mean as it is. Both numbers, 0.3 and one degree of
-freedom each, were chosen on data sets of their own (benchmarks/choices.py).
+The m vectors and the p widths were chosen to suit the targets, and the evidence, which takes them as given, is too
+fond of them. Each is charged a degree of freedom, twice. The prior standard deviation of the RVM's weights is 0.3 of
+their root mean square, and all of it only where that gains more than a nat of evidence a vector. And as in the estimate
+of a variance from residuals, all variances of the model, prior, noise and posterior, are multiplied by N / (N - m - p)
+in the end, which leaves the mean as it is. The numbers were chosen on data sets of their own (benchmarks/choices.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from relvec.progress import report
 
 _JITTER = 1e-8  # added to the diagonal of a correlation matrix before it is factored
 _BROAD = 10.0  # prior standard deviation of the weights of trends, columns and target of unit root mean square
-_SHARE = 0.3  # that of the RVM's kernels, in root mean squares of their weights
+_SHARES = (0.3, 1.0)  # that of the RVM's kernels, in root mean squares of their weights: one of the two
 _MOST_FACTOR = 4.0  # the variances are multiplied by so much at most
 _TUNED_ROWS = 5000  # rows the parameters are fitted to, at most
 _STEPS = 100  # of L-BFGS-B
@@ -385,13 +385,14 @@ def process_predictor(
     common = np.sqrt(np.mean(weight[local[: len(weight)]] ** 2))
     start = Covariance(tuple(_widened(kernel) for kernel in kernels), np.full(len(kernels), variance / len(kernels)))
     least = variance / len(kernels)
-    scale = 1.0 / np.where(local, _SHARE * common, broad)
     reach = _WIDTH_REACH if spec.retune else 0.0
-    found = climb(start, noise, Z, replace(rows, H=H / scale), noise_floor, least, reach)
+    scales = [1.0 / np.where(local, share * common, broad) for share in _SHARES]
+    tried = [climb(start, noise, Z, replace(rows, H=H / scale), noise_floor, least, reach) for scale in scales]
+    chosen = int(tried[1].value - tried[0].value > len(Z))
+    found, scale = tried[chosen], scales[chosen]
     if noise_floor is not None:
-        chosen = len(Z) + sum(len(kernel.theta) for kernel in kernels)
-        factor = spent(float(rows.weights.sum()), chosen)
-        scale /= np.sqrt(factor)
+        factor = spent(float(rows.weights.sum()), len(Z) + sum(len(kernel.theta) for kernel in kernels))
+        scale = scale / np.sqrt(factor)
         found = found.widened(factor, replace(rows, H=H / scale))
     whitener = solve_triangular(found.covariance.root(Z), np.eye(len(Z)), lower=True).T
     value = found.value - found.posterior.n_samples * np.log(unit)
