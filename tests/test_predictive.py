@@ -13,7 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from relvec import RVR, kernels, persistence
+from relvec import RVC, RVR, kernels, persistence
 from relvec.papers import Context, select
 from relvec.papers.rq05 import MODELS, as_fitted, compare, refitted
 from relvec.predictive import Augmented
@@ -31,7 +31,11 @@ def wave(n=50, noise=0.1, seed=0, d=1):
 
 
 @parametrize_with_checks(
-    [RVR(width=1.5, predictive="augmented", solver=QUICK), RVR(width=1.5, predictive="process", solver=QUICK)],
+    [
+        RVR(width=1.5, predictive="augmented", solver=QUICK),
+        RVR(width=1.5, predictive="process", solver=QUICK),
+        RVC(width=1.5, predictive="augmented", solver=QUICK),
+    ],
 )
 def test_scikit_learn_accepts_them(estimator, check):
     with warnings.catch_warnings():
@@ -376,3 +380,82 @@ def test_one_partition_of_a_table():
     star = as_fitted(rvm, Augmented(), X[:60], y[:60])
     few = refitted(star, X[:60], y[:60]).moments(X[60:], True, False)[1]
     assert np.mean(few) > np.mean(star.predict(X[60:], return_std=True, noise=False)[1] ** 2)
+
+
+# --- classes -------------------------------------------------------------------------------------------------------
+
+
+def blobs(K, n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % K
+    return rng.standard_normal((n, 2)) + 2.0 * np.column_stack([np.cos(y), np.sin(y)]), y
+
+
+@pytest.mark.parametrize(("K", "multi_class"), [(2, "multinomial"), (3, "multinomial"), (3, "ovr")])
+def test_rvm_star_of_classes_is_a_dense_refit_of_the_linearised_model(K, multi_class):
+    """The latent functions given the working responses f + B^-1 r, whose noise has the precision B (T01 eq. (25))."""
+    X, y = blobs(K)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    kernel = kernels.Gaussian(2.0)
+    model = RVC(kernel=kernel, multi_class=multi_class, predictive=Augmented(0.5), solver=QUICK).fit(X, y, weights)
+    plain = RVC(kernel=kernel, multi_class=multi_class, solver=QUICK).fit(X, y, weights)
+    np.testing.assert_array_equal(model.weights_, plain.weights_)
+    np.testing.assert_array_equal(model.covariance_, plain.covariance_)
+    first = model._models[0]
+    Q, alpha = first.n_outputs, np.atleast_2d(model.alpha_)[: first.n_outputs]
+    target = np.equal.outer(y, [1] if K == 2 else range(Q)).astype(float)
+    for x in np.array([[0.0, 0.0], [1.0, -2.0], [6.0, 5.0]]):
+        star = np.column_stack([model.basis_(X), kernel(X, x[None])])
+        at = np.append(model.basis_(x[None])[0], 1.0)
+        precision = np.column_stack([alpha, np.full(Q, 0.5)]).ravel()  # output by output
+        kept = np.isfinite(precision)
+        f = model.basis_(X) @ np.atleast_2d(model.weights_)[:Q].T
+        if Q == 1:
+            p = 1.0 / (1.0 + np.exp(-f))
+            B = weights[:, None, None] * (p * (1.0 - p))[..., None]
+        else:
+            p = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
+            B = weights[:, None, None] * (p[:, :, None] * np.eye(Q) - p[:, :, None] * p[:, None, :])
+        r = weights[:, None] * (target - p)
+        design = np.einsum("nm,ab->nabm", star, np.eye(Q)).reshape(len(X), Q, -1)[..., kept]  # (n, Q, weights)
+        H = np.einsum("nai,nab,nbj->ij", design, B, design) + np.diag(precision[kept])
+        right = np.einsum("nai,na->i", design, r + np.einsum("nab,nb->na", B, f))
+        row = np.einsum("m,ab->abm", at, np.eye(Q)).reshape(Q, -1)[:, kept]
+        mean, covariance = first.moments(x[None])
+        np.testing.assert_allclose(mean[0], row @ np.linalg.solve(H, right), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(covariance[0], row @ np.linalg.solve(H, row.T), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(("K", "multi_class"), [(2, "multinomial"), (3, "multinomial"), (3, "ovr")])
+def test_probabilities_are_moderate_away_from_the_data(K, multi_class):
+    X, y = blobs(K)
+    plain = RVC(width=1.5, fit_intercept=False, basis="linear", multi_class=multi_class, solver=QUICK).fit(X, y)
+    star = clone(plain).set_params(predictive="augmented").fit(X, y)
+    around = 6.0 * np.column_stack([np.cos(np.arange(12.0)), np.sin(np.arange(12.0))])
+    sure, moderate = (m.predict_proba(around).max(axis=1).mean() for m in (plain, star))
+    assert moderate < sure - 0.02
+    assert star.score(X, y) > plain.score(X, y) - 0.05
+    whole = star.predict_proba(around)
+    np.testing.assert_allclose(star.predict_proba(around[3:4]), whole[3:4], rtol=1e-9)
+    again = persistence.loads(persistence.dumps(star))
+    np.testing.assert_array_equal(again.predict_proba(around), whole)
+
+
+@pytest.mark.parametrize(
+    ("predictive", "message"),
+    [("process", "not 'process'"), (Augmented("evidence"), "None or a positive number"), ("gp", "must be 'rvm'")],
+)
+def test_what_classes_cannot_have_is_refused(predictive, message):
+    X, y = blobs(2)
+    with pytest.raises(ValueError, match=message):
+        RVC(predictive=predictive).fit(X, y)
+    with pytest.raises(ValueError, match="needs a kernel as a function"):
+        RVC(kernel=None, basis="linear", predictive="augmented").fit(X, y)
+
+
+def test_exports_refuse_rvm_star_of_classes():
+    from relvec.c99 import to_c
+
+    model = RVC(width=1.5, predictive="augmented", solver=QUICK).fit(*blobs(2))
+    with pytest.raises(NotImplementedError, match="predictive distribution"):
+        to_c(model)

@@ -20,7 +20,10 @@ from relvec._base import (
 )
 from relvec._xp import as_place, namespace, place_of, to_host
 from relvec.basis import Basis
+from relvec.kernels import Kernel
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
+from relvec.predictive import Augmented, AugmentedLatentPredictor, LatentPredictor
+from relvec.process import Process, as_predictive, check_kernels, kernels_of
 
 
 class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
@@ -59,6 +62,11 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     averaging : {"posterior", "mode"}, default "posterior"
         Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
         the average is computed to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
+    predictive : {"rvm", "augmented"} or Augmented, default "rvm"
+        What probabilities are made of. "augmented" (RVM*, RQ05) adds one more basis function at each point predicted,
+        with a prior variance equal to the variance of the latent functions over the training rows, or one over the
+        alpha of `relvec.predictive.Augmented`: away from the data the log-odds become uncertain and the probabilities
+        moderate. Keeps the training rows, O(N) a point.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
     tol : float, default 1e-3
@@ -141,6 +149,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         multi_class: str = "multinomial",
         share_alpha: bool = False,
         averaging: str = "posterior",
+        predictive: Any = "rvm",
         hyperprior: Any = None,
         tol: float = 1e-3,
         max_iter: int = 10000,
@@ -161,6 +170,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.multi_class = multi_class
         self.share_alpha = share_alpha
         self.averaging = averaging
+        self.predictive = predictive
         self.hyperprior = hyperprior
         self.tol = tol
         self.max_iter = max_iter
@@ -190,6 +200,9 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         if len(np.unique(label[used])) < 2:
             raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
         basis, free = self._dictionary(X, weights)
+        predictive = _as_augmented(self.predictive)
+        if predictive is not None:
+            check_kernels(kernels_of(basis), predictive)
         K, w = len(classes), weights[used]
         member = np.equal.outer(label[used], np.arange(K)).astype(float)
         likelihood: Likelihood = Bernoulli()
@@ -208,6 +221,12 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self._store(basis, X, fits)
         self._store_widths(basis, feature_variances(X, weights), learned)
         self._store_centres(basis, *(moved or (X, [], [], [])))
+        if predictive is not None:
+            kernel = kernels_of(basis)[0]
+            self._models = [
+                _augmented(predictive, model, kernel, X[used], t, w, likelihood)
+                for model, t in zip(self._latents, targets, strict=True)
+            ]
         return self
 
     def _store(self, basis: Basis, X: np.ndarray, fits: list[LaplaceFit]) -> None:
@@ -234,7 +253,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         def per_fit(values: list) -> Any:
             return values[0] if joint else (values if isinstance(values[0], str | np.ndarray) else np.array(values))
 
-        self._models = models
+        self._models, self._latents = list(models), models
         self.basis_, self.atoms_, self.centres_ = kept, kept.labels(), kept_centres(kept)
         self.relevance_ = kept.rows[kept.rows >= 0]
         present = [np.flatnonzero(np.isfinite(row) & (kept.rows >= 0)) for row in alpha]
@@ -254,10 +273,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     @property
     def covariance_(self) -> np.ndarray:
         """Posterior covariance of the weights, see the class."""
-        if not hasattr(self, "_models"):
+        if not hasattr(self, "_latents"):
             raise AttributeError("covariance_ is known after fit")
         m, found = len(self.atoms_), []
-        for model in self._models:
+        for model in self._latents:
             place = model.outputs * m + model.places
             root = model.root / model.scale[model.places, None]
             full = np.zeros((model.n_outputs * m, model.n_outputs * m))
@@ -265,7 +284,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             found.append(full)
         if len(found) > 1:
             return np.stack(found)
-        K = self._models[0].n_outputs
+        K = self._latents[0].n_outputs
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -385,3 +404,31 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         averaged = self.averaging == "posterior"
         mean, covariance = model.moments(X, averaged)
         return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)
+
+
+def _as_augmented(spec: Any) -> Augmented | None:
+    """The predictive distribution asked for: RVM* or, None, the RVM's own."""
+    found = as_predictive(spec)
+    if isinstance(found, Process):
+        raise ValueError("classes have the predictive distributions 'rvm' and 'augmented', not 'process'")
+    if found is not None and isinstance(found.alpha, str):
+        raise ValueError("with classes the alpha of Augmented must be None or a positive number, got 'evidence'")
+    return found
+
+
+def _augmented(
+    spec: Augmented, latent: LatentPredictor, kernel: Kernel, X: np.ndarray, target: np.ndarray, weights: np.ndarray,
+    likelihood: Likelihood,
+) -> LatentPredictor | AugmentedLatentPredictor:  # fmt: skip
+    """RVM* of one model on its training rows X (n, d); the model itself where its functions are constant."""
+    f, K = latent.moments(X, False)[0], latent.n_outputs
+    share = weights / weights.sum()
+    variance = float(np.mean(share @ (f - share @ f) ** 2)) if spec.alpha is None else 1.0 / float(spec.alpha)
+    if variance == 0.0:
+        return latent
+    r, W = likelihood.working(target, f[:, 0] if K == 1 else f, weights)
+    if K == 1:
+        r, curvature = r[:, None], W[:, None, None]
+    else:
+        curvature = weights[:, None, None] * (W[:, :, None] * np.eye(K) - W[:, :, None] * W[:, None, :])
+    return AugmentedLatentPredictor(latent, kernel, X, r, curvature, 1.0 / variance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,81 @@ from relvec.kernels import Kernel
 BLOCK = 100_000
 
 
+class WeightPredictor(ABC):
+    """A Gaussian posterior over the weights of some functions, in the units of the target.
+
+    What the functions leave out of the prior, `left_out`, is uncertain besides; nothing by default.
+
+    Attributes
+    ----------
+    unit : root mean square of the training target.
+    mean, root : (k,), (k, k) posterior N(mean, root root') of the scaled weights.
+    noise : noise variance divided by unit^2.
+    """
+
+    unit: float
+    mean: np.ndarray
+    root: np.ndarray
+    noise: float
+
+    @abstractmethod
+    def columns(self, X: np.ndarray) -> np.ndarray:
+        """Scaled functions at X: (n, k)."""
+
+    @abstractmethod
+    def left_out(self, X: np.ndarray, Phi: np.ndarray, joint: bool) -> np.ndarray | None:
+        """Variance (n,) at X, or covariance (n, n) if ``joint``, that the functions Phi (n, k) leave out; or None."""
+
+    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean and, if asked, variance (n,) at X (T01 eq. (21)-(22)); the noise is added to the variance if asked."""
+        n, k = len(X), len(self.mean)
+        mean = np.empty(n)
+        spread = np.empty(n) if variance else None
+        rows = max(1, BLOCK // max(k, 1))
+        for start in range(0, n, rows):
+            part = slice(start, start + rows)
+            Phi = self.columns(X[part])
+            mean[part] = Phi @ self.mean
+            if spread is not None:
+                left = self.left_out(X[part], Phi, False)
+                Phi = Phi @ self.root
+                spread[part] = np.einsum("ij,ij->i", Phi, Phi)
+                if left is not None:
+                    spread[part] += left
+        if spread is not None:
+            spread += self.noise if noise else 0.0
+            spread *= self.unit**2
+        mean *= self.unit
+        return mean, spread
+
+    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
+        """Covariance (n, n) of the function, or of new targets, at X."""
+        Phi = self.columns(X)
+        left, Phi = self.left_out(X, Phi, True), Phi @ self.root
+        C = Phi @ Phi.T
+        if left is not None:
+            C += left
+        if noise:
+            C.flat[:: len(C) + 1] += self.noise
+        C *= self.unit**2
+        return C
+
+    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
+        """Functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
+        weights = self.mean[:, None] + self.root @ rng.standard_normal((self.root.shape[1], n_samples))
+        Phi = self.columns(X)
+        drawn, left = Phi @ weights, self.left_out(X, Phi, True)
+        if left is not None:
+            size, axes = np.linalg.eigh(left)
+            drawn += axes @ (np.sqrt(np.maximum(size, 0.0))[:, None] * rng.standard_normal(drawn.shape))
+        if noise:
+            drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
+        drawn *= self.unit
+        return drawn
+
+
 @dataclass(frozen=True, eq=False)
-class LinearPredictor:
+class LinearPredictor(WeightPredictor):
     """A posterior over functions w'phi(x), in the units of the target.
 
     The weights belong to columns divided by ``scale`` and a target divided by ``unit``; keeping both apart is what
@@ -54,45 +128,21 @@ class LinearPredictor:
         return xp.concat(mean), xp.concat(spread) if variance else None
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean and, if asked, variance (n,) at X (T01 eq. (21)-(22)); the noise is added to the variance if asked."""
-        if is_foreign(X):
-            return self._moments_on_device(X, variance, noise)
-        n, k = len(X), len(self.mean)
-        mean = np.empty(n)
-        spread = np.empty(n) if variance else None
-        rows = max(1, BLOCK // max(k, 1))
-        for start in range(0, n, rows):
-            part = slice(start, start + rows)
-            Phi = self.columns(X[part])
-            mean[part] = Phi @ self.mean
-            if spread is not None:
-                Phi = Phi @ self.root
-                spread[part] = np.einsum("ij,ij->i", Phi, Phi)
-        if spread is not None:
-            spread += self.noise if noise else 0.0
-            spread *= self.unit**2
-        mean *= self.unit
-        return mean, spread
+        """Mean and, if asked, variance (n,) at X, where X is; the noise is added to the variance if asked."""
+        return self._moments_on_device(X, variance, noise) if is_foreign(X) else super().moments(X, variance, noise)
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (n, n) of the function, or of new targets, at X."""
+        if not is_foreign(X):
+            return super().covariance(X, noise)
         Phi = self.columns(X) @ like(X, self.root)
         C = Phi @ Phi.T
-        if noise and isinstance(C, np.ndarray):
-            C.flat[:: len(C) + 1] += self.noise
-        elif noise:
-            C += float(self.noise) * like(X, np.eye(C.shape[0]))
-        C *= float(self.unit**2)
-        return C
-
-    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
-        """Functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
-        weights = self.mean[:, None] + self.root @ rng.standard_normal((self.root.shape[1], n_samples))
-        drawn = self.columns(X) @ weights
         if noise:
-            drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
-        drawn *= self.unit
-        return drawn
+            C += float(self.noise) * like(X, np.eye(C.shape[0]))
+        return C * float(self.unit**2)
+
+    def left_out(self, X: np.ndarray, Phi: np.ndarray, joint: bool) -> None:
+        """Nothing: the basis functions are the whole model."""
 
 
 @dataclass(frozen=True)
@@ -219,31 +269,44 @@ class LatentPredictor:
     mean: np.ndarray
     root: np.ndarray
 
+    def functions(self, X: np.ndarray) -> list[np.ndarray]:
+        """For each output its scaled basis functions at X, (n, k_c)."""
+        Phi = self.basis(X) / self.scale
+        return [Phi[:, self.places[i]] for i in self._own()]
+
+    def spread(self, X: np.ndarray, A: np.ndarray) -> list[np.ndarray]:
+        """For each output its functions at X times its rows of A (n, k, j), one matrix a point: (n, j)."""
+        parts = zip(self.functions(X), self._own(), strict=True)
+        return [np.einsum("nk,nkj->nj", Phi, A[:, i]) for Phi, i in parts]
+
     def moments(self, X: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean (n, K) and, if asked, covariance (n, K, K) of the latent functions at X."""
         if is_foreign(X):
             return self._moments_on_device(X, spread)
         n, K, k = len(X), self.n_outputs, len(self.mean)
         mean, covariance = np.zeros((n, K)), np.zeros((n, K, K)) if spread else None
-        own = [np.flatnonzero(self.outputs == c) for c in range(K)]
+        own = self._own()
         rows = max(1, BLOCK // max(k * (K if spread else 1), 1))
         for start in range(0, n, rows):
             part = slice(start, start + rows)
-            Phi = self.basis(X[part]) / self.scale
+            Phi = self.functions(X[part])
             for c, i in enumerate(own):
-                mean[part, c] = Phi[:, self.places[i]] @ self.mean[i]
+                mean[part, c] = Phi[c] @ self.mean[i]
             if covariance is not None and k:
-                T = np.stack([Phi[:, self.places[i]] @ self.root[i] for i in own], axis=1)  # (rows, K, k)
+                T = np.stack([Phi[c] @ self.root[i] for c, i in enumerate(own)], axis=1)  # (rows, K, k)
                 covariance[part] = T @ T.transpose(0, 2, 1)
         return mean, covariance
 
+    def _own(self) -> list[np.ndarray]:
+        """Which weights belong to each output."""
+        return [np.flatnonzero(self.outputs == c) for c in range(self.n_outputs)]
+
     def _moments_on_device(self, X: Array, spread: bool) -> tuple[Array, Array | None]:
         xp, K, k = namespace(X), self.n_outputs, len(self.mean)
-        own = [np.flatnonzero(self.outputs == c) for c in range(K)]
         weights = np.zeros((len(self.scale), K))
         weights[self.places, self.outputs] = self.mean
         roots = np.zeros((K, len(self.scale), k))
-        for c, i in enumerate(own):
+        for c, i in enumerate(self._own()):
             roots[c, self.places[i]] = self.root[i]
         scale, weights, roots = like(X, self.scale), like(X, weights), like(X, roots)
         mean, covariance = [place_of(X).zeros(0, K)], [place_of(X).zeros(0, K, K)]
@@ -254,6 +317,64 @@ class LatentPredictor:
                 T = xp.permute_dims(Phi @ roots, (1, 0, 2))  # (rows, K, k)
                 covariance.append(T @ xp.permute_dims(T, (0, 2, 1)))
         return xp.concat(mean), xp.concat(covariance) if spread else None
+
+
+@dataclass(frozen=True, eq=False)
+class AugmentedLatentPredictor:
+    """RVM* for classes: one more basis function for every latent function, centred on the point predicted.
+
+    RQ05 eq. (6)-(7) with the likelihood's curvature B at the mode in place of the noise precision, as T01 eq. (25) has
+    it, and the residual t - p in place of the target's. The model itself, its mode and B, stays as it is.
+
+    Attributes
+    ----------
+    latent : the posterior over the K latent functions.
+    kernel : of the functions added.
+    X : (n, d) training rows.
+    residual : (n, K) derivative of the log-likelihood at the mode.
+    curvature : (n, K, K) minus its second derivative, B.
+    alpha : precision of the weights added.
+    """
+
+    latent: LatentPredictor
+    kernel: Kernel
+    X: np.ndarray
+    residual: np.ndarray
+    curvature: np.ndarray
+    alpha: float
+
+    @property
+    def n_outputs(self) -> int:
+        """K."""
+        return self.latent.n_outputs
+
+    def moments(self, X: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean (n, K) and, if asked, covariance (n, K, K) of the latent functions at X; each point by itself."""
+        mean, covariance = self.latent.moments(X, spread)
+        K, root, trained = self.n_outputs, self.latent.root, self.latent.functions(self.X)
+        rows = max(16, BLOCK // (len(self.X) * K))
+        for start in range(0, len(X), rows):
+            part = slice(start, start + rows)
+            added = self.kernel(self.X, X[part])  # phi_* at the training rows, (n, b)
+            # weights of output a against the function added to output c: (b, k, K)
+            cross = np.stack([self._against(trained, added, c) for c in range(K)], axis=-1)
+            A = root @ (root.T @ cross)
+            S = np.einsum("nac,nb->bac", self.curvature, added**2) - cross.transpose(0, 2, 1) @ A
+            S.reshape(len(S), -1)[:, :: K + 1] += self.alpha
+            own = np.stack(self.latent.spread(X[part], A), axis=1)  # (b, K, K)
+            E = self.kernel.diag(X[part])[:, None, None] * np.eye(K) - own
+            gain = np.linalg.solve(S, np.concatenate([E.transpose(0, 2, 1), (added.T @ self.residual)[..., None]], 2))
+            mean[part] += (E @ gain[..., K:])[..., 0]
+            if covariance is not None:
+                covariance[part] += E @ gain[..., :K]
+        return mean, covariance
+
+    def _against(self, trained: list[np.ndarray], added: np.ndarray, output: int) -> np.ndarray:
+        """Inner products (b, k) of the model's functions with those added (n, b) to one output, B the weight."""
+        found = np.zeros((added.shape[1], len(self.latent.mean)))
+        for a, Phi in enumerate(trained):
+            found[:, self.latent.outputs == a] = (added * self.curvature[:, a, output, None]).T @ Phi
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ class ExactGP:
         return C.T @ self.weights, np.sqrt(spread)
 
 
-def fit_gp(X: np.ndarray, t: np.ndarray, widths: np.ndarray, steps: int = 100) -> ExactGP:
+def fit_gp(X: np.ndarray, t: np.ndarray, widths: np.ndarray, steps: int = 60) -> ExactGP:
     """Amplitude, widths and noise of highest evidence, from widths (d,) by L-BFGS-B."""
     n, start = len(X), np.log(np.concatenate([[t.var(), 0.1 * t.var()], widths]))
 

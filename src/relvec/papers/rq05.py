@@ -16,7 +16,7 @@ from relvec._base import NOISE_FLOOR
 from relvec.basis import KernelBasis
 from relvec.kernels import Gaussian, Kernel, LogDistance
 from relvec.papers._experiment import Context, Experiment, Outcome, Published, stacked
-from relvec.papers._gp import fit_gp
+from relvec.papers._gp import ExactGP, fit_gp
 from relvec.plot import LINE, VECTOR, new_figure
 from relvec.posterior import gaussian
 from relvec.predictive import Augmented, AugmentedPredictor, LinearPredictor
@@ -41,8 +41,7 @@ def compare(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray
     """The losses of all models on one partition, for targets times ``unit``."""
     rvm = RVR(width="learn-per-feature").fit(X, y)
     star, process = (as_fitted(rvm, spec, X, y) for spec in (Augmented(), Process()))
-    starts = (np.sqrt(2.0) * np.asarray(rvm.width_), np.sqrt(X.shape[1]) * X.std(axis=0))
-    gp = max((fit_gp(X, y, start) for start in starts), key=lambda found: found.log_evidence)
+    gp = better_gp(rvm, X, y)
     found = {
         "RVM": rvm.predict(X_test, return_std=True),
         "RVM*": star.predict(X_test, return_std=True),
@@ -62,6 +61,12 @@ def compare(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray
             f"coverage of 90%, {name}": covered,
         }
     return values
+
+
+def better_gp(rvm: RVR, X: np.ndarray, y: np.ndarray) -> ExactGP:
+    """The exact process of higher evidence of two starts; of more than 1000 rows the first alone."""
+    starts = (np.sqrt(2.0) * np.asarray(rvm.width_), np.sqrt(X.shape[1]) * X.std(axis=0))
+    return max((fit_gp(X, y, start) for start in starts[: 1 if len(X) > 1000 else 2]), key=lambda gp: gp.log_evidence)
 
 
 def as_fitted(rvm: RVR, predictive: Augmented | Process, X: np.ndarray, y: np.ndarray) -> RVR:
@@ -323,6 +328,7 @@ EXPERIMENTS = (
         seconds=300.0,
         assumptions=(
             "the published losses fit targets of standard deviation 0.21; ours, of 1, are scaled to that",
+            "the GP starts from the RVM's widths alone, its second start being left out for time",
             *_ASSUMED,
         ),
         data=("kin40k",),
