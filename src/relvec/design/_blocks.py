@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from relvec._threads import product
@@ -65,6 +67,11 @@ class DenseDesign(ScanDesign):
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         return weighted_squares(self._Phi, W)
+
+    @cached_property
+    def by_atom(self) -> np.ndarray:
+        """Phi' (M, n) in memory, one atom after the other."""
+        return np.ascontiguousarray(self._Phi.T)
 
     def subset(self, atoms) -> DenseDesign:
         part = object.__new__(DenseDesign)
