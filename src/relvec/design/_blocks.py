@@ -9,6 +9,7 @@ import numpy as np
 from relvec._threads import product
 from relvec.design._base import ScanDesign
 
+_NONE = np.zeros(0)
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 
@@ -69,9 +70,8 @@ class DenseDesign(ScanDesign):
         return weighted_squares(self._Phi, W)
 
     @cached_property
-    def by_atom(self) -> np.ndarray:
-        """Phi' (M, n) in memory, one atom after the other."""
-        return np.ascontiguousarray(self._Phi.T)
+    def for_search(self) -> tuple[np.ndarray, ...]:
+        return np.ascontiguousarray(self._Phi.T), _NONE, _NONE, _NONE
 
     def subset(self, atoms) -> DenseDesign:
         part = object.__new__(DenseDesign)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relvec.design import DenseDesign
 from relvec.likelihoods import Bernoulli, Likelihood, Poisson
 from relvec.posterior import LaplacePosterior
 
@@ -18,7 +17,7 @@ except ImportError:  # no compiler when the package was installed
 
 _KINDS: dict[type, int] = {Bernoulli: 0, Poisson: 1}
 _MOST = 40  # weights: beyond, BLAS is faster than plain loops
-_LARGEST = 400_000  # numbers of a dictionary: likewise
+_LARGEST = 4_000_000  # numbers of a dictionary: likewise
 GROW, SHRINK, EXCHANGE, SETTLE, CLIMB = range(5)
 
 
@@ -33,13 +32,12 @@ def in_use(likelihood: Likelihood, k: int) -> bool:
 
 
 def searches(problem) -> bool:
-    """Whether the moves of a `LaplaceProblem` are made in C: its dictionary is small and lies in memory."""
-    design = problem.design
+    """Whether the moves of a `LaplaceProblem` are made in C: its dictionary is small, or has factors that are."""
     return (
-        isinstance(design, DenseDesign)
+        in_use(problem.likelihood, 0)
         and problem.prior_b is None
-        and 0 < design.n_rows * design.n_atoms <= _LARGEST
-        and in_use(problem.likelihood, 0)
+        and 0 < problem.design.scan_size <= _LARGEST
+        and problem.design.for_search is not None
     )
 
 
@@ -91,8 +89,8 @@ def move(
 ) -> tuple[Answer | None, float, int] | None:  # fmt: skip
     """A move of `relvec.solvers._laplace_search` from the model of the active atoms, with the posterior p.
 
-    Returns what it led to (None where none helps), the largest refitted gain, and the atom moved; None where Python
-    has to do it. ``flag`` is whether to exchange (SETTLE), or how many atoms are enough (CLIMB).
+    Returns what it led to (None where none helps; its posterior is without columns, and as exact as the dictionary
+    is), the largest refitted gain, and the atom moved; None where Python has to do it. ``flag`` is whether to exchange (SETTLE), or how many atoms are enough (CLIMB).
     """
     k, design = len(active), problem.design
     if k > _MOST:
@@ -101,27 +99,31 @@ def move(
     closed[list(problem.closed)] = True
     kept = np.isin(active, list(refused)) if refused else np.zeros(k, bool)
     found = _laplace_engine.search(
-        what, _KINDS[type(problem.likelihood)], design.by_atom, problem.target, problem.weights,
+        what, _KINDS[type(problem.likelihood)], *design.for_search, problem.target, problem.weights,
         np.ascontiguousarray(problem.order, dtype=np.int64), closed, np.ascontiguousarray(active, dtype=np.int64),
-        np.ascontiguousarray(p.alpha), np.ascontiguousarray(p.mean), kept, batch, flag, tol, work, design.error,
-        problem.trusted, problem.shift, problem.constant, problem.tol, _MOST,
+        np.ascontiguousarray(p.alpha), np.ascontiguousarray(p.mean), kept, batch, flag, tol, work, design.scan_size,
+        design.error, problem.trusted, problem.shift, problem.constant, problem.tol, _MOST,
     )  # fmt: skip
     if found is False:
         return None
     if not isinstance(found[0], tuple):
         problem.meter.spent += found[1]
         return None, found[0], -1
-    answer = _answer(found[0], design.by_atom.T)
+    answer = _answer(found[0])
     problem.meter.spent += answer.spent
     return answer, answer.expected, found[1]
 
 
-def _answer(found: tuple, Phi: np.ndarray) -> Answer:
+def _answer(found: tuple, columns: np.ndarray | None = None) -> Answer:
     kept, refused, alpha, mean, root, state, log_evidence, expected, spent = found
     places, k = np.array(kept, dtype=np.intp), len(kept)
     f, r, W = np.frombuffer(state).reshape(3, -1)
+    if columns is None:
+        columns = np.zeros((len(f), 0))
+    elif k < columns.shape[1]:
+        columns = np.asfortranarray(columns[:, places])
     posterior = LaplacePosterior(
-        Phi if k == Phi.shape[1] else np.asfortranarray(Phi[:, places]), np.zeros(k, np.intp), np.frombuffer(alpha),
+        columns, np.zeros(k, np.intp), np.frombuffer(alpha),
         np.frombuffer(mean), np.frombuffer(root).reshape(k, k), f, r, W, log_evidence,
     )  # fmt: skip
     return Answer(places, np.array(refused, dtype=bool), posterior, expected, spent)

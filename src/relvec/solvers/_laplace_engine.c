@@ -1,12 +1,12 @@
 /* The inner problem under the Laplace approximation in C: what posterior.laplace and _laplace.relax do for one output.
  *
  * Same formulas, same constants and same order of decisions as those modules, whose docstrings explain them. Columns
- * lie one after the other, square matrices by rows. Models are small here, so plain loops serve and no BLAS is needed;
- * where a matrix is too badly conditioned for the normal equations the functions return None and Python goes on.
+ * lie one after the other, square matrices by rows. Models are small here, so plain loops serve but for the scans; where
+ * a matrix is too badly conditioned for the normal equations the functions return None and Python goes on.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
-#include <Python.h>
+#include "_blas.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -27,6 +27,9 @@
 #define REFUTED 6
 #define TRIES 8
 #define HOPELESS -3.0
+
+static dgemm_t dgemm;
+static sgemm_t sgemm;
 
 enum { BERNOULLI, POISSON };
 
@@ -51,17 +54,40 @@ typedef struct {
     int atom;                   /* last moved */
 } Model;
 
-static double dot(const double *a, const double *b, int n) {
-    double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;
+/* Loops over samples are compiled twice where that can be, for processors with 256-bit registers and for all others. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
+#define WIDE __attribute__((target_clones("avx2,fma", "default")))
+#else
+#define WIDE
+#endif
+
+WIDE static double long_dot(const double *a, const double *b, int n) {
+    double s[8] = {0.0};
     int i = 0;
-    for (; i + 4 <= n; i += 4) {
-        s0 += a[i] * b[i];
-        s1 += a[i + 1] * b[i + 1];
-        s2 += a[i + 2] * b[i + 2];
-        s3 += a[i + 3] * b[i + 3];
-    }
-    for (; i < n; i++) s0 += a[i] * b[i];
-    return (s0 + s1) + (s2 + s3);
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) s[j] += a[i + j] * b[i + j];
+    for (; i < n; i++) s[0] += a[i] * b[i];
+    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+}
+
+/* y += c x */
+WIDE static void add_single(double *restrict y, double c, const float *restrict x, int n) {
+    for (int i = 0; i < n; i++) y[i] += c * x[i];
+}
+
+WIDE static void add_scaled(double *restrict y, double c, const double *restrict x, int n) {
+    for (int i = 0; i < n; i++) y[i] += c * x[i];
+}
+
+WIDE static void weigh(const double *restrict a, const double *restrict b, double *restrict into, int n) {
+    for (int i = 0; i < n; i++) into[i] = a[i] * b[i];
+}
+
+static double dot(const double *a, const double *b, int n) {
+    double total = 0.0;
+    if (n >= 16) return long_dot(a, b, n);
+    for (int i = 0; i < n; i++) total += a[i] * b[i];
+    return total;
 }
 
 /* ---------------------------------------------------------------- small matrices, by rows */
@@ -176,15 +202,7 @@ static Model *room_for(const Task *task, int k) {
 static void latent(const Task *task, const double *Phi, int k, const double *w, double *f) {
     int n = task->n;
     memset(f, 0, sizeof(double) * n);
-    for (int j = 0; j < k; j++) {
-        const double *phi = Phi + (size_t)j * n;
-        double c = w[j];
-        for (int i = 0; i < n; i++) f[i] += c * phi[i];
-    }
-}
-
-static void weigh(const double *restrict a, const double *restrict b, double *restrict into, int n) {
-    for (int i = 0; i < n; i++) into[i] = a[i] * b[i];
+    for (int j = 0; j < k; j++) add_scaled(f, w[j], Phi + (size_t)j * n, n);
 }
 
 /* variance and gamma from the root */
@@ -405,11 +423,7 @@ static int slopes(const Task *task, const Model *m, double *g, double *H, double
     memset(s, 0, sizeof(double) * n);
     for (int j = 0; j < k; j++) { /* column j of Phi root */
         memset(part, 0, sizeof(double) * n);
-        for (int i = 0; i <= j; i++) {
-            const double *phi = m->Phi + (size_t)i * n;
-            double c = m->root[(size_t)i * k + j];
-            for (int a = 0; a < n; a++) part[a] += c * phi[a];
-        }
+        for (int i = 0; i <= j; i++) add_scaled(part, m->root[(size_t)i * k + j], m->Phi + (size_t)i * n, n);
         for (int a = 0; a < n; a++) s[a] += part[a] * part[a];
     }
     for (int a = 0; a < n; a++) { /* -1/2 dB/df times the variance of f; 1 - 2p = -tanh(f/2) */
@@ -558,12 +572,26 @@ fail:
 
 typedef struct {
     Task *task;
-    const double *Phi;    /* M columns of n */
+    double *Phi;          /* M columns of n, or NULL for a factored dictionary: */
+    float *G, *D;         /* rank columns of n, M rows of rank: Phi ~= G D' */
+    float *E, *R;         /* the same for the squares of the entries */
+    int rank, squares;
     const int64_t *order; /* M: rank of each atom by content */
     int M, most, failed;
     const char *closed;   /* M: atoms that are not offered */
-    double error, tol;
+    double error, tol, scan_size;
 } Search;
+
+static void fetch(const Search *s, int atom, double *into) {
+    int n = s->task->n;
+    if (!s->rank) {
+        memcpy(into, s->Phi + (size_t)atom * n, sizeof(double) * n);
+        return;
+    }
+    memset(into, 0, sizeof(double) * n);
+    for (int c = 0; c < s->rank; c++)
+        add_single(into, s->D[(size_t)atom * s->rank + c], s->G + (size_t)c * n, n);
+}
 
 typedef struct {
     double *S, *Q, *gains, *alpha; /* M */
@@ -614,7 +642,7 @@ static Scan *scan(Search *s, const Model *m) {
         free(free_atoms);
         return NULL;
     }
-    s->task->spent += (double)n * M * (0.3 + 0.1 * (1 + k));
+    s->task->spent += s->scan_size * (0.3 + 0.1 * (1 + k));
     found->Q = found->S + M;
     found->gains = found->Q + M;
     found->alpha = found->gains + M;
@@ -622,24 +650,39 @@ static Scan *scan(Search *s, const Model *m) {
     for (int j = 0; j < k; j++) {
         double *y = Y + (size_t)j * n;
         memset(y, 0, sizeof(double) * n);
-        for (int i = 0; i <= j; i++) {
-            const double *phi = m->Phi + (size_t)i * n;
-            double c = m->root[(size_t)i * k + j];
-            for (int a = 0; a < n; a++) y[a] += c * phi[a];
-        }
+        for (int i = 0; i <= j; i++) add_scaled(y, m->root[(size_t)i * k + j], m->Phi + (size_t)i * n, n);
         for (int a = 0; a < n; a++) y[a] *= m->W[a];
     }
-    double *column = Y + (size_t)k * n;
+    memcpy(Y + (size_t)k * n, m->r, sizeof(double) * n);
     outside(s, m, free_atoms);
-    for (int j = 0; j < M; j++) {
-        const double *phi = s->Phi + (size_t)j * n;
-        weigh(m->W, phi, column, n);
-        double diagonal = dot(column, phi, n), S = diagonal, Q = dot(m->r, phi, n);
-        for (int i = 0; i < k; i++) {
-            double T = dot(Y + (size_t)i * n, phi, n);
-            found->T[(size_t)i * M + j] = T;
-            S -= T * T;
+    int rank = s->rank, squares = s->squares, rows = k + 1, one_row = 1;
+    double *work = malloc(sizeof(double) * ((size_t)M * (k + 2) + n)), *diagonals = work + (size_t)M * (k + 1);
+    float *single = rank ? malloc(sizeof(float) * ((size_t)rows * ((size_t)n + rank + M) + n + squares + M)) : NULL;
+    if (!work || (rank && !single)) s->failed = 1;
+    if (rank && !s->failed) {
+        /* the rows in coordinates of the factors first: n k c + c k M products instead of n k M */
+        float one = 1.0f, zero = 0.0f, *Y1 = single, *inner = Y1 + (size_t)rows * n, *outer = inner + (size_t)rows * rank;
+        float *W = outer + (size_t)rows * M, *square = W + n, *diagonal = square + squares;
+        for (size_t a = 0; a < (size_t)rows * n; a++) Y1[a] = (float)Y[a];
+        for (int a = 0; a < n; a++) W[a] = (float)m->W[a];
+        sgemm("T", "N", &rank, &rows, &n, &one, s->G, &n, Y1, &n, &zero, inner, &rank);
+        sgemm("T", "N", &M, &rows, &rank, &one, s->D, &rank, inner, &rank, &zero, outer, &M);
+        sgemm("T", "N", &squares, &one_row, &n, &one, s->E, &n, W, &n, &zero, square, &squares);
+        sgemm("T", "N", &M, &one_row, &squares, &one, s->R, &squares, square, &squares, &zero, diagonal, &M);
+        for (size_t a = 0; a < (size_t)rows * M; a++) work[a] = outer[a];
+        for (int j = 0; j < M; j++) diagonals[j] = diagonal[j];
+    } else if (!s->failed) {
+        double one = 1.0, zero = 0.0, *column = diagonals + M;
+        dgemm("T", "N", &M, &rows, &n, &one, s->Phi, &n, Y, &n, &zero, work, &M);
+        for (int j = 0; j < M; j++) {
+            weigh(m->W, s->Phi + (size_t)j * n, column, n);
+            diagonals[j] = dot(column, s->Phi + (size_t)j * n, n);
         }
+    }
+    if (!s->failed) memcpy(found->T, work, sizeof(double) * k * (size_t)M);
+    for (int j = 0; j < M && !s->failed; j++) {
+        double diagonal = diagonals[j], S = diagonal, Q = work[(size_t)k * M + j];
+        for (int i = 0; i < k; i++) S -= work[(size_t)i * M + j] * work[(size_t)i * M + j];
         if (S < s->error * diagonal) S = 0.0;
         double theta = Q * Q - S;
         found->S[j] = S;
@@ -648,16 +691,18 @@ static Scan *scan(Search *s, const Model *m) {
         found->gains[j] = free_atoms[j] ? gain_add(S, Q) : 0.0;
     }
     free(Y);
+    free(single);
+    free(work);
     free(free_atoms);
-    return found;
+    if (!s->failed) return found;
+    drop(found);
+    return NULL;
 }
 
-/* _laplace_scan.overlaps of two candidates */
-static double overlap(const Search *s, const Model *m, const Scan *found, int a, int b) {
-    int n = s->task->n;
-    const double *x = s->Phi + (size_t)a * n, *y = s->Phi + (size_t)b * n;
-    double inner = 0.0;
-    for (int i = 0; i < n; i++) inner += m->W[i] * x[i] * y[i];
+/* _laplace_scan.overlaps of two candidates; x is the column of a times W, y the column of b */
+static double overlap(const Search *s, const Model *m, const Scan *found, int a, const double *x, int b,
+                      const double *y) {
+    double inner = dot(x, y, s->task->n);
     for (int i = 0; i < m->k; i++) inner -= found->T[(size_t)i * s->M + a] * found->T[(size_t)i * s->M + b];
     double Sa = found->S[a] > 1e-300 ? found->S[a] : 1e-300, Sb = found->S[b] > 1e-300 ? found->S[b] : 1e-300;
     return fabs(inner) / sqrt(Sa) / sqrt(Sb);
@@ -675,20 +720,33 @@ static int first_of(const Search *s, const double *gains) {
 
 /* _laplace_search._batch: how many atoms were chosen */
 static int choose(Search *s, const Model *m, const Scan *found, const double *gains, int first, int batch, int *chosen) {
-    int count = 0, taken = 1;
+    int count = 0, taken = 1, n = s->task->n;
     chosen[0] = first;
     Ranked *near = batch > 1 ? malloc(sizeof(Ranked) * s->M) : NULL;
-    if (!near) return 1;
+    double *columns = batch > 1 ? malloc(sizeof(double) * n * (size_t)(batch + 1)) : NULL, *column = columns;
+    if (!near || !columns) {
+        free(near);
+        free(columns);
+        return 1;
+    }
+    fetch(s, first, column);
+    columns += n;
+    weigh(m->W, column, columns, n);
     for (int j = 0; j < s->M; j++)
         if (gains[j] >= WORTH * gains[first])
             near[count++] = (Ranked){nearbyint(gains[j] / gains[first] * 1e9), s->order[j], j};
     qsort(near, count, sizeof(Ranked), by_key);
     for (int a = 0; a < count && a < 8 * batch && taken < batch; a++) {
         int apart = near[a].place != first;
-        for (int b = 0; b < taken && apart; b++) apart = overlap(s, m, found, near[a].place, chosen[b]) <= APART;
-        if (apart) chosen[taken++] = near[a].place;
+        if (apart) fetch(s, near[a].place, column);
+        for (int b = 0; b < taken && apart; b++)
+            apart = overlap(s, m, found, chosen[b], columns + (size_t)b * n, near[a].place, column) <= APART;
+        if (!apart) continue;
+        weigh(m->W, column, columns + (size_t)taken * n, n);
+        chosen[taken++] = near[a].place;
     }
     free(near);
+    free(column);
     return taken;
 }
 
@@ -711,7 +769,7 @@ static Model *joined(Search *s, const Model *m, const Scan *found, const int *at
     memcpy(new->refused, m->refused, k);
     for (int i = 0; i < count; i++) {
         int a = atoms[i];
-        memcpy(new->Phi + (size_t)(k + i) * n, s->Phi + (size_t)a * n, sizeof(double) * n);
+        fetch(s, a, new->Phi + (size_t)(k + i) * n);
         new->alpha[k + i] = found->alpha[a];
         new->mean[k + i] = found->Q[a] / (found->alpha[a] + found->S[a]);
         new->column[k + i] = a;
@@ -765,9 +823,10 @@ static Model *grow(Search *s, const Model *m, const Scan *found, int batch, doub
     double *gains = malloc(sizeof(double) * s->M);
     int *chosen = malloc(sizeof(int) * batch);
     Ranked *near = malloc(sizeof(Ranked) * s->M);
+    double *columns = malloc(sizeof(double) * 2 * s->task->n), *column = columns ? columns + s->task->n : NULL;
     Model *answer = NULL;
     *most = 0.0;
-    if (!gains || !chosen || !near) {
+    if (!gains || !chosen || !near || !columns) {
         s->failed = 1;
         goto end;
     }
@@ -800,10 +859,15 @@ static Model *grow(Search *s, const Model *m, const Scan *found, int batch, doub
         for (int j = 0; j < s->M; j++)
             if (gains[j] > tol) near[count++] = (Ranked){gains[j], s->order[j], j};
         qsort(near, count, sizeof(Ranked), by_key);
-        for (int a = 0; a < count && a < 256; a++)
-            if (overlap(s, m, found, first, near[a].place) > 0.99) gains[near[a].place] = 0.0;
+        fetch(s, first, column);
+        weigh(m->W, column, columns, s->task->n);
+        for (int a = 0; a < count && a < 256; a++) {
+            fetch(s, near[a].place, column);
+            if (overlap(s, m, found, first, columns, near[a].place, column) > 0.99) gains[near[a].place] = 0.0;
+        }
     }
 end:
+    free(columns);
     free(gains);
     free(chosen);
     free(near);
@@ -883,7 +947,7 @@ static Model *swapped(Search *s, const Model *m, int place, Swap swap) {
     Model *new = room_for(s->task, k);
     if (!new) return NULL;
     memcpy(new->Phi, m->Phi, sizeof(double) * k * n);
-    memcpy(new->Phi + (size_t)place * n, s->Phi + (size_t)swap.entering * n, sizeof(double) * n);
+    fetch(s, swap.entering, new->Phi + (size_t)place * n);
     memcpy(new->alpha, m->alpha, sizeof(double) * k);
     memcpy(new->mean, m->mean, sizeof(double) * k);
     memcpy(new->column, m->column, sizeof(int) * k);
@@ -1017,7 +1081,7 @@ static Model *climb(Search *s, Model *m, int batch, double tol, int most_atoms, 
 /* ---------------------------------------------------------------- Python */
 
 typedef struct {
-    Py_buffer view[10];
+    Py_buffer view[12];
     int count;
 } Views;
 
@@ -1140,29 +1204,38 @@ static PyObject *py_relax(PyObject *self, PyObject *args) {
 
 enum { GROW, SHRINK, EXCHANGE, SETTLE, CLIMB };
 
-/* search(move, kind, dictionary, t, weights, order, closed, active, alpha, mean, refused, batch, flag, tol, work, error,
- *        trusted, shift, constant, search_tol, most): the model after the move and the atom moved; the largest
- *        refitted gain and the work where no move helps; False where Python has to do it. flag is whether to exchange
- *        (SETTLE) or how many atoms are enough (CLIMB). */
+/* search(move, kind, dictionary, D, E, R, t, weights, order, closed, active, alpha, mean, refused, batch, flag, tol,
+ *        work, scan_size, error, trusted, shift, constant, search_tol, most): the model after the move and the atom
+ *        moved; the largest refitted gain and the work where no move helps; False where Python has to do it. flag is
+ *        whether to exchange (SETTLE) or how many atoms are enough (CLIMB). D, E and R are empty where the dictionary
+ *        is dense. */
 static PyObject *py_search(PyObject *self, PyObject *args) {
     (void)self;
-    Views v = {.count = 9};
+    enum { WHOLE, D, E, R, TARGET, WEIGHTS, ORDER, CLOSED, ACTIVE, ALPHA, MEAN, REFUSED, COUNT };
+    Views v = {.count = COUNT};
+    Py_buffer *in = v.view;
     Task task = {0};
     int move, batch, flag;
     double tol, work, gain = 0.0;
     Search s = {.task = &task};
-    if (!PyArg_ParseTuple(args, "iiy*y*y*y*y*y*y*y*y*iidddddddi", &move, &task.kind, &v.view[0], &v.view[1], &v.view[2],
-                          &v.view[3], &v.view[4], &v.view[5], &v.view[6], &v.view[7], &v.view[8], &batch, &flag, &tol,
-                          &work, &s.error, &task.trusted, &task.shift, &task.constant, &s.tol, &s.most))
+    if (!PyArg_ParseTuple(args, "iiy*y*y*y*y*y*y*y*y*y*y*y*iiddddddddi", &move, &task.kind, &in[0], &in[1], &in[2],
+                          &in[3], &in[4], &in[5], &in[6], &in[7], &in[8], &in[9], &in[10], &in[11], &batch, &flag, &tol,
+                          &work, &s.scan_size, &s.error, &task.trusted, &task.shift, &task.constant, &s.tol, &s.most))
         return NULL;
     PyObject *answer = NULL;
-    task.n = (int)(v.view[1].len / sizeof(double));
-    s.M = (int)(v.view[3].len / sizeof(int64_t));
-    size_t n = task.n, M = s.M, k = v.view[6].len / sizeof(double);
-    int fits = (size_t)v.view[0].len == n * M * sizeof(double) && v.view[2].len == v.view[1].len &&
-               (size_t)v.view[4].len == M && (size_t)v.view[5].len == k * sizeof(int64_t) &&
-               v.view[7].len == v.view[6].len && (size_t)v.view[8].len == k && batch > 0 && (int)k <= s.most;
-    const int64_t *active = v.view[5].buf;
+    task.n = (int)(in[TARGET].len / sizeof(double));
+    s.M = (int)(in[ORDER].len / sizeof(int64_t));
+    size_t n = task.n, M = s.M, k = in[ALPHA].len / sizeof(double);
+    s.rank = (int)(in[D].len / sizeof(float) / (M ? M : 1));
+    s.squares = (int)(in[R].len / sizeof(float) / (M ? M : 1));
+    int fits = (size_t)in[WHOLE].len == (s.rank ? n * s.rank * sizeof(float) : n * M * sizeof(double)) &&
+               (size_t)in[D].len == M * s.rank * sizeof(float) &&
+               (size_t)in[E].len == n * s.squares * sizeof(float) &&
+               (size_t)in[R].len == M * s.squares * sizeof(float) && !s.rank == !s.squares &&
+               in[WEIGHTS].len == in[TARGET].len && (size_t)in[CLOSED].len == M &&
+               (size_t)in[ACTIVE].len == k * sizeof(int64_t) && in[MEAN].len == in[ALPHA].len &&
+               (size_t)in[REFUSED].len == k && batch > 0 && (int)k <= s.most;
+    const int64_t *active = in[ACTIVE].buf;
     for (size_t i = 0; i < k && fits; i++) fits = active[i] >= 0 && active[i] < (int64_t)M;
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "the arrays of a search do not fit each other");
@@ -1171,22 +1244,26 @@ static PyObject *py_search(PyObject *self, PyObject *args) {
     }
     Model *result = NULL;
     Py_BEGIN_ALLOW_THREADS
-    s.Phi = v.view[0].buf;
-    task.t = v.view[1].buf;
-    task.weights = v.view[2].buf;
+    s.Phi = in[WHOLE].buf;
+    s.G = in[WHOLE].buf;
+    s.D = in[D].buf;
+    s.E = in[E].buf;
+    s.R = in[R].buf;
+    task.t = in[TARGET].buf;
+    task.weights = in[WEIGHTS].buf;
     task.units = all_one(task.weights, task.n);
-    s.order = v.view[3].buf;
-    s.closed = v.view[4].buf;
+    s.order = in[ORDER].buf;
+    s.closed = in[CLOSED].buf;
     Model *m = room_for(&task, (int)k);
     s.failed = !m;
     if (m) {
         for (size_t i = 0; i < k; i++) {
-            memcpy(m->Phi + i * n, s.Phi + (size_t)active[i] * n, sizeof(double) * n);
+            fetch(&s, (int)active[i], m->Phi + i * n);
             m->column[i] = (int)active[i];
         }
-        memcpy(m->alpha, v.view[6].buf, sizeof(double) * k);
-        memcpy(m->mean, v.view[7].buf, sizeof(double) * k);
-        memcpy(m->refused, v.view[8].buf, k);
+        memcpy(m->alpha, in[ALPHA].buf, sizeof(double) * k);
+        memcpy(m->mean, in[MEAN].buf, sizeof(double) * k);
+        memcpy(m->refused, in[REFUSED].buf, k);
         m->atom = -1;
         s.failed = !find_mode(&task, m);
         task.spent = 0.0;
@@ -1224,12 +1301,19 @@ static PyMethodDef methods[] = {
      "relax(kind, Phi, t, weights, alpha, mean, root, f, r, W, log_evidence, refused, steps, accuracy, trusted, "
      "shift, constant), or None"},
     {"search", py_search, METH_VARARGS,
-     "search(move, kind, dictionary, t, weights, order, closed, active, alpha, mean, refused, batch, flag, tol, work, "
-     "error, trusted, shift, constant, search_tol, most)"},
+     "search(move, kind, dictionary, D, E, R, t, weights, order, closed, active, alpha, mean, refused, batch, flag, "
+     "tol, work, scan_size, error, trusted, shift, constant, search_tol, most)"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static int fill(PyObject *module) {
+    (void)module;
+    dgemm = (dgemm_t)find_blas("scipy.linalg.cython_blas", "dgemm");
+    sgemm = dgemm ? (sgemm_t)find_blas("scipy.linalg.cython_blas", "sgemm") : NULL;
+    return sgemm ? 0 : -1;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)fill}, {0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_laplace_engine", "Laplace's inner problem.", 0, methods,
                                         slots, NULL, NULL, NULL};
 

@@ -222,7 +222,12 @@ def _in_c(
         return None if made is None else (None, made[1])
     found, gain, atom = made
     refused = frozenset(found.places[found.refused].tolist()) if found.refused.any() else frozenset()
-    return LaplaceModel(problem, found.places, found.posterior, atom, refused), gain
+    p = found.posterior  # of the columns as scans see them
+    moved = LaplaceModel(problem, found.places, problem.posterior(found.places, p.alpha, p.mean), atom, refused)
+    if what in (compiled.GROW, compiled.SHRINK, compiled.EXCHANGE):
+        gain = moved.objective - model.objective
+        return (moved, gain) if gain > 0.0 else (None, gain)
+    return moved, gain
 
 
 def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
