@@ -1,12 +1,12 @@
 /* The inner problem under the Laplace approximation in C: what posterior.laplace and _laplace.relax do for one output.
  *
  * Same formulas, same constants and same order of decisions as those modules, whose docstrings explain them. Columns
- * lie one after the other, square matrices by rows. Models are small here, so plain loops serve but for the scans; where
- * a matrix is too badly conditioned for the normal equations the functions return None and Python goes on.
+ * lie one after the other, square matrices by rows. Models are small here, so plain loops serve and no BLAS is needed;
+ * where a matrix is too badly conditioned for the normal equations the functions return None and Python goes on.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
-#include "_blas.h"
+#include <Python.h>
 
 #include <math.h>
 #include <stdint.h>
@@ -27,9 +27,6 @@
 #define REFUTED 6
 #define TRIES 8
 #define HOPELESS -3.0
-
-static dgemm_t dgemm;
-static sgemm_t sgemm;
 
 enum { BERNOULLI, POISSON };
 
@@ -54,20 +51,107 @@ typedef struct {
     int atom;                   /* last moved */
 } Model;
 
-/* Loops over samples are compiled twice where that can be, for processors with 256-bit registers and for all others. */
+/* Loops over samples are compiled twice where that can be, for processors with 256-bit registers and for all others;
+ * numbers are added in eight or four lanes, which compilers keep in such registers. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
 #define WIDE __attribute__((target_clones("avx2,fma", "default")))
 #else
 #define WIDE
 #endif
+#if defined(__GNUC__)
+typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+#define LANES_OF(type, x) (*(const type *)(x))
+#define SUM4(s) (((s)[0] + (s)[1]) + ((s)[2] + (s)[3]))
+#define SUM8(s) ((((s)[0] + (s)[1]) + ((s)[2] + (s)[3])) + (((s)[4] + (s)[5]) + ((s)[6] + (s)[7])))
+#define FOUR 4
+#define EIGHT 8
+#else
+typedef double Four;
+typedef float Eight;
+#define LANES_OF(type, x) (*(x))
+#define SUM4(s) (s)
+#define SUM8(s) (s)
+#define FOUR 1
+#define EIGHT 1
+#endif
 
 WIDE static double long_dot(const double *a, const double *b, int n) {
-    double s[8] = {0.0};
+    Four s = {0.0}, t = {0.0};
     int i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) s[j] += a[i + j] * b[i + j];
-    for (; i < n; i++) s[0] += a[i] * b[i];
-    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+    for (; i + 2 * FOUR <= n; i += 2 * FOUR) {
+        s += LANES_OF(Four, a + i) * LANES_OF(Four, b + i);
+        t += LANES_OF(Four, a + i + FOUR) * LANES_OF(Four, b + i + FOUR);
+    }
+    s += t;
+    double total = SUM4(s);
+    for (; i < n; i++) total += a[i] * b[i];
+    return total;
+}
+
+/* Products of an atom (n) with rows (count x n), four at a time so that the atom is read once for them: into, every
+ * `stride`-th number */
+WIDE static void dots(const double *rows, int count, const double *atom, int n, double *into, size_t stride) {
+    int r = 0;
+    for (; r + 4 <= count; r += 4) {
+        const double *a = rows + (size_t)r * n, *b = a + n, *c = b + n, *d = c + n;
+        Four s = {0.0}, t = {0.0}, u = {0.0}, v = {0.0};
+        int i = 0;
+        for (; i + FOUR <= n; i += FOUR) {
+            Four x = LANES_OF(Four, atom + i);
+            s += LANES_OF(Four, a + i) * x;
+            t += LANES_OF(Four, b + i) * x;
+            u += LANES_OF(Four, c + i) * x;
+            v += LANES_OF(Four, d + i) * x;
+        }
+        double sum[4] = {SUM4(s), SUM4(t), SUM4(u), SUM4(v)};
+        for (; i < n; i++) {
+            sum[0] += a[i] * atom[i];
+            sum[1] += b[i] * atom[i];
+            sum[2] += c[i] * atom[i];
+            sum[3] += d[i] * atom[i];
+        }
+        for (int l = 0; l < 4; l++) into[(r + l) * stride] = sum[l];
+    }
+    for (; r < count; r++) into[r * stride] = long_dot(rows + (size_t)r * n, atom, n);
+}
+
+WIDE static float single_dot(const float *a, const float *b, int n) {
+    Eight s = {0.0f}, t = {0.0f};
+    int i = 0;
+    for (; i + 2 * EIGHT <= n; i += 2 * EIGHT) {
+        s += LANES_OF(Eight, a + i) * LANES_OF(Eight, b + i);
+        t += LANES_OF(Eight, a + i + EIGHT) * LANES_OF(Eight, b + i + EIGHT);
+    }
+    s += t;
+    float total = SUM8(s);
+    for (; i < n; i++) total += a[i] * b[i];
+    return total;
+}
+
+WIDE static void single_dots(const float *rows, int count, const float *atom, int n, float *into, size_t stride) {
+    int r = 0;
+    for (; r + 4 <= count; r += 4) {
+        const float *a = rows + (size_t)r * n, *b = a + n, *c = b + n, *d = c + n;
+        Eight s = {0.0f}, t = {0.0f}, u = {0.0f}, v = {0.0f};
+        int i = 0;
+        for (; i + EIGHT <= n; i += EIGHT) {
+            Eight x = LANES_OF(Eight, atom + i);
+            s += LANES_OF(Eight, a + i) * x;
+            t += LANES_OF(Eight, b + i) * x;
+            u += LANES_OF(Eight, c + i) * x;
+            v += LANES_OF(Eight, d + i) * x;
+        }
+        float sum[4] = {SUM8(s), SUM8(t), SUM8(u), SUM8(v)};
+        for (; i < n; i++) {
+            sum[0] += a[i] * atom[i];
+            sum[1] += b[i] * atom[i];
+            sum[2] += c[i] * atom[i];
+            sum[3] += d[i] * atom[i];
+        }
+        for (int l = 0; l < 4; l++) into[(r + l) * stride] = sum[l];
+    }
+    for (; r < count; r++) into[r * stride] = single_dot(rows + (size_t)r * n, atom, n);
 }
 
 /* y += c x */
@@ -655,26 +739,28 @@ static Scan *scan(Search *s, const Model *m) {
     }
     memcpy(Y + (size_t)k * n, m->r, sizeof(double) * n);
     outside(s, m, free_atoms);
-    int rank = s->rank, squares = s->squares, rows = k + 1, one_row = 1;
+    int rank = s->rank, squares = s->squares, rows = k + 1;
     double *work = malloc(sizeof(double) * ((size_t)M * (k + 2) + n)), *diagonals = work + (size_t)M * (k + 1);
     float *single = rank ? malloc(sizeof(float) * ((size_t)rows * ((size_t)n + rank + M) + n + squares + M)) : NULL;
     if (!work || (rank && !single)) s->failed = 1;
     if (rank && !s->failed) {
         /* the rows in coordinates of the factors first: n k c + c k M products instead of n k M */
-        float one = 1.0f, zero = 0.0f, *Y1 = single, *inner = Y1 + (size_t)rows * n, *outer = inner + (size_t)rows * rank;
+        float *Y1 = single, *inner = Y1 + (size_t)rows * n, *outer = inner + (size_t)rows * rank;
         float *W = outer + (size_t)rows * M, *square = W + n, *diagonal = square + squares;
         for (size_t a = 0; a < (size_t)rows * n; a++) Y1[a] = (float)Y[a];
         for (int a = 0; a < n; a++) W[a] = (float)m->W[a];
-        sgemm("T", "N", &rank, &rows, &n, &one, s->G, &n, Y1, &n, &zero, inner, &rank);
-        sgemm("T", "N", &M, &rows, &rank, &one, s->D, &rank, inner, &rank, &zero, outer, &M);
-        sgemm("T", "N", &squares, &one_row, &n, &one, s->E, &n, W, &n, &zero, square, &squares);
-        sgemm("T", "N", &M, &one_row, &squares, &one, s->R, &squares, square, &squares, &zero, diagonal, &M);
+        for (int c = 0; c < rank; c++) single_dots(Y1, rows, s->G + (size_t)c * n, n, inner + c, rank);
+        for (int c = 0; c < squares; c++) square[c] = single_dot(W, s->E + (size_t)c * n, n);
+        for (int j = 0; j < M; j++) {
+            single_dots(inner, rows, s->D + (size_t)j * rank, rank, outer + j, M);
+            diagonal[j] = single_dot(square, s->R + (size_t)j * squares, squares);
+        }
         for (size_t a = 0; a < (size_t)rows * M; a++) work[a] = outer[a];
         for (int j = 0; j < M; j++) diagonals[j] = diagonal[j];
     } else if (!s->failed) {
-        double one = 1.0, zero = 0.0, *column = diagonals + M;
-        dgemm("T", "N", &M, &rows, &n, &one, s->Phi, &n, Y, &n, &zero, work, &M);
+        double *column = diagonals + M;
         for (int j = 0; j < M; j++) {
+            dots(Y, rows, s->Phi + (size_t)j * n, n, work + j, M);
             weigh(m->W, s->Phi + (size_t)j * n, column, n);
             diagonals[j] = dot(column, s->Phi + (size_t)j * n, n);
         }
@@ -1306,14 +1392,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int fill(PyObject *module) {
-    (void)module;
-    dgemm = (dgemm_t)find_blas("scipy.linalg.cython_blas", "dgemm");
-    sgemm = dgemm ? (sgemm_t)find_blas("scipy.linalg.cython_blas", "sgemm") : NULL;
-    return sgemm ? 0 : -1;
-}
-
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)fill}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_laplace_engine", "Laplace's inner problem.", 0, methods,
                                         slots, NULL, NULL, NULL};
 
