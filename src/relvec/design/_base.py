@@ -58,7 +58,8 @@ class ScanDesign(Design):
     @property
     def for_search(self) -> tuple[np.ndarray, ...] | None:
         """What a search in C reads: Phi' (M, n) and three empty arrays, or G' (c, n), D (M, c), E' (e, n), R (M, e)
-        in single precision, with Phi ~= G D' and its squares ~= E R'. None where there is no such thing."""
+        in single precision, with Phi ~= G D' and its squares ~= E R'. None where there is no such thing.
+        """
         return None
 
     @abstractmethod

@@ -1,9 +1,11 @@
-"""The inner problem of one output in C, where the extension was built; `relvec.solvers._laplace` does without it too."""
+"""The Laplace search of one output in C, where the extension was built; its other modules do without it too."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +13,9 @@ from relvec.likelihoods import Bernoulli, Likelihood, Poisson
 from relvec.posterior import LaplacePosterior
 
 try:
-    from relvec.solvers import _laplace_engine
+    _laplace_engine: Any = import_module("relvec.solvers._laplace_engine")
 except ImportError:  # no compiler when the package was installed
-    _laplace_engine = None  # type: ignore[assignment]
+    _laplace_engine = None
 
 _KINDS: dict[type, int] = {Bernoulli: 0, Poisson: 1}
 _MOST = 40  # weights: beyond, BLAS is faster than plain loops
@@ -90,7 +92,8 @@ def move(
     """A move of `relvec.solvers._laplace_search` from the model of the active atoms, with the posterior p.
 
     Returns what it led to (None where none helps; its posterior is without columns, and as exact as the dictionary
-    is), the largest refitted gain, and the atom moved; None where Python has to do it. ``flag`` is whether to exchange (SETTLE), or how many atoms are enough (CLIMB).
+    is), the largest refitted gain, and the atom moved; None where Python has to do it. ``flag`` is whether to exchange
+    (SETTLE), or how many atoms are enough (CLIMB).
     """
     k, design = len(active), problem.design
     if k > _MOST:

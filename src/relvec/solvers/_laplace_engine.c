@@ -785,10 +785,26 @@ static Scan *scan(Search *s, const Model *m) {
     return NULL;
 }
 
-/* _laplace_scan.overlaps of two candidates; x is the column of a times W, y the column of b */
-static double overlap(const Search *s, const Model *m, const Scan *found, int a, const double *x, int b,
-                      const double *y) {
-    double inner = dot(x, y, s->task->n);
+/* Products of a column x (n) with every atom, into (M) */
+static void project(Search *s, const double *x, double *into) {
+    int n = s->task->n;
+    if (!s->rank) {
+        for (int j = 0; j < s->M; j++) into[j] = dot(x, s->Phi + (size_t)j * n, n);
+        return;
+    }
+    float *single = malloc(sizeof(float) * ((size_t)n + s->rank)), *inner = single + n;
+    if (!single) {
+        s->failed = 1;
+        return;
+    }
+    for (int a = 0; a < n; a++) single[a] = (float)x[a];
+    for (int c = 0; c < s->rank; c++) inner[c] = single_dot(single, s->G + (size_t)c * n, n);
+    for (int j = 0; j < s->M; j++) into[j] = single_dot(inner, s->D + (size_t)j * s->rank, s->rank);
+    free(single);
+}
+
+/* _laplace_scan.overlaps of two candidates whose columns have phi_a' W phi_b = inner */
+static double overlap(const Search *s, const Model *m, const Scan *found, int a, int b, double inner) {
     for (int i = 0; i < m->k; i++) inner -= found->T[(size_t)i * s->M + a] * found->T[(size_t)i * s->M + b];
     double Sa = found->S[a] > 1e-300 ? found->S[a] : 1e-300, Sb = found->S[b] > 1e-300 ? found->S[b] : 1e-300;
     return fabs(inner) / sqrt(Sa) / sqrt(Sb);
@@ -826,7 +842,7 @@ static int choose(Search *s, const Model *m, const Scan *found, const double *ga
         int apart = near[a].place != first;
         if (apart) fetch(s, near[a].place, column);
         for (int b = 0; b < taken && apart; b++)
-            apart = overlap(s, m, found, chosen[b], columns + (size_t)b * n, near[a].place, column) <= APART;
+            apart = overlap(s, m, found, chosen[b], near[a].place, dot(columns + (size_t)b * n, column, n)) <= APART;
         if (!apart) continue;
         weigh(m->W, column, columns + (size_t)taken * n, n);
         chosen[taken++] = near[a].place;
@@ -909,7 +925,7 @@ static Model *grow(Search *s, const Model *m, const Scan *found, int batch, doub
     double *gains = malloc(sizeof(double) * s->M);
     int *chosen = malloc(sizeof(int) * batch);
     Ranked *near = malloc(sizeof(Ranked) * s->M);
-    double *columns = malloc(sizeof(double) * 2 * s->task->n), *column = columns ? columns + s->task->n : NULL;
+    double *columns = malloc(sizeof(double) * (2 * (size_t)s->task->n + s->M)), *inner = columns + 2 * (size_t)s->task->n;
     Model *answer = NULL;
     *most = 0.0;
     if (!gains || !chosen || !near || !columns) {
@@ -945,12 +961,11 @@ static Model *grow(Search *s, const Model *m, const Scan *found, int batch, doub
         for (int j = 0; j < s->M; j++)
             if (gains[j] > tol) near[count++] = (Ranked){gains[j], s->order[j], j};
         qsort(near, count, sizeof(Ranked), by_key);
-        fetch(s, first, column);
-        weigh(m->W, column, columns, s->task->n);
-        for (int a = 0; a < count && a < 256; a++) {
-            fetch(s, near[a].place, column);
-            if (overlap(s, m, found, first, columns, near[a].place, column) > 0.99) gains[near[a].place] = 0.0;
-        }
+        fetch(s, first, columns);
+        weigh(m->W, columns, columns + s->task->n, s->task->n);
+        project(s, columns + s->task->n, inner);
+        for (int a = 0; a < count && a < 256; a++)
+            if (overlap(s, m, found, first, near[a].place, inner[near[a].place]) > 0.99) gains[near[a].place] = 0.0;
     }
 end:
     free(columns);

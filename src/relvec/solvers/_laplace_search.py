@@ -218,9 +218,11 @@ def _in_c(
     if not compiled.searches(problem):
         return None
     made = compiled.move(problem, what, model.active, model.posterior, model.refused, batch, tol, flag, work)
-    if made is None or made[0] is None:
-        return None if made is None else (None, made[1])
+    if made is None:
+        return None
     found, gain, atom = made
+    if found is None:
+        return None, gain
     refused = frozenset(found.places[found.refused].tolist()) if found.refused.any() else frozenset()
     p = found.posterior  # of the columns as scans see them
     moved = LaplaceModel(problem, found.places, problem.posterior(found.places, p.alpha, p.mean), atom, refused)
