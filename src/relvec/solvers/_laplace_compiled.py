@@ -18,7 +18,7 @@ except ImportError:  # no compiler when the package was installed
     _laplace_engine = None
 
 _KINDS: dict[type, int] = {Bernoulli: 0, Poisson: 1}
-_MOST = 40  # weights: beyond, BLAS is faster than plain loops
+_MOST = 60  # weights: beyond, BLAS is faster than plain loops
 _LARGEST = 4_000_000  # numbers of a dictionary: likewise
 GROW, SHRINK, EXCHANGE, SETTLE, CLIMB = range(5)
 

@@ -321,14 +321,15 @@ static int find_mode(Task *task, Model *m) {
     for (int turn = 0; turn < MOST_NEWTON; turn++) {
         for (int i = 0; i < k; i++) {
             weigh(m->W, m->Phi + (size_t)i * n, column, n);
-            for (int j = 0; j <= i; j++)
-                L[(size_t)i * k + j] = spread[i] * spread[j] * dot(column, m->Phi + (size_t)j * n, n);
+            dots(m->Phi, i + 1, column, n, L + (size_t)i * k, 1);
+            for (int j = 0; j <= i; j++) L[(size_t)i * k + j] *= spread[i] * spread[j];
             if (!(L[(size_t)i * k + i] <= NORMAL_EQUATIONS_LIMIT)) goto end;
             L[(size_t)i * k + i] += 1.0;
         }
         if (!cholesky(L, k)) goto end;
         if (!k) break;
-        for (int j = 0; j < k; j++) g[j] = spread[j] * dot(m->Phi + (size_t)j * n, m->r, n) - v[j];
+        dots(m->Phi, k, m->r, n, g, 1);
+        for (int j = 0; j < k; j++) g[j] = spread[j] * g[j] - v[j];
         solve_lower(L, k, g);
         double decrement = dot(g, g, k), size = fabs(value) > 1.0 ? fabs(value) : 1.0;
         int small = decrement < ROUGHLY * size;
