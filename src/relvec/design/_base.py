@@ -73,6 +73,13 @@ class ScanDesign(Design):
     def scan_size(self) -> float:
         """Numbers a scan of the dictionary reads for each row of Y."""
 
+    @property
+    def for_search(self) -> tuple[np.ndarray, ...] | None:
+        """What a search in C reads: Phi' (M, n) and three empty arrays, or G' (c, n), D (M, c), E' (e, n), R (M, e)
+        in single precision, with Phi ~= G D' and its squares ~= E R'. None where there is no such thing.
+        """
+        return None
+
     @abstractmethod
     def approximate(self, atoms) -> np.ndarray:
         """The columns of the given atoms (n, k) as scans see them."""

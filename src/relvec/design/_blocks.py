@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from relvec.design._base import Combine, Piece, ScanDesign, Value
 from relvec.design._source import in_order
 
 _PIECE = 65_536  # atoms looked at together
+_NONE = np.zeros(0)
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 
@@ -83,6 +84,10 @@ class DenseDesign(ScanDesign):
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         return weighted_squares(self._Phi, W)
+
+    @cached_property
+    def for_search(self) -> tuple[np.ndarray, ...]:
+        return np.ascontiguousarray(self._Phi.T), _NONE, _NONE, _NONE
 
     def subset(self, atoms) -> DenseDesign:
         return DenseDesign.of(np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms])

@@ -8,6 +8,7 @@ which phi' B phi asks for, are themselves a positive definite kernel and have a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -55,6 +56,13 @@ class FactorDesign(ExactColumns):
     @property
     def scan_size(self) -> float:
         return self._G.size + self._D.size
+
+    @cached_property
+    def for_search(self) -> tuple[np.ndarray, ...] | None:
+        if self._squares is None:
+            return None
+        parts = self._G.T, self._D, self._squares[0].T, self._squares[1]
+        return tuple(np.ascontiguousarray(part, dtype=np.float32) for part in parts)
 
     def approximate(self, atoms) -> np.ndarray:
         return self._G @ self._D[atoms].T

@@ -7,6 +7,7 @@ their precisions, an atom with the weights of all classes. With one output units
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from relvec.evidence import gain_delete, hessian
 from relvec.likelihoods import Likelihood
 from relvec.posterior import LaplacePosterior, laplace
 from relvec.priors import FLAT, GammaPrior
+from relvec.solvers import _laplace_compiled as compiled
 from relvec.solvers._newton import not_lower
 
 TRUSTED = 0.5  # steps do not take `LaplaceModel.trust` below this
@@ -89,6 +91,11 @@ class LaplaceProblem:
         """Weights of a unit."""
         return self.K if self.share else 1
 
+    @cached_property
+    def constant(self) -> float:
+        """The part of the log-likelihood that does not depend on f."""
+        return self.likelihood.constant(self.target, self.weights)
+
     def pairs(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output and atom of every weight of the units, unit by unit."""
         if self.share:
@@ -120,6 +127,11 @@ class LaplaceProblem:
         outputs, atoms = self.pairs(units)
         Phi = self.design.columns(atoms) if Phi is None else Phi
         each = np.repeat(alpha, self.per_unit)
+        if isinstance(Phi, np.ndarray) and compiled.in_use(self.likelihood, len(each)):
+            found = compiled.mode(self.likelihood, Phi, self.target, self.weights, each, start, self.constant)
+            if found is not None:
+                self.meter.spent += found.spent
+                return found.posterior
         self.meter.spent += 4.0 * Phi.shape[0] * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
         return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs)
 
@@ -217,6 +229,9 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
     less than ``accuracy`` (nats; a thousandth of tol by default), and returns that expectation too.
     """
     accuracy = 1e-3 * model.problem.tol if accuracy is None else accuracy
+    found = _relax_compiled(model, steps, accuracy)
+    if found is not None:
+        return found
     damping, expected = 0.0, 0.0
     path: list[tuple[np.ndarray, np.ndarray]] = []  # log alpha and gradient at the last models of this support
     for _ in range(steps):
@@ -256,6 +271,24 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
         if expected < max(accuracy, 1e-14 * abs(old)):
             break
     return prune(model), expected
+
+
+def _relax_compiled(model: LaplaceModel, steps: int, accuracy: float) -> tuple[LaplaceModel, float] | None:
+    """`relax` in C; None where it is not to be had."""
+    problem, active = model.problem, model.active
+    if problem.prior_b is not None or not compiled.in_use(problem.likelihood, len(active)):
+        return None
+    refused = np.isin(active, list(model.refused)) if model.refused else np.zeros(len(active), bool)
+    found = compiled.relax(
+        problem.likelihood, model.posterior, problem.target, problem.weights, refused, steps, accuracy,
+        problem.trusted, problem.shift, problem.constant,
+    )  # fmt: skip
+    if found is None:
+        return None
+    problem.meter.spent += found.spent
+    kept = active[found.places]
+    never = model.refused.union(kept[found.refused].tolist()) if found.refused.any() else model.refused
+    return LaplaceModel(problem, kept, found.posterior, model.atom, never), found.expected
 
 
 def _slopes(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

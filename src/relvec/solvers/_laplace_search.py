@@ -9,6 +9,7 @@ import numpy as np
 
 from relvec._xp import namespace, to_host
 from relvec.evidence import mackay_alpha
+from relvec.solvers import _laplace_compiled as compiled
 from relvec.solvers._iterate import Result, State, Status, iterate
 from relvec.solvers._laplace import (
     LaplaceModel,
@@ -71,8 +72,8 @@ class LaplaceSequential:
         """One addition (of a batch), re-estimation, deletion, exchange or restart."""
         notes: _Notes = state.notes
         model = notes.model
-        found = scan(model) if notes.found is None else notes.found
-        if not notes.settled or notes.found is None:
+        if not notes.certified:
+            found = propose(model)
             grown, offered = grow(model, found, self.batch, problem.tol)
             if grown is not None:
                 return _advance(state, grown, "add", replace(notes, settled=False))
@@ -93,9 +94,9 @@ class LaplaceSequential:
                 offered = max(offered, most)
             held_back = model.problem.trusted > problem.trusted and model.trust < _RELEASED
             model = replace(model, problem=problem)
-            notes = replace(notes, model=model, found=found, offered=offered, certified=True)
+            notes = replace(notes, model=model, offered=offered, certified=not held_back)
             if held_back:
-                notes = replace(notes, found=None, settled=False, certified=False)
+                notes = replace(notes, settled=False)
                 return state.stepped(action="", notes=notes)
         if not notes.restarts:
             spent = problem.meter.spent - notes.began
@@ -159,7 +160,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class _Notes:
-    """What the search remembers between steps; ``found`` is the scan of the model where it is known."""
+    """What the search remembers between steps."""
 
     model: LaplaceModel
     limit: Limit
@@ -170,13 +171,12 @@ class _Notes:
     first: float = 0.0
     offered: float = 0.0
     expected: float = 0.0
-    found: Scan | None = None
 
 
 def _advance(state: State, model: LaplaceModel, action: str, notes: _Notes) -> State:
     objective = max(model.objective, state.objective)  # equal but for rounding
     return state.stepped(active=model.active, posterior=model.posterior, objective=objective, action=action,
-                         atom=model.atom, notes=replace(notes, model=model, found=None, certified=False))  # fmt: skip
+                         atom=model.atom, notes=replace(notes, model=model, certified=False))  # fmt: skip
 
 
 def _bias_units(problem: LaplaceProblem) -> np.ndarray:
@@ -206,8 +206,39 @@ def first_of(gains: np.ndarray, problem: LaplaceProblem) -> int:
     return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(problem.rank(equal))])
 
 
-def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
+def propose(model: LaplaceModel) -> Scan | None:
+    """The scan that `grow` and `exchange` choose from; None where they run in C and make their own."""
+    return None if compiled.searches(model.problem) else scan(model)
+
+
+def _in_c(
+    model: LaplaceModel, what: int, batch: int, tol: float, flag: int = 0, work: float = np.inf
+) -> tuple[LaplaceModel | None, float] | None:
+    """A move made in C, as `grow` returns it; None where it has to be made here."""
+    problem = model.problem
+    if not compiled.searches(problem):
+        return None
+    made = compiled.move(problem, what, model.active, model.posterior, model.refused, batch, tol, flag, work)
+    if made is None:
+        return None
+    found, gain, atom = made
+    if found is None:
+        return None, gain
+    refused = frozenset(found.places[found.refused].tolist()) if found.refused.any() else frozenset()
+    p = found.posterior  # of the columns as scans see them
+    moved = LaplaceModel(problem, found.places, problem.posterior(found.places, p.alpha, p.mean), atom, refused)
+    if what in (compiled.GROW, compiled.SHRINK, compiled.EXCHANGE):
+        gain = moved.objective - model.objective
+        return (moved, gain) if gain > 0.0 else (None, gain)
+    return moved, gain
+
+
+def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
+    made = _in_c(model, compiled.GROW, batch, tol)
+    if made is not None:
+        return made
+    found = scan(model) if found is None else found
     gains, most = found.gains.copy(), 0.0
     for _ in range(_REFUTED):
         first = first_of(gains, model.problem)
@@ -253,6 +284,9 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     """Delete a unit if that, refitted, gains; None and the largest refitted gain otherwise."""
     if not len(model.active):
         return None, 0.0
+    made = _in_c(model, compiled.SHRINK, 1, tol)
+    if made is not None:
+        return made
     gains, _ = deletion_gains(model)
     most = 0.0
     for i in np.argsort(-gains)[:4]:
@@ -269,11 +303,14 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     return None, most
 
 
-def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel | None, float]:
+def exchange(model: LaplaceModel, found: Scan | None, tol: float) -> tuple[LaplaceModel | None, float]:
     """Exchange one unit for another; None and the largest refitted gain where none exceeds tol."""
     if not len(model.active):
         return None, 0.0
-    pairs, most = swaps(model, found), 0.0
+    made = _in_c(model, compiled.EXCHANGE, 1, tol)
+    if made is not None:
+        return made
+    pairs, most = swaps(model, scan(model) if found is None else found), 0.0
     order = np.lexsort((model.problem.rank(model.active[pairs.leaving]), -np.round(pairs.gain, 9)))
     for i in order[:_TRIES]:
         if pairs.gain[i] < _HOPELESS:
@@ -310,9 +347,12 @@ def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
 def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> LaplaceModel:
     """Additions, re-estimation and exchanges until none helps."""
     tol = model.problem.tol
+    if limit.open(model.problem):
+        made = _in_c(model, compiled.SETTLE, batch, tol, int(exchanging), limit.work - model.problem.meter.spent)
+        if made is not None:
+            return made[0]  # type: ignore[return-value]
     while limit.open(model.problem):
-        found = scan(model)
-        better, _ = grow(model, found, batch, tol)
+        better, _ = grow(model, propose(model), batch, tol)
         if better is None:
             before = model.objective
             model = replace(model, refused=frozenset()).relaxed(60)
@@ -320,7 +360,7 @@ def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> L
                 continue
             better, _ = shrink(model, tol)
         if better is None and exchanging:
-            better, _ = exchange(model, scan(model), tol)
+            better, _ = exchange(model, propose(model), tol)
         if better is None:
             break
         model = better
@@ -336,13 +376,17 @@ def _heated(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> Lap
     problem = model.problem
     hot = replace(problem, weights=factor * problem.weights)
     held = LaplaceModel(hot, model.active, hot.posterior(model.active, model.alpha, model.posterior.mean))
-    most = 2 * len(model.active) + 10 * problem.K
-    while len(held.active) < most and limit.open(problem):
-        grown, _ = grow(held, scan(held), batch, max(problem.tol, _HEAT_TOL))
-        if grown is None:
-            break
-        held = grown
-    held = held.relaxed(8)
+    most, tol = 2 * len(model.active) + 10 * problem.K, max(problem.tol, _HEAT_TOL)
+    made = _in_c(held, compiled.CLIMB, batch, tol, most, limit.work - problem.meter.spent)
+    if made is not None:
+        held = made[0]  # type: ignore[assignment]
+    else:
+        while len(held.active) < most and limit.open(problem):
+            grown, _ = grow(held, propose(held), batch, tol)
+            if grown is None:
+                break
+            held = grown
+        held = held.relaxed(8)
     cool = problem.posterior(held.active, held.alpha, held.posterior.mean, held.posterior.Phi)
     return LaplaceModel(problem, held.active, cool).relaxed(20)
 

@@ -1,0 +1,152 @@
+"""The Laplace search in C does what the one in Python does."""
+
+import numpy as np
+import pytest
+
+import golden
+from relvec.basis import Concat, KernelBasis
+from relvec.design import DenseDesign, FactorDesign, scan_design
+from relvec.kernels import Gaussian
+from relvec.likelihoods import Bernoulli, Poisson
+from relvec.posterior import laplace
+from relvec.solvers import Sequential, _laplace_compiled
+from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, relax
+from relvec.solvers._laplace_search import exchange, grow, scan, shrink, solve_laplace
+
+pytestmark = pytest.mark.skipif(_laplace_compiled._laplace_engine is None, reason="the C extension was not built")
+
+
+def problem_of(likelihood, n=80, seed=0, weights=None):
+    rng = np.random.default_rng(seed)
+    X = np.sort(rng.uniform(-3, 3, (n, 1)), axis=0)
+    Phi = np.column_stack([np.exp(-((X - X.T) ** 2)), np.ones(n)])
+    f = 2.0 * np.sin(1.5 * X[:, 0])
+    t = (rng.uniform(size=n) < 1 / (1 + np.exp(-f))) if isinstance(likelihood, Bernoulli) else rng.poisson(np.exp(f))
+    weights = np.ones(n) if weights is None else weights
+    return LaplaceProblem(DenseDesign(Phi), t.astype(float), weights, likelihood, np.arange(n + 1), bias=n)
+
+
+def in_python(monkeypatch):
+    monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
+
+
+def same(a, b, accuracy=1e-8):
+    np.testing.assert_array_equal(a.active, b.active)
+    assert a.objective == pytest.approx(b.objective, abs=accuracy)
+    np.testing.assert_allclose(a.alpha, b.alpha, rtol=1e-5)
+    np.testing.assert_allclose(a.posterior.mean, b.posterior.mean, rtol=1e-5)
+
+
+LIKELIHOODS = [Bernoulli(), Poisson()]
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mode(likelihood, weighted):
+    weights = np.random.default_rng(1).uniform(0.5, 3.0, 80) if weighted else np.ones(80)
+    problem = problem_of(likelihood, weights=weights)
+    Phi, alpha, start = problem.design.columns([5, 40, 80]), np.array([0.1, 1.0, 0.01]), np.array([1.0, -3.0, 20.0])
+    found = _laplace_compiled.mode(likelihood, Phi, problem.target, weights, alpha, start, problem.constant).posterior
+    exact = laplace(Phi, problem.target, weights, alpha, likelihood, start)
+    for name in ("mean", "root", "f", "r", "W", "log_evidence", "gamma"):
+        np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_precisions_move_alike(likelihood, monkeypatch):
+    problem, units = problem_of(likelihood), np.array([3, 20, 21, 45, 80])
+    model = LaplaceModel(problem, units, problem.posterior(units, np.full(5, 0.1)))
+    found, expected = relax(model, 60)
+    in_python(monkeypatch)
+    same(found, relax(model, 60)[0])
+    assert len(found.active) < 5 and expected < 1e-5
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_moves_are_the_same(likelihood, monkeypatch):
+    problem, units = problem_of(likelihood), np.array([3, 20, 45])
+    model = LaplaceModel(problem, units, problem.posterior(units, np.full(3, 0.1))).relaxed(20)
+    found = scan(model)
+    moves = [
+        lambda: grow(model, found, 4, 1e-3), lambda: grow(model, found, 1, 1e-3),
+        lambda: shrink(model, 1e-3), lambda: exchange(model, found, 1e-3),
+    ]  # fmt: skip
+    compiled = [move() for move in moves]
+    assert sum(new is not None for new, _ in compiled) >= 2
+    in_python(monkeypatch)
+    for (new, gain), (other, other_gain) in zip(compiled, [move() for move in moves], strict=True):
+        if new is None:
+            assert other is None and gain == pytest.approx(other_gain, abs=1e-7)
+        else:
+            same(new, other)
+            assert new.atom == other.atom
+
+
+@pytest.mark.parametrize("case", ["e", "f"])
+def test_whole_searches_agree(case, monkeypatch):
+    g = golden.load(case)
+    likelihood = Bernoulli() if case == "e" else Poisson()
+
+    def run():
+        design = DenseDesign(np.array(g.Phi))
+        problem = LaplaceProblem(
+            design, g.t.astype(float), np.ones(len(g.t)), likelihood, np.arange(design.n_atoms), bias=g.bias_col
+        )
+        return solve_laplace(Sequential(), problem, 1000)
+
+    compiled = run()
+    in_python(monkeypatch)
+    pure = run()
+    np.testing.assert_array_equal(compiled.state.active, pure.state.active)
+    assert compiled.state.objective == pytest.approx(pure.state.objective, abs=1e-8)
+    assert [s.action for s in compiled.history] == [s.action for s in pure.history]
+
+
+def test_a_factored_dictionary_ends_at_exact_columns(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = np.unique(rng.uniform(-2, 2, (700, 2)), axis=0)
+    t = (rng.uniform(size=len(X)) < 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0])))).astype(float)
+    basis = Concat((KernelBasis(Gaussian(1.5)), "bias")).bind(X)
+    design = scan_design(basis, X)
+    assert isinstance(design, FactorDesign) and design.for_search is not None
+
+    def run():
+        problem = LaplaceProblem(
+            scan_design(basis, X), t, np.ones(len(X)), Bernoulli(), np.arange(len(X) + 1), bias=len(X)
+        )
+        return solve_laplace(Sequential(), problem, 1000)
+
+    compiled = run()
+    assert np.all(np.diff([step.objective for step in compiled.history]) >= 0.0)
+    p = compiled.state.posterior
+    columns = DenseDesign(basis(X)).columns(compiled.state.active)
+    exact = laplace(columns, t, np.ones(len(X)), p.alpha, Bernoulli())
+    assert compiled.state.objective == pytest.approx(exact.log_evidence, abs=1e-6)
+    in_python(monkeypatch)
+    assert compiled.state.objective == pytest.approx(run().state.objective, abs=0.5)
+
+
+def test_what_c_cannot_do_is_done_in_python(monkeypatch):
+    problem = problem_of(Bernoulli())
+    Phi = problem.design.columns([5, 40])
+    none = _laplace_compiled.mode(Bernoulli(), Phi, problem.target, problem.weights, np.full(2, 1e-12), None, 0.0)
+    assert none is None  # the normal equations would lose digits
+    exact = laplace(Phi, problem.target, problem.weights, np.full(2, 1e-12), Bernoulli())
+    found = problem.posterior(np.array([5, 40]), np.full(2, 1e-12))
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-9)
+    monkeypatch.setattr(_laplace_compiled, "_MOST", 2)
+    few = solve_laplace(Sequential(restarts=1), problem, 500)
+    in_python(monkeypatch)
+    assert few.state.objective == pytest.approx(
+        solve_laplace(Sequential(restarts=1), problem, 500).state.objective, abs=1e-6
+    )
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    problem = problem_of(Bernoulli())
+    Phi = problem.design.columns([5, 40])
+    with pytest.raises(ValueError, match="bytes, expected"):
+        _laplace_compiled.mode(Bernoulli(), Phi, problem.target[1:], problem.weights, np.ones(2), None, 0.0)
+    p = problem.posterior(np.array([5, 40]), np.ones(2))
+    with pytest.raises(ValueError, match="do not fit"):
+        _laplace_compiled.move(problem, _laplace_compiled.GROW, np.array([5, 900]), p, frozenset(), 1, 1e-3)
