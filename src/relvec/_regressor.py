@@ -579,13 +579,13 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         kept = basis.take(atoms)
         models = [predictor(f, kept, atoms) for f in fits]
         alpha, gamma = np.full((len(fits), len(atoms)), np.inf), np.zeros((len(fits), len(atoms)))
+        ranked = np.argsort(atoms)
         for i, f in enumerate(fits):
             state = f.result.state
-            for atom, a, g in zip(state.active, state.posterior.alpha, state.posterior.gamma, strict=True):
-                place = np.flatnonzero(atoms == atom)[0]
-                with np.errstate(over="ignore", under="ignore"):
-                    alpha[i, place] = a * (f.scale[atom] / f.unit) ** 2
-                gamma[i, place] = g
+            place = ranked[np.searchsorted(atoms, state.active, sorter=ranked)]
+            with np.errstate(over="ignore", under="ignore"):
+                alpha[i, place] = state.posterior.alpha * (f.scale[state.active] / f.unit) ** 2
+            gamma[i, place] = state.posterior.gamma
         with np.errstate(over="ignore", under="ignore"):
             shrink = [m.unit / m.scale for m in models]
             weights = np.array([m.mean * s for m, s in zip(models, shrink, strict=True)])

@@ -92,6 +92,10 @@ class CompiledModel:
         """`Model.trimmed`."""
         return self._with(self.core.trimmed() or self.core)
 
+    def sharpened(self, steps: int) -> Model:
+        """`Model.sharpened`, of which the Newton steps are made here."""
+        return self.relaxed(steps).exact().sharpened(0)
+
     def exact(self) -> Model:
         """The same model in Python, in the frame of the search."""
         problem, active = self.problem, self.active

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -137,7 +137,7 @@ class State:
 
     def stepped(self, **changes) -> State:
         """A copy with some fields changed."""
-        return replace(self, **changes)
+        return State(**(vars(self) | changes))  # dataclasses.replace takes three times as long
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -129,29 +129,28 @@ class Sequential:
         notes: _Notes = state.notes
         if self.select != "batch" and notes.textbook is not Textbook.DONE:
             return self._textbook(problem, state)
-        notes = replace(notes, steps=notes.steps + 1)
+        notes = notes.but(steps=notes.steps + 1)
         model: AnyModel = notes.model or Model(problem, notes.frame, state.active, state.posterior)
         hold = notes.steps % self.noise_every != 0
         grown = model.grown(self.batch, problem.tol, hold)
         if grown is not None:
-            return _advance(state, grown, "add", replace(notes, settled=False, exact=False))
+            return _advance(grown, "add", notes, settled=False, exact=False)
         if not notes.settled:
             settled = model.merged().relaxed(100, enough=problem.tol)
-            return _advance(state, settled, "reestimate", replace(notes, settled=True, swapping=True))
+            return _advance(settled, "reestimate", notes, settled=True, swapping=True)
         search = self.stop != "tf03"
         if search and self.exchange and notes.swapping:
             if (swapped := model.exchanged(problem.tol)) is not None:
-                return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
-            notes = replace(notes, swapping=False)
+                return _advance(swapped, "exchange", notes, settled=False, exact=False)
+            notes = notes.but(swapping=False)
         restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, _SCHEDULED)
         if search and restarting and time.monotonic() < notes.deadline:
             return self._restarted(model, state, notes)
         if not notes.exact:
-            sharp = model.relaxed(100).exact().sharpened(100)
-            return _advance(state, sharp, "reestimate", replace(notes, exact=True))
+            return _advance(model.sharpened(100), "reestimate", notes, exact=True)
         offer = largest_gain(model.exact(), self.exchange)
         if offer > problem.tol and search and self.exchange and (swapped := model.exchanged(problem.tol)) is not None:
-            return _advance(state, swapped, "exchange", replace(notes, settled=False, exact=False))
+            return _advance(swapped, "exchange", notes, settled=False, exact=False)
         return state.stepped(action="", done=True, largest_gain=offer)
 
     def status(self, problem: Problem, state: State) -> Status:
@@ -185,9 +184,9 @@ class Sequential:
             gain = -np.inf
         again = gain >= _PAYS and notes.turn != _FRESH_AT
         failed = 0 if gain >= _PAYS else notes.failed + 1
-        notes = replace(notes, turn=notes.turn + (not again), failed=failed)
+        notes = notes.but(turn=notes.turn + (not again), failed=failed)
         if gain > problem.tol:
-            return _advance(state, other, "restart", replace(notes, settled=False, exact=False))
+            return _advance(other, "restart", notes, settled=False, exact=False)
         return state.stepped(action="", notes=notes)
 
     def _restart(self, model: AnyModel, turn: int, deadline: float) -> AnyModel:
@@ -234,14 +233,19 @@ class _Notes:
     exact: bool = False
     turn: int = 0
     failed: int = 0
-    textbook: Textbook | None = None
+    textbook: Any = None  # Statistics or Textbook.DONE
     model: AnyModel | None = None
 
+    def but(self, **changes) -> _Notes:
+        """A copy with some fields changed."""
+        return _Notes(**(vars(self) | changes))
 
-def _advance(state: State, model: AnyModel, action: str, notes: _Notes) -> State:
+
+def _advance(model: AnyModel, action: str, notes: _Notes, **changes) -> State:
     model = model.trimmed()
-    return state.stepped(active=model.active, posterior=model.posterior, objective=model.objective, action=action,
-                         atom=model.atom, notes=replace(notes, model=model))  # fmt: skip
+    return State(
+        model.active, model.posterior, model.objective, action, model.atom, notes=notes.but(model=model, **changes)
+    )
 
 
 def _noiseless(model: AnyModel) -> bool:
