@@ -253,7 +253,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         def per_fit(values: list) -> Any:
             return values[0] if joint else (values if isinstance(values[0], str | np.ndarray) else np.array(values))
 
-        self._models, self._latents = list(models), models
+        self._latents: list[LatentPredictor] = models
+        self._models: list[LatentPredictor | AugmentedLatentPredictor] = list(models)
         self.basis_, self.atoms_, self.centres_ = kept, kept.labels(), kept_centres(kept)
         self.relevance_ = kept.rows[kept.rows >= 0]
         present = [np.flatnonzero(np.isfinite(row) & (kept.rows >= 0)) for row in alpha]

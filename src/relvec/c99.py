@@ -303,7 +303,7 @@ def _classification(source: _Source, model: RelevanceVectorClassifier, prepared:
     source.add(f"extern const char *const @labels[{K}];\nconst char *const @labels[{K}] = {{{labels}}};")
     source.add("int @predict(const double *x);\nvoid @predict_proba(const double *x, double *p);")
     softmax = K > 2 and len(model._models) == 1
-    dense = [_dense(predictor) for predictor in model._models]
+    dense = [_dense(predictor) for predictor in model._models if isinstance(predictor, LatentPredictor)]
     functions = [(mean, root) for means, roots in dense for mean, root in zip(means, roots, strict=True)]
     if averaged and not softmax:
         _add_logistic(source)

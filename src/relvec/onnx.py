@@ -336,7 +336,9 @@ def classification(graph: Graph, model: RelevanceVectorClassifier, x: str) -> tu
     K = len(model.classes_)
     if any(type(predictor) is not LatentPredictor for predictor in model._models):
         raise NotImplementedError(f"ONNX cannot express the predictive distribution {type(model._models[0]).__name__}")
-    latent = [_latent(graph, predictor, columns) for predictor in model._models]
+    latent = [
+        _latent(graph, predictor, columns) for predictor in model._models if isinstance(predictor, LatentPredictor)
+    ]
     if K > 2 and len(latent) == 1:
         proba = _softmax(graph, *latent[0], K) if averaged else g("Softmax", latent[0][0], axis=1)
         choice = g("ArgMax", proba, axis=1, keepdims=0)

@@ -127,7 +127,7 @@ class LaplaceProblem:
         outputs, atoms = self.pairs(units)
         Phi = self.design.columns(atoms) if Phi is None else Phi
         each = np.repeat(alpha, self.per_unit)
-        if isinstance(Phi, np.ndarray) and compiled.in_use(self.likelihood, len(each)):
+        if compiled.in_use(self.likelihood, len(each), self.target):
             found = compiled.mode(self.likelihood, Phi, self.target, self.weights, each, start, self.constant)
             if found is not None:
                 self.meter.spent += found.spent
@@ -276,7 +276,7 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
 def _relax_compiled(model: LaplaceModel, steps: int, accuracy: float) -> tuple[LaplaceModel, float] | None:
     """`relax` in C; None where it is not to be had."""
     problem, active = model.problem, model.active
-    if problem.prior_b is not None or not compiled.in_use(problem.likelihood, len(active)):
+    if problem.prior_b is not None or not compiled.in_use(problem.likelihood, len(active), problem.target):
         return None
     refused = np.isin(active, list(model.refused)) if model.refused else np.zeros(len(active), bool)
     found = compiled.relax(

@@ -23,10 +23,14 @@ _LARGEST = 4_000_000  # numbers of a dictionary: likewise
 GROW, SHRINK, EXCHANGE, SETTLE, CLIMB = range(5)
 
 
-def in_use(likelihood: Likelihood, k: int) -> bool:
-    """Whether a model of k weights goes to C: it was built, and RELVEC_PURE_PYTHON is not set in the environment."""
+def in_use(likelihood: Likelihood, k: int, t) -> bool:
+    """Whether a model of k weights for the target t (n,) goes to C: it was built, and t is on the host.
+
+    The environment variable RELVEC_PURE_PYTHON keeps it from C.
+    """
     return (
         _laplace_engine is not None
+        and isinstance(t, np.ndarray)
         and k <= _MOST
         and type(likelihood) in _KINDS
         and os.environ.get("RELVEC_PURE_PYTHON", "") in ("", "0")
@@ -36,7 +40,7 @@ def in_use(likelihood: Likelihood, k: int) -> bool:
 def searches(problem) -> bool:
     """Whether the moves of a `LaplaceProblem` are made in C: its dictionary is small, or has factors that are."""
     return (
-        in_use(problem.likelihood, 0)
+        in_use(problem.likelihood, 0, problem.target)
         and problem.prior_b is None
         and 0 < problem.design.scan_size <= _LARGEST
         and problem.design.for_search is not None
