@@ -136,6 +136,9 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     ['left', 'right']
     """
 
+    _latents: list[LatentPredictor]
+    _models: list[LatentPredictor | AugmentedLatentPredictor]
+
     def __init__(
         self,
         *,
@@ -253,8 +256,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         def per_fit(values: list) -> Any:
             return values[0] if joint else (values if isinstance(values[0], str | np.ndarray) else np.array(values))
 
-        self._latents: list[LatentPredictor] = models
-        self._models: list[LatentPredictor | AugmentedLatentPredictor] = list(models)
+        self._latents, self._models = models, list(models)
         self.basis_, self.atoms_, self.centres_ = kept, kept.labels(), kept_centres(kept)
         self.relevance_ = kept.rows[kept.rows >= 0]
         present = [np.flatnonzero(np.isfinite(row) & (kept.rows >= 0)) for row in alpha]
