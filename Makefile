@@ -70,17 +70,20 @@ latency: $(VENV)/.stamp-bench
 clean:
 	rm -rf build dist src/*.egg-info docs/_build docs/gen_modules docs/auto_examples .pytest_cache .ruff_cache .mypy_cache .hypothesis \
 	  relvec-demo relvec-reproduce
+	rm -f src/relvec/solvers/_engine.*.so
 	find src tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+BUILD := pyproject.toml setup.py src/relvec/solvers/_engine.c
 
 # One stamp per set of extras: a second call installs nothing.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.stamp-run: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-run: $(BUILD) | $(BIN)/python
 	$(PIP) -e '.[plot]'
 	touch $@
 
-$(VENV)/.stamp-test: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-test: $(BUILD) | $(BIN)/python
 	$(PIP) -e '.[test,plot,data,onnx]'
 	touch $@
 
@@ -89,14 +92,14 @@ $(VENV)/.stamp-browser: $(VENV)/.stamp-test
 	command -v chromium chromium-browser google-chrome || $(BIN)/python -m playwright install chromium
 	touch $@
 
-$(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-docs: $(BUILD) | $(BIN)/python
 	$(PIP) -e '.[docs,plot]'
 	touch $@
 
-$(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-bench: $(BUILD) | $(BIN)/python
 	$(PIP) -e '.[bench,plot,onnx]'
 	touch $@
 
-$(VENV)/.stamp-build: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-build: $(BUILD) | $(BIN)/python
 	$(PIP) build
 	touch $@

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from relvec import RVR, GammaPrior
 from relvec.design import DenseDesign
-from relvec.solvers import Problem, Sequential, _compiled
+from relvec.solvers import MacKay, Problem, Sequential, _compiled
 from relvec.solvers._frame import Frame
+from relvec.solvers._iterate import iterate
 from relvec.solvers._moves import Model
 from test_solvers import assert_never_falls, quiet_fit, random_problem, sinc_problem
 
@@ -84,6 +86,22 @@ def test_copies_become_one():
     assert len(slow.merged().active) == 3
     assert_same(fast.merged(), slow.merged())
     assert fast.merged().merged().active.tolist() == fast.merged().active.tolist()
+
+
+@needs_engine
+@pytest.mark.parametrize("noise", [None, 0.02])
+def test_thinning_is_the_update_of_mackay(noise):
+    Phi, t = sinc_problem(40, width=2.0)
+    fast, slow = pair(Phi, t)
+    problem = replace(slow.problem, noise_variance=noise)
+    fast = _compiled.compiled(problem, 10.0)
+    assert fast is not None
+    state = iterate(MacKay(prune_alpha=1e4), problem, 20).state
+    thinned = fast.thinned(20, 1e4)
+    assert 0 < len(thinned.active) < 40
+    np.testing.assert_array_equal(thinned.active, state.active)
+    np.testing.assert_allclose(thinned.posterior.alpha, state.posterior.alpha, rtol=1e-6)
+    assert thinned.objective == pytest.approx(state.objective, rel=1e-9)
 
 
 @needs_engine

@@ -84,6 +84,12 @@ class CompiledModel:
         """`Model.relaxed`."""
         return self._with(self.core.relaxed(steps, hold_noise, enough, ceiling))
 
+    def thinned(self, steps: int, far: float) -> CompiledModel:
+        """Every atom of the dictionary, thinned out by MacKay's updates (T01)."""
+        problem = self.problem
+        beta = 1.0 / (problem.noise_variance or problem.noise_start)
+        return self._with(self.search.thinned(beta, steps, far, 1e-2 * problem.tol))
+
     def merged(self) -> CompiledModel:
         """`Model.merged`."""
         return self._with(self.core.merged() or self.core)

@@ -901,6 +901,73 @@ static Core *merge(Search *s, Core *m) {
     return fewer;
 }
 
+/* The model at MacKay's update, T01 eq. (44) and (46), or where that lowers the objective at the EM step, (48) and
+ * (50); NULL where rounding lowers it too. */
+static Core *update(Search *s, Core *m, double far) {
+    int k = m->k;
+    const double *gamma = gamma_of(s, m);
+    double *alpha = room(&s->health, k, sizeof(double)), total = 0.0;
+    Core *moved = NULL;
+    for (int i = 0; gamma && i < k; i++) total += gamma[i];
+    for (int em = 0; em < 2 && !moved && gamma && alpha && !s->health.failed; em++) {
+        for (int i = 0; i < k; i++) {
+            double square = m->v[i] * m->v[i]; /* alpha mu^2 */
+            double factor = em ? 1.0 / (square + m->shrinkage[i]) : gamma[i] / square;
+            alpha[i] = factor > 0.0 ? fmin(factor * m->alpha[i], 10.0 * far) : m->alpha[i];
+        }
+        double noise = em ? (m->residual + total / m->beta + 2.0 * s->d) / (s->n_samples + 2.0 * s->c)
+                          : (m->residual + 2.0 * s->d) / (s->n_samples - total + 2.0 * s->c);
+        double beta = s->fixed_noise ? m->beta : 1.0 / (noise > s->noise_floor ? noise : s->noise_floor);
+        moved = make(s, m->active, alpha, k, beta, -1);
+        if (moved && !not_lower(moved->objective, m->objective)) {
+            release(moved);
+            moved = NULL;
+        }
+    }
+    free(alpha);
+    return moved;
+}
+
+/* Every atom at first, thinned out by updates of all precisions (T01): those beyond `far` leave */
+static Core *thin(Search *s, double beta, int steps, double far, double tol) {
+    int k = 0;
+    int *active = room(&s->health, s->M, sizeof(int));
+    double *alpha = room(&s->health, s->M, sizeof(double));
+    char *leave = room(&s->health, s->M, 1);
+    Core *m = NULL;
+    for (int j = 0; j < s->M && !s->health.failed; j++)
+        if (s->unit[j] > 0.0) {
+            active[k] = j;
+            alpha[k++] = (1.0 + 1e-3 * (double)s->order[j] / s->M) / s->n_samples; /* as _FixedPoint.init */
+        }
+    if (!s->health.failed) m = make(s, active, alpha, k, beta, -1);
+    for (int turn = 0; turn < steps && m; turn++) {
+        Core *moved = update(s, m, far);
+        if (!moved) break;
+        int gone = 0;
+        const double *gamma = gamma_of(s, moved);
+        for (int i = 0; gamma && i < moved->k; i++) gone += leave[i] = gamma[i] < 1e-16 || moved->alpha[i] > far;
+        Core *fewer = gone ? without(s, moved, leave) : NULL;
+        if (fewer && not_lower(fewer->objective, m->objective)) {
+            release(moved);
+            moved = fewer;
+        } else
+            release(fewer);
+        int settled = moved->k == m->k && moved->objective - m->objective < tol;
+        release(m);
+        m = moved;
+        if (settled) break;
+    }
+    free(active);
+    free(alpha);
+    free(leave);
+    if (s->health.failed) {
+        release(m);
+        return NULL;
+    }
+    return m;
+}
+
 /* Model.trimmed: the frame without what the model no longer needs */
 static Core *trim(Search *s, Core *m) {
     if (s->f <= 1.5 * m->k + 48) return NULL;
@@ -1042,6 +1109,17 @@ static PyObject *search_at(Search *s, PyObject *args) {
     return PyErr_Occurred() ? NULL : wrapped(s, core);
 }
 
+static PyObject *search_thinned(Search *s, PyObject *args) {
+    double beta, far, tol;
+    int steps;
+    Core *m;
+    if (!PyArg_ParseTuple(args, "didd", &beta, &steps, &far, &tol)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    m = thin(s, beta, steps, far, tol);
+    Py_END_ALLOW_THREADS
+    return wrapped(s, m);
+}
+
 static PyObject *search_frame(Search *s, PyObject *nothing) {
     (void)nothing;
     size_t d = sizeof(double);
@@ -1157,6 +1235,7 @@ static PyObject *model_atom(Model *self, void *unused) {
 
 static PyMethodDef search_methods[] = {
     {"at", (PyCFunction)search_at, METH_VARARGS, "at(active, alpha, beta, atom=-1): the model with these atoms"},
+    {"thinned", (PyCFunction)search_thinned, METH_VARARGS, "thinned(beta, steps, far, tol): the whole, thinned out"},
     {"frame", (PyCFunction)search_frame, METH_NOARGS, "size, Q, P, z, left, Q_left, rest and held of the frame"},
     {NULL, NULL, 0, NULL},
 };

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relvec.evidence import optimal_alpha
-from relvec.solvers._compiled import AnyModel, compiled
+from relvec.solvers._compiled import AnyModel, CompiledModel, compiled
 from relvec.solvers._fixed_point import MacKay
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem, State, Status, check_time_limit, iterate
@@ -306,6 +306,8 @@ def _under_ceiling(model: AnyModel, batch: int, deadline: float) -> AnyModel:
 
 def _backward(model: AnyModel) -> AnyModel:
     """Start from every atom and thin them out (T01): another basin."""
+    if isinstance(model, CompiledModel):
+        return model.thinned(_THINNINGS, _FAR)
     state = iterate(MacKay(prune_alpha=_FAR), model.problem, _THINNINGS).state
     return model.at(state.active, state.posterior.alpha, state.posterior.beta)
 
