@@ -123,7 +123,7 @@ KERNELS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 def test_kernels(place, kernel):
     rng = np.random.default_rng(0)
     X, Z = rng.normal(size=(20, 3)), rng.normal(size=(7, 3))
