@@ -23,10 +23,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from relvec._subsets import cut_short, in_subsets, of_some, thinned_start, unhurried
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, content_ranks
-from relvec.design import DenseDesign, Rows, device_scan_design, scan_design
+from relvec.design import DenseDesign, Rows, ScanDesign, device_scan_design, scan_design
 from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor, LinearPredictor
@@ -46,6 +47,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
+SCANNED = 0.15  # numbers of the dictionary a byte of the memory limit may hold for scans
 LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
 TUNING_SHARE = 0.7  # of a time limit, for learning widths
@@ -677,29 +679,72 @@ def fit_laplace(
     if free.any():
         learned = estimator._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in problems])
         basis, starts = learned.basis, learned.models
+    earlier = None if learned is not None else estimator._earlier(basis, raw.shape[1])
+
+    def searched(part: Basis, design: ScanDesign, starts: list, first: bool) -> list[LaplaceFit]:
+        order, b = content_ranks(part, design.scale), prior.b * design.scale**2 if prior.on_weights else None
+        own = [
+            replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
+                    bias=part.n_atoms - 1 if estimator.fit_intercept else -1)
+            for problem, start in zip(problems, starts, strict=True)
+        ]  # fmt: skip
+        if first and earlier is not None and part is basis:
+            rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(own))]
+            own = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(own, rows_of, strict=True)]
+        run, max_iter, logs = delayed(carried(_search_laplace)), int(estimator.max_iter), int(estimator._logs)
+        on_few = (part, rows) if first and place is None else None
+        with one_thread():
+            results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
+                run(solver if first else unhurried(solver), problem, max_iter, logs, on_few) for problem in own
+            )
+        return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
+
     with stage("kernel"):
-        if place is None:
-            design = scan_design(basis, rows)
-        else:
+        memory = memory_bytes(estimator.memory_limit)
+        design: ScanDesign | None
+        if place is not None:
             design = device_scan_design(basis, place.put(rows))
             problems = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
-    order, b = content_ranks(basis, design.scale), prior.b * design.scale**2 if prior.on_weights else None
-    problems = [
-        replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b)
-        for problem, start in zip(problems, starts, strict=True)
-    ]
-    earlier = estimator._earlier(basis, raw.shape[1])
-    if learned is None and earlier is not None:
-        rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(problems))]
-        problems = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(problems, rows_of, strict=True)]
-    run = delayed(carried(_search_laplace))
-    with one_thread():
-        results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-            run(solver, problem, int(estimator.max_iter), int(estimator._logs)) for problem in problems
-        )
-    return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)], basis, learned
+        else:
+            design = scan_design(basis, rows, memory=memory)
+    estimator.n_candidates_, estimator.n_subsets_ = basis.n_atoms, 1
+    if design is not None:
+        return searched(basis, design, starts, True), basis, learned
+    fits, basis = _laplace_in_subsets(estimator, basis, rows, starts, memory, searched)
+    return fits, basis, learned
 
 
-def _search_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int) -> Result:
+def _laplace_in_subsets(
+    estimator, basis: Basis, rows: np.ndarray, starts: list, memory: float, searched: Callable
+) -> tuple[list[LaplaceFit], Basis]:
+    """Fit over a dictionary that does not fit into ``memory`` bytes; also the part of it that came last."""
+    M, part = basis.n_atoms, basis
+    fits: list[LaplaceFit] = []
+    given = [np.zeros(0, dtype=np.intp), *(s[0] % M for s in starts if s is not None)]
+    size = max(int(SCANNED * memory / len(rows)), 64)
+
+    def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
+        nonlocal fits, part, starts
+        place = np.full(M, -1)
+        place[atoms] = np.arange(len(atoms))
+        part = basis.take(atoms)
+        local = [None if s is None else (s[0] // M * len(atoms) + place[s[0] % M], s[1]) for s in starts]
+        before = [f.result.state.objective for f in fits] or [-np.inf] * len(starts)
+        fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first)
+        states = [f.result.state for f in fits]
+        gained = any(s.objective > b + estimator.tol for s, b in zip(states, before, strict=True))
+        units = [s.active // len(atoms) * M + atoms[s.active % len(atoms)] for s in states]
+        starts = [(u, s.posterior.alpha[:: f.problem.per_unit]) for u, s, f in zip(units, states, fits, strict=True)]
+        return np.concatenate(units) % M, gained, any(cut_short(f.result) for f in fits)
+
+    work = 2000.0 * len(rows) * size
+    estimator.n_candidates_, estimator.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
+    return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part
+
+
+def _search_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int, on_few: tuple | None) -> Result:
     with stage("search", shift=problem.shift):
+        start = None if on_few is None else thinned_start(solver, problem, on_few[0], on_few[1], max_iter)
+        if start is not None:
+            problem = replace(problem, start=start)
         return solve_laplace(solver, problem, max_iter, verbose)

@@ -96,6 +96,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
         gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a
         dictionary of M functions. Lists of K, or (K,), for "ovr".
+    n_candidates_, n_subsets_ : as in `RelevanceVectorRegressor`.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the

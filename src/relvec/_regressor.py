@@ -28,10 +28,21 @@ from relvec._base import (
     warm_starts,
     warn_unless_converged,
 )
-from relvec._subsets import fit_in_subsets
+from relvec._subsets import cut_short, in_subsets, of_some, unhurried
 from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, is_fixed
-from relvec.design import LocalSamples, Rows, Summary, exact_columns, make_rows, summarise, tall_qr
+from relvec.design import (
+    LocalSamples,
+    Rows,
+    Samples,
+    Summary,
+    exact_columns,
+    gram_rows,
+    make_rows,
+    most_atoms,
+    summarise,
+    tall_qr,
+)
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
@@ -47,7 +58,8 @@ from relvec.process import (
     process_predictor,
 )
 from relvec.progress import carried, stage
-from relvec.solvers import Problem, Sequential, as_solver
+from relvec.solvers import Problem, as_solver
+from relvec.solvers._iterate import Start
 
 _MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
 
@@ -161,6 +173,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         `noise_variance_` is the process's; all other attributes still tell of the RVM that chose the vectors:
         `weights_` are its weights, `log_marginal_likelihood_` its evidence. The process has `process_.log_evidence`.
     n_candidates_ : basis functions that were candidates: all, unless `memory_limit` led to subsets.
+    n_subsets_ : subsets the candidates were searched in; above 1 another local maximum may have been found than in one
+        piece.
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
@@ -292,12 +306,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
         with stage("kernel"):
             rows = make_rows(basis, X[used], outputs / units, w, memory=memory, on_device=on_device)
+        self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
         if rows is not None:
-            fits, seen = fitted(basis, rows, starts, True), basis.n_atoms
+            fits = fitted(basis, rows, starts, True)
         else:
-            basis, rows, fits, seen = fit_in_subsets(basis, samples, starts, memory, float(self.tol), fitted)
+            fits, basis, rows = self._in_subsets(basis, samples, starts, memory, fitted)
         self._finish(basis, X, rows, fits, single)
-        self.n_candidates_ = seen
         self._store_widths(basis, feature_variances(X, weights), learned)
         targets = (outputs / units).T
         if isinstance(predictive, Augmented):
@@ -334,15 +348,41 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             starts = warm_starts(self, basis, problems, rows.design.scale, units)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
         essential = np.flatnonzero(basis.rows < 0)
-        solver = as_solver(self.solver)
-        if not restarting and isinstance(solver, Sequential):
-            solver = replace(solver, restarts=0)
+        solver = as_solver(self.solver) if restarting else unhurried(as_solver(self.solver))
         return Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(carried(fit_gaussian))(
                 self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i], solver
             )
             for i in range(len(units))
         )
+
+    def _in_subsets(
+        self, basis: Basis, samples: Samples, starts: list | None, memory: float, fitted: Any
+    ) -> tuple[list[GaussianFit], Basis, Rows]:
+        """Fit over a dictionary that neither fits in memory nor is of low rank; also the part of it that came last."""
+        M, size = basis.n_atoms, most_atoms(samples.n_rows, memory)
+        fits: list[GaussianFit] = []
+        part, rows = basis, None
+        given = [np.zeros(0, dtype=np.intp), *(s.active for s in starts or [] if s is not None)]
+
+        def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
+            nonlocal fits, part, rows, starts
+            place = np.full(M, -1)
+            place[atoms] = np.arange(len(atoms))
+            part = basis.take(atoms)
+            rows = gram_rows(part, samples)
+            local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
+            before = [f.result.state.objective for f in fits]
+            fits = fitted(part, rows, local, first)
+            states = [f.result.state for f in fits]
+            gained = first or any(s.objective > b + self.tol for s, b in zip(states, before, strict=True))
+            starts = [Start(atoms[s.active], s.posterior.alpha, s.posterior.beta) for s in states]
+            return np.concatenate([s.active for s in starts]), gained, any(cut_short(f.result) for f in fits)
+
+        work = samples.n_rows * float(size) ** 2
+        self.n_candidates_, self.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
+        assert rows is not None
+        return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part, rows
 
     def _finish(self, basis: Basis, X: np.ndarray, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
         """Store the models, and say where one has no certificate."""

@@ -23,8 +23,8 @@ from relvec.design._lowrank import (
     _MOST_RANK,
     TOLERANCE,
     _blocks_to_go,
-    _kernel_on_training_rows,
     gram_root,
+    kernel_on_training_rows,
     row_means,
 )
 
@@ -194,7 +194,7 @@ def _by_gram(basis: Basis, X: Array, targets: np.ndarray, root: np.ndarray) -> R
 
 def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray) -> Rows | None:
     """What `relvec.design.compress` does, on the device."""
-    kernel_part = _kernel_on_training_rows(basis)
+    kernel_part = kernel_on_training_rows(basis)
     if kernel_part is None or kernel_part.n_atoms < _LEAST_ROWS or kernel_part.centres is None:
         return None
     assert isinstance(basis, Concat)

@@ -75,7 +75,7 @@ def merged_rows(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.nd
     Returns the kernel's part, the mean targets (m, q) and total weights (m,) on its centres, and the squares within
     equal rows (q,).
     """
-    part = _kernel_on_training_rows(basis)
+    part = kernel_on_training_rows(basis)
     if part is None or part.centres is None or part.n_atoms < _LEAST_ROWS or part.n_atoms > len(X):
         return None
     order = np.lexsort(X.T[::-1])
@@ -196,7 +196,7 @@ def _blocks_to_go(history: list[float], goal: float) -> float:
     return np.inf if fall <= 0.0 else np.log(history[-1] / goal) / fall
 
 
-def _kernel_on_training_rows(basis: Basis) -> KernelBasis | None:
+def kernel_on_training_rows(basis: Basis) -> KernelBasis | None:
     """The one kernel part that is centred on the training rows and positive definite, or None."""
     if not isinstance(basis, Concat) or basis.order is not None:
         return None
