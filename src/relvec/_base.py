@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import wraps
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,7 +28,8 @@ from relvec._subsets import cut_short, in_subsets, of_some, thinned_start, unhur
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, content_ranks
-from relvec.design import DenseDesign, Rows, ScanDesign, device_scan_design, scan_design
+from relvec.design import Block, DenseDesign, Rows, Samples, ScanDesign, device_scan_design, scan_design
+from relvec.design._readers import IN_MEMORY, blocks_to_predict, is_sliced, load
 from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor, LinearPredictor
@@ -74,13 +76,15 @@ class BaseRelevanceVector(BaseEstimator):
         tags.array_api_support = True
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit the model.
 
         Parameters
         ----------
         X : array-like (n_samples, n_features), or (n_samples, n_samples) for ``kernel="precomputed"``
-            Training inputs.
+            Training inputs. Also rows that are not in memory (see the guide, "Large data"): a `numpy.memmap`, a Zarr or
+            HDF5 array, the path of a Parquet file (then ``y`` names its column of targets), and an iterator of blocks
+            ``(X, y)`` or ``(X, y, sample_weight)``, or a function that returns one (then ``y`` is None).
         y : array-like (n_samples,) or (n_samples, n_outputs)
             Training targets.
         sample_weight : array-like (n_samples,), optional
@@ -92,6 +96,28 @@ class BaseRelevanceVector(BaseEstimator):
         """
         fit = self._fit_with_callbacks if hasattr(self, "_skl_callbacks") else self._fit
         return self._all_or_nothing(fit, X, y, sample_weight)
+
+    def _loaded(self, X, y, sample_weight) -> tuple | None:
+        """X, y and weights of a source that was read into memory, or what they are without one; None once fitted."""
+        if type(X) is np.ndarray:
+            return X, y, sample_weight
+        memory = memory_bytes(self.memory_limit)
+        found = load(X, y, sample_weight, memory)
+        if found is None:
+            return X, y, sample_weight
+        if not is_sliced(found.X):
+            rows = found.X if found.names is None else _named(found.X, found.names)
+            return rows, found.y, found.weights
+        self._fit_on_disk(found.X, found.y, found.weights, found.names, memory)
+        return None
+
+    def _fit_on_disk(self, X, y, sample_weight, names, memory) -> None:
+        size = 8e-9 * X.shape[0] * X.shape[1]
+        raise ValueError(
+            f"rows of {size:.3g} GB stay on disk under memory_limit={self.memory_limit!r}, which is possible for "
+            "likelihood='gaussian' alone: classes and counts need their rows in memory. Set memory_limit to "
+            f"{size / IN_MEMORY:.3g}GB or more"
+        )
 
     def _all_or_nothing(self, fit, *arguments):
         """Call a method that changes the estimator, and return that; as it was where the method fails."""
@@ -344,6 +370,31 @@ class _Tasks:
             self._stage = None
 
 
+def spreads(samples: Samples) -> np.ndarray:
+    """Weighted variances of the features (d,) of samples in blocks; an error where one is not finite."""
+    origin = samples.take(np.array([0]))[0]
+
+    def sums(block: Block) -> np.ndarray:
+        if not np.all(np.isfinite(block.X)):
+            raise ValueError(
+                f"X has entries that are not finite between rows {block.start} and {block.start + len(block.X)}"
+            )
+        Z = block.X - origin
+        return np.column_stack([block.weights @ Z, block.weights @ Z**2, np.full(len(origin), block.weights.sum())])
+
+    first, second, total = samples.reduce(sums, np.add).T
+    return np.maximum(second / total - (first / total) ** 2, 0.0)
+
+
+def renumbered(basis: Basis, rows: np.ndarray) -> Basis:
+    """A dictionary bound to some training rows (m,), with the numbers these have among all."""
+    if isinstance(basis, Concat):
+        return replace(basis, parts=tuple(renumbered(part, rows) for part in basis.parts))
+    if isinstance(basis, KernelBasis) and basis.centre_rows is not None:
+        return replace(basis, centre_rows=rows[basis.centre_rows])
+    return basis
+
+
 def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Weighted variances (d,) of the columns of X (n, d)."""
     share = weights / weights.sum()
@@ -404,6 +455,36 @@ class GaussianFit:
         if self.prior.on_weights:  # nothing is pruned then, so the support never changes
             shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
         return _history(self.result.history, rows, shift, self.unit)
+
+
+def _named(X: np.ndarray, names: list[str]) -> Any:
+    """X as a table with named columns."""
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=names)
+
+
+def by_blocks(method: Callable) -> Callable:
+    """A method of rows X that also takes rows that are not in memory, and predicts them block by block."""
+
+    @wraps(method)
+    def predicted(self, X: Any, *args: Any, **options: Any) -> Any:
+        if type(X) is np.ndarray:
+            return method(self, X, *args, **options)
+        blocks = blocks_to_predict(X, getattr(self, "feature_names_in_", None))
+        if blocks is None:
+            return method(self, X, *args, **options)
+        check_is_fitted(self)
+        if options.get("return_cov") or (method.__name__ == "predict" and len(args) > 1 and args[1]):
+            return method(
+                self, np.concatenate([np.asarray(block, dtype=np.float64) for block in blocks]), *args, **options
+            )
+        parts = [method(self, block, *args, **options) for block in blocks]
+        if isinstance(parts[0], tuple):
+            return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        return np.concatenate(parts)
+
+    return predicted
 
 
 def _history(steps: list[Step], rows: np.ndarray, shift: float, unit: float) -> np.ndarray:

@@ -10,7 +10,14 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec._base import BaseRelevanceVector, LaplaceFit, feature_variances, fit_laplace, warn_unless_converged
+from relvec._base import (
+    BaseRelevanceVector,
+    LaplaceFit,
+    by_blocks,
+    feature_variances,
+    fit_laplace,
+    warn_unless_converged,
+)
 from relvec._xp import as_place, namespace, place_of, to_host
 from relvec.basis import Basis
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
@@ -160,6 +167,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorClassifier:
+        loaded = self._loaded(X, y, sample_weight)
+        if loaded is None:
+            return self
+        X, y, sample_weight = loaded
         X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         place = as_place(self.device) if self.device is not None else None
@@ -255,6 +266,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         K = self._models[0].n_outputs
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
 
+    @by_blocks
     def decision_function(self, X: Any) -> np.ndarray:
         """Confidence of each class.
 
@@ -283,6 +295,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         odds = xp.stack([self._odds(model, X) for model in self._models], axis=1)
         return back(odds[:, 0] if odds.shape[1] == 1 else odds)
 
+    @by_blocks
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class.
 
@@ -314,6 +327,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         shares = p / xp.where(some, total, xp.ones_like(total))
         return back(xp.where(some, shares, xp.full_like(p, 1.0 / p.shape[1])))
 
+    @by_blocks
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of `predict_proba`, (n, K).
 
@@ -328,6 +342,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         with np.errstate(divide="ignore"):
             return namespace(proba).log(proba)
 
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row of X (n, n_features): (n,).
 

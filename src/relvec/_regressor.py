@@ -10,13 +10,14 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._base import (
     BaseRelevanceVector,
     GaussianFit,
+    by_blocks,
     feature_variances,
     fit_gaussian,
     fit_laplace,
@@ -24,6 +25,8 @@ from relvec._base import (
     gaussian_target,
     memory_bytes,
     predictor,
+    renumbered,
+    spreads,
     target_units,
     warm_starts,
     warn_unless_converged,
@@ -40,6 +43,7 @@ from relvec.design import (
     gram_rows,
     make_rows,
     most_atoms,
+    rows_on_disk,
     summarise,
     tall_qr,
 )
@@ -79,6 +83,9 @@ def _takes_parts(model: RelevanceVectorRegressor) -> bool:
             "such as 'linear', functions, or relvec.basis.KernelBasis(Gaussian(2.0), centres=Z) with a width in numbers"
         )
     return True
+
+
+CANDIDATES = 0.05  # share of the memory limit for centres of rows on disk
 
 
 class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
@@ -260,7 +267,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return tags
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
-        X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
+        loaded = self._loaded(X, y, sample_weight)
+        if loaded is None:
+            return self
+        X, y, sample_weight, on_device = self._hosted(*loaded)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -295,13 +305,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         root, samples = np.sqrt(w), LocalSamples(X[used], outputs / units, w)
 
         def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
-            def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-                atoms, scale = part.take(active), rows.design.scale[active]
-                if on_device is not None:
-                    return exact_columns(atoms, on_device, root, scale, outputs[:, output] / units[output])
-                R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
-                return R[:, :-1], R[:, -1]
+            def there(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+                target = outputs[:, output] / units[output]
+                return exact_columns(part.take(active), on_device, root, rows.design.scale[active], target)
 
+            exact = polished_by(samples, part, rows) if on_device is None else there
             return self._fits(part, rows, problems, units, variances, starts, exact, first)
 
         with stage("kernel"):
@@ -320,6 +328,57 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             floors = [None if problem.fixed_noise else problem.noise_floor for problem in problems]
             self._condition(predictive, kernels_of(basis), X[used], w, targets, variances, floors)
         return self
+
+    def _fit_on_disk(self, X: Any, y: Any, sample_weight: Any, names: list[str] | None, memory: float) -> None:
+        """Fit rows X that are read in blocks; as many of them as fit are candidates, evenly drawn."""
+        self._check_numbers()
+        if self._counts:
+            super()._fit_on_disk(X, y, sample_weight, names, memory)
+        if as_predictive(self.predictive) is not None or self.device is not None:
+            raise ValueError("rows on disk are fitted for predictive='rvm' and device=None alone")
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
+        used = np.flatnonzero(weights > 0.0)
+        if used.size < 2:
+            raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
+        outputs = y.reshape(len(y), -1)
+        units, variances = target_units(outputs[used], weights[used])
+        samples = LocalSamples(X, outputs / units, weights)
+        spread = spreads(samples)
+        few = max(int(CANDIDATES * memory / (8 * samples.n_features)), 1000)
+        drawn = used if len(used) <= few else np.sort(np.random.default_rng(0).choice(used, few, replace=False))
+        rows_drawn = samples.take(drawn)
+        basis, free = self._dictionary(rows_drawn, weights[drawn])
+        problems = self._problems(units, variances, float(weights.sum()))
+        self._forget_parts()
+        self._of_counts, learned = False, None
+        if free.any() and variances.any():
+            targets = [gaussian_target(p, t, weights[drawn]) for p, t in zip(problems, (outputs / units)[drawn].T)]
+            learned = self._learned(basis, free, rows_drawn, targets)
+            basis = learned.basis
+        basis = renumbered(basis, drawn)
+        self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
+
+        def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
+            exact = polished_by(samples, part, rows)
+            return self._fits(part, rows, problems, units, variances, starts, exact, first)
+
+        with stage("kernel"):
+            rows = rows_on_disk(basis, samples, memory)
+        if rows is not None:
+            fits = fitted(basis, rows, [None] * len(units), True)
+        else:
+            fits, basis, rows = self._in_subsets(basis, samples, None, memory, fitted)
+        if len(drawn) < len(used) and np.any(basis.rows >= 0):
+            fits = [replace(f, result=of_some(f.result)) for f in fits]
+        self.n_features_in_ = samples.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self._finish(basis, samples, rows, fits, y.ndim == 1)
+        self._store_widths(basis, spread, learned)
 
     def _check_numbers(self) -> None:
         super()._check_numbers()
@@ -384,7 +443,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         assert rows is not None
         return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part, rows
 
-    def _finish(self, basis: Basis, X: np.ndarray, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
+    def _finish(self, basis: Basis, X: np.ndarray | Samples, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
         """Store the models, and say where one has no certificate."""
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
@@ -595,7 +654,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.compression_ = None
         return self
 
-    def _store(self, basis: Basis, X: np.ndarray, fits: Any, single: bool) -> None:
+    def _store(self, basis: Basis, X: Any, fits: Any, single: bool) -> None:
         """Public attributes, in the units of X and y."""
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -633,7 +692,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.history_ = per_output([f.history(basis.rows) for f in fits])
         self._drop_stale()
         if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
-            self.relevance_vectors_ = X[self.relevance_]
+            self.relevance_vectors_ = X.take(self.relevance_) if isinstance(X, Samples) else X[self.relevance_]
         if _is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
             slopes = kept(np.eye(self.n_features_in_)) - kept(np.zeros((1, self.n_features_in_)))
             self.coef_ = per_output(weights @ slopes.T)
@@ -642,6 +701,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for name in ("coef_", "relevance_vectors_", "process_"):
             self.__dict__.pop(name, None)
 
+    @by_blocks
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
         """Predictive mean, with standard deviation or covariance if asked.
 
@@ -685,6 +745,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         """Whether predictions can be made on a device."""
         return all(type(model) is LinearPredictor for model in self._models)
 
+    @by_blocks
     def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
         """Quantiles of a new target.
 
@@ -718,6 +779,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         mean, std = self.predict(X, return_std=True, noise=noise)
         return mean[..., None] + std[..., None] * like(mean, ndtri(q))
 
+    @by_blocks
     def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
         """Central interval that holds a new target with the given probability.
 
@@ -744,6 +806,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
         return self.predict_quantiles(X, [0.5 - float(coverage) / 2, 0.5 + float(coverage) / 2], noise=noise)
 
+    @by_blocks
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
         """Draw functions from the posterior, evaluated at X.
 
@@ -834,6 +897,17 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
     def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
         return values[0] if self._single else namespace(values[0]).stack(values, axis=-1)
+
+
+def polished_by(samples: Samples, basis: Basis, rows: Rows) -> Any:
+    """What gives `fit_gaussian` the exact columns of some atoms, and a target, in a pass over the samples."""
+
+    def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+        atoms, scale = basis.take(active), rows.design.scale[active]
+        R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
+        return R[:, :-1], R[:, -1]
+
+    return exact
 
 
 def _is_linear(basis: Basis) -> bool:

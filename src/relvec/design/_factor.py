@@ -15,7 +15,7 @@ from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design._base import ScanDesign
 from relvec.design._blocks import DenseDesign
 from relvec.design._exact import ExactColumns, single_design
-from relvec.design._lowrank import _LEAST_ROWS, _MOST_RANK, TOLERANCE, kernel_on_training_rows, partial_cholesky
+from relvec.design._lowrank import _MOST_RANK, LEAST_ROWS, TOLERANCE, kernel_on_training_rows, partial_cholesky
 from relvec.kernels import Kernel
 
 _SINGLE = 4.5  # bytes of an entry of the matrix in single precision while it is made
@@ -111,7 +111,7 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: f
 def _factor(basis: Basis, X: np.ndarray, memory: float):
     """What `FactorDesign` takes besides the basis and the rows, or None where the rank is not low."""
     kernel_part = kernel_on_training_rows(basis)
-    if kernel_part is None or len(X) < _LEAST_ROWS or kernel_part.centres is None:
+    if kernel_part is None or len(X) < LEAST_ROWS or kernel_part.centres is None:
         return None
     if not np.array_equal(kernel_part.centres, X):
         return None
