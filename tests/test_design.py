@@ -121,7 +121,7 @@ def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
     compressed = model.fit(X, y)
     support, evidence, mean = compressed.relevance_, compressed.log_marginal_likelihood_, compressed.predict(X[:50])
     assert compressed.compression_ is not None
-    monkeypatch.setattr(lowrank, "_LEAST_ROWS", 10**9)
+    monkeypatch.setattr(lowrank, "LEAST_ROWS", 10**9)
     dense = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1), width="scale").fit(X, y)
     assert dense.compression_ is None
     np.testing.assert_array_equal(dense.relevance_, support)

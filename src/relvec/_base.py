@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import wraps
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,10 +25,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from relvec import centres, grvm, grvm_widths
+from relvec._subsets import cut_short, in_subsets, of_some, thinned_start, unhurried
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, centres_of, content_ranks
-from relvec.design import DenseDesign, Rows, device_scan_design, scan_design
+from relvec.design import Block, DenseDesign, Rows, Samples, ScanDesign, device_scan_design, scan_design
+from relvec.design._readers import IN_MEMORY, blocks_to_predict, is_sliced, load
 from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor, LinearPredictor
@@ -47,6 +50,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 
+SCANNED = 0.15  # numbers of the dictionary a byte of the memory limit may hold for scans
 LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
 GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and what the kernel starts from
@@ -74,13 +78,15 @@ class BaseRelevanceVector(BaseEstimator):
         tags.array_api_support = True
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit the model.
 
         Parameters
         ----------
         X : array-like (n_samples, n_features), or (n_samples, n_samples) for ``kernel="precomputed"``
-            Training inputs.
+            Training inputs. Also rows that are not in memory (see the guide, "Large data"): a `numpy.memmap`, a Zarr or
+            HDF5 array, the path of a Parquet file (then ``y`` names its column of targets), and an iterator of blocks
+            ``(X, y)`` or ``(X, y, sample_weight)``, or a function that returns one (then ``y`` is None).
         y : array-like (n_samples,) or (n_samples, n_outputs)
             Training targets.
         sample_weight : array-like (n_samples,), optional
@@ -92,6 +98,28 @@ class BaseRelevanceVector(BaseEstimator):
         """
         fit = self._fit_with_callbacks if hasattr(self, "_skl_callbacks") else self._fit
         return self._all_or_nothing(fit, X, y, sample_weight)
+
+    def _loaded(self, X, y, sample_weight) -> tuple | None:
+        """X, y and weights of a source that was read into memory, or what they are without one; None once fitted."""
+        if type(X) is np.ndarray:
+            return X, y, sample_weight
+        memory = memory_bytes(self.memory_limit)
+        found = load(X, y, sample_weight, memory)
+        if found is None:
+            return X, y, sample_weight
+        if not is_sliced(found.X):
+            rows = found.X if found.names is None else _named(found.X, found.names)
+            return rows, found.y, found.weights
+        self._fit_on_disk(found.X, found.y, found.weights, found.names, memory)
+        return None
+
+    def _fit_on_disk(self, X, y, sample_weight, names, memory) -> None:
+        size = 8e-9 * X.shape[0] * X.shape[1]
+        raise ValueError(
+            f"rows of {size:.3g} GB stay on disk under memory_limit={self.memory_limit!r}, which is possible for "
+            "likelihood='gaussian' alone: classes and counts need their rows in memory. Set memory_limit to "
+            f"{size / IN_MEMORY:.3g}GB or more"
+        )
 
     def _all_or_nothing(self, fit, *arguments):
         """Call a method that changes the estimator, and return that; as it was where the method fails."""
@@ -373,6 +401,31 @@ class _Tasks:
             self._stage = None
 
 
+def spreads(samples: Samples) -> np.ndarray:
+    """Weighted variances of the features (d,) of samples in blocks; an error where one is not finite."""
+    origin = samples.take(np.array([0]))[0]
+
+    def sums(block: Block) -> np.ndarray:
+        if not np.all(np.isfinite(block.X)):
+            raise ValueError(
+                f"X has entries that are not finite between rows {block.start} and {block.start + len(block.X)}"
+            )
+        Z = block.X - origin
+        return np.column_stack([block.weights @ Z, block.weights @ Z**2, np.full(len(origin), block.weights.sum())])
+
+    first, second, total = samples.reduce(sums, np.add).T
+    return np.maximum(second / total - (first / total) ** 2, 0.0)
+
+
+def renumbered(basis: Basis, rows: np.ndarray) -> Basis:
+    """A dictionary bound to some training rows (m,), with the numbers these have among all."""
+    if isinstance(basis, Concat):
+        return replace(basis, parts=tuple(renumbered(part, rows) for part in basis.parts))
+    if isinstance(basis, KernelBasis) and basis.centre_rows is not None:
+        return replace(basis, centre_rows=rows[basis.centre_rows])
+    return basis
+
+
 def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Weighted variances (d,) of the columns of X (n, d)."""
     share = weights / weights.sum()
@@ -445,6 +498,36 @@ class GaussianFit:
         if self.prior.on_weights:  # nothing is pruned then, so the support never changes
             shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
         return _history(self.result.history, rows, shift, self.unit)
+
+
+def _named(X: np.ndarray, names: list[str]) -> Any:
+    """X as a table with named columns."""
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=names)
+
+
+def by_blocks(method: Callable) -> Callable:
+    """A method of rows X that also takes rows that are not in memory, and predicts them block by block."""
+
+    @wraps(method)
+    def predicted(self, X: Any, *args: Any, **options: Any) -> Any:
+        if type(X) is np.ndarray:
+            return method(self, X, *args, **options)
+        blocks = blocks_to_predict(X, getattr(self, "feature_names_in_", None))
+        if blocks is None:
+            return method(self, X, *args, **options)
+        check_is_fitted(self)
+        if options.get("return_cov") or (method.__name__ == "predict" and len(args) > 1 and args[1]):
+            return method(
+                self, np.concatenate([np.asarray(block, dtype=np.float64) for block in blocks]), *args, **options
+            )
+        parts = [method(self, block, *args, **options) for block in blocks]
+        if isinstance(parts[0], tuple):
+            return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        return np.concatenate(parts)
+
+    return predicted
 
 
 def _history(steps: list[Step], rows: np.ndarray, shift: float, unit: float) -> np.ndarray:
@@ -724,42 +807,85 @@ def fit_laplace(
     if free.any():
         learned = estimator._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in problems])
         basis, starts = learned.basis, learned.models
+    earlier = None if learned is not None else estimator._earlier(basis, raw.shape[1])
 
-    def searched(basis: Basis, starts: list, warm: bool) -> list[LaplaceFit]:
-        placed = problems
-        with stage("kernel"):
-            if place is None:
-                design = scan_design(basis, rows)
-            else:
-                design = device_scan_design(basis, place.put(rows))
-                placed = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
-        order, b = content_ranks(basis, design.scale), prior.b * design.scale**2 if prior.on_weights else None
+    def searched(part: Basis, design: ScanDesign, starts: list, first: bool) -> list[LaplaceFit]:
+        order, b = content_ranks(part, design.scale), prior.b * design.scale**2 if prior.on_weights else None
         own = [
             replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
-                    bias=basis.n_atoms - 1 if estimator.fit_intercept else -1)
+                    bias=part.n_atoms - 1 if estimator.fit_intercept else -1)
             for problem, start in zip(placed, starts, strict=True)
         ]  # fmt: skip
-        earlier = estimator._earlier(basis, raw.shape[1]) if warm else None
-        if earlier is not None:
+        if first and earlier is not None and part is basis:
             rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(own))]
             own = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(own, rows_of, strict=True)]
-        run = delayed(carried(_search_laplace))
+        run, max_iter, logs = delayed(carried(_search_laplace)), int(estimator.max_iter), int(estimator._logs)
+        on_few = (part, rows) if first and place is None else None
         with one_thread():
             results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-                run(solver, problem, int(estimator.max_iter), int(estimator._logs)) for problem in own
+                run(solver if first else unhurried(solver), problem, max_iter, logs, on_few) for problem in own
             )
         return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
 
-    fits = searched(basis, starts, learned is None)
+    memory, placed = memory_bytes(estimator.memory_limit), problems
+    if place is not None:
+        placed = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
+
+    def over(basis: Basis, starts: list) -> tuple[list[LaplaceFit], Basis]:
+        design: ScanDesign | None
+        with stage("kernel"):
+            if place is not None:
+                design = device_scan_design(basis, place.put(rows))
+            else:
+                design = scan_design(basis, rows, memory=memory)
+        estimator.n_candidates_, estimator.n_subsets_ = basis.n_atoms, 1
+        if design is not None:
+            return searched(basis, design, starts, True), basis
+        return _laplace_in_subsets(estimator, basis, rows, starts, memory, searched)
+
+    fits, basis = over(basis, starts)
     moved = None
     if estimator.centres != "data":
         targets_of = [LaplaceTarget(p, basis.n_atoms) for p in problems]
         basis, starts, moves = estimator._moved(basis, rows, targets_of, [fit.model for fit in fits])
-        fits = searched(basis, starts, False) if moves else fits
+        if moves:
+            earlier = None
+            fits, basis = over(basis, starts)
         moved = rows, [LaplaceTarget(p, basis.n_atoms) for p in problems], [fit.model for fit in fits], moves
     return fits, basis, learned, moved
 
 
-def _search_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int) -> Result:
+def _laplace_in_subsets(
+    estimator, basis: Basis, rows: np.ndarray, starts: list, memory: float, searched: Callable
+) -> tuple[list[LaplaceFit], Basis]:
+    """Fit over a dictionary that does not fit into ``memory`` bytes; also the part of it that came last."""
+    M, part = basis.n_atoms, basis
+    fits: list[LaplaceFit] = []
+    given = [np.zeros(0, dtype=np.intp), *(s[0] % M for s in starts if s is not None)]
+    size = max(int(SCANNED * memory / len(rows)), 64)
+
+    def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
+        nonlocal fits, part, starts
+        place = np.full(M, -1)
+        place[atoms] = np.arange(len(atoms))
+        part = basis.take(atoms)
+        local = [None if s is None else (s[0] // M * len(atoms) + place[s[0] % M], s[1]) for s in starts]
+        before = [f.result.state.objective for f in fits] or [-np.inf] * len(starts)
+        fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first)
+        states = [f.result.state for f in fits]
+        gained = any(s.objective > b + estimator.tol for s, b in zip(states, before, strict=True))
+        units = [s.active // len(atoms) * M + atoms[s.active % len(atoms)] for s in states]
+        starts = [(u, s.posterior.alpha[:: f.problem.per_unit]) for u, s, f in zip(units, states, fits, strict=True)]
+        return np.concatenate(units) % M, gained, any(cut_short(f.result) for f in fits)
+
+    work = 2000.0 * len(rows) * size
+    estimator.n_candidates_, estimator.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
+    return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part
+
+
+def _search_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int, on_few: tuple | None) -> Result:
     with stage("search", shift=problem.shift):
+        start = None if on_few is None else thinned_start(solver, problem, on_few[0], on_few[1], max_iter)
+        if start is not None:
+            problem = replace(problem, start=start)
         return solve_laplace(solver, problem, max_iter, verbose)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from relvec._base import (
     BaseRelevanceVector,
     LaplaceFit,
+    by_blocks,
     feature_variances,
     fit_laplace,
     kept_centres,
@@ -125,6 +126,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
         gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a
         dictionary of M functions. Lists of K, or (K,), for "ovr".
+    n_candidates_, n_subsets_ : as in `RelevanceVectorRegressor`.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
@@ -196,6 +198,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorClassifier:
+        loaded = self._loaded(X, y, sample_weight)
+        if loaded is None:
+            return self
+        X, y, sample_weight = loaded
         X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         place = as_place(self.device) if self.device is not None else None
@@ -301,6 +307,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         K = self._latents[0].n_outputs
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
 
+    @by_blocks
     def decision_function(self, X: Any) -> np.ndarray:
         """Confidence of each class.
 
@@ -329,6 +336,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         odds = xp.stack([self._odds(model, X) for model in self._models], axis=1)
         return back(odds[:, 0] if odds.shape[1] == 1 else odds)
 
+    @by_blocks
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class.
 
@@ -360,6 +368,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         shares = p / xp.where(some, total, xp.ones_like(total))
         return back(xp.where(some, shares, xp.full_like(p, 1.0 / p.shape[1])))
 
+    @by_blocks
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of `predict_proba`, (n, K).
 
@@ -374,6 +383,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         with np.errstate(divide="ignore"):
             return namespace(proba).log(proba)
 
+    @by_blocks
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row of X (n, n_features): (n,).
 

@@ -10,13 +10,14 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._base import (
     BaseRelevanceVector,
     GaussianFit,
+    by_blocks,
     feature_variances,
     fit_gaussian,
     fit_laplace,
@@ -25,14 +26,28 @@ from relvec._base import (
     kept_centres,
     memory_bytes,
     predictor,
+    renumbered,
+    spreads,
     target_units,
     warm_starts,
     warn_unless_converged,
 )
-from relvec._subsets import fit_in_subsets
+from relvec._subsets import cut_short, in_subsets, of_some, unhurried
 from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, is_fixed
-from relvec.design import LocalSamples, Rows, Summary, exact_columns, make_rows, summarise, tall_qr
+from relvec.design import (
+    LocalSamples,
+    Rows,
+    Samples,
+    Summary,
+    exact_columns,
+    gram_rows,
+    make_rows,
+    most_atoms,
+    rows_on_disk,
+    summarise,
+    tall_qr,
+)
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
@@ -48,7 +63,8 @@ from relvec.process import (
     process_predictor,
 )
 from relvec.progress import carried, stage
-from relvec.solvers import Problem, Sequential, as_solver
+from relvec.solvers import Problem, as_solver
+from relvec.solvers._iterate import Start
 
 _MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
 
@@ -68,6 +84,9 @@ def _takes_parts(model: RelevanceVectorRegressor) -> bool:
             "such as 'linear', functions, or relvec.basis.KernelBasis(Gaussian(2.0), centres=Z) with a width in numbers"
         )
     return True
+
+
+CANDIDATES = 0.05  # share of the memory limit for centres of rows on disk
 
 
 class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
@@ -177,6 +196,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         `noise_variance_` is the process's; all other attributes still tell of the RVM that chose the vectors:
         `weights_` are its weights, `log_marginal_likelihood_` its evidence. The process has `process_.log_evidence`.
     n_candidates_ : basis functions that were candidates: all, unless `memory_limit` led to subsets.
+    n_subsets_ : subsets the candidates were searched in; above 1 another local maximum may have been found than in one
+        piece.
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
@@ -265,7 +286,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return tags
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
-        X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
+        loaded = self._loaded(X, y, sample_weight)
+        if loaded is None:
+            return self
+        X, y, sample_weight, on_device = self._hosted(*loaded)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -300,28 +324,27 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         root, samples = np.sqrt(w), LocalSamples(X[used], outputs / units, w)
 
         def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
-            def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-                atoms, scale = part.take(active), rows.design.scale[active]
-                if on_device is not None:
-                    return exact_columns(atoms, on_device, root, scale, outputs[:, output] / units[output])
-                R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
-                return R[:, :-1], R[:, -1]
+            def there(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+                target = outputs[:, output] / units[output]
+                return exact_columns(part.take(active), on_device, root, rows.design.scale[active], target)
 
+            exact = polished_by(samples, part, rows) if on_device is None else there
             return self._fits(part, rows, problems, units, variances, starts, exact, first)
 
-        def searched(basis: Basis, starts: list | None) -> tuple[Basis, Rows, list[GaussianFit], int]:
+        def searched(basis: Basis, starts: list | None) -> tuple[list[GaussianFit], Basis, Rows]:
             with stage("kernel"):
                 rows = make_rows(basis, X[used], outputs / units, w, memory=memory, on_device=on_device)
+            self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
             if rows is not None:
-                return basis, rows, fitted(basis, rows, starts, True), basis.n_atoms
-            return fit_in_subsets(basis, samples, starts, memory, float(self.tol), fitted)
+                return fitted(basis, rows, starts, True), basis, rows
+            return self._in_subsets(basis, samples, starts, memory, fitted)
 
-        basis, rows, fits, self.n_candidates_ = searched(basis, starts)
+        fits, basis, rows = searched(basis, starts)
         moves: list = []
         if self.centres != "data" and variances.all():
             basis, starts, moves = self._moved(basis, X[used], scaled, [fit.model for fit in fits])
             if moves:
-                basis, rows, fits, _ = searched(basis, starts)
+                fits, basis, rows = searched(basis, starts)
         self._finish(basis, X, rows, fits, single=y.ndim == 1)
         self._store_widths(basis, feature_variances(X, weights), learned)
         self._store_centres(basis, X[used], scaled, [fit.model for fit in fits], moves)
@@ -332,6 +355,57 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             floors = [None if problem.fixed_noise else problem.noise_floor for problem in problems]
             self._condition(predictive, kernels_of(basis), X[used], w, targets, variances, floors)
         return self
+
+    def _fit_on_disk(self, X: Any, y: Any, sample_weight: Any, names: list[str] | None, memory: float) -> None:
+        """Fit rows X that are read in blocks; as many of them as fit are candidates, evenly drawn."""
+        self._check_numbers()
+        if self._counts:
+            super()._fit_on_disk(X, y, sample_weight, names, memory)
+        if as_predictive(self.predictive) is not None or self.device is not None or self.centres != "data":
+            raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
+        used = np.flatnonzero(weights > 0.0)
+        if used.size < 2:
+            raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
+        outputs = y.reshape(len(y), -1)
+        units, variances = target_units(outputs[used], weights[used])
+        samples = LocalSamples(X, outputs / units, weights)
+        spread = spreads(samples)
+        few = max(int(CANDIDATES * memory / (8 * samples.n_features)), 1000)
+        drawn = used if len(used) <= few else np.sort(np.random.default_rng(0).choice(used, few, replace=False))
+        rows_drawn = samples.take(drawn)
+        basis, free = self._dictionary(rows_drawn, weights[drawn])
+        problems = self._problems(units, variances, float(weights.sum()))
+        self._forget_parts()
+        self._of_counts, learned = False, None
+        if free.any() and variances.any():
+            targets = [gaussian_target(p, t, weights[drawn]) for p, t in zip(problems, (outputs / units)[drawn].T)]
+            learned = self._learned(basis, free, rows_drawn, targets)
+            basis = learned.basis
+        basis = renumbered(basis, drawn)
+        self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
+
+        def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
+            exact = polished_by(samples, part, rows)
+            return self._fits(part, rows, problems, units, variances, starts, exact, first)
+
+        with stage("kernel"):
+            rows = rows_on_disk(basis, samples, memory)
+        if rows is not None:
+            fits = fitted(basis, rows, [None] * len(units), True)
+        else:
+            fits, basis, rows = self._in_subsets(basis, samples, None, memory, fitted)
+        if len(drawn) < len(used) and np.any(basis.rows >= 0):
+            fits = [replace(f, result=of_some(f.result)) for f in fits]
+        self.n_features_in_ = samples.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self._finish(basis, samples, rows, fits, y.ndim == 1)
+        self._store_widths(basis, spread, learned)
 
     def _check_numbers(self) -> None:
         super()._check_numbers()
@@ -360,9 +434,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             starts = warm_starts(self, basis, problems, rows.design.scale, units)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
         essential = np.flatnonzero(basis.rows < 0)
-        solver = as_solver(self.solver)
-        if not restarting and isinstance(solver, Sequential):
-            solver = replace(solver, restarts=0)
+        solver = as_solver(self.solver) if restarting else unhurried(as_solver(self.solver))
         return Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(carried(fit_gaussian))(
                 self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i], solver
@@ -370,7 +442,35 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             for i in range(len(units))
         )
 
-    def _finish(self, basis: Basis, X: np.ndarray, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
+    def _in_subsets(
+        self, basis: Basis, samples: Samples, starts: list | None, memory: float, fitted: Any
+    ) -> tuple[list[GaussianFit], Basis, Rows]:
+        """Fit over a dictionary that neither fits in memory nor is of low rank; also the part of it that came last."""
+        M, size = basis.n_atoms, most_atoms(samples.n_rows, memory)
+        fits: list[GaussianFit] = []
+        part, rows = basis, None
+        given = [np.zeros(0, dtype=np.intp), *(s.active for s in starts or [] if s is not None)]
+
+        def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
+            nonlocal fits, part, rows, starts
+            place = np.full(M, -1)
+            place[atoms] = np.arange(len(atoms))
+            part = basis.take(atoms)
+            rows = gram_rows(part, samples)
+            local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
+            before = [f.result.state.objective for f in fits]
+            fits = fitted(part, rows, local, first)
+            states = [f.result.state for f in fits]
+            gained = first or any(s.objective > b + self.tol for s, b in zip(states, before, strict=True))
+            starts = [Start(atoms[s.active], s.posterior.alpha, s.posterior.beta) for s in states]
+            return np.concatenate([s.active for s in starts]), gained, any(cut_short(f.result) for f in fits)
+
+        work = samples.n_rows * float(size) ** 2
+        self.n_candidates_, self.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
+        assert rows is not None
+        return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part, rows
+
+    def _finish(self, basis: Basis, X: np.ndarray | Samples, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
         """Store the models, and say where one has no certificate."""
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
@@ -584,7 +684,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.compression_ = None
         return self
 
-    def _store(self, basis: Basis, X: np.ndarray, fits: Any, single: bool) -> None:
+    def _store(self, basis: Basis, X: Any, fits: Any, single: bool) -> None:
         """Public attributes, in the units of X and y."""
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -622,7 +722,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.history_ = per_output([f.history(basis.rows) for f in fits])
         self._drop_stale()
         if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
-            self.relevance_vectors_ = X[self.relevance_]
+            self.relevance_vectors_ = X.take(self.relevance_) if isinstance(X, Samples) else X[self.relevance_]
         if _is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
             slopes = kept(np.eye(self.n_features_in_)) - kept(np.zeros((1, self.n_features_in_)))
             self.coef_ = per_output(weights @ slopes.T)
@@ -631,6 +731,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for name in ("coef_", "relevance_vectors_", "process_"):
             self.__dict__.pop(name, None)
 
+    @by_blocks
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
         """Predictive mean, with standard deviation or covariance if asked.
 
@@ -674,6 +775,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         """Whether predictions can be made on a device."""
         return all(type(model) is LinearPredictor for model in self._models)
 
+    @by_blocks
     def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
         """Quantiles of a new target.
 
@@ -707,6 +809,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         mean, std = self.predict(X, return_std=True, noise=noise)
         return mean[..., None] + std[..., None] * like(mean, ndtri(q))
 
+    @by_blocks
     def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
         """Central interval that holds a new target with the given probability.
 
@@ -733,6 +836,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
         return self.predict_quantiles(X, [0.5 - float(coverage) / 2, 0.5 + float(coverage) / 2], noise=noise)
 
+    @by_blocks
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
         """Draw functions from the posterior, evaluated at X.
 
@@ -823,6 +927,17 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
     def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
         return values[0] if self._single else namespace(values[0]).stack(values, axis=-1)
+
+
+def polished_by(samples: Samples, basis: Basis, rows: Rows) -> Any:
+    """What gives `fit_gaussian` the exact columns of some atoms, and a target, in a pass over the samples."""
+
+    def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+        atoms, scale = basis.take(active), rows.design.scale[active]
+        R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
+        return R[:, :-1], R[:, -1]
+
+    return exact
 
 
 def _is_linear(basis: Basis) -> bool:

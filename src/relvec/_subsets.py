@@ -1,9 +1,9 @@
-"""Candidates in subsets, one after the other, until all have converged at once (TF03 6.2).
+"""Searches of long dictionaries and many rows that begin with a part of them.
 
-For a dictionary that neither fits in memory nor has a low rank. Each subset joins the functions in the model: the rows
-are reduced to their Gram matrix in one pass, and the search goes on from the model before. When a whole round of
-subsets has gained nothing, no single move over all candidates gains more than the tolerance. Where so many passes
-would take too long the rounds end earlier, and the status says so.
+Candidates in subsets, one after the other, until all have converged at once (TF03 6.2): for a dictionary that neither
+fits in memory nor has a low rank. Each subset joins the functions in the model, and the search goes on from there.
+When a whole round has gained nothing, no single move over all candidates gains more than the tolerance. Where so many
+passes would take too long the rounds end earlier, and the status says so.
 """
 
 from __future__ import annotations
@@ -13,63 +13,86 @@ from dataclasses import replace
 
 import numpy as np
 
-from relvec._base import GaussianFit
-from relvec.basis import Basis
-from relvec.design import WORK, Rows, Samples, gram_rows, most_atoms
-from relvec.solvers import Status
-from relvec.solvers._iterate import Start
+from relvec.basis import Basis, Concat, content_ranks
+from relvec.design import WORK, scan_design
+from relvec.design._lowrank import kernel_on_training_rows
+from relvec.solvers import Sequential, Status
+from relvec.solvers._iterate import Result
+from relvec.solvers._laplace import LaplaceProblem
+from relvec.solvers._laplace_search import solve_laplace
 
 _PASSES = 2  # as long as a pass may be: more shorter ones take as much time
-_ROOM = 0.5  # of a subset, at most, for functions in the model
+_ROOM = 0.5  # of a subset, at least, for new candidates
+_MANY, _FEW = 20_000, 4000  # rows from which classes and counts are first searched on a few, and how many
 
-Fit = Callable[[Basis, Rows, list | None, bool], list[GaussianFit]]
+Run = Callable[[np.ndarray, bool], tuple[np.ndarray, bool, bool]]
 
 
-def fit_in_subsets(
-    basis: Basis, samples: Samples, starts: list[Start | None] | None, memory: float, tol: float, fit: Fit
-) -> tuple[Basis, Rows, list[GaussianFit], int]:
-    """Fit over a long dictionary within ``memory`` bytes.
+def in_subsets(basis: Basis, size: int, given: np.ndarray, work: float, run: Run) -> tuple[int, int, bool]:
+    """Search a dictionary of M atoms in subsets of ``size``, beginning with the atoms ``given`` (k,).
 
-    ``fit(basis, rows, starts, first)`` searches a part of the dictionary from given models. Returns the last part,
-    its rows and fits, and the number of atoms looked at.
+    ``run(part, first)`` searches some atoms from the model before, and tells which are in the model now, whether it
+    gained and whether it was cut short. A pass takes ``work``, in the unit of `relvec.design.WORK`. Returns the number
+    of atoms looked at, the number of subsets, and whether all are known to offer nothing.
     """
-    M, size = basis.n_atoms, most_atoms(samples.n_rows, memory)
-    fixed = np.flatnonzero(basis.rows < 0)
+    M, fixed = basis.n_atoms, np.flatnonzero(basis.rows < 0)
     fixed = fixed if len(fixed) <= 0.25 * size else fixed[-1:]  # the last is the constant, if there is one
-    given = [s.active for s in starts or [] if s is not None]
-    keep = np.unique(np.concatenate([fixed, *given]).astype(np.intp))
+    keep = np.union1d(fixed, given).astype(np.intp)
     waiting = np.random.default_rng(0).permutation(np.setdiff1d(np.arange(M), keep))  # centres are sorted by content
-    seen, calm, work, first, best = len(keep), 0, 0.0, 0, [-np.inf]
+    seen, calm, begun, passes = len(keep), 0, 0, 0
     while True:
-        room = max(size - len(keep), int((1.0 - _ROOM) * size))
-        chunk = waiting[np.arange(first, first + min(room, len(waiting))) % len(waiting)]
-        part = np.union1d(keep, chunk)
-        place = np.full(M, -1)
-        place[part] = np.arange(len(part))
-        local = None if starts is None else [
-            None if s is None else Start(place[s.active], s.alpha, s.beta) for s in starts
-        ]  # fmt: skip
-        sub = basis.take(part)
-        rows = gram_rows(sub, samples)
-        fits = fit(sub, rows, local, work == 0.0)
-        states = [f.result.state for f in fits]
-        gained = np.max(np.array([s.objective for s in states]) - best)
-        best = [s.objective for s in states]
-        calm = calm + len(chunk) if gained <= tol else 0
-        seen, first = min(seen + len(chunk), M), first + len(chunk)
-        work += samples.n_rows * float(len(part)) ** 2
-        starts = [Start(part[s.active], s.posterior.alpha, s.posterior.beta) for s in states]
-        keep = np.union1d(fixed, np.concatenate([part[s.active] for s in states]))
-        ended = any(f.result.status in (Status.TIME_LIMIT, Status.MAX_ITER, Status.INTERRUPTED) for f in fits)
-        if ended or calm >= len(waiting):
-            break
-        if work + samples.n_rows * float(size) ** 2 > 1.01 * _PASSES * WORK:
-            fits = [_of_some(f) for f in fits]
-            break
-    return sub, rows, fits, seen
+        room = min(max(size - len(keep), int(_ROOM * size)), len(waiting))
+        chunk = waiting[np.arange(begun, begun + room) % len(waiting)]
+        active, gained, ended = run(np.union1d(keep, chunk), passes == 0)
+        keep = np.union1d(fixed, active).astype(np.intp)
+        seen, begun, passes = min(seen + room, M), begun + room, passes + 1
+        calm = 0 if gained else calm + room
+        if ended or calm >= len(waiting) or (passes + 1) * work > 1.01 * _PASSES * WORK:
+            return seen, passes, calm >= len(waiting)
 
 
-def _of_some(fit: GaussianFit) -> GaussianFit:
-    """The fit with a status that tells of the candidates not looked at."""
-    status = fit.result.status
-    return replace(fit, result=replace(fit.result, status=Status.CANDIDATES)) if status.success else fit
+def of_some(result: Result) -> Result:
+    """The result with a status that tells of candidates not looked at."""
+    return replace(result, status=Status.CANDIDATES) if result.status.success else result
+
+
+def cut_short(result: Result) -> bool:
+    """Whether a search ended before its time."""
+    return result.status in (Status.TIME_LIMIT, Status.MAX_ITER, Status.INTERRUPTED)
+
+
+def thinned_start(
+    solver, problem: LaplaceProblem, basis: Basis, rows: np.ndarray, max_iter: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """A model of classes or counts to start from on the rows (n, d), found on a few of them; None for few rows.
+
+    The search costs as many passes over the rows as it has steps; what is left after this is a few additions.
+    """
+    if len(rows) <= _MANY or not isinstance(solver, Sequential) or problem.start is not None:
+        return None
+    rng = np.random.default_rng(0)
+    some = np.sort(rng.choice(len(rows), _FEW, replace=False))
+    atoms = np.flatnonzero(basis.rows < 0)
+    part = kernel_on_training_rows(basis)
+    if part is not None and part.centres is not None and np.array_equal(part.centres, rows):
+        assert isinstance(basis, Concat)
+        where = next(w for q, w in zip(basis.parts, basis.places(), strict=True) if q is part)
+        atoms = np.union1d(atoms, where[some])
+    else:
+        atoms = np.union1d(atoms, rng.choice(basis.n_atoms, min(_FEW, basis.n_atoms), replace=False))
+    few = basis.take(atoms)
+    design = scan_design(few, rows[some], memory=np.inf)
+    assert design is not None
+    fewer = replace(
+        problem, design=design, target=problem.target[some], weights=problem.weights[some], shift=0.0,
+        order=content_ranks(few, design.scale), bias=len(atoms) - 1 if problem.bias >= 0 else -1,
+    )  # fmt: skip
+    state = solve_laplace(solver, fewer, max_iter).state
+    outputs, own = state.active // len(atoms), state.active % len(atoms)
+    alpha = state.posterior.alpha[:: problem.per_unit] * (design.scale[own] / problem.design.scale[atoms[own]]) ** 2
+    return outputs * basis.n_atoms + atoms[own], alpha
+
+
+def unhurried(solver):
+    """The solver without restarts: it goes on from a model that had them."""
+    return replace(solver, restarts=0) if isinstance(solver, Sequential) else solver

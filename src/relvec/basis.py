@@ -382,7 +382,7 @@ class KernelBasis(Basis):
             low, high = X[kept].min(axis=0), X[kept].max(axis=0)
             draws = np.random.default_rng(rng).uniform(size=(self.n_random, X.shape[1]))
             return KernelBasis(kernel, low + draws * (high - low))  # TF03 section 4.2: candidates drawn at random
-        centres, first, _ = unique_rows(X[kept])
+        centres, first, _ = unique_rows(X if len(kept) == len(X) else X[kept])
         return KernelBasis(kernel, centres, centre_rows=_frozen(kept[first]))
 
     @property

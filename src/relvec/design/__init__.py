@@ -10,7 +10,7 @@ from relvec.design._device_scan import DeviceScanDesign, device_scan_design
 from relvec.design._exact import SingleDesign
 from relvec.design._factor import FactorDesign, scan_design
 from relvec.design._gram import WORK, gram_rows, most_atoms
-from relvec.design._lowrank import compress, merged_rows
+from relvec.design._lowrank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
 from relvec.design._source import Block, LocalSamples, Samples
 from relvec.design._stream import LowRankDesign, compress_in_passes, tall_qr
 from relvec.design._summary import Summary, summarise
@@ -18,8 +18,8 @@ from relvec.design._summary import Summary, summarise
 __all__ = [
     "WORK", "Block", "Compression", "DenseDesign", "Design", "DeviceDesign", "DeviceScanDesign", "FactorDesign",
     "LocalSamples", "LowRankDesign", "Rows", "Samples", "ScanDesign", "SingleDesign", "Summary", "compress",
-    "device_rows", "device_scan_design", "exact_columns", "gram_rows", "make_rows", "most_atoms", "scan_design",
-    "summarise", "tall_qr",
+    "device_rows", "device_scan_design", "exact_columns", "gram_rows", "make_rows", "most_atoms", "rows_on_disk",
+    "scan_design", "summarise", "tall_qr",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes
@@ -63,3 +63,14 @@ def make_rows(
             Phi *= root
     design = DenseDesign(Phi, overwrite=True)
     return Rows(design, targets * root, np.zeros(targets.shape[1]))
+
+
+def rows_on_disk(basis, samples: Samples, memory: float) -> Rows | None:
+    """A bound basis on samples that are read in blocks, reduced to its rank or its atoms; None where it is too long."""
+    part = kernel_on_training_rows(basis)
+    rows = None
+    if part is not None and part.centres is not None and part.n_atoms >= LEAST_ROWS:
+        rows = compress_in_passes(basis, samples, LocalSamples(part.centres), memory)
+    if rows is None and basis.n_atoms <= most_atoms(samples.n_rows, memory):
+        return gram_rows(basis, samples)
+    return rows

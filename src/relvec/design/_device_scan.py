@@ -10,7 +10,7 @@ from relvec.design._base import ScanDesign
 from relvec.design._device import DeviceDesign, device_cholesky, device_matrix
 from relvec.design._exact import ExactColumns
 from relvec.design._factor import _Square
-from relvec.design._lowrank import _LEAST_ROWS, _MOST_RANK, TOLERANCE, _kernel_on_training_rows
+from relvec.design._lowrank import _MOST_RANK, LEAST_ROWS, TOLERANCE, kernel_on_training_rows
 
 _MOST_NUMBERS = 2**31  # of a design held whole; a larger one is held through a factor where the kernel has one
 
@@ -121,9 +121,9 @@ def device_scan_design(basis: Basis, X: Array) -> ScanDesign:
 
 def _device_factor(basis: Basis, X: Array):
     """What `DeviceFactorDesign` takes besides the basis and the rows, or None where the rank is not low."""
-    kernel_part = _kernel_on_training_rows(basis)
+    kernel_part = kernel_on_training_rows(basis)
     n = X.shape[0]
-    if kernel_part is None or n < _LEAST_ROWS or kernel_part.centres is None or kernel_part.n_atoms != n:
+    if kernel_part is None or n < LEAST_ROWS or kernel_part.centres is None or kernel_part.n_atoms != n:
         return None
     xp = namespace(X)
     if basis.n_atoms - n > 0.1 * n or not bool(xp.all(X == like(X, kernel_part.centres))):

@@ -12,7 +12,6 @@ from relvec.basis import Basis
 from relvec.design._base import ScanDesign
 from relvec.design._blocks import DenseDesign, weighted_squares
 
-_HELD = 32_000_000  # numbers of exact columns kept
 _BLOCK = 2_000_000  # numbers of the basis computed at once
 
 
@@ -20,6 +19,7 @@ class ExactColumns(ScanDesign):
     """What such designs share: the basis, the rows X (n, d), and the exact columns computed so far."""
 
     error = 1e-5  # S / diagonal below this is error of the approximation
+    most_held = 32_000_000  # numbers of exact columns kept
 
     def _hold(self, basis: Basis, X: np.ndarray) -> None:
         self._basis, self._X = basis, X
@@ -28,7 +28,7 @@ class ExactColumns(ScanDesign):
 
     def _share(self, whole: ExactColumns, atoms) -> None:
         self._basis, self._X, self._held = whole._basis, whole._X, whole._held
-        self._atoms, self.scale = whole._atoms[atoms], whole.scale[atoms]
+        self._atoms, self.scale, self.most_held = whole._atoms[atoms], whole.scale[atoms], whole.most_held
 
     @property
     def n_rows(self) -> int:
@@ -40,7 +40,7 @@ class ExactColumns(ScanDesign):
         new = [a for a in dict.fromkeys(wanted) if a not in held]
         if new:
             fresh = dict(zip(new, self._basis.take(new)(self._X).T.copy(), strict=True))
-            if (len(self._held) + len(new)) * self.n_rows > _HELD:
+            if (len(self._held) + len(new)) * self.n_rows > self.most_held:
                 self._held = dict(held)
             self._held.update(fresh)
             held.update(fresh)

@@ -16,9 +16,12 @@ from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design._base import ScanDesign
 from relvec.design._blocks import DenseDesign
 from relvec.design._exact import ExactColumns, single_design
-from relvec.design._lowrank import _LEAST_ROWS, _MOST_RANK, TOLERANCE, _kernel_on_training_rows, partial_cholesky
+from relvec.design._lowrank import _MOST_RANK, LEAST_ROWS, TOLERANCE, kernel_on_training_rows, partial_cholesky
 from relvec.kernels import Kernel
 
+_SINGLE = 4.5  # bytes of an entry of the matrix in single precision while it is made
+_ROOM = 64  # bytes for a row and a column of the factor: two factors of both sides, while they are made
+_HELD = 1 / 64  # numbers of exact columns kept for a byte of the limit
 _LARGE = 2_000_000  # numbers: above, scans read the matrix from memory and its size decides
 
 
@@ -87,10 +90,10 @@ class FactorDesign(ExactColumns):
         return part
 
 
-def scan_design(basis: Basis, X: np.ndarray, compression: bool = True) -> ScanDesign:
+def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: float = 4e9) -> ScanDesign | None:
     """The dictionary on the rows X (n, d) for scans: through a low-rank factor where that is smaller.
 
-    Otherwise the whole matrix, in single precision where it is large.
+    Otherwise the whole matrix, in single precision where it is large; None where that exceeds ``memory`` bytes.
 
     >>> import numpy as np
     >>> from relvec.basis import Concat, KernelBasis
@@ -99,24 +102,31 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True) -> ScanDe
     >>> type(design).__name__, design.n_atoms
     ('FactorDesign', 601)
     """
-    factor = _factor(basis, X) if compression else None
+    factor = _factor(basis, X, memory) if compression else None
+    size = len(X) * basis.n_atoms
+    if factor is None and _SINGLE * size > memory:
+        return None
+    design: ScanDesign
     if factor is not None:
-        return FactorDesign(basis, X, *factor)
-    large = len(X) * basis.n_atoms > _LARGE
-    return single_design(basis, X) if large else DenseDesign(basis(X), overwrite=True)
+        design = FactorDesign(basis, X, *factor)
+    else:
+        design = single_design(basis, X) if size > _LARGE else DenseDesign(basis(X), overwrite=True)
+    if isinstance(design, ExactColumns):
+        design.most_held = int(min(design.most_held, _HELD * memory))
+    return design
 
 
-def _factor(basis: Basis, X: np.ndarray):
+def _factor(basis: Basis, X: np.ndarray, memory: float):
     """What `FactorDesign` takes besides the basis and the rows, or None where the rank is not low."""
-    kernel_part = _kernel_on_training_rows(basis)
-    if kernel_part is None or len(X) < _LEAST_ROWS or kernel_part.centres is None:
+    kernel_part = kernel_on_training_rows(basis)
+    if kernel_part is None or len(X) < LEAST_ROWS or kernel_part.centres is None:
         return None
     if not np.array_equal(kernel_part.centres, X):
         return None
     p = basis.n_atoms - kernel_part.n_atoms
     if p > 0.1 * len(X):
         return None
-    most = int(_MOST_RANK * len(X))
+    most = int(min(_MOST_RANK * len(X), memory / (_ROOM * len(X))))
     found = partial_cholesky(kernel_part.kernel, X, TOLERANCE, most, p)
     if found is None:
         return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
+from relvec._xp import unique_rows
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design._base import Compression, Rows
 from relvec.design._blocks import DenseDesign
@@ -18,7 +19,7 @@ from relvec.progress import report
 
 TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
 _BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
-_LEAST_ROWS = 512  # distinct rows: below, the dense matrix is as fast
+LEAST_ROWS = 512  # distinct rows: below, the dense matrix is as fast
 _FIRST_RANK = 768  # columns reserved at first, doubled as needed
 _MOST_RANK = 0.4  # of the rows: above, the dense matrix is as small
 
@@ -75,18 +76,14 @@ def merged_rows(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.nd
     Returns the kernel's part, the mean targets (m, q) and total weights (m,) on its centres, and the squares within
     equal rows (q,).
     """
-    part = _kernel_on_training_rows(basis)
-    if part is None or part.centres is None or part.n_atoms < _LEAST_ROWS or part.n_atoms > len(X):
+    part = kernel_on_training_rows(basis)
+    if part is None or part.centres is None or part.n_atoms < LEAST_ROWS or part.n_atoms > len(X):
         return None
-    order = np.lexsort(X.T[::-1])
-    first = np.ones(len(X), bool)
-    first[1:] = np.any(X[order[1:]] != X[order[:-1]], axis=1)
-    if not np.array_equal(X[order[first]], part.centres):
+    centres, first, row_of = unique_rows(X)
+    if not np.array_equal(centres, part.centres):
         return None
-    if len(part.centres) == len(X):
-        return part, targets[order], weights[order], np.zeros(targets.shape[1])
-    row_of = np.empty(len(X), dtype=np.intp)
-    row_of[order] = np.cumsum(first) - 1
+    if len(centres) == len(X):
+        return part, targets[first], weights[first], np.zeros(targets.shape[1])
     return part, *row_means(row_of, targets, weights)
 
 
@@ -196,7 +193,7 @@ def _blocks_to_go(history: list[float], goal: float) -> float:
     return np.inf if fall <= 0.0 else np.log(history[-1] / goal) / fall
 
 
-def _kernel_on_training_rows(basis: Basis) -> KernelBasis | None:
+def kernel_on_training_rows(basis: Basis) -> KernelBasis | None:
     """The one kernel part that is centred on the training rows and positive definite, or None."""
     if not isinstance(basis, Concat) or basis.order is not None:
         return None

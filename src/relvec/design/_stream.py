@@ -18,7 +18,7 @@ from scipy.linalg import blas, lapack, qr, solve_triangular
 from relvec.basis import Basis, Concat
 from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
 from relvec.design._blocks import DenseDesign
-from relvec.design._lowrank import TOLERANCE, _kernel_on_training_rows, gram_root, partial_cholesky
+from relvec.design._lowrank import TOLERANCE, gram_root, kernel_on_training_rows, partial_cholesky
 from relvec.design._source import Block, Samples
 from relvec.kernels import Kernel
 
@@ -100,7 +100,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     ``candidates`` are the centres of the kernel's atoms in their order; where they are the samples themselves, the
     factor is kept between the passes.
     """
-    part = _kernel_on_training_rows(basis)
+    part = kernel_on_training_rows(basis)
     if part is None or part.centres is None:
         return None
     kernel_atoms = next(where for q, where in zip(basis.parts, basis.places(), strict=True) if q is part)

@@ -20,6 +20,7 @@ _PART = 1024  # atoms of a longer one to begin with
 _MOST_OF_PART = 0.25  # a model of more than this share of the part asks for a larger one
 _ENTER = 64  # additions taken in a round, besides exchanges
 _PARTNERS = 4  # exchanges taken in a round for every atom of the model
+_MORE = 4  # times as many where scans of the whole are long
 _NEARLY = -1.0  # nats: exchanges losing more than this are not taken in
 _ROUGH = 0.01  # nats: the first rounds leave smaller gains
 
@@ -128,6 +129,8 @@ def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: b
     ``model`` holds the active atoms alone; the others are looked at in the pieces that the design gives.
     """
     k, exchanging = len(active), exchanging and len(active) > 0
+    more = _MORE if problem.design.n_atoms > 2 * problem.design.at_once else 1
+    enter, partners = more * _ENTER, more * _PARTNERS
     outside = problem.design.scale > 0.0
     outside[active] = False
 
@@ -137,16 +140,16 @@ def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: b
         near = replace(model, frame=model.frame.beside(projected, outside[atoms].astype(float)))
         S, Q, _ = near.frame.scan(model.posterior)
         gains = gain_add(S[k:], Q[k:])
-        top = np.argsort(-gains)[:_ENTER]
+        top = np.argsort(-gains)[:enter]
         found = _Offers(atoms[top], gains[top])
         if exchanging:
-            partners, partner_gains = near_exchanges(near, _PARTNERS)
-            own = partners < k
-            found.partners = np.where(own, -1, atoms[np.where(own, 0, partners - k)])
+            j, partner_gains = near_exchanges(near, partners)
+            own = j < k
+            found.partners = np.where(own, -1, atoms[np.where(own, 0, j - k)])
             found.partner_gains = np.where(own, -np.inf, partner_gains)
         return found
 
-    best = problem.design.sweep(model.frame.directions, offers, _Offers.combined)
+    best = problem.design.sweep(model.frame.directions, offers, lambda a, b: a.combined(b, enter, partners))
     largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
     entering = [best.atoms[best.gains > problem.tol], best.partners[best.partner_gains > _NEARLY]]
     return np.unique(np.concatenate(entering)), largest
@@ -196,12 +199,12 @@ class _Offers:
     partners: np.ndarray = field(default_factory=lambda: np.zeros((0, 1), dtype=np.intp))
     partner_gains: np.ndarray = field(default_factory=lambda: np.zeros((0, 1)))
 
-    def combined(self, other: _Offers) -> _Offers:
-        """The best of both."""
+    def combined(self, other: _Offers, enter: int, few: int) -> _Offers:
+        """The best of both, so many additions and exchanges."""
         atoms, gains = np.append(self.atoms, other.atoms), np.append(self.gains, other.gains)
-        top = np.argsort(-gains, kind="stable")[:_ENTER]
+        top = np.argsort(-gains, kind="stable")[:enter]
         partners = np.hstack([self.partners, other.partners]), np.hstack([self.partner_gains, other.partner_gains])
-        return _Offers(atoms[top], gains[top], *best_of_each(*partners, _PARTNERS))
+        return _Offers(atoms[top], gains[top], *best_of_each(*partners, few))
 
 
 def _monotone(history: list[Step]) -> list[Step]:
