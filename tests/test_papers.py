@@ -73,7 +73,9 @@ def experiment(**changes):
         (Published("0.189", "", best=0.2), [0.3], Verdict.WORSE),
         (Published("3", "", draws=100), [1.0, 2.0, 3.0, 4.0], Verdict.WITHIN),
         (Published("4.5", ""), [1.0, 2.0, 3.0, 4.0], Verdict.SPREAD),
-        (Published("4.5", "", draws=100), [1.0, 2.0, 3.0, 4.0], Verdict.BETTER),
+        (Published("4.5", "", draws=100), [1.0, 2.0, 3.0, 4.0], Verdict.WITHIN),  # t of three degrees is 3.3
+        (Published("4.8", "", draws=100), [1.0, 2.0, 3.0, 4.0], Verdict.BETTER),
+        (Published("8", "", draws=100), [1.0, 2.0], Verdict.WITHIN),
         (Published("-9", ""), [1.0, 2.0, 3.0, 4.0], Verdict.WORSE),
         (Published("19.6", "", cases=332), [21.4], Verdict.WITHIN),  # two binomial errors are 4.4
         (Published("19.6", "", cases=332), [24.5], Verdict.WORSE),
