@@ -54,7 +54,8 @@ def page(record):
         f"{machine['relvec']}, Python {machine['Python']}, numpy {machine['numpy']}, scipy {machine['scipy']}, "
         f"scikit-learn {machine['scikit-learn']}. Seconds are of CPU.",
         "",
-        "A paper's mean of K repetitions is as uncertain as K of ours: two standard errors of the difference decide. "
+        "A paper's mean of K repetitions is as uncertain as K of ours: two standard errors of the difference decide "
+        "(Student's t for few repetitions). "
         "For a single published picture or split it is the spread of our draws, or the binomial error of its "
         "percentage. Published timings are of other machines and are not compared.",
         "",

@@ -66,7 +66,8 @@ def print_list(chosen: Sequence[Experiment]) -> None:
     """Names, titles, repetitions and data."""
     width = max(len(e.name) for e in chosen)
     for e in chosen:
-        draws = "" if e.full == 1 else f"; {e.quick} draws" + (f", {e.full} with --full" if e.full > e.quick else "")
+        more = f", {e.full} with --full" if e.full > e.quick else ""
+        draws = "" if e.full == 1 else f"; {e.quick} draw{'s' if e.quick > 1 else ''}{more}"
         draws = "; only with --full" if e.quick == 0 else draws
         needs = f"; data: {', '.join(e.data)}" if e.data else ""
         time_ = f"; about {_words(e.seconds * max(1, e.quick))} of a core"

@@ -17,7 +17,7 @@ from relvec.papers._regression import means, normalised
 from relvec.plot import new_figure
 from relvec.solvers import Sequential
 
-WIDTHS = (2.8, 4.0, 5.6, 8.0, 11.3)
+WIDTHS = (4.0, 5.6, 8.0)
 CS = (1.0, 10.0)
 HALF = 1000
 
@@ -174,7 +174,7 @@ T01 = (
         source="T01 section 4.4.2",
         published=_PUBLISHED,
         run=usps,
-        seconds=500.0,
+        seconds=400.0,
         data=("usps",),
         assumptions=_ASSUMED,
     ),

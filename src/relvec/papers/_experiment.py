@@ -14,12 +14,14 @@ from zlib import crc32
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.stats import t as student_t
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from relvec.papers import _data
 from relvec.papers._store import Part, Store
 
+TWO_ERRORS = 0.97725  # probability below two standard errors
 WARNED = "share of draws with a warning"
 
 Draw = Callable[[np.random.Generator], Mapping[str, Any]]
@@ -77,7 +79,7 @@ class Published:
         return len(self.value.partition(".")[2])
 
     def verdict(self, ours: np.ndarray) -> Verdict:
-        """Compare with our draws (n,): two standard errors of the difference decide.
+        """Compare with our draws (n,): two standard errors of the difference decide, by Student's t where n is small.
 
         The paper's mean of K draws is as uncertain as K of ours, so the difference has the variance
         s^2 (1/n + 1/K), with s the standard deviation of our draws: for a single published draw this is the spread
@@ -87,7 +89,8 @@ class Published:
             return Verdict.TIMING
         n, mean = len(ours), float(np.mean(ours))
         spread = float(np.std(ours, ddof=1)) if n > 1 else 0.0
-        tolerance = 2.0 * max(spread * np.sqrt(1.0 / n + 1.0 / self.draws), self.binomial)
+        errors = 2.0 if n == 1 else float(student_t.ppf(TWO_ERRORS, n - 1))
+        tolerance = max(errors * spread * np.sqrt(1.0 / n + 1.0 / self.draws), 2.0 * self.binomial)
         if spread == 0.0 and round(mean, self.decimals) == self.number:
             return Verdict.EQUAL
         if abs(mean - self.number) <= max(tolerance, 0.5 * 10.0**-self.decimals):

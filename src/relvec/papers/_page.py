@@ -143,7 +143,8 @@ def page(record: dict[str, Any], folder: Path) -> str:
         f"<h1>{TITLE}</h1><nav>{links}</nav>{_cards(record)}{overview}{_numbers(experiments, papers)}{body}"
         f'<section id="machine"><h2>Machine and versions</h2>{html_table(("what", "value"), list(machine.items()))}'
         '<p class="soft">Seconds are of CPU, added up over all repetitions; published seconds are of the machines of '
-        "their time and are not compared.</p></section>"
+        "their time and are not compared. Two standard errors are of the difference, the paper's own uncertainty "
+        "included, by Student's t for few repetitions; a single published split has its binomial error.</p></section>"
         f"</main><script>{_SCRIPT}</script></body></html>\n"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from relvec.papers import _sinc, _svm
 from relvec.papers._experiment import Context, Experiment, Outcome, Published
 from relvec.papers._figures import fits_figure
 from relvec.papers._sinc import Noise, sinc
+from relvec.plot import LINE, POINT, VECTOR, new_figure
+from relvec.plot._axes import finished
 
 TABLE = "T01-table-4.4.1"
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of sqrt(d): single widths tried on standardised inputs
@@ -131,10 +134,45 @@ def sampler(name: str, context: Context) -> Sampler:
     return partial(boston, context.data("boston")) if name == "boston" else partial(friedman, int(name[-1]))
 
 
+def by_width(sample: Sampler, rng: np.random.Generator) -> dict[str, list[float]]:
+    """One draw at every width: errors and vectors of the RVM, in the order of FACTORS."""
+    X, t, X_test, t_test = standardised(sample(rng))
+    fits = [RVR(width=width).fit(X, t) for width in widths(X.shape[1])]
+    return {
+        "error": [float(np.mean((model.predict(X_test) - t_test) ** 2)) for model in fits],
+        "vectors": [len(model.relevance_) for model in fits],
+    }
+
+
 def rows(name: str, context: Context) -> Outcome:
-    """One data set of the table on every draw."""
+    """One data set of the table on every draw; the first five at every width."""
     values = context.repeat(partial(row, sampler(name, context)))
-    return Outcome(values, explained={"vectors, SVM": sparser_svm(values)})
+    few = replace(context, draws=min(5, context.draws))
+    found = few.repeat(partial(by_width, sampler(name, context)), label="every width, draw")
+    reasons = {"vectors, SVM": sparser_svm(values), "vectors": other_width(name, found)}
+    return Outcome(values, {"widths": partial(widths_figure, name, found)}, explained=reasons)
+
+
+def other_width(name: str, found: Mapping[str, np.ndarray]) -> str:
+    """At which width the RVM would keep about as many vectors as published."""
+    error, vectors = found["error"].mean(axis=0), found["vectors"].mean(axis=0)
+    i = int(np.abs(vectors - float(ROWS[name][1][1])).argmin())
+    return (
+        f"the number follows from the width, which cross-validation of the error chooses: at {FACTORS[i]:g} sqrt(d) "
+        f"the first {len(found['error'])} draws keep {vectors[i]:.1f} vectors with the error {error[i]:.4g}"
+    )
+
+
+def widths_figure(name: str, found: Mapping[str, np.ndarray]) -> Any:
+    """Error and vectors of the RVM against the width, with what is published."""
+    figure = new_figure(9.0, 3.2)
+    for ax, quantity, there in zip(figure.subplots(1, 2), ("error", "vectors"), ROWS[name][1][:2], strict=True):
+        ax.plot(FACTORS, found[quantity].T, color=POINT, lw=0.8)
+        ax.plot(FACTORS, found[quantity].mean(axis=0), "o-", color=LINE, label=f"mean of {len(found[quantity])} draws")
+        ax.axhline(float(there), color=VECTOR, ls="--", label="published")
+        ax.set(xlabel="width over sqrt(d)", ylabel=quantity)
+        finished(ax)
+    return figure
 
 
 def measured(name: str, context: Context) -> Outcome:
