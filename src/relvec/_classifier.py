@@ -123,6 +123,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     ['left', 'right']
     """
 
+    _models: list[Any]
+
     def __init__(
         self,
         *,
