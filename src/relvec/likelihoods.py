@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtri, softmax
 from scipy.stats import qmc
 
-from relvec._xp import Array, dots, is_foreign, like, namespace, pieces, squares, take, to_host
+from relvec._xp import Array, dots, is_foreign, like, namespace, pieces, take, to_host
 
 _LARGEST = 700.0  # exp of more has no double
 

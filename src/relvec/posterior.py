@@ -320,7 +320,9 @@ def laplace(
         f = _latent(X, v, own)
         value, r, W = likelihood.evaluate(t, f, weights)
     if guess is not None and K > 1 and len(alpha) >= _MANY:
-        v, f, value, r, W = _approach((v, f, value, r, W), X, t, weights, likelihood, own, guess[order] / spread[:, None])
+        v, f, value, r, W = _approach(
+            (v, f, value, r, W), X, t, weights, likelihood, own, guess[order] / spread[:, None]
+        )
     best = np.inf
     for _ in range(_MOST_NEWTON):
         U = _factor(X, W, weights, own)
