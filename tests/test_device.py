@@ -158,14 +158,14 @@ def test_likelihoods(place, likelihood):
     t = np.eye(3)[rng.integers(0, 3, n)] if K > 1 else rng.integers(0, 2, (n, 1)).astype(float)
     if K == 1:
         f, t = f[:, 0], t[:, 0]
-    spread = [rng.normal(size=(n, 4)) for _ in range(K)]
+    h, hp = rng.uniform(0.5, 2.0, f.shape), rng.normal(size=f.shape)
     value, r, W = likelihood.evaluate(t, f, w)
     there = likelihood.evaluate(place.put(t), place.put(f), place.put(w))
     assert there[0] == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(_xp.to_host(there[1]), r, rtol=1e-12, atol=1e-300)
     np.testing.assert_allclose(_xp.to_host(there[2]), W, rtol=1e-12, atol=1e-300)
-    slope = likelihood.curvature_slope(there[2], place.put(f), place.put(w), [place.put(T) for T in spread])
-    np.testing.assert_allclose(_xp.to_host(slope), likelihood.curvature_slope(W, f, w, spread), rtol=1e-9, atol=1e-12)
+    slope = likelihood.curvature_slope(there[2], place.put(f), place.put(w), place.put(h), place.put(hp))
+    np.testing.assert_allclose(_xp.to_host(slope), likelihood.curvature_slope(W, f, w, h, hp), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(_xp.to_host(likelihood.mean(place.put(f))), likelihood.mean(f), rtol=1e-12)
 
 

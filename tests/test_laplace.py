@@ -7,6 +7,7 @@ from relvec.basis import Concat, Functions, KernelBasis
 from relvec.design import DenseDesign, FactorDesign, SingleDesign, scan_design
 from relvec.kernels import Gaussian
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.posterior import laplace
 from relvec.solvers import EM, MacKay, Sequential, Status
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers._laplace_scan import scan, shared_optimum
@@ -76,6 +77,44 @@ def test_softmax_search_is_monotone_and_stationary(share):
     assert np.all(np.diff([step.objective for step in result.history]) >= 0.0)
     model = LaplaceModel(make(Phi, t, Categorical(3), share=share), result.state.active, result.state.posterior)
     np.testing.assert_allclose(model.gradient(), 0.0, atol=1e-3)
+
+
+def test_the_mode_by_gradients_is_the_mode_by_newton_steps(monkeypatch):
+    """The dense Hessian is formed at the mode only; what is found there does not depend on the way."""
+    Phi, t, label = classes(n=80)
+    design = DenseDesign(np.array(Phi))
+    atoms, outputs = np.tile(np.arange(0, 80, 4), 3), np.repeat(np.arange(3), 20)
+    columns, alpha = design.columns(atoms), np.exp(np.random.default_rng(0).normal(-2.0, 2.0, 60))
+    newton = laplace(columns, t, np.ones(80), alpha, Categorical(3), outputs=outputs)
+    monkeypatch.setattr("relvec.posterior._MANY", 1)
+    monkeypatch.setattr("relvec.posterior._MOST_NEWTON", 1)  # no Newton step follows
+    for guess in (newton.root, np.diag(alpha**-0.5), 3.0 * newton.root[:, 5:]):
+        found = laplace(columns, t, np.ones(80), alpha, Categorical(3), None, outputs, guess)
+        if guess.shape[1] == 60:
+            np.testing.assert_allclose(found.mean, newton.mean, atol=1e-8)
+            np.testing.assert_allclose(found.covariance, newton.covariance, atol=1e-8)
+            assert found.log_evidence == pytest.approx(newton.log_evidence, abs=1e-8)
+            exact = oracle.laplace_evidence(design.columns(atoms[:20]), label, alpha.reshape(3, 20), "softmax")
+            assert found.log_evidence == pytest.approx(exact, abs=1e-8)
+        else:  # a curvature without some directions never reaches the mode by itself
+            assert np.abs(found.mean - newton.mean).max() > 1e-3
+    monkeypatch.setattr("relvec.posterior._MOST_NEWTON", 200)
+    found = laplace(columns, t, np.ones(80), alpha, Categorical(3), None, outputs, 3.0 * newton.root[:, 5:])
+    assert found.log_evidence == pytest.approx(newton.log_evidence, abs=1e-8)
+
+
+def test_a_softmax_out_of_time_is_a_valid_model():
+    Phi, t, _ = classes(n=120, K=4)
+    result = solve_laplace(Sequential(time_limit=1e-9), make(Phi, t, Categorical(4)), 500)
+    assert result.status is Status.TIME_LIMIT and np.isinf(result.state.largest_gain)
+    p = result.state.posterior
+    assert result.state.objective == pytest.approx(p.log_evidence)
+    whole = solve_laplace(Sequential(restarts=0), make(Phi, t, Categorical(4)), 500)
+    part = solve_laplace(Sequential(restarts=0), make(Phi, t, Categorical(4)), 4)
+    assert part.state.objective < whole.state.objective
+    again = laplace(part.state.posterior.Phi, t, np.ones(120), part.state.posterior.alpha, Categorical(4),
+                    outputs=part.state.posterior.outputs)  # fmt: skip
+    assert part.state.objective == pytest.approx(again.log_evidence, abs=1e-8)
 
 
 def test_block_diagonal_proposals_reach_the_same_evidence(monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtri, softmax
 from scipy.stats import qmc
 
-from relvec._xp import Array, dots, is_foreign, like, namespace, pieces, squares, take, to_host
+from relvec._xp import Array, dots, is_foreign, like, namespace, pieces, take, to_host
 
 _LARGEST = 700.0  # exp of more has no double
 
@@ -46,11 +46,11 @@ class Likelihood(ABC):
 
     @abstractmethod
     def curvature_slope(
-        self, W: np.ndarray, f: np.ndarray, weights: np.ndarray, spread: list[np.ndarray]
+        self, W: np.ndarray, f: np.ndarray, weights: np.ndarray, h: np.ndarray, hp: np.ndarray | None = None
     ) -> np.ndarray:
-        """d/df of sum_n trace(B_n T_n T_n') at fixed T, in the shape of f.
+        """d/df of sum_n trace(B_n H_n) at fixed H, the covariance of f_n, in the shape of f.
 
-        ``spread`` holds for each output T_a (n, j), so that (T_n T_n')_ab = T_a[n] . T_b[n].
+        ``h`` holds the diagonals of H in the shape of f, and for K outputs ``hp`` (n, K) the products H_n p_n.
         """
 
     @abstractmethod
@@ -83,8 +83,8 @@ class Bernoulli(Likelihood):
     def constant(self, t, weights):
         return 0.0
 
-    def curvature_slope(self, W, f, weights, spread):
-        return -W * namespace(f).tanh(0.5 * f) * squares(spread[0], 1)  # dW/df = W (1 - 2p)
+    def curvature_slope(self, W, f, weights, h, hp=None):
+        return -W * namespace(f).tanh(0.5 * f) * h  # dW/df = W (1 - 2p)
 
     def mean(self, f):
         return 1.0 / (1.0 + namespace(f).exp(-f)) if is_foreign(f) else expit(f)
@@ -110,8 +110,8 @@ class Poisson(Likelihood):
     def constant(self, t, weights):
         return -float(to_host(weights) @ gammaln(to_host(t) + 1.0))
 
-    def curvature_slope(self, W, f, weights, spread):
-        return W * squares(spread[0], 1)  # dW/df = W
+    def curvature_slope(self, W, f, weights, h, hp=None):
+        return W * h  # dW/df = W
 
     def mean(self, f):
         xp = namespace(f)
@@ -142,15 +142,11 @@ class Categorical(Likelihood):
     def constant(self, t, weights):
         return 0.0
 
-    def curvature_slope(self, W, f, weights, spread):
-        # dp_a/df_c = p_a (delta_ac - p_c); with h = T T': sum_ab h_ab dB_ab/df_c
-        #   = p_c (h_cc - sum_a h_aa p_a - 2 (h p)_c + 2 p'h p)
-        p, stack = W, namespace(W).stack
-        u = sum(p[:, a][:, None] * T for a, T in enumerate(spread))
-        own = stack([squares(T, 1) for T in spread], axis=1)
-        hp = stack([dots(T, u) for T in spread], axis=1)
-        both = 2.0 * squares(u, 1) - dots(own, p)
-        return weights[:, None] * p * (own - 2.0 * hp + both[:, None])
+    def curvature_slope(self, W, f, weights, h, hp=None):
+        # dp_a/df_c = p_a (delta_ac - p_c): sum_ab H_ab dB_ab/df_c = p_c (H_cc - sum_a H_aa p_a - 2 (H p)_c + 2 p'H p)
+        p = W
+        both = dots(p, 2.0 * hp - h)
+        return weights[:, None] * p * (h - 2.0 * hp + both[:, None])
 
     def mean(self, f):
         if is_foreign(f):

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from relvec._linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
-from relvec._xp import Array, is_foreign, like, namespace, take, to_host
+from relvec._xp import Array, dots, is_foreign, like, namespace, squares, take, to_host
 from relvec.evidence import LOG_2PI
 from relvec.likelihoods import Likelihood
 
@@ -249,9 +249,16 @@ class LaplacePosterior:
 
     def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df."""
-        own = self._own(likelihood)
-        spread = [(self.Phi if len(own) == 1 else take(self.Phi, i, 1)) @ like(self.Phi, self.root[i]) for i in own]
-        return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, spread)
+        Phi = self.Phi
+        if likelihood.n_outputs == 1:
+            return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, squares(Phi @ like(Phi, self.root), 1))
+        # H_n p_n from one product with Sigma: (H p)_a = sum over the weights i of a of Phi_i (sum_j Sigma_ij Phi_j p)
+        mixed = (Phi * take(self.W, self.outputs, 1)) @ like(Phi, self.covariance)
+        own = [(i, take(Phi, i, 1)) for i in self._own(likelihood)]
+        stack = namespace(Phi).stack
+        h = stack([dots(part @ like(Phi, self.covariance[np.ix_(i, i)]), part) for i, part in own], axis=1)
+        hp = stack([dots(take(mixed, i, 1), part) for i, part in own], axis=1)
+        return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, h, hp)
 
     def _back(self, r: np.ndarray, likelihood: Likelihood) -> np.ndarray:
         """Phi'r (k,), each weight with the part of its own output."""
@@ -269,6 +276,7 @@ def laplace(
     likelihood: Likelihood,
     start: np.ndarray | None = None,
     outputs: np.ndarray | None = None,
+    guess: np.ndarray | None = None,
 ) -> LaplacePosterior:
     """Mode, covariance and Laplace evidence by Newton's method with halved steps (T01 eq. (24)-(26)).
 
@@ -283,6 +291,8 @@ def laplace(
     likelihood : see `relvec.likelihoods`.
     start : (k,) weights to start from; zeros by default.
     outputs : (k,) output of each weight, for K > 1.
+    guess : (k, j) with a covariance guess guess' like the one at the mode. Where there are many weights of several
+        outputs, the way to the mode is then made by gradients alone, and the Hessian formed and factored there only.
 
     Examples
     --------
@@ -309,6 +319,10 @@ def laplace(
         v = np.zeros(len(alpha))
         f = _latent(X, v, own)
         value, r, W = likelihood.evaluate(t, f, weights)
+    if guess is not None and K > 1 and len(alpha) >= _MANY:
+        v, f, value, r, W = _approach(
+            (v, f, value, r, W), X, t, weights, likelihood, own, guess[order] / spread[:, None]
+        )
     best = np.inf
     for _ in range(_MOST_NEWTON):
         U = _factor(X, W, weights, own)
@@ -339,7 +353,53 @@ def laplace(
 
 
 _MOST_NEWTON = 200
+_MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
+_MOST_APPROACH, _MEMORY = 60, 20
 _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
+
+
+def _approach(state: tuple, X: np.ndarray, t, weights, likelihood: Likelihood, own: list, root: np.ndarray) -> tuple:
+    """v, f, objective, r and W nearer to the mode: steps of limited-memory BFGS from the curvature (root root')^-1.
+
+    A step costs two products with X; the Hessian that Newton's method wants costs as many as there are weights.
+    """
+    v, f, value, r, W = state
+    g = _back(X, r, own) - v
+    path: list[tuple[np.ndarray, np.ndarray, float]] = []
+    for _ in range(_MOST_APPROACH):
+        step = _two_loops(g, path, root)
+        decrement = float(g @ step)
+        if not decrement > 0.1 * _EXACTLY * max(1.0, abs(value)):
+            break
+        length = 1.0
+        while True:
+            trial = v + length * step
+            f_trial = _latent(X, trial, own)
+            new, r, W = likelihood.evaluate(t, f_trial, weights)
+            new -= 0.5 * float(trial @ trial)
+            if decrement < _ROUGHLY * max(1.0, abs(value)) or new >= value + 1e-4 * length * decrement:
+                break
+            length *= 0.5
+            if length < 1e-6:
+                return v, f, value, *likelihood.working(t, f, weights)
+        g_new = _back(X, r, own) - trial
+        s, y = trial - v, g - g_new
+        if s @ y > 0.0:
+            path = [*path[-_MEMORY:], (s, y, 1.0 / float(s @ y))]
+        v, f, value, g = trial, f_trial, new, g_new
+    return v, f, value, r, W
+
+
+def _two_loops(g: np.ndarray, path: list[tuple[np.ndarray, np.ndarray, float]], root: np.ndarray) -> np.ndarray:
+    """The step that BFGS proposes at gradient g, from steps s and falls y of the gradient on the way here."""
+    q, along = g.copy(), []
+    for s, y, rho in reversed(path):
+        along.append(rho * float(s @ q))
+        q -= along[-1] * y
+    q = root @ (root.T @ q)
+    for (s, y, rho), a in zip(path, reversed(along), strict=True):
+        q += (a - rho * float(y @ q)) * s
+    return q
 
 
 def _latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:

@@ -306,8 +306,8 @@ class LaplaceTarget:
         p, weights = found.posterior, self.problem.weights
         outputs, places = found.problem.pairs(found.active)
         bend = None
-        if p.W.ndim == 1:  # the spread of a unit vector: what multiplies it in the slope of the curvature
-            bend = self.problem.likelihood.curvature_slope(p.W, p.f, weights, [np.ones((len(weights), 1))])
+        if p.W.ndim == 1:  # of a variance of one: what multiplies the variance of f in the slope of the curvature
+            bend = self.problem.likelihood.curvature_slope(p.W, p.f, weights, np.ones(len(weights)))
         r = p.r if p.r.ndim == 2 else p.r[:, None]
         return Working(p.mean, p.root, outputs, places, r, p.W, weights, bend)
 

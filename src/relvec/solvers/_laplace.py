@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from relvec._linalg import solve_symmetric
 from relvec._xp import namespace, take
@@ -122,8 +123,8 @@ class LaplaceProblem:
             return values.reshape(u, self.K).sum(axis=1)
         return values.reshape(u, self.K, u, self.K).sum(axis=(1, 3))
 
-    def posterior(self, units, alpha, start=None, Phi=None) -> LaplacePosterior:
-        """The Laplace posterior of the units at precisions alpha (u,)."""
+    def posterior(self, units, alpha, start=None, Phi=None, guess=None) -> LaplacePosterior:
+        """The Laplace posterior of the units at precisions alpha (u,); ``guess`` as in `laplace`."""
         outputs, atoms = self.pairs(units)
         Phi = self.design.columns(atoms) if Phi is None else Phi
         each = np.repeat(alpha, self.per_unit)
@@ -133,7 +134,7 @@ class LaplaceProblem:
                 self.meter.spent += found.spent
                 return found.posterior
         self.meter.spent += 4.0 * Phi.shape[0] * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
-        return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs)
+        return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess)
 
     def objective(self, units: np.ndarray, posterior: LaplacePosterior) -> float:
         """The Laplace evidence plus the hyperprior's terms, T01 eq. (36)."""
@@ -180,7 +181,8 @@ class LaplaceModel:
 
     def at(self, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The same units at other precisions."""
-        posterior = self.problem.posterior(self.active, alpha, start, self.posterior.Phi)
+        p = self.posterior
+        posterior = self.problem.posterior(self.active, alpha, start, p.Phi, p.root)
         return LaplaceModel(self.problem, self.active, posterior, self.atom, self.refused)
 
     def without(self, leave: np.ndarray) -> LaplaceModel:
@@ -192,7 +194,7 @@ class LaplaceModel:
         gone = p.root[~each]
         start = p.mean[each] - p.root[each] @ np.linalg.lstsq(gone, p.mean[~each], rcond=None)[0]
         Phi = take(p.Phi, each.nonzero()[0], 1)
-        posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, Phi)
+        posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, Phi, p.root[each])
         return LaplaceModel(self.problem, self.active[keep], posterior, self.atom, self.refused)
 
     def joined(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
@@ -201,7 +203,9 @@ class LaplaceModel:
         p = self.posterior
         Phi = namespace(p.Phi).concat([p.Phi, self.problem.design.columns(atoms)], axis=1)
         active = np.append(self.active, units)
-        posterior = self.problem.posterior(active, np.append(self.alpha, alpha), np.append(p.mean, start), Phi)
+        spread = 1.0 / np.sqrt(np.repeat(alpha, self.problem.per_unit))
+        guess = block_diag(p.root, np.diag(spread))
+        posterior = self.problem.posterior(active, np.append(self.alpha, alpha), np.append(p.mean, start), Phi, guess)
         return LaplaceModel(self.problem, active, posterior, int(units[0]), self.refused)
 
     def gradient(self) -> np.ndarray:
