@@ -23,8 +23,9 @@ _SCHEDULED = len(_DIPS) + 1  # those after are random, and taken only where as m
 _PAYS = 1.0  # nats: a restart that gains as much is tried again
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
 _UNEXPLAINED = 5.0  # times where it started: a noise above this may hide what later atoms would explain
+_DETERMINED = 0.05  # of the samples: a model of fewer atoms has little to win from a deep dip, which costs the most
 _BACKWARD = 256  # dictionaries up to this length may be searched from the full model too
-_THINNINGS, _FAR = 40, 1e4  # updates of the full model, and the precision at which an atom leaves it
+_THINNINGS, _FAR = 20, 1e3  # updates of the full model, and the precision at which an atom leaves it
 _ROUGH = 0.05  # nats: restarts leave smaller gains at first
 _PROMISING = 5.0  # nats: those that fall short by no more are settled to the end before they are judged
 _APART = 1e-8  # atoms nearer to the model than this do not enter during restarts: their gains have few digits
@@ -212,7 +213,9 @@ class Sequential:
             other = _backward(model)
         elif not problem.fixed_noise and risen > _UNEXPLAINED:
             other = _under_ceiling(model, self.batch, deadline)
-        else:  # nothing suggests that it would help
+        elif len(model.active) <= _DETERMINED * problem.n_samples:
+            return model
+        else:  # nothing suggests that a fresh start would help
             other = _dip(model, _DEEP, self.batch, deadline)
         other = _settle(other, self.batch, deadline)
         if other.objective > model.objective:
