@@ -12,6 +12,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from relvec import RVC, RVR, basis, centres, grvm, grvm_widths, select_kernel
 from relvec.basis import Bias, Concat, KernelBasis
@@ -402,6 +403,17 @@ def test_the_published_scheme_as_an_estimator():
     assert model.log_marginal_likelihood_ > data.log_marginal_likelihood_
     assert {step.action for step in model.placement_.moves} == {"start", "likelihood"}
     assert model.score(X, y) > 0.9 and len(model.relevance_) == 0
+
+
+@pytest.mark.slow
+@parametrize_with_checks([
+    RVR(width="scale", centres="move", solver=QUICK), RVR(width="scale", centres="grvm", solver=QUICK),
+    RVC(width="scale", centres="move", solver=Sequential(restarts=0, time_limit=1.0)),
+    RVC(width="scale", centres="grvm", solver=QUICK),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # for random and constant targets
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
 
 
 def test_clone_and_grid_search():

@@ -38,12 +38,17 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     ----------
     kernel : str, Kernel, callable or None, default "gaussian"
         As in `RelevanceVectorRegressor`.
-    width : float, array-like (n_features,), "auto", "learn", "learn-per-feature" or "scale", default "auto"
+    width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
+"grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
         "learn-per-feature" maximise the evidence over it (`relvec.tune`; several outputs or dichotomies share it);
         "scale" is r^2 = n_features * X.var(), the quickest, and what "auto" means: with classes the evidence often
         prefers widths that are too small, and cross-validation chooses better. A `relvec.kernels` object has its
-        own width, "learn" and "learn-per-feature" among them.
+        own width, "learn" and "learn-per-feature" among them. "grvm" is the one width of most evidence over weights
+        and centres, which does not run to small widths (`relvec.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM
+        itself), "grvm-per-feature" climbs from there.
+    centres : {"data", "move", "grvm"}, default "data"
+        As in `RelevanceVectorRegressor`: kernels on training rows, or moved.
     basis : Basis, str, callable, or list of these, optional
         Further basis functions, appended to the kernel's; see `relvec.basis`.
     fit_intercept : bool, default True
@@ -102,6 +107,11 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     relevance_per_class_ : list of K arrays, the rows each class uses; for two classes one array. Their total length
         counts a vector once for each class that uses it.
     relevance_vectors_ : (r, n_features) the centres; absent for ``kernel="precomputed"``.
+    centres_ : (p, n_features) where the kernels of the model sit, in the order of `weights_`, whose first p they are:
+        `relevance_vectors_`, unless centres were given or moved. A moved centre is no training row: `relevance_` and
+        `relevance_vectors_` are empty then, and `centres_` are the vectors.
+    placement_ : how well the data place moved centres, the evidence over weights and centres, and the moves
+        (`relvec.grvm.Placement`); only where centres moved.
     weights_ : (m,) posterior mode of the weights for two classes; (K, m) otherwise, 0 where a function is not in the
         model of the class. The first r columns belong to `relevance_`.
     intercept_ : weight of the constant, a float or (K,); 0.0 where it is not in the model.
@@ -119,7 +129,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     width_ : its width, a float or (n_features,); absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
-    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`).
+    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`); every width
+        tried, for "grvm" (`relvec.grvm_widths.WidthSearch`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     Examples

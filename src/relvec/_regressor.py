@@ -85,12 +85,18 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`, any
         ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None for no kernel. It need
         not be positive definite.
-    width : float, array-like (n_features,), "auto", "learn", "learn-per-feature" or "scale", default "auto"
+    width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
+"grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
         "learn-per-feature" maximise the evidence over it (`relvec.tune`; several outputs or dichotomies share it);
         "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features, and
         "scale" beyond and for counts. A `relvec.kernels` object has its own width,
-        "learn" and "learn-per-feature" among them.
+        "learn" and "learn-per-feature" among them. "grvm" is the one width of most evidence over weights and centres
+        (`relvec.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM itself), "grvm-per-feature" climbs from there.
+    centres : {"data", "move", "grvm"}, default "data"
+        Where kernels sit. "data": on training rows. "move": anywhere in the box of the training rows; they start on
+        rows and are shifted, merged, split and added while the evidence rises (`relvec.centres`). "grvm": moved by
+        GRVM's section 4, likelihood and precisions in turn (`relvec.grvm`).
     basis : Basis, str, callable, or list of these, optional
         Further basis functions, appended to the kernel's; see `relvec.basis`.
     fit_intercept : bool, default True
@@ -148,6 +154,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     atoms_ : list of their m names.
     relevance_ : (r,) training rows the kernels are centred on, ascending.
     relevance_vectors_ : (r, n_features) those rows (centres); absent for ``kernel="precomputed"``.
+    centres_ : (p, n_features) where the kernels of the model sit, in the order of `weights_`, whose first p they are:
+        `relevance_vectors_`, unless centres were given or moved. A moved centre is no training row: `relevance_` and
+        `relevance_vectors_` are empty then, and `centres_` are the vectors.
+    placement_ : how well the data place moved centres, the evidence over weights and centres, and the moves
+        (`relvec.grvm.Placement`); only where centres moved.
     weights_ : (m,) posterior mean of the weights; the first r belong to `relevance_`.
     intercept_ : weight of the constant, 0.0 where it is not in the model.
     coef_ : (n_features,) only for a purely linear model.
@@ -171,7 +182,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     width_ : its width, a float or (n_features,); absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
-    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`).
+    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.tune.Tuning`); every width
+        tried, for "grvm" (`relvec.grvm_widths.WidthSearch`).
     n_samples_seen_ : rows of positive weight that `fit` and `partial_fit` have taken in; absent where rows cannot come
         in parts.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ class KernelRow:
 
     Attributes
     ----------
-    name : the kernel with its width in numbers.
+    name : the kernel with its width in numbers, to four digits.
     log_evidence : what kernels are compared by, in nats.
     vectors : number of kernel functions in the model.
     status : how the fit ended.
@@ -124,4 +125,11 @@ def _row(model: Any, kernel: Any, X: Any, y: Any, evidence: str, sample_weight: 
     else:
         value = float(np.sum(model.log_marginal_likelihood_))
     status = model.status_ if isinstance(model.status_, str) else ", ".join(sorted(set(model.status_)))
-    return KernelRow(repr(getattr(model, "kernel_", kernel)), value, len(model.centres_), status, model)
+    name = re.sub(
+        r"\d+\.\d+", lambda number: str(float(f"{float(number[0]):.4g}")), repr(getattr(model, "kernel_", kernel))
+    )
+    return KernelRow(name, value, len(model.centres_), status, model)
+
+
+def _rounded(number: re.Match) -> str:
+    return str(float(f"{float(number[0]):.4g}"))
