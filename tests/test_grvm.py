@@ -582,14 +582,14 @@ def test_a_dictionary_of_several_scales_lets_every_atom_choose_its_own():
 def test_leaving_out_agrees_with_fits_of_the_other_rows():
     X, y = two_moons(40)
     left = table.groups(40, True, np.random.default_rng(0))
-    odds = table.left_out(X, y, 1.0, left)
-    wrong = table.svm_left_out(X, y, 1.0, 1.0, left)
+    odds, wrong, pairs = table.left_out(X, y, 1.5, left), table.svm_left_out(X, y, 1.0, 1.0, left), []
     for i in range(0, 40, 4):
         keep = np.arange(40) != i
-        own = RVC(width=1.0, averaging="mode", solver=QUICK, tol=1e-2).fit(X[keep], y[keep])
-        # another path may end at another maximum: what counts is the probability
-        assert_allclose(expit(odds[i]), expit(own.decision_function(X[[i]])[0]), atol=0.15)
+        own = RVC(width=1.5, averaging="mode", tol=1e-2).fit(X[keep], y[keep])
+        pairs.append((expit(odds[i]), expit(own.decision_function(X[[i]])[0])))
         assert wrong[i] == (SVC(C=1.0, gamma=1.0).fit(X[keep], y[keep]).predict(X[[i]])[0] != y[i])
+    difference = np.abs(np.diff(pairs, axis=1))  # paths may end at other maxima now and then
+    assert np.median(difference) < 0.05
     folds = table.groups(40, False, np.random.default_rng(0))
     assert len(folds) == 10 and np.array_equal(np.sort(np.concatenate(folds)), np.arange(40))
 

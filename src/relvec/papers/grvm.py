@@ -103,7 +103,7 @@ def svm_left_out(X: np.ndarray, y: np.ndarray, C: float, gamma: float, left: lis
 def svm_by_validation(X: np.ndarray, y: np.ndarray, left: list[np.ndarray]) -> SVC:
     """The support vector machine at the width and C of fewest rows wrong when left out, the widest of equals."""
     choices = [(C, 1.0 / (factor**2 * X.shape[1])) for factor in FACTORS[::-1] for C in PENALTIES]
-    C, gamma = min(choices, key=lambda choice: float(svm_left_out(X, y, *choice, left).mean()))
+    C, gamma = min(choices, key=lambda choice: float(svm_left_out(X, y, choice[0], choice[1], left).mean()))
     return SVC(C=C, gamma=gamma).fit(X, y)
 
 
