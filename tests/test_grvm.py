@@ -12,13 +12,15 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from relvec import RVC, RVR, basis, centres, grvm, grvm_widths, select_kernel
+from relvec import RVC, RVR, basis, centres, grvm, grvm_widths, papers, select_kernel
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.kernels import Cauchy, Gaussian, Laplace, LogDistance, Matern
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.papers import grvm as table
 from relvec.persistence import dumps, loads
 from relvec.solvers import Sequential
 from relvec.solvers._iterate import Start
@@ -572,3 +574,43 @@ def test_a_dictionary_of_several_scales_lets_every_atom_choose_its_own():
     assert_allclose([part.kernel.width for part in scaled.parts], [X.std(), 3.0 * X.std()])
     with pytest.raises(ValueError, match="one or more widths"):
         basis.multi_scale("gaussian", [])
+
+
+# The paper -----------------------------------------------------------------------------------------------------------
+
+
+def test_leaving_out_agrees_with_fits_of_the_other_rows():
+    X, y = two_moons(40)
+    left = table.groups(40, True, np.random.default_rng(0))
+    odds, wrong, pairs = table.left_out(X, y, 1.5, left), table.svm_left_out(X, y, 1.0, 1.0, left), []
+    for i in range(0, 40, 4):
+        keep = np.arange(40) != i
+        own = RVC(width=1.5, averaging="mode", tol=1e-2).fit(X[keep], y[keep])
+        pairs.append((expit(odds[i]), expit(own.decision_function(X[[i]])[0])))
+        assert wrong[i] == (SVC(C=1.0, gamma=1.0).fit(X[keep], y[keep]).predict(X[[i]])[0] != y[i])
+    difference = np.abs(np.diff(pairs, axis=1))  # paths may end at other maxima now and then
+    assert np.median(difference) < 0.05
+    folds = table.groups(40, False, np.random.default_rng(0))
+    assert len(folds) == 10 and np.array_equal(np.sort(np.concatenate(folds)), np.arange(40))
+
+
+def test_the_entries_of_the_paper_have_its_sizes_and_numbers():
+    entries = {e.name: e for e in papers.select(["GRVM"])}
+    assert len(entries) == 8
+    sizes = {"australian": 482, "bupa": 241, "credit": 482, "hepatitis": 108, "pima": 537}
+    for name, size in sizes.items():
+        entry = entries[f"GRVM-table-1-{name}"]
+        assert entry.run.args[1] == size and len(entry.published) == 6 and entry.full == 10
+        rows = papers.DATASETS[entry.data[0]].arrays["X"][0]
+        assert abs(size / rows - 0.7) < 0.005
+    assert entries["GRVM-table-1-bupa"].published["error, RVM ME"].value == "21.15"
+    X = np.array([[1.0, np.nan], [3.0, 2.0], [5.0, 4.0], [7.0, 6.0]])
+    a, _, b, _ = table.split(X, np.array([0, 1, 0, 1]), 3, np.random.default_rng(0))
+    assert np.isfinite(a).all() and np.isfinite(b).all()
+    assert_allclose(a.mean(axis=0), 0.0, atol=1e-12)
+
+
+def test_figure_1_narrow_kernels_mind_a_shift_and_not_a_weight():
+    values = table.figure_1(papers.Context("x", 1)).values
+    assert values["log likelihood lost by a fifth of a weight, narrow"] < 0.1
+    assert values["log likelihood lost by a shift of 0.6, narrow"] > 0.5
