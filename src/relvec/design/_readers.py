@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import finalize
 
 import numpy as np
 
@@ -162,6 +163,7 @@ class FileRows:
     def __init__(self, file: Any, shape: tuple[int, int]):
         self._file, self.shape = file, shape
         file.flush()
+        finalize(self, file.close)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         start, stop, _ = rows.indices(self.shape[0])
