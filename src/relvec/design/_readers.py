@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import finalize
 
 import numpy as np
 
@@ -124,7 +125,8 @@ def _gathered(blocks: Iterator[tuple], memory: float, names: list[str] | None = 
     held: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     weights: list[np.ndarray] = []
-    size, file, shape = 0, None, (0, 0)
+    size, shape = 0, (0, 0)
+    file: FileRows | None = None
     for block in blocks:
         if not isinstance(block, tuple) or len(block) not in (2, 3) or np.ndim(block[0]) != 2:
             raise ValueError(
@@ -138,30 +140,36 @@ def _gathered(blocks: Iterator[tuple], memory: float, names: list[str] | None = 
             raise ValueError(f"a block has X {X.shape} and y {targets[-1].shape} after blocks of {shape[1]} features")
         shape, size = (shape[0] + len(X), X.shape[1]), size + X.nbytes
         if file is None and size > IN_MEMORY * memory:
-            file = tempfile.TemporaryFile()
+            file = FileRows(X.shape[1])
             for part in held:
-                part.tofile(file)
+                file.append(part)
             held = []
         if file is None:
             held.append(X)
         else:
-            X.tofile(file)
+            file.append(X)
     if not targets:
         raise ValueError("the iterator gave no block of rows")
     if weights and len(weights) < len(targets):
         raise ValueError("some blocks have weights and some have none: give all of them three parts, or none")
-    rows: Any = np.concatenate(held) if file is None else FileRows(file, shape)
+    rows: Any = np.concatenate(held) if file is None else file
     return Loaded(rows, np.concatenate(targets), np.concatenate(weights) if weights else None, names)
 
 
 class FileRows:
-    """X (N, d) float64 in an open temporary file, read in slices."""
+    """X (N, d) float64 in a temporary file, written block by block and read in slices; gone with the object."""
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, file: Any, shape: tuple[int, int]):
-        self._file, self.shape = file, shape
-        file.flush()
+    def __init__(self, n_features: int):
+        self._file, self.shape = tempfile.TemporaryFile(), (0, n_features)
+        finalize(self, self._file.close)
+
+    def append(self, X: np.ndarray) -> None:
+        """Write further rows (n, d)."""
+        X.tofile(self._file)
+        self._file.flush()
+        self.shape = (self.shape[0] + len(X), self.shape[1])
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         start, stop, _ = rows.indices(self.shape[0])

@@ -1,0 +1,256 @@
+"""Large data on one machine: time, peak memory and error of single fits, each in its own process with all cores.
+
+    python benchmarks/scale.py                                  # all of it: about half an hour on two quiet cores
+    python benchmarks/scale.py --parts sinc --sizes 10000,100000
+    python benchmarks/scale.py --parts classes memory table
+
+Parts:
+
+- sinc: TF03's two-dimensional sinc (x uniform in [-10, 10]^2, noise 0.1, width 2.5), every row a candidate; the slope
+  is that of log time against log N. Writes scale.png.
+- classes: Ripley's mixture (T01 4.2), width 0.5, every row a candidate.
+- memory: the sinc and a kernel given as a function under memory limits: what the fit took besides its data.
+- disk: the sinc from a memory map on disk.
+- table: 12 features, 5 of them of use (Friedman #1), with all defaults: learned widths, candidates in subsets.
+- kin40k: KIN40K, 10,000 rows against 30,000 and 36,000 against 4,000, scales learned per feature (needs RELVEC_DATA).
+- peers: fastrvm beside relvec at N = 10,000, regression and classes (needs fastrvm).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+PARTS = ("sinc", "classes", "memory", "disk", "table", "kin40k", "peers")
+SIZES = (10_000, 31_623, 100_000, 316_228, 1_000_000)
+LIMITS = (("gaussian", 100_000, 3e8), ("gaussian", 100_000, 1e8), ("function", 10_000, 3e8), ("classes", 50_000, 3e8))
+
+
+def sinc(n: int, rng: np.random.Generator) -> tuple:
+    """TF03 5.1: rows, targets, test rows and the function there."""
+    X, X_test = rng.uniform(-10, 10, (n, 2)), rng.uniform(-10, 10, (5000, 2))
+    f, f_test = (np.sinc(np.linalg.norm(Z, axis=1) / np.pi) for Z in (X, X_test))
+    return X, f + 0.1 * rng.standard_normal(n), X_test, f_test
+
+
+def ripley(n: int, rng: np.random.Generator) -> tuple:
+    """T01 4.2: rows, labels, test rows and labels."""
+    centres = np.array([[[-0.7, 0.3], [0.3, 0.3]], [[-0.3, 0.7], [0.4, 0.7]]])
+
+    def drawn(m: int) -> tuple:
+        y = rng.integers(0, 2, m)
+        return centres[y, rng.integers(0, 2, m)] + np.sqrt(0.03) * rng.standard_normal((m, 2)), y
+
+    return *drawn(n), *drawn(20_000)
+
+
+def friedman(n: int, rng: np.random.Generator) -> tuple:
+    """Friedman #1 with seven idle features: rows, targets, test rows and the function there."""
+    X, X_test = rng.uniform(size=(n, 12)), rng.uniform(size=(5000, 12))
+    f, f_test = (
+        10 * np.sin(np.pi * Z[:, 0] * Z[:, 1]) + 20 * (Z[:, 2] - 0.5) ** 2 + 10 * Z[:, 3] + 5 * Z[:, 4]
+        for Z in (X, X_test)
+    )
+    return X, f + rng.standard_normal(n), X_test, f_test
+
+
+def kin40k(n: int) -> tuple:
+    """Standardised KIN40K: the customary 10,000 rows for training, or n drawn at random; the others for the test."""
+    data = np.load(Path(os.environ["RELVEC_DATA"]) / "kin40k.npz", allow_pickle=False)
+    X, y = (np.concatenate([data[f"{name}_train"], data[f"{name}_test"]]) for name in "Xy")
+    order = np.arange(len(X)) if n == len(data["X_train"]) else np.random.default_rng(0).permutation(len(X))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = (y - y[order[:n]].mean()) / y[order[:n]].std()
+    return X[order[:n]], y[order[:n]], X[order[n:]], y[order[n:]]
+
+
+def rmse(model, X, truth) -> float:
+    """Root of the mean square of what predictions miss."""
+    return float(np.sqrt(np.mean((model.predict(X) - truth) ** 2)))
+
+
+def fit(model, X, y) -> dict:
+    """Fit once: seconds, CPU seconds, and bytes taken besides what was there before."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, cpu = time.perf_counter(), time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the status is printed
+        model.fit(X, y)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": seconds, "CPU s": cpu, "peak MB": peak / 1024, "taken MB": (peak - before) / 1024}
+
+
+def told(model) -> dict:
+    """What a fitted model says of itself."""
+    return {"vectors": len(model.relevance_), "candidates": getattr(model, "n_candidates_", ""),
+            "status": getattr(model, "status_", "")}  # fmt: skip
+
+
+def child(part: str, n: int, extra: str) -> dict:
+    """One fit."""
+    from relvec import RVC, RVR
+
+    rng = np.random.default_rng(0)
+    warm = sinc(200, rng)
+    RVR(width=2.5).fit(*warm[:2])
+    if part == "sinc":
+        X, y, X_test, f_test = sinc(n, rng)
+        model = RVR(width=2.5, verbose=False)
+        row = fit(model, X, y)
+        rank = model.compression_.rank if model.compression_ else n
+        return {"N": n, **row, "rank": rank, "RMSE": rmse(model, X_test, f_test), **told(model)}
+    if part == "classes":
+        X, y, X_test, y_test = ripley(n, rng)
+        model = RVC(width=0.5, verbose=False)
+        row = fit(model, X, y)
+        return {"N": n, **row, "error %": 100 * float(np.mean(model.predict(X_test) != y_test)), **told(model)}
+    if part == "memory":
+        kind, limit = extra.split()
+        X, y, X_test, f_test = sinc(n, rng)
+        if kind == "classes":
+            model, y, f_test = RVC(width=2.5, memory_limit=float(limit), verbose=False), y > 0.2, f_test > 0.2
+        else:
+            kernel = {"width": 2.5} if kind == "gaussian" else {"kernel": function}
+            model = RVR(**kernel, memory_limit=float(limit), verbose=False)
+        row = fit(model, X, y)
+        share = {"limit MB": float(limit) / 1e6, "taken / limit": row["taken MB"] * 1.048576e6 / float(limit)}
+        return {"dictionary": kind, "N": n, **share, **row, **told(model)}
+    if part == "disk":
+        with tempfile.TemporaryDirectory() as folder:
+            mapped = np.memmap(Path(folder) / "X", "float64", "w+", shape=(n, 2))
+            X, y, X_test, f_test = sinc(n, rng)
+            mapped[:] = X
+            mapped.flush()
+            del X, mapped
+            model = RVR(width=2.5, memory_limit=float(extra), verbose=False)
+            row = fit(model, np.memmap(Path(folder) / "X", "float64", "r", shape=(n, 2)), y)
+        return {"N": n, "limit MB": float(extra) / 1e6, **row, "RMSE": rmse(model, X_test, f_test), **told(model)}
+    if part == "table":
+        X, y, X_test, f_test = friedman(n, rng)
+        model = RVR(verbose=False)
+        row = fit(model, X, y)
+        idle = float(model.feature_relevance_[5:].sum())
+        return {"N": n, **row, "RMSE": rmse(model, X_test, f_test), "noise": float(np.sqrt(model.noise_variance_)),
+                "idle features": idle, **told(model)}  # fmt: skip
+    if part == "kin40k":
+        X, y, X_test, y_test = kin40k(n)
+        model = RVR(verbose=False)
+        row = fit(model, X, y)
+        error = rmse(model, X_test, y_test) ** 2
+        density = float(np.mean(model.log_predictive_density(X_test, y_test)))
+        return {"N": n, **row, "SMSE": error / float(np.var(y_test)), "log density": density, **told(model)}
+    kind, who = extra.split()
+    X, y, X_test, y_test = (sinc if kind == "regression" else ripley)(n, rng)
+    if who == "relvec":
+        model = RVR(width=2.5, verbose=False) if kind == "regression" else RVC(width=0.5, verbose=False)
+    else:
+        import fastrvm
+
+        model = fastrvm.RVR(gamma=2.5**-2) if kind == "regression" else fastrvm.RVC(gamma=0.5**-2)
+    row = fit(model, X, y)
+    error = (
+        rmse(model, X_test, y_test) if kind == "regression" else 100 * float(np.mean(model.predict(X_test) != y_test))
+    )
+    return {"task": kind, "who": who, "N": n, **row, "error": error, **told(model)}
+
+
+def function(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """A Gaussian kernel nobody knows to be positive definite."""
+    return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 2.5**2)
+
+
+def jobs(part: str, sizes: tuple[int, ...]) -> list[tuple[int, str]]:
+    """The fits of a part: N, and what else the child is told."""
+    return {
+        "sinc": [(n, "") for n in sizes],
+        "classes": [(n, "") for n in (10_000, 31_623, 100_000)],
+        "memory": [(n, f"{kind} {limit}") for kind, n, limit in LIMITS],
+        "disk": [(1_000_000, "1e8")],
+        "table": [(400_000, "")],
+        "kin40k": [(10_000, ""), (36_000, "")],
+        "peers": [(10_000, f"{kind} {who}") for kind in ("regression", "classes") for who in ("fastrvm", "relvec")],
+    }[part]
+
+
+def shown(value) -> str:
+    """A cell."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def measure(part: str, sizes: tuple[int, ...], limit: float) -> list[dict]:
+    """Run the fits of a part and print their table."""
+    rows: list[dict] = []
+    for n, extra in jobs(part, sizes):
+        command = [sys.executable, __file__, "--child", part, str(n), extra]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            print(f"{part} {n} {extra}: not done after {limit:.0f} s", flush=True)
+            continue
+        if done.returncode:
+            print(f"{part} {n} {extra}: {done.stderr.splitlines()[-1] if done.stderr else done.returncode}", flush=True)
+            continue
+        row = json.loads(done.stdout.splitlines()[-1])
+        if not rows:
+            print(f"\n{part}\n\n| {' | '.join(row)} |\n|{'---|' * len(row)}", flush=True)
+        print(f"| {' | '.join(map(shown, row.values()))} |", flush=True)
+        rows.append(row)
+    if part in ("sinc", "classes") and len(rows) > 1:
+        for name in ("seconds", "CPU s"):
+            slope = np.polyfit(np.log([r["N"] for r in rows]), np.log([r[name] for r in rows]), 1)[0]
+            print(f"\nslope of log {name} against log N: {slope:.2f}", flush=True)
+    for kind in {r["task"] for r in rows if "task" in r}:
+        pair = {r["who"]: r["CPU s"] for r in rows if r["task"] == kind}
+        if len(pair) == 2:
+            print(f"\n{kind}: CPU time of fastrvm over relvec's: {pair['fastrvm'] / pair['relvec']:.1f}", flush=True)
+    return rows
+
+
+def draw(rows: list[dict], path: Path) -> None:
+    """Time, memory and error against N."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
+    N = np.array([r["N"] for r in rows])
+    for axis, names in zip(axes, (("seconds", "CPU s"), ("peak MB",), ("RMSE",)), strict=True):
+        for name in names:
+            axis.loglog(N, [r[name] for r in rows], "o-", label=name)
+        axis.set_xlabel("N")
+        axis.legend()
+    axes[0].loglog(N, rows[0]["seconds"] * N / N[0], ":", color="grey")
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Run the parts and print their tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--time-limit", type=float, default=1800.0, help="seconds a fit may take")
+    parser.add_argument("--out", type=Path, default=Path("relvec-bench"), help="folder of the picture")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        part, n, extra = args.child
+        print(json.dumps(child(part, int(n), extra)))
+        return
+    for part in args.parts:
+        rows = measure(part, tuple(map(int, args.sizes.split(","))), args.time_limit)
+        if part == "sinc" and len(rows) > 1:
+            args.out.mkdir(exist_ok=True)
+            draw(rows, args.out / "scale.png")
+
+
+if __name__ == "__main__":
+    main()

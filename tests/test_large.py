@@ -1,0 +1,398 @@
+"""Fits within a memory limit, and rows that are not in memory: the same models as in one piece."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+
+import relvec._subsets as subsets
+import relvec.design as designs
+from relvec import RVC, RVR
+from relvec._base import memory_bytes
+from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
+from relvec.design import LocalSamples, gram_rows, tall_qr
+from relvec.design import _readers as readers
+from relvec.design._stream import compress_in_passes
+from relvec.kernels import Gaussian
+from relvec.solvers import Sequential, _columns
+
+N = 700
+
+
+def sinc(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-10, 10, (n, 2))
+    return X, np.sinc(np.linalg.norm(X, axis=1) / np.pi) + 0.1 * rng.standard_normal(n)
+
+
+def callable_gaussian(A, B):
+    return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 16.0)
+
+
+def in_passes(memory):
+    def rows(basis, X, y, w):
+        samples = LocalSamples(X, y[:, None], w)
+        part = next(p for p in basis.parts if isinstance(p, KernelBasis))
+        return compress_in_passes(basis, samples, LocalSamples(part.centres), memory)
+
+    return rows
+
+
+DESIGNS = {
+    "double": (in_passes(4e9), "float64"),
+    "single": (in_passes(2e6), "float32"),
+    "computed anew": (in_passes(5e5), None),
+    "gram": (lambda basis, X, y, w: gram_rows(basis, LocalSamples(X, y[:, None], w)), ""),
+}
+
+
+@pytest.mark.parametrize("kind", DESIGNS)
+@pytest.mark.parametrize("others", [(), (Bias(),), (Linear(), Bias())], ids=["alone", "bias", "linear"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_contract(kind, others, weighted, monkeypatch):
+    """The contract of tests/test_design.py for designs made in passes."""
+    monkeypatch.setattr("relvec.design._stream.most_rank", lambda n, memory: 600)
+    make, stored = DESIGNS[kind]
+    X, y = sinc()
+    basis = Concat((KernelBasis(Gaussian(5.0)), *others)).bind(X)
+    w = np.random.default_rng(3).integers(1, 4, N).astype(float) if weighted else np.ones(N)
+    rows = make(basis, X, y, w)
+    design = rows.design
+    assert stored == "" or design.stored == stored
+    Phi, t = basis(X) * np.sqrt(w)[:, None], y * np.sqrt(w)
+    np.testing.assert_allclose(design.scale, np.sqrt((Phi**2).sum(0)), rtol=1e-6)
+    Phi /= design.scale
+    some = np.random.default_rng(0).choice(basis.n_atoms, 40, replace=False)
+    columns = design.columns(some)
+    assert design.n_atoms == basis.n_atoms and columns.shape == (design.n_rows, 40)
+    np.testing.assert_allclose(columns.T @ columns, Phi[:, some].T @ Phi[:, some], atol=1e-6)
+    np.testing.assert_allclose(design.project(columns), Phi[:, some].T @ Phi, atol=2e-6)
+    np.testing.assert_allclose(design.project(rows.targets)[0], Phi.T @ t, atol=1e-6 * np.linalg.norm(t))
+    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0] == pytest.approx(t @ t, rel=1e-7)
+    part = design.subset(some)
+    np.testing.assert_array_equal(part.columns(np.arange(40)), columns)
+    np.testing.assert_array_equal(part.scale, design.scale[some])
+    swept = design.sweep(columns, lambda atoms, YPhi: [(atoms, YPhi)], lambda a, b: a + b)
+    found = np.empty((40, basis.n_atoms))
+    for atoms, YPhi in swept:
+        found[:, atoms] = YPhi
+    np.testing.assert_allclose(found, design.project(columns), atol=1e-12)
+
+
+def test_rows_that_the_sample_does_not_explain_become_pivots(monkeypatch):
+    X, y = sinc(1500)
+    X[-1] = [60.0, 60.0]
+    monkeypatch.setattr("relvec.design._stream._SAMPLE", 800)
+    monkeypatch.setattr("relvec.design._stream._DIRECTIONS", 0)
+    monkeypatch.setattr("relvec.design._stream.np.eye", lambda d: np.zeros((d, 1)))
+    basis = Concat((KernelBasis(Gaussian(6.0)), Bias())).bind(X)
+    rows = in_passes(4e9)(basis, X, y, np.ones(len(X)))
+    Phi = basis(X) / rows.design.scale
+    some = np.append(np.arange(0, 1500, 100), 1499)
+    columns = rows.design.columns(some)
+    np.testing.assert_allclose(columns.T @ columns, Phi[:, some].T @ Phi[:, some], atol=1e-6)
+
+
+def test_tall_qr_and_blocks_do_not_depend_on_the_blocks():
+    X, y = sinc(300)
+    A = np.column_stack([X, y])
+    triangles = [
+        tall_qr(LocalSamples(X, y[:, None], block_rows=b), lambda block: np.column_stack([block.X, block.targets]))
+        for b in (1, 7, 300)
+    ]
+    for R in triangles:
+        np.testing.assert_allclose(R.T @ R, A.T @ A, rtol=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 49), min_size=1, max_size=60), st.integers(1, 60))
+def test_chosen_rows_come_in_the_order_asked_for(rows, block_rows):
+    X = np.arange(100.0).reshape(50, 2)
+
+    class Sliced:
+        shape, dtype = X.shape, X.dtype
+
+        def __getitem__(self, part):
+            return X[part]
+
+    for source in (X, Sliced()):
+        np.testing.assert_array_equal(LocalSamples(source, block_rows=block_rows).take(rows), X[rows])
+
+
+@pytest.mark.parametrize("stored", [4e9, 3e7, 1e7], ids=["double", "single", "computed anew"])
+def test_passes_find_the_same_model(stored, monkeypatch):
+    """Also where the dictionary is thinned first, which both do alike."""
+    X, y = sinc(1500)
+    monkeypatch.setattr(_columns, "_LONG", 600)
+    monkeypatch.setattr("relvec.design._base.Design.at_once", 500)
+    monkeypatch.setattr("relvec.design._stream.most_rank", lambda n, memory: 600)
+    monkeypatch.setattr("relvec.design._stream._AT_ONCE", 1e9)
+    model = RVR(width=5.0, solver=Sequential(restarts=1))
+    plain = model.fit(X, y)
+    support, evidence, mean = plain.relevance_, plain.log_marginal_likelihood_, plain.predict(X[:50])
+    monkeypatch.setattr(designs, "_WHOLE", 0)
+    passes = RVR(width=5.0, solver=Sequential(restarts=1), memory_limit=stored).fit(X, y)
+    assert passes.compression_ is not None and passes.n_subsets_ == 1
+    np.testing.assert_array_equal(passes.relevance_, support)
+    assert passes.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-3)
+    np.testing.assert_allclose(passes.predict(X[:50]), mean, atol=1e-5)
+
+
+def test_few_atoms_on_many_rows_are_exact():
+    X, y = sinc(4000)
+    basis = [KernelBasis(Gaussian(4.0), n_random=150), Polynomial(3)]
+    kwargs = {"kernel": None, "basis": basis, "random_state": 0}
+    dense = RVR(**kwargs).fit(X, y)
+    reduced = RVR(**kwargs, memory_limit="10MB").fit(X, y)
+    assert dense.compression_ is None and reduced.compression_.rank <= 160
+    assert reduced.atoms_ == dense.atoms_
+    assert reduced.log_marginal_likelihood_ == pytest.approx(dense.log_marginal_likelihood_, abs=1e-3)
+
+
+def test_candidates_in_subsets_until_all_have_converged(monkeypatch):
+    """The certificate holds over the whole dictionary: a search of it from this model finds nothing more."""
+    X, y = sinc(1200)
+    model = RVR(kernel=callable_gaussian, memory_limit="10MB").fit(X, y)
+    assert model.status_ == "converged" and model.n_subsets_ > 2 and model.n_candidates_ == 1201
+    evidence = model.log_marginal_likelihood_
+    model.set_params(memory_limit="4GB", warm_start=True, solver=Sequential(restarts=0)).fit(X, y)
+    assert model.n_subsets_ == 1
+    assert model.log_marginal_likelihood_ - evidence < 0.01
+    monkeypatch.setattr(subsets, "_PASSES", 0)
+    with pytest.warns(ConvergenceWarning, match="only some of the training rows as candidates"):
+        some = RVR(kernel=callable_gaussian, memory_limit="10MB").fit(X, y)
+    assert some.status_ == "candidates" and some.n_candidates_ < 1201
+    np.testing.assert_array_equal(some.relevance_vectors_, X[some.relevance_])
+
+
+def test_several_outputs_in_subsets():
+    X, y = sinc(1000)
+    Y = np.column_stack([y, 2.0 * y**2])
+    model = RVR(kernel=callable_gaussian, memory_limit="10MB").fit(X, Y)
+    assert model.n_subsets_ > 1 and model.weights_.shape[0] == 2
+    assert model.score(X, Y) > 0.5
+
+
+def ripley(n, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    centres = np.array([[[-0.7, 0.3], [0.3, 0.3]], [[-0.3, 0.7], [0.4, 0.7]]])
+    return centres[y, rng.integers(0, 2, n)] + np.sqrt(0.03) * rng.standard_normal((n, 2)), y
+
+
+def test_classes_start_from_a_few_rows(monkeypatch):
+    X, y = ripley(1500)
+    whole = RVC(width=0.5).fit(X, y)
+    monkeypatch.setattr(subsets, "_MANY", 1000)
+    monkeypatch.setattr(subsets, "_FEW", 300)
+    thinned = RVC(width=0.5).fit(X, y)
+    assert thinned.status_ == "converged"
+    assert thinned.log_marginal_likelihood_ > whole.log_marginal_likelihood_ - 1.0
+    K3 = np.digitize(X[:, 0], [-0.3, 0.3])
+    assert RVC(width=0.5).fit(X, K3).score(X, K3) > 0.9
+
+
+def test_classes_in_subsets(monkeypatch):
+    X, y = ripley(900)
+
+    def kernel(A, B):
+        return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 0.25)
+
+    monkeypatch.setattr("relvec._base.SCANNED", 0.02)
+    monkeypatch.setattr("relvec.design._factor._SINGLE", 20.0)
+    model = RVC(kernel=kernel, memory_limit="10MB").fit(X, y)
+    assert model.n_subsets_ > 1 and model.status_ == "converged"
+    assert model.score(X, y) > 0.88
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("4GB", 4e9), ("500 MiB", 500 * 2**20), ("1e9", 1e9), (25_000_000, 2.5e7), ("0.1gb", 1e8)]
+)
+def test_memory_limits(text, value):
+    assert memory_bytes(text) == value
+
+
+@pytest.mark.parametrize("bad", ["4 apples", "", "1.2.3GB", 0, -1, 1000, None, float("inf"), "1KB"])
+def test_memory_limits_that_make_no_sense(bad):
+    with pytest.raises(ValueError, match="memory_limit must be"):
+        RVR(memory_limit=bad).fit(*sinc(20))
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """Nothing is read into memory as a whole."""
+    monkeypatch.setattr(readers, "IN_MEMORY", 0.0)
+
+
+def check_same(model, plain, X, rows=None):
+    np.testing.assert_array_equal(model.relevance_, plain.relevance_)
+    np.testing.assert_allclose(model.relevance_vectors_, plain.relevance_vectors_)
+    assert model.log_marginal_likelihood_ == pytest.approx(plain.log_marginal_likelihood_, abs=1e-3)
+    np.testing.assert_allclose(model.feature_relevance_, plain.feature_relevance_, rtol=1e-9)
+    np.testing.assert_allclose(model.predict(X if rows is None else rows), plain.predict(X), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = sinc(900)
+    return X, y, RVR(width=4.0).fit(X, y)
+
+
+def blocks_of(X, *others, size=170):
+    return ((X[i : i + size], *(t[i : i + size] for t in others)) for i in range(0, len(X), size))
+
+
+@pytest.mark.parametrize("disk", [False, True])
+def test_memory_map(disk, fitted, tmp_path, monkeypatch):
+    if disk:
+        monkeypatch.setattr(readers, "IN_MEMORY", 0.0)
+    X, y, plain = fitted
+    mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
+    mapped[:] = X
+    mapped.flush()
+    model = RVR(width=4.0).fit(np.memmap(tmp_path / "X", "float64", "r", shape=X.shape), y)
+    check_same(model, plain, X)
+    np.testing.assert_allclose(model.predict(mapped), plain.predict(X), atol=1e-6)
+    view = RVR(width=4.0).fit(mapped[:, ::1][:], y)  # a view of the mapping has its own way
+    check_same(view, plain, X)
+
+
+def test_hdf5(fitted, tmp_path, on_disk):
+    h5py = pytest.importorskip("h5py")
+    X, y, _ = fitted
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["X"] = X.astype(np.float32)
+        single = RVR(width=4.0).fit(X.astype(np.float32), y)
+        model = RVR(width=4.0).fit(file["X"], y)
+        check_same(model, single, X)
+        mean, std = model.predict(file["X"], return_std=True)
+        assert mean.shape == std.shape == y.shape
+
+
+def test_zarr(fitted, on_disk):
+    zarr = pytest.importorskip("zarr")
+    X, y, plain = fitted
+    array = zarr.create_array(store={}, shape=X.shape, chunks=(100, 2), dtype="f8")
+    array[:] = X
+    check_same(RVR(width=4.0).fit(array, y), plain, X)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.0], ids=["memory", "disk"])
+def test_parquet(share, fitted, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    monkeypatch.setattr(readers, "IN_MEMORY", share)
+    X, y, plain = fitted
+    table = pd.DataFrame({"t": y, "a": X[:, 0], "b": X[:, 1], "w": np.ones(len(y))})
+    path = tmp_path / "rows.parquet"
+    table.to_parquet(path)
+    model = RVR(width=4.0).fit(path, "t", sample_weight="w")
+    check_same(model, plain, X, table[["a", "b"]])
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_allclose(model.predict(str(path)), plain.predict(X), atol=1e-6)
+    with pytest.raises(ValueError, match="y must name a column"):
+        RVR().fit(path, y)
+    with pytest.raises(ValueError, match="no column 'z'"):
+        RVR().fit(path, "z")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.0], ids=["memory", "disk"])
+def test_blocks(share, fitted, monkeypatch):
+    monkeypatch.setattr(readers, "IN_MEMORY", share)
+    X, y, plain = fitted
+    check_same(RVR(width=4.0).fit(blocks_of(X, y)), plain, X)
+    check_same(RVR(width=4.0).fit(lambda: blocks_of(X, y, np.ones(len(y)))), plain, X)
+    np.testing.assert_allclose(plain.predict(b[0] for b in blocks_of(X)), plain.predict(X))
+    with pytest.raises(ValueError, match="blocks bring their targets"):
+        RVR().fit(blocks_of(X, y), y)
+    with pytest.raises(ValueError, match="no block"):
+        RVR().fit(iter([]))
+    with pytest.raises(ValueError, match="blocks must be tuples"):
+        RVR().fit(iter([X, X]))
+    with pytest.raises(ValueError, match="after blocks of 2 features"):
+        RVR().fit(iter([(X, y), (X[:, :1], y)]))
+
+
+def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
+    X, y, _ = fitted
+    mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
+    mapped[:] = X
+    w = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    plain = RVR(width=4.0).fit(X, y, sample_weight=w)
+    model = RVR(width=4.0).fit(mapped, y, sample_weight=w)
+    check_same(model, plain, X)
+    with pytest.raises(ValueError, match="X has 900 rows and y has 899"):
+        RVR().fit(mapped, y[1:])
+    with pytest.raises(ValueError, match="classes and counts need their rows in memory"):
+        RVC().fit(mapped, y > 0.1)
+    with pytest.raises(ValueError, match="predictive='rvm'"):
+        RVR(predictive="process").fit(mapped, y)
+    mapped[5, 1] = np.nan
+    with pytest.raises(ValueError, match="not finite between rows"):
+        RVR(width=4.0).fit(mapped, y)
+
+
+def test_more_rows_on_disk_than_candidates(fitted, tmp_path, on_disk, monkeypatch):
+    monkeypatch.setattr("relvec._regressor.CANDIDATES", 0.0)
+    X, y = sinc(2000)
+    mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
+    mapped[:] = X
+    with pytest.warns(ConvergenceWarning, match="only some of the training rows as candidates"):
+        model = RVR(width=4.0).fit(mapped, y)
+    assert model.status_ == "candidates" and model.n_candidates_ == 1001
+    np.testing.assert_array_equal(model.relevance_vectors_, X[model.relevance_])
+    whole = RVR(width=4.0).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), whole.predict(X), atol=0.1)
+
+
+def test_learned_widths_on_disk(tmp_path, on_disk):
+    X, y = sinc(400)
+    mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
+    mapped[:] = X
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = RVR().fit(mapped, y)
+    assert model.width_.shape == (2,) and model.score(X, y) > 0.4
+
+
+PEAK = """
+import resource, sys, numpy as np
+from relvec import RVR, RVC
+kind, n, limit, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+rng = np.random.default_rng(0)
+X = np.memmap(folder + "/X", "float64", "r", shape=(n, 2))
+y = np.sinc(np.linalg.norm(np.array(X), axis=1) / np.pi) + 0.1 * rng.standard_normal(n)
+RVR(width=3.0).fit(X[:100], y[:100])
+RVC(width=3.0).fit(np.array(X[:100]), y[:100] > 0.1)
+gaussian = lambda A, B: np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 9.0)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+if kind == "classes":
+    RVC(width=3.0, memory_limit=limit).fit(np.array(X), y > 0.3)
+else:
+    kernel = {"width": 3.0} if kind == "gaussian" else {"kernel": gaussian}
+    RVR(memory_limit=limit, **kernel).fit(X, y)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "n", "limit"),
+    [("gaussian", 60_000, 3e8), ("gaussian", 60_000, 1e8), ("callable", 6000, 1e8), ("classes", 30_000, 2e8)],
+)
+def test_peak_memory_stays_within_the_limit(kind, n, limit, tmp_path):
+    X = np.memmap(tmp_path / "X", "float64", "w+", shape=(n, 2))
+    X[:] = np.random.default_rng(1).uniform(-10, 10, (n, 2))
+    X.flush()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PEAK, kind, str(n), str(limit), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(done.stdout) <= 1.2 * limit
