@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from relvec._base import GaussianFit, fit_gaussian, gaussian_problem, gaussian_target
+from relvec._base import GaussianFit, fit_gaussian, gaussian_problem, gaussian_target, memory_bytes
+from relvec._subsets import fit_in_subsets
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design import (
     Block,
@@ -120,9 +121,9 @@ def _dictionary(model: Any, samples: DaskSamples) -> tuple[Concat, list[int], Le
             part = replace(part, kernel=part.kernel.resolve(alike))
         bound.append(part.bind(bounds, None, rng))
     basis = Concat(tuple(bound), n_features=d)
-    if len(on_rows) > 1 or (on_rows and not _positive_definite(basis, on_rows)):
+    if len(on_rows) > 1:
         raise ValueError(
-            "with Dask one kernel may stand on every row, and it must be positive definite: give others centres, as in "
+            "with Dask one kernel may stand on every row: give the others centres, as in "
             "relvec.basis.KernelBasis(kernel, centres=Z)"
         )
     if not free.any() or not np.any(units_of(facts.mean, facts.spread, facts.weight, samples.n_targets)[1]):
@@ -147,10 +148,6 @@ def _leaves(basis: Basis) -> list[Basis]:
 
 def _needs_rows(part: KernelBasis) -> bool:
     return part.centres is None and part.n_random is None
-
-
-def _positive_definite(basis: Concat, on_rows: list[int]) -> bool:
-    return all(part.kernel.positive_definite for i in on_rows if isinstance(part := basis.parts[i], KernelBasis))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,14 +181,12 @@ def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: 
         )
     samples, facts = dictionary.samples, dictionary.samples.facts
     units, variances = units_of(facts.mean, facts.spread, facts.weight, samples.n_targets)
-    scaled = samples.in_units(units)
+    scaled, memory = samples.in_units(units), memory_bytes(model.memory_limit)
     with stage("kernel"):
-        rows = compress_rows(replace(dictionary, samples=scaled))
+        rows = compress_rows(replace(dictionary, samples=scaled), memory)
     if rows is None:
-        raise ValueError(
-            "the kernel is too narrow for these rows: its matrix has no low rank. Give a larger width, or candidates "
-            "as centres: kernel=None, basis=relvec.basis.KernelBasis(kernel, centres=Z)"
-        )
+        _search_subsets(model, dictionary, scaled, memory, learned)
+        return
     design, n = rows.design, samples.n_rows
     order: Any = Lookup(dictionary.n_atoms, dictionary.order)
     essential = n + np.arange(dictionary.n_others)
@@ -203,7 +198,7 @@ def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: 
         def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
             order = np.argsort(active)
             own = active[order]
-            R = tall_qr(scaled, _Exact(dictionary.over(own), design.scale[own], output))
+            R = tall_qr(scaled, _Exact(dictionary.take(own), design.scale[own], output))
             return R[:, np.argsort(order)], R[:, -1]
 
         fits.append(
@@ -211,13 +206,41 @@ def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: 
         )  # fmt: skip
     always = [bias] if bias >= 0 else []
     visited = np.unique(np.concatenate([*(_visited(fit) for fit in fits), always])).astype(np.intp)
-    small = dictionary.over(visited)
-    own = small.rows >= 0
-    centres = dict(zip(small.rows[own].tolist(), samples.take(visited[own]), strict=True))
-    X = Lookup(n, lambda rows: np.array([centres[row] for row in rows.tolist()]).reshape(-1, samples.n_features))
-    model._finish(small, X, rows, [_renumbered(fit, visited) for fit in fits], samples.single)
-    model.n_candidates_ = dictionary.n_atoms
-    model._store_widths(small, (facts.spread[: samples.n_features] ** 2) / facts.weight, learned)
+    small = dictionary.take(visited)
+    _store(model, small, rows, [_renumbered(fit, visited) for fit in fits], samples, dictionary.n_atoms, learned)
+
+
+def _store(
+    model: Any, basis: Concat, rows: Rows, fits: list[GaussianFit], samples: DaskSamples, seen: int,
+    learned: Learned | None,
+) -> None:  # fmt: skip
+    """Keep the models over a small dictionary, of the ``seen`` candidates that were looked at."""
+    d, facts = samples.n_features, samples.facts
+    kernel = next((part for part in basis.parts if isinstance(part, KernelBasis) and np.all(part.rows >= 0)), None)
+    centres = dict(zip(kernel.rows.tolist(), kernel.order_keys(), strict=True)) if kernel else {}  # type: ignore[arg-type]
+    X = Lookup(facts.n_rows, lambda rows: np.array([centres[row] for row in rows.tolist()]).reshape(-1, d))
+    model._finish(basis, X, rows, fits, samples.single)
+    model.n_candidates_ = seen
+    model._store_widths(basis, facts.spread[:d] ** 2 / facts.weight, learned)
+
+
+def _search_subsets(
+    model: Any, dictionary: RowKernel, samples: DaskSamples, memory: float, learned: Learned | None
+) -> None:
+    """Search a dictionary without low rank in subsets, and store the models."""
+    units, variances = units_of(samples.facts.mean, samples.facts.spread, samples.facts.weight, samples.n_targets)
+    problems = model._problems(units, variances, samples.facts.weight)
+
+    def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
+        def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+            R = tall_qr(samples, _Exact(part.take(active), rows.design.scale[active], output))
+            return R[:, :-1], R[:, -1]
+
+        return model._fits(part, rows, problems, units, variances, starts, exact, first)
+
+    basis, rows, fits, seen = fit_in_subsets(dictionary, samples, None, memory, float(model.tol), fitted)  # type: ignore[arg-type]
+    assert isinstance(basis, Concat)
+    _store(model, basis, rows, fits, samples, seen, learned)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -32,7 +33,6 @@ _DRAWN = 262_144  # rows looked at together for a draw
 _SAMPLE = 20_000  # rows that pivots are chosen from
 _MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
 _DEPENDENT = 1e-6  # a column that is less new than this, relative to its norm, has lost digits in a Gram matrix
-_MEMORY = 4e9  # bytes of this process and of a worker that the algebra may count on
 
 
 def is_dask(X: Any) -> bool:
@@ -272,8 +272,13 @@ class RowKernel:
         """Number of atoms: those of the rows first, then the others."""
         return self.samples.n_rows + self.n_others
 
-    def over(self, atoms: np.ndarray) -> Concat:
-        """The dictionary of some atoms (k,), sorted, in the order of the parts."""
+    @property
+    def rows(self) -> np.ndarray:
+        """Row each atom stands on (M,); -1 where there is none."""
+        return np.append(np.arange(self.samples.n_rows), np.full(self.n_others, -1))
+
+    def take(self, atoms: np.ndarray) -> Concat:
+        """The dictionary of some atoms (k,), sorted: those of the rows, then the others."""
         own = atoms[atoms < self.samples.n_rows]
         rest = atoms[atoms >= self.samples.n_rows] - self.samples.n_rows
         kernel = KernelBasis(
@@ -426,12 +431,16 @@ class _Stacked:
         return np.column_stack([A, block.targets]) * block.root
 
 
-def compress_rows(dictionary: RowKernel) -> Rows | None:
+def compress_rows(dictionary: RowKernel, memory: float) -> Rows | None:
     """`relvec.design.compress` by reductions on the workers; None where the rank is not low.
+
+    This process and each worker use no more than ``memory`` bytes.
 
     Pivots come from a sample of the rows, then from what a pass over all rows finds unexplained, until nothing is.
     """
     samples, others = dictionary.samples, dictionary.others
+    if not dictionary._kernel.kernel.positive_definite:
+        return None
     kernel, p = dictionary._kernel.kernel, dictionary.n_others
     Z = samples.draw(_SAMPLE).X
     if len(Z) < samples.n_rows:
@@ -439,7 +448,7 @@ def compress_rows(dictionary: RowKernel) -> Rows | None:
         look = _Extremes(np.hstack([np.eye(d), np.random.default_rng(0).standard_normal((d, _DIRECTIONS))]))
         Z = np.vstack([Z, samples.reduce(look, _Extremes.combined)[1]])
     Z = np.unique(Z, axis=0)
-    most = min(most_rank(samples.n_rows, _MEMORY), int(_MOST_RANK * len(Z)))
+    most = min(most_rank(samples.n_rows, memory), int(_MOST_RANK * len(Z)))
     found = partial_cholesky(kernel, Z, 0.5 * TOLERANCE, most)
     if found is None or p > len(found[2]):
         return None
@@ -573,7 +582,8 @@ def _value(both: tuple, chunk: Chunk, first: int, beside: np.ndarray | None) -> 
 
 def _combined(combine: Callable, values: list) -> Any:
     there = [value for value in values if value is not None]
-    return reduce(combine, there) if there else None
+    # what a task has been given stays as it is: it may be needed again where a worker is lost
+    return reduce(combine, there[1:], deepcopy(there[0])) if there else None
 
 
 def _side_by_side(a: np.ndarray, b: np.ndarray) -> np.ndarray:
