@@ -290,7 +290,7 @@ def test_classes_and_covariances_are_refused(alone):
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("model", [RVR(kernel="log_distance"), RVR(width=0.1, basis="linear")])
+@pytest.mark.parametrize("model", [RVR(kernel="log_distance", width=1.0), RVR(width=0.1, basis="linear")])
 def test_a_kernel_without_low_rank_is_searched_in_subsets(model):
     model = clone(model).set_params(memory_limit="20MB", max_iter=5)
     with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
