@@ -41,7 +41,7 @@ RUNNER := pytest-xdist hypothesis mpmath
 TARGET_minimal := . $(RUNNER)
 # scikit-learn 1.7 hands pytest what pytest 9 refuses.
 TARGET_oldest = . $(RUNNER) 'pytest<9' $$($(PYTHON) tools/oldest.py)
-TARGET_newest := '.[test,plot,data,onnx]'
+TARGET_newest := '.[test,plot,data,onnx,dask]'
 
 # Mutated model files, thousands of them.
 soak: $(VENV)/.stamp-test
@@ -84,7 +84,7 @@ $(VENV)/.stamp-run: $(BUILD) | $(BIN)/python
 	touch $@
 
 $(VENV)/.stamp-test: $(BUILD) | $(BIN)/python
-	$(PIP) -e '.[test,plot,data,onnx]'
+	$(PIP) -e '.[test,plot,data,onnx,dask]'
 	touch $@
 
 $(VENV)/.stamp-browser: $(VENV)/.stamp-test
@@ -97,7 +97,7 @@ $(VENV)/.stamp-docs: $(BUILD) | $(BIN)/python
 	touch $@
 
 $(VENV)/.stamp-bench: $(BUILD) | $(BIN)/python
-	$(PIP) -e '.[bench,plot,onnx]'
+	$(PIP) -e '.[bench,plot,onnx,dask]'
 	touch $@
 
 $(VENV)/.stamp-build: $(BUILD) | $(BIN)/python

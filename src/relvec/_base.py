@@ -172,10 +172,19 @@ class BaseRelevanceVector(BaseEstimator):
     def _dictionary(
         self, X: np.ndarray, weights: np.ndarray, on_device: Array | None = None
     ) -> tuple[Basis, np.ndarray]:
-        """The dictionary of candidate atoms on the training rows X, bound (kernel, basis, bias in this order).
+        """The dictionary of candidate atoms on the training rows X, bound.
 
         Also which entries of its theta (p,) are to be learned. Rows on a device are sorted there.
         """
+        given = None if on_device is None or not np.all(weights > 0.0) else on_device
+        unbound = self._unbound(X.shape[1], given)
+        return unbound.bind(X, weights, self._generator()), unbound.learned(X.shape[1])
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+
+    def _unbound(self, n_features: int, on_device: Array | None = None) -> Concat:
+        """The dictionary before it knows its rows, but for those on a device: kernel, basis, bias in this order."""
         parts: list[Basis] = []
         precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
         if self.centres not in ("data", "move", "grvm"):
@@ -193,8 +202,8 @@ class BaseRelevanceVector(BaseEstimator):
         if precomputed:
             parts.append(Precomputed())
         elif self.kernel is not None:
-            kernel = as_kernel(self.kernel, self._width(X.shape[1]))
-            if on_device is not None and np.all(weights > 0.0):
+            kernel = as_kernel(self.kernel, self._width(n_features))
+            if on_device is not None:
                 centres, first, _ = map(to_host, unique_rows(on_device))
                 parts.append(KernelBasis(kernel, centres.astype(np.float64, copy=False), centre_rows=first))
             else:
@@ -205,9 +214,7 @@ class BaseRelevanceVector(BaseEstimator):
             parts.append(Bias())
         if not parts:
             raise ValueError("the model is empty: give a kernel, a basis, or fit_intercept=True")
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        unbound = Concat(tuple(parts))
-        return unbound.bind(X, weights, rng), unbound.learned(X.shape[1])
+        return Concat(tuple(parts))
 
     def _width(self, n_features: int) -> Any:
         """What ``width`` means: "auto" learns the widths of a kernel given by name where evidence can be trusted."""
@@ -512,7 +519,7 @@ def by_blocks(method: Callable) -> Callable:
 
     @wraps(method)
     def predicted(self, X: Any, *args: Any, **options: Any) -> Any:
-        if type(X) is np.ndarray:
+        if type(X) is np.ndarray or is_dask(X):
             return method(self, X, *args, **options)
         blocks = blocks_to_predict(X, getattr(self, "feature_names_in_", None))
         if blocks is None:

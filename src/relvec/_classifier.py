@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._base import (
     BaseRelevanceVector,
@@ -21,6 +21,7 @@ from relvec._base import (
 )
 from relvec._xp import as_place, namespace, place_of, to_host
 from relvec.basis import Basis
+from relvec.design import is_dask
 from relvec.kernels import Kernel
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
 from relvec.predictive import Augmented, AugmentedLatentPredictor, LatentPredictor
@@ -198,6 +199,12 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorClassifier:
+        if is_dask(X):
+            raise TypeError(
+                "a classifier is fitted to rows in memory, since every step needs all of them: give a sample, as in "
+                "fit(X[:100_000].compute(), ...). predict and predict_proba take collections of Dask, and "
+                "RelevanceVectorRegressor is fitted to them"
+            )
         loaded = self._loaded(X, y, sample_weight)
         if loaded is None:
             return self
@@ -355,6 +362,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         >>> model.predict_proba([[0.0], [3.0]]).sum(axis=1).tolist()
         [1.0, 1.0]
         """
+        if is_dask(X):
+            return self._lazily("predict_proba", X)
         X, back = self._rows(X)
         if len(self.classes_) > 2 and len(self._models) == 1:
             return back(self._softmax(X))
@@ -394,6 +403,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         >>> model.predict([[0.0], [3.0]]).tolist()
         ['a', 'b']
         """
+        if is_dask(X):
+            return self._lazily("predict", X)
         scores = self.decision_function(X)
         xp = namespace(scores)
         if xp is not np and self.classes_.dtype.kind in "biuf":  # labels that the array library knows
@@ -417,6 +428,14 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
 
         found = to_host(self.predict(X))  # counted on the host, in double precision
         return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
+
+    def _lazily(self, method: str, X: Any) -> Any:
+        from relvec._distributed import by_chunk
+
+        check_is_fitted(self)
+        if method == "predict":
+            return by_chunk(self, method, X, None, self.classes_.dtype)
+        return by_chunk(self, method, X, [str(name) for name in self.classes_])
 
     def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
         averaged = self.averaging == "posterior"

@@ -34,7 +34,7 @@ from relvec._base import (
 )
 from relvec._subsets import cut_short, in_subsets, of_some, unhurried
 from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, is_fixed
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, even_draw, is_fixed
 from relvec.design import (
     LocalSamples,
     Rows,
@@ -42,6 +42,7 @@ from relvec.design import (
     Summary,
     exact_columns,
     gram_rows,
+    is_dask,
     make_rows,
     most_atoms,
     rows_on_disk,
@@ -288,6 +289,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return tags
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
+        if is_dask(X):
+            from relvec._distributed import fit_on_workers
+
+            fit_on_workers(self, X, y, sample_weight)
+            return self
         loaded = self._loaded(X, y, sample_weight)
         if loaded is None:
             return self
@@ -432,6 +438,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     ) -> list[GaussianFit]:  # fmt: skip
         """Fit each output on its rows."""
         order = content_ranks(basis, rows.design.scale)
+        problems = [replace(problem, draw=even_draw(basis)) for problem in problems]
         if starts is None:
             starts = warm_starts(self, basis, problems, rows.design.scale, units)
         bias = basis.n_atoms - 1 if self.fit_intercept else -1
@@ -472,7 +479,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         assert rows is not None
         return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part, rows
 
-    def _finish(self, basis: Basis, X: np.ndarray | Samples, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
+    def _finish(self, basis: Basis, X: Any, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
         """Store the models, and say where one has no certificate."""
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
@@ -763,6 +770,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         """
         if return_std and return_cov:
             raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
+        if is_dask(X):
+            return self._predict_lazily(X, return_std, return_cov, noise)
         X, back = self._rows(X, self._native)
         moments = [m.moments(X, return_std, noise) for m in self._models]
         mean = back(self._by_output([mean for mean, _ in moments]))
@@ -776,6 +785,16 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     def _native(self) -> bool:
         """Whether predictions can be made on a device."""
         return all(type(model) is LinearPredictor for model in self._models)
+
+    def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
+        """Predictions for a collection of Dask, as such collections."""
+        check_is_fitted(self)
+        if return_cov:
+            raise ValueError("a covariance is of the size of all pairs of rows: with Dask ask for return_std")
+        from relvec._distributed import by_chunk
+
+        names = None if self._single else [f"prediction {i}" for i in range(len(self._models))]
+        return by_chunk(self, "predict", X, names, parts=2 if return_std else 0, return_std=return_std, noise=noise)
 
     @by_blocks
     def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:

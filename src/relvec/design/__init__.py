@@ -5,6 +5,17 @@ import numpy as np
 from relvec._xp import Array
 from relvec.design._base import Compression, Design, Rows, ScanDesign
 from relvec.design._blocks import DenseDesign
+from relvec.design._dask import (
+    DaskSamples,
+    Lookup,
+    RowKernel,
+    as_series,
+    check_columns,
+    compress_rows,
+    gathered,
+    is_dask,
+    lazily,
+)
 from relvec.design._device import DeviceDesign, device_rows, exact_columns
 from relvec.design._device_scan import DeviceScanDesign, device_scan_design
 from relvec.design._exact import SingleDesign
@@ -13,13 +24,14 @@ from relvec.design._gram import WORK, gram_rows, most_atoms
 from relvec.design._lowrank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
 from relvec.design._source import Block, LocalSamples, Samples
 from relvec.design._stream import LowRankDesign, compress_in_passes, tall_qr
-from relvec.design._summary import Summary, summarise
+from relvec.design._summary import Summary, summarise, units_of
 
 __all__ = [
-    "WORK", "Block", "Compression", "DenseDesign", "Design", "DeviceDesign", "DeviceScanDesign", "FactorDesign",
-    "LocalSamples", "LowRankDesign", "Rows", "Samples", "ScanDesign", "SingleDesign", "Summary", "compress",
-    "device_rows", "device_scan_design", "exact_columns", "gram_rows", "make_rows", "most_atoms", "rows_on_disk",
-    "scan_design", "summarise", "tall_qr",
+    "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DeviceDesign", "DeviceScanDesign",
+    "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "RowKernel", "Rows", "Samples", "ScanDesign",
+    "SingleDesign", "Summary", "as_series", "check_columns", "compress", "compress_rows", "device_rows",
+    "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask", "lazily", "make_rows", "most_atoms",
+    "rows_on_disk", "scan_design", "summarise", "tall_qr", "units_of",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes

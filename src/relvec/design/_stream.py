@@ -309,10 +309,14 @@ class LowRankDesign(Design):
         return DenseDesign.of(self.columns(atoms), self.scale[atoms])
 
     def _coordinates(self, F: np.ndarray) -> np.ndarray:
-        """R [0; F] (c, b) for F (r, b)."""
-        p = len(self._other_atoms)
-        if not self._triangular:
-            return np.asfortranarray(self._R[:, p:] @ F)
-        D = np.zeros((self.n_rows, F.shape[1]), order="F")
-        D[p:] = F
-        return blas.dtrmm(1.0, self._R, D, overwrite_b=1)
+        return placed(self._R, self._triangular, F)
+
+
+def placed(R: np.ndarray, triangular: bool, F: np.ndarray) -> np.ndarray:
+    """R [0; F] (c, b) for R (c, c) and F (r, b)."""
+    p = len(R) - len(F)
+    if not triangular:
+        return np.asfortranarray(R[:, p:] @ F)
+    D = np.zeros((len(R), F.shape[1]), order="F")
+    D[p:] = F
+    return blas.dtrmm(1.0, R, D, overwrite_b=1)

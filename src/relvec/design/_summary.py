@@ -50,11 +50,7 @@ class Summary:
     @property
     def units(self) -> tuple[np.ndarray, np.ndarray]:
         """Root mean square (1 for zeros) and relative variance (0 where constant to rounding) of each target (q,)."""
-        q = self.n_outputs
-        rms = np.hypot(self.mean[-q:], self.spread[-q:] / np.sqrt(self.weight))
-        units = np.where(rms > 0.0, rms, 1.0)
-        deviation = self.spread[-q:] / np.sqrt(self.weight) / units
-        return units, np.where(deviation > 1e-14, deviation, 0.0) ** 2
+        return units_of(self.mean, self.spread, self.weight, self.n_outputs)
 
     @property
     def feature_variances(self) -> np.ndarray:
@@ -90,6 +86,17 @@ class Summary:
             self.mean + share * apart,
             np.hypot(np.hypot(self.spread, other.spread), between),
         )
+
+
+def units_of(mean: np.ndarray, spread: np.ndarray, weight: float, q: int) -> tuple[np.ndarray, np.ndarray]:
+    """Root mean square (1 for zeros) and relative variance (0 where constant to rounding) of each target (q,).
+
+    The last q of the means and of the roots of the sums of squares about them are the targets'.
+    """
+    deviation = spread[-q:] / np.sqrt(weight)
+    rms = np.hypot(mean[-q:], deviation)
+    units = np.where(rms > 0.0, rms, 1.0)
+    return units, np.where(deviation > 1e-14 * units, deviation / units, 0.0) ** 2
 
 
 def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> Summary:

@@ -90,10 +90,14 @@ def _renumbered(history: list[Step], part: np.ndarray) -> list[Step]:
 
 def _first_part(problem: Problem, size: int) -> np.ndarray:
     """An even draw of atoms by content, with the essential ones and those of the start."""
-    ranked = np.argsort(problem.order)
-    drawn = np.random.default_rng(0).choice(problem.design.n_atoms, min(size, len(ranked)), replace=False)
+    size = min(size, problem.design.n_atoms)
+    if problem.draw is not None:
+        drawn = problem.draw(size)
+    else:
+        ranks = np.random.default_rng(0).choice(problem.design.n_atoms, size, replace=False)
+        drawn = np.argsort(problem.order)[ranks]
     given = problem.start.active if problem.start is not None else np.zeros(0, dtype=np.intp)
-    part = np.unique(np.concatenate([ranked[drawn], problem.essential, given]))
+    part = np.unique(np.concatenate([drawn, problem.essential, given])).astype(np.intp)
     return part[problem.design.scale[part] > 0.0]
 
 
@@ -110,6 +114,7 @@ def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: fl
         order=problem.order[part],
         bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
         essential=np.zeros(0, dtype=np.intp),
+        draw=None,
         tol=tol,
         start=None if start is None else Start(place[start.active], start.alpha, start.beta),
     )
@@ -120,7 +125,8 @@ def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float)
     design, local = DenseDesign.of(problem.design.columns(active), problem.design.scale[active]), np.arange(len(active))
     frame = Frame(design, problem.target, problem.rest)
     frame.span(local)
-    return Model(problem, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
+    own = replace(problem, design=design, order=problem.order[active], essential=local[:0], draw=None, start=None)
+    return Model(own, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
 
 
 def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: bool) -> tuple[np.ndarray, float]:
@@ -128,31 +134,47 @@ def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: b
 
     ``model`` holds the active atoms alone; the others are looked at in the pieces that the design gives.
     """
-    k, exchanging = len(active), exchanging and len(active) > 0
     more = _MORE if problem.design.n_atoms > 2 * problem.design.at_once else 1
-    enter, partners = more * _ENTER, more * _PARTNERS
-    outside = problem.design.scale > 0.0
-    outside[active] = False
+    look = _Look(model, active, exchanging and len(active) > 0, more * _ENTER, more * _PARTNERS)
+    best = problem.design.sweep(model.frame.directions, look, look.combined)
+    largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
+    entering = [best.atoms[best.gains > problem.tol], best.partners[best.partner_gains > _NEARLY]]
+    return np.unique(np.concatenate(entering)), largest
 
-    def offers(atoms: np.ndarray, projected: Array) -> _Offers:
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """What a piece of the dictionary offers to a model of the atoms ``active``; it may run on another machine.
+
+    Columns that vanish offer nothing: their projections are zero.
+    """
+
+    model: Model
+    active: np.ndarray
+    exchanging: bool
+    enter: int  # additions it names
+    partners: int  # exchanges for every atom of the model
+
+    def __call__(self, atoms: np.ndarray, projected: Array) -> _Offers:
+        model, k = self.model, len(self.active)
         if is_foreign(projected):
-            return _offers_on_device(active, model, exchanging, int(atoms[0]), projected)
-        near = replace(model, frame=model.frame.beside(projected, outside[atoms].astype(float)))
+            return _offers_on_device(self.active, model, self.exchanging, int(atoms[0]), projected)
+        outside = ~np.isin(atoms, self.active)
+        near = replace(model, frame=model.frame.beside(projected, outside.astype(float)))
         S, Q, _ = near.frame.scan(model.posterior)
         gains = gain_add(S[k:], Q[k:])
-        top = np.argsort(-gains)[:enter]
+        top = np.argsort(-gains)[: self.enter]
         found = _Offers(atoms[top], gains[top])
-        if exchanging:
-            j, partner_gains = near_exchanges(near, partners)
+        if self.exchanging:
+            j, partner_gains = near_exchanges(near, self.partners)
             own = j < k
             found.partners = np.where(own, -1, atoms[np.where(own, 0, j - k)])
             found.partner_gains = np.where(own, -np.inf, partner_gains)
         return found
 
-    best = problem.design.sweep(model.frame.directions, offers, lambda a, b: a.combined(b, enter, partners))
-    largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
-    entering = [best.atoms[best.gains > problem.tol], best.partners[best.partner_gains > _NEARLY]]
-    return np.unique(np.concatenate(entering)), largest
+    def combined(self, a: _Offers, b: _Offers) -> _Offers:
+        """The best of two pieces."""
+        return a.combined(b, self.enter, self.partners)
 
 
 def _offers_on_device(active: np.ndarray, model: Model, exchanging: bool, start: int, projected: Array) -> _Offers:

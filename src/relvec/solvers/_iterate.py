@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -75,6 +76,7 @@ class Problem:
     prior : Gamma hyperprior as the user gave it; prior_b (M,) and prior_d are its rates in scaled units.
     order : (M,) rank of each atom by content, which decides between equally good ones.
     essential : atoms to keep among the candidates where a long dictionary is searched in parts.
+    draw : gives as many atoms of such a dictionary as it is asked for, evenly; None draws them by their order.
     start : a model to start from.
     bias : index of the bias atom, -1 if there is none.
     tol : nats; a fit ends when no single move gains more.
@@ -90,6 +92,7 @@ class Problem:
     order: np.ndarray
     bias: int = -1
     essential: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    draw: Callable[[int], np.ndarray] | None = None
     start: Start | None = None
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None

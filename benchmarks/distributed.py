@@ -1,0 +1,121 @@
+"""Regression on Dask's workers: the same model as in one process, with a worker killed, and on rows nobody holds.
+
+    python benchmarks/distributed.py                       # two workers; 100,000 rows, then ten million
+    python benchmarks/distributed.py --rows 50000 --long 0
+
+The two-dimensional sinc, x uniform in [-5, 5]^2, noise 0.1, width 2.5, every row a candidate centre. Rows are generated
+chunk by chunk on the workers, anew at every pass. A worker is a process with one thread and a memory limit. CPU seconds
+are those of all processes together; the peak is the largest resident memory of a worker, and of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+CHUNK = 250_000
+
+
+def rows_of_chunk(seed: int, n: int) -> np.ndarray:
+    """Inputs and target (n, 3) of a chunk."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-5.0, 5.0, size=(n, 2))
+    return np.column_stack([X, np.sinc(np.hypot(X[:, 0], X[:, 1]) / np.pi) + 0.1 * rng.standard_normal(n)])
+
+
+def lazy_rows(n: int, chunk: int) -> Any:
+    """An array (n, 3) of Dask whose chunks are generated where they are needed."""
+    import dask
+    import dask.array as da
+
+    sizes = [min(chunk, n - first) for first in range(0, n, chunk)]
+    parts = [
+        da.from_delayed(dask.delayed(rows_of_chunk)(i, size), (size, 3), float) for i, size in enumerate(sizes)
+    ]  # fmt: skip
+    return da.concatenate(parts)
+
+
+def peak() -> float:
+    """Largest resident memory of this process so far, MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def cpu(client: Any) -> float:
+    """CPU seconds of this process and the workers."""
+    there = client.run(time.process_time).values() if client is not None else ()
+    return time.process_time() + sum(there)
+
+
+def measured(name: str, X: Any, y: Any, client: Any = None, watcher: Any = None, **options: Any) -> Any:
+    """Fit, print a row of the table, and return the model."""
+    from relvec import RVR
+    from relvec.progress import watch
+
+    began, spent = time.perf_counter(), cpu(client)
+    with watch(watcher or (lambda progress: None)):
+        model = RVR(width=2.5, **options).fit(X, y)
+    seconds, spent = time.perf_counter() - began, cpu(client) - spent
+    rng = np.random.default_rng(10**9)
+    Z = rng.uniform(-5.0, 5.0, size=(5000, 2))
+    error = np.sqrt(np.mean((model.predict(Z) - np.sinc(np.hypot(Z[:, 0], Z[:, 1]) / np.pi)) ** 2))
+    workers = max(client.run(peak).values()) if client is not None else np.nan
+    spent = f"{spent:.1f}" if watcher is None else ""  # what a killed worker had spent went with it
+    print(
+        f"| {name} | {X.shape[0]:,} | {seconds:.1f} | {spent} | {model.compression_.rank} | {len(model.relevance_)} | "
+        f"{model.log_marginal_likelihood_:.6f} | {error:.5f} | {peak():.0f} | "
+        f"{'' if np.isnan(workers) else f'{workers:.0f}'} | {model.status_} |",
+        flush=True,
+    )
+    return model
+
+
+def main() -> None:
+    """Run the comparisons and print them."""
+    import distributed
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--long", type=int, default=10_000_000, help="rows of the last fit; 0 leaves it out")
+    parser.add_argument("--tol", type=float, default=1e-2, help="tolerance of the last fit, nats")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--memory", default="1GB", help="limit of a worker")
+    args = parser.parse_args()
+    names = "rows of", "N", "fit s", "CPU s", "rank", "vectors", "log evidence", "RMSE", "peak MB here", "on a worker"
+    print(f"| {' | '.join(names)} | status |\n|{'---|' * (len(names) + 1)}", flush=True)
+    lazy = lazy_rows(args.rows, max(args.rows // 8, 1))
+    table = lazy.compute(scheduler="synchronous")
+    alone = measured("one process", table[:, :2], table[:, 2])
+    with (
+        distributed.LocalCluster(
+            n_workers=args.workers, threads_per_worker=1, memory_limit=args.memory, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        both = measured(f"{args.workers} workers", lazy[:, :2], lazy[:, 2], client)
+        killed: list[int] = []
+
+        def kill(progress: Any) -> None:
+            if progress.stage == "search" and not killed:
+                killed.append(next(iter(client.run(os.getpid).values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        left = measured(f"{args.workers} workers, one killed", lazy[:, :2], lazy[:, 2], client, kill)
+        assert killed, "the fit ended before a worker could be killed"
+        client.wait_for_workers(args.workers)
+        if args.long:
+            long = lazy_rows(args.long, CHUNK)
+            measured(f"{args.workers} workers, tol={args.tol:g}", long[:, :2], long[:, 2], client, tol=args.tol)
+    for name, other in (("workers", both), ("workers, one killed", left)):
+        same = np.array_equal(alone.relevance_, other.relevance_)
+        apart = abs(alone.log_marginal_likelihood_ - other.log_marginal_likelihood_)
+        print(f"\n{name}: {'the same' if same else 'another'} support, evidence {apart:.1e} nats apart")
+
+
+if __name__ == "__main__":
+    main()
