@@ -210,7 +210,7 @@ def test_rows_of_a_fixed_dictionary(place, n, atoms, monkeypatch):
 def test_restriction_to_a_part_keeps_the_inner_products(place):
     X, y = sinc(200)
     basis = Concat((KernelBasis(Matern(1.5, 0.5)), Bias())).bind(X)
-    design = DeviceDesign([device.device_matrix(basis, place.put(X), np.ones(200))])
+    design = DeviceDesign(device.device_matrix(basis, place.put(X), np.ones(200)))
     part = np.array([3, 50, 120, 200, 7])
     small, target, rest = design.restricted(part, y, 0.5)
     assert small.n_rows == 5
@@ -223,11 +223,11 @@ def test_restriction_to_a_part_keeps_the_inner_products(place):
 
 def test_huge_and_vanishing_columns(place):
     Phi = np.array([[1e200, 0.0, 1e-200], [1e200, 0.0, 1e-200]])
-    design, dense = DeviceDesign([place.put(Phi.T)]), DenseDesign(Phi)
+    design, dense = DeviceDesign(place.put(Phi.T)), DenseDesign(Phi)
     np.testing.assert_allclose(design.scale, dense.scale, rtol=1e-12)
     np.testing.assert_allclose(design.columns([0, 1, 2]), dense.columns([0, 1, 2]), rtol=1e-12)
     with pytest.raises(ValueError, match="basis function 1 is not finite on the training rows"):
-        DeviceDesign([place.put(np.array([[1.0, 2.0], [1.0, np.inf]]))])
+        DeviceDesign(place.put(np.array([[1.0, 2.0], [1.0, np.inf]])))
 
 
 @pytest.mark.parametrize("factored", [False, True])
