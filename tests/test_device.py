@@ -207,7 +207,8 @@ def test_rows_of_a_fixed_dictionary(place, n, atoms, monkeypatch):
     assert total == pytest.approx(dense.targets[:, 0] @ dense.targets[:, 0], rel=1e-12)
 
 
-def test_restriction_to_a_part_keeps_the_inner_products(place):
+def test_restriction_to_a_part_keeps_the_inner_products(place, monkeypatch):
+    monkeypatch.setattr(device, "_FEW_ROWS", 0)
     X, y = sinc(200)
     basis = Concat((KernelBasis(Matern(1.5, 0.5)), Bias())).bind(X)
     design = DeviceDesign(device.device_matrix(basis, place.put(X), np.ones(200)))
@@ -219,6 +220,25 @@ def test_restriction_to_a_part_keeps_the_inner_products(place):
     np.testing.assert_allclose(small.project(target[:, None])[0], columns.T @ y, atol=1e-10)
     assert target @ target + rest == pytest.approx(y @ y + 0.5)
     np.testing.assert_array_equal(small.scale, design.scale[part])
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-6, 1e-8, 0.0])
+def test_reduction_of_near_copies(place, apart):
+    """Columns that rounding cannot tell apart must not make coordinates of rounding errors."""
+    rng = np.random.default_rng(0)
+    A = np.linalg.qr(rng.normal(size=(90, 10)))[0]
+    A = np.hstack(
+        [A, A + apart * rng.normal(size=A.shape) / 10.0, A[:, ::-1] - apart * rng.normal(size=A.shape) / 10.0]
+    )
+    t = 100.0 * rng.normal(size=(90, 2))
+    away = place.put(A)
+    R, y, rest = device.reduced(lambda rows: away[rows, :], place, t)
+    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12)
+    np.testing.assert_allclose(R.T @ y, A.T @ t, atol=1e-4)
+    np.testing.assert_allclose((y**2).sum(axis=0) + rest, (t**2).sum(axis=0), rtol=1e-9)
+    R = device.tall_r(lambda rows: away[rows, :], place, 90, 30)
+    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-13)
+    np.testing.assert_allclose(np.abs(np.diag(R)), np.abs(np.diag(np.linalg.qr(A)[1])), rtol=1e-4, atol=1e-13)
 
 
 def test_huge_and_vanishing_columns(place):

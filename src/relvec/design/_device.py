@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack, qr, solve_triangular
@@ -28,7 +29,6 @@ from relvec.design._lowrank import (
     row_means,
 )
 from relvec.design._stream import WHOLE, Factor, sampled, unexplained
-from relvec.kernels import Kernel
 
 _MOST_GRAM = 4096  # atoms of a dictionary whose rows are reduced through its Gram matrix
 _MOST_NUMBERS = 2**33  # of a factor: 64 GiB
@@ -173,28 +173,22 @@ def place_of_any(x: Array) -> Place:
 
 
 def reduced(columns: Callable[[slice], Array], place: Place, targets: np.ndarray):
-    """R (c, c) with R'R = A'A, coordinates (c, q) of the targets (n, q) in A = Q R, and their squares outside (q,).
+    """R (c, c) with R'R = A'A, coordinates y (c, q) of the targets (n, q) with R'y = A't, and |t|^2 - |y|^2 (q,).
 
     ``columns(rows)`` gives rows of A (n, c) on the device. What inner products cannot tell from the span of other
     columns counts as inside it, and has rows of zeros in R.
     """
     n, c = targets.shape[0], columns(slice(0, 1)).shape[1]
-    parts = list(pieces(n, c))
-    gram = np.zeros((c, c))
-    for A in map(columns, parts):
+    gram, cross, t = np.zeros((c, c)), np.zeros((c, targets.shape[1])), place.put(targets)
+    for piece in pieces(n, c):
+        A = columns(piece)
         gram += to_host(A.T @ A)
+        cross += to_host(A.T @ t[piece, :])
     U, order, rank, _ = lapack.dpstrf(gram, lower=0, tol=_DEPENDENT * float(gram.diagonal().max(initial=0.0)))
-    order, R, inverse = order - 1, np.zeros((c, c)), np.zeros((c, c))
+    order, R, y = order - 1, np.zeros((c, c)), np.zeros(cross.shape)
     R[:rank, order] = np.triu(U)[:rank]
-    inverse[order[:rank], :rank] = solve_triangular(U[:rank, :rank], np.eye(rank), check_finite=False)  # Q = A inverse
-    y, outside = np.zeros((c, targets.shape[1])), place.put(targets)
-    for _ in range(3):  # semi-normal equations, corrected twice
-        product = sum(to_host(columns(piece).T @ outside[piece, :]).astype(float) for piece in parts)
-        more = inverse.T @ product
-        y += more
-        left = place.put(inverse @ more)
-        outside = place.xp.concat([outside[piece, :] - columns(piece) @ left for piece in parts])
-    return R, y, to_host(squares(outside, 0)).astype(float)
+    y[:rank] = solve_triangular(U[:rank, :rank], cross[order[:rank]], trans=1, check_finite=False)
+    return R, y, np.maximum(to_host(squares(t, 0)) - np.einsum("ij,ij->j", y, y), 0.0)
 
 
 def _by_gram(basis: Basis, X: Array, targets: np.ndarray, root: np.ndarray) -> Rows | None:
@@ -254,7 +248,7 @@ def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
     return Rows(design, y, rest + within, Compression(len(weights), design.n_rows, TOLERANCE, float(error.max())))
 
 
-def device_factor(kernel: Kernel, Z: Array, room: int = 0, below: int = 0) -> tuple[Array, np.ndarray] | None:
+def device_factor(kernel: Any, Z: Array, room: int = 0, below: int = 0) -> tuple[Array, np.ndarray] | None:
     """F (m, r) with K(Z, Z) ~= F F' for rows Z (m, d), and what is left of the diagonal (m,); None for a high rank.
 
     ``room`` columns are left free before F, and ``below`` rows below it. The pivots are those the host would choose
@@ -287,7 +281,7 @@ def device_factor(kernel: Kernel, Z: Array, room: int = 0, below: int = 0) -> tu
         factor = longer
 
 
-def _factor_of_sample(kernel: Kernel, Z: Array, tolerance: float, most: int) -> tuple[Factor, float] | None:
+def _factor_of_sample(kernel: Any, Z: Array, tolerance: float, most: int) -> tuple[Factor, float] | None:
     """`relvec.design._lowrank.partial_cholesky` on a device: pivots with their factor, and what may be left."""
     place, m = place_of_any(Z), Z.shape[0]
     xp = place.xp
