@@ -125,15 +125,15 @@ def regression(machine: Machine, n: int, profile: bool) -> dict:
     Z, _, f = sinc(m, machine.device, seed=1)
     (mean, std), predicted, _ = machine.timed(lambda: model.predict(Z, return_std=True))
     k, v = model.compression_.rank if model.compression_ else n, len(model.weights_)
-    # factorisation n k^2, Gram matrix 2 n k^2, dictionary 2 n k^2; a survey reads the dictionary once
-    operations = 5.0 * n * k**2 + surveys.count * 2.0 * n * k * v
-    reads = k / 256 + 1 + 6 + 2 + 3 + surveys.count  # of the factor: its own, Gram, targets, dictionary, norms, surveys
+    # the factor, its Gram matrix and the dictionary take 2 n k^2 each; a survey reads the dictionary once
+    operations = 6.0 * n * k**2 + surveys.count * 2.0 * n * k * v
+    passes = 1 + 2 + 2 + 3 + surveys.count  # over the factor: made, Gram and targets, dictionary, norms, surveys
     return {
         "n": n,
         "seconds": seconds,
-        "floor": machine.floor(operations, 8.0 * n * k * reads),
+        "floor": machine.floor(operations, 8.0 * n * k * passes),
         "operations": operations,
-        "bytes": 8.0 * n * k * reads,
+        "bytes": 8.0 * n * k * passes,
         "rank": k,
         "vectors": len(model.relevance_),
         "surveys": surveys.count,

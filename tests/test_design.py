@@ -44,7 +44,7 @@ def on_device(spec):
 def whole_on_device(basis, X, y, w):
     pytest.importorskip("torch")
     t, root = y * np.sqrt(w), np.sqrt(w)
-    return Rows(DeviceDesign([device_matrix(basis, as_place("torch:cpu").put(X), root)]), t[:, None], np.zeros(1))
+    return Rows(DeviceDesign(device_matrix(basis, as_place("torch:cpu").put(X), root)), t[:, None], np.zeros(1))
 
 
 DESIGNS = {

@@ -77,8 +77,9 @@ class Bernoulli(Likelihood):
         large = 1.0 / (1.0 + e)  # the larger of p and 1 - p; the smaller keeps its digits
         small = e * large
         up = xp.where(f < 0.0, xp.zeros_like(f), xp.ones_like(f))
-        value = float(weights @ (t * f - up * f + xp.log(large)))
-        return value, weights * (t - up + xp.where(f < 0.0, -small, small)), weights * (small * large)
+        rest = t - up
+        value = float(weights @ (rest * f + xp.log(large)))
+        return value, weights * (rest + xp.where(f < 0.0, -small, small)), weights * (small * large)
 
     def constant(self, t, weights):
         return 0.0

@@ -23,7 +23,7 @@ from relvec.design._factor import FactorDesign, scan_design
 from relvec.design._gram import WORK, gram_rows, most_atoms
 from relvec.design._lowrank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
 from relvec.design._source import Block, LocalSamples, Samples
-from relvec.design._stream import LowRankDesign, compress_in_passes, tall_qr
+from relvec.design._stream import WHOLE, LowRankDesign, compress_in_passes, tall_qr
 from relvec.design._summary import Summary, summarise, units_of
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes
-_WHOLE = 20_000  # rows: more are compressed in passes
 _SMALL = 4_000_000  # numbers of a design: below, a device has nothing to gain
 _WORKSPACE = 3 * 8 * 0.4  # bytes a pair of rows that compression in one piece may take
 _DENSE = 2.5 * 8  # bytes an entry of the design matrix takes while it is made and searched
@@ -56,7 +55,7 @@ def make_rows(
         rows = device_rows(basis, on_device, targets, weights)
         if rows is not None:
             return rows
-    if compression and n <= _WHOLE and _WORKSPACE * n**2 <= memory:
+    if compression and n <= WHOLE and _WORKSPACE * n**2 <= memory:
         rows = compress(basis, X, targets, weights)
     elif compression and (found := merged_rows(basis, X, targets, weights)) is not None:
         part, mean, size, within = found

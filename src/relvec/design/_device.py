@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular
 
-from relvec._xp import Array, Place, largest, like, namespace, pieces, place_of, squares, take, to_host, unique_rows
+from relvec._xp import Array, Place, like, namespace, pieces, place_of, squares, take, to_host, unique_rows
 from relvec.basis import Basis, Concat
 from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
 from relvec.design._blocks import DenseDesign, not_finite, tame
@@ -23,61 +24,65 @@ from relvec.design._lowrank import (
     LEAST_ROWS,
     TOLERANCE,
     _blocks_to_go,
-    gram_root,
+    candidates,
     kernel_on_training_rows,
     row_means,
 )
+from relvec.design._stream import WHOLE, Factor, sampled, unexplained
 
 _MOST_GRAM = 4096  # atoms of a dictionary whose rows are reduced through its Gram matrix
+_MOST_NUMBERS = 2**33  # of a factor: 64 GiB
+_FEW_ROWS = 4096  # of a design that is not reduced further for a part of its atoms
+_DEPENDENT = 1e-14  # pivots of a Gram matrix below this, relative to the largest, are rounding
+_ILL = 1e-7  # a diagonal of Cholesky's factor below this, relative to its column, has lost half of its digits
 
 
 class DeviceDesign(Design):
-    """Phi' (M, n) on a device, with rows of unit norm, as arrays (M, n_i) that stand side by side.
+    """Phi' (M, n) on a device, with rows of unit norm; the array given is overwritten.
 
     >>> import numpy as np
-    >>> d = DeviceDesign([np.array([[3.0], [0.0]]), np.array([[4.0], [0.0]])])
+    >>> d = DeviceDesign(np.array([[3.0, 4.0], [0.0, 0.0]]))
     >>> d.scale.tolist(), d.project(np.array([[1.0], [0.0]])).tolist()
     ([5.0, 0.0], [[0.6, 0.0]])
     """
 
-    def __init__(self, parts: list[Array]):
-        self._parts = parts  # overwritten
-        xp = namespace(parts[0])
+    def __init__(self, transposed: Array):
+        self._Phi = transposed
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # a library may be NumPy underneath
-            squared = sum(squares(part, 1) for part in parts)
-        safe = np.ones(parts[0].shape[0])
-        if not tame(to_host(squared)).all():
-            size = [xp.max(xp.abs(part), axis=1) for part in parts if part.shape[1]]
-            safe = np.max([to_host(s) for s in size], axis=0)
+            squared = self._squared()
+        safe = np.ones(len(squared))
+        if not tame(squared).all():
+            xp = namespace(transposed)
+            safe = to_host(xp.max(xp.abs(transposed), axis=1)).astype(float)
             if not np.isfinite(safe).all():
                 raise not_finite(int(np.argmin(np.isfinite(safe))))
             safe = np.where(safe > 0.0, safe, 1.0)
-            self._divide(safe)
-            squared = sum(squares(part, 1) for part in parts)
-        norm = np.sqrt(to_host(squared).astype(float))
-        self._divide(np.where(norm > 0.0, norm, 1.0))
+            self._Phi /= like(transposed, safe)[:, None]
+            squared = self._squared()
+        norm = np.sqrt(squared)
+        self._Phi /= like(transposed, np.where(norm > 0.0, norm, 1.0))[:, None]
         self.scale = safe * norm
-        if self.n_rows > 4096:
+        if self.n_rows > _FEW_ROWS:
             self.at_once = 1024  # what `subset` takes to the host
 
-    def _divide(self, by: np.ndarray) -> None:
-        for part in self._parts:
-            part /= like(part, by)[:, None]
+    def _squared(self) -> np.ndarray:
+        found = [to_host(squares(self._Phi[rows, :], 1)) for rows in pieces(*self._Phi.shape)]
+        return np.concatenate(found).astype(float)
 
     @property
     def n_rows(self) -> int:
-        return sum(part.shape[1] for part in self._parts)
+        return self._Phi.shape[1]
 
     def columns(self, atoms) -> np.ndarray:
-        return np.concatenate([to_host(take(part, atoms)) for part in self._parts], axis=1).T.astype(float, order="F")
+        return to_host(take(self._Phi, atoms)).astype(float).T
 
     def project(self, Y: np.ndarray) -> np.ndarray:
         return self.sweep(Y, lambda atoms, YPhi: to_host(YPhi).astype(float), lambda a, b: np.hstack([a, b]))
 
     def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
-        both = [(part, like(part, y)) for part, y in zip(self._parts, self._split(Y), strict=True)]
+        Y = like(self._Phi, Y)
         values = (
-            function(np.arange(rows.start, rows.stop), sum(part[rows, :] @ y for part, y in both).T)
+            function(np.arange(rows.start, rows.stop), (self._Phi[rows, :] @ Y).T)
             for rows in pieces(self.n_atoms, Y.shape[1])
         )
         return functools.reduce(combine, values)
@@ -86,14 +91,11 @@ class DeviceDesign(Design):
         return DenseDesign.of(self.columns(atoms), self.scale[atoms])
 
     def restricted(self, atoms, target: np.ndarray, rest: float) -> tuple[Design, np.ndarray, float]:
-        if self.n_rows <= 2 * len(atoms):
+        if self.n_rows <= max(_FEW_ROWS, 2 * len(atoms)):
             return super().restricted(atoms, target, rest)
-        A = namespace(self._parts[0]).concat([take(part, atoms) for part in self._parts], axis=1).T
+        A = take(self._Phi, atoms).T
         R, y, outside = reduced(lambda rows: A[rows, :], place_of_any(A), target[:, None])
         return DenseDesign.of(R, self.scale[atoms]), y[:, 0], rest + float(outside[0])
-
-    def _split(self, Y: np.ndarray) -> list[np.ndarray]:
-        return np.split(Y, np.cumsum([part.shape[1] for part in self._parts])[:-1])
 
 
 def device_rows(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray) -> Rows | None:
@@ -109,7 +111,7 @@ def device_rows(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
     root = np.sqrt(weights)
     if M <= _MOST_GRAM and 2 * M < N:
         return _by_gram(basis, X, targets * root[:, None], root)
-    design = DeviceDesign([device_matrix(basis, X, root)])
+    design = DeviceDesign(device_matrix(basis, X, root))
     return Rows(design, targets * root[:, None], np.zeros(targets.shape[1]))
 
 
@@ -129,13 +131,40 @@ def exact_columns(
 
     As the k + 1 rows of their QR factorisation: (k + 1, k) and (k + 1,).
     """
-    weight, divisor = like(X, root), like(X, scale)
+    place = place_of_any(X)
+    xp, weight, divisor, t = place.xp, place.put(root), place.put(scale), place.put(root * target)
 
     def columns(piece: slice) -> Array:
-        return basis(X[piece, :]) * weight[piece][:, None] / divisor
+        return xp.concat([basis(X[piece, :]) * weight[piece][:, None] / divisor, t[piece][:, None]], axis=1)
 
-    R, y, outside = reduced(columns, place_of_any(X), (root * target)[:, None], twice=True)
-    return np.vstack([R, np.zeros((1, len(scale)))]), np.append(y[:, 0], np.sqrt(outside[0]))
+    R = tall_r(columns, place, len(root), len(scale) + 1)
+    return R[:, :-1], R[:, -1]
+
+
+def tall_r(columns: Callable[[slice], Array], place: Place, n: int, c: int) -> np.ndarray:
+    """R (c, c) of the QR factorisation of A (n, c), whose rows ``columns(rows)`` gives on the device.
+
+    Cholesky's factor of A'A, then of Q'Q for Q = A R^-1 (CholeskyQR2), is as accurate as Householder's for A of
+    condition up to 1e7; beyond, Householder's is taken, piece by piece.
+    """
+    R, eye = np.eye(c), np.eye(c)
+    for _ in range(2):
+        inverse, gram = place.put(solve_triangular(R, eye, check_finite=False)), np.zeros((c, c))
+        for piece in pieces(n, c):
+            Q = columns(piece) @ inverse
+            gram += to_host(Q.T @ Q)
+        size = np.sqrt(gram.diagonal())
+        more, info = lapack.dpotrf(gram, lower=0, clean=1)
+        if info or np.any(more.diagonal() < _ILL * size):
+            break
+        R = more @ R
+    else:
+        return R
+    R = np.zeros((0, c))
+    for piece in pieces(n, c):
+        R = np.vstack([R, to_host(place.xp.linalg.qr(columns(piece), mode="reduced").R)])
+        R = qr(R, mode="r", check_finite=False)[0][:c]
+    return np.vstack([R, np.zeros((c - len(R), c))])
 
 
 def place_of_any(x: Array) -> Place:
@@ -143,38 +172,23 @@ def place_of_any(x: Array) -> Place:
     return Place(np, "cpu", x.dtype) if isinstance(x, np.ndarray) else place_of(x)
 
 
-def reduced(columns: Callable[[slice], Array], place: Place, targets: np.ndarray, twice: bool = False):
-    """R (c, c) with R'R = A'A, coordinates (c, q) of the targets (n, q) in A = Q R, and their squares outside (q,).
+def reduced(columns: Callable[[slice], Array], place: Place, targets: np.ndarray):
+    """R (c, c) with R'R = A'A, coordinates y (c, q) of the targets (n, q) with R'y = A't, and |t|^2 - |y|^2 (q,).
 
-    ``columns(rows)`` gives rows of A (n, c) on the device. Done ``twice``, R is as accurate as that of Householder's
-    QR, for A of condition up to 1e8 (CholeskyQR2); once, its inner products are.
+    ``columns(rows)`` gives rows of A (n, c) on the device. What inner products cannot tell from the span of other
+    columns counts as inside it, and has rows of zeros in R.
     """
-    n, width = targets.shape[0], columns(slice(0, 1)).shape[1]
-    parts = list(pieces(n, width))
-    gram: np.ndarray = np.zeros((width, width))
-    for A in map(columns, parts):
+    n, c = targets.shape[0], columns(slice(0, 1)).shape[1]
+    gram, cross, t = np.zeros((c, c)), np.zeros((c, targets.shape[1])), place.put(targets)
+    for piece in pieces(n, c):
+        A = columns(piece)
         gram += to_host(A.T @ A)
-    R, triangular = gram_root(gram)
-    if twice and triangular:
-        inverse = place.put(_inverse(R))
-        again: np.ndarray = np.zeros((width, width))
-        for Q in (columns(piece) @ inverse for piece in parts):
-            again += to_host(Q.T @ Q)
-        second, triangular = gram_root(again)
-        R = second @ R
-    inverse = _inverse(R) if triangular else np.linalg.pinv(R)
-    y, outside = np.zeros((width, targets.shape[1])), place.put(targets)
-    for _ in range(3):  # semi-normal equations, corrected twice
-        product = sum(to_host(columns(piece).T @ outside[piece, :]).astype(float) for piece in parts)
-        more = inverse.T @ product
-        y += more
-        left = place.put(inverse @ more)
-        outside = place.xp.concat([outside[piece, :] - columns(piece) @ left for piece in parts])
-    return R, y, to_host(squares(outside, 0)).astype(float)
-
-
-def _inverse(R: np.ndarray) -> np.ndarray:
-    return solve_triangular(R, np.eye(len(R)), check_finite=False)
+        cross += to_host(A.T @ t[piece, :])
+    U, order, rank, _ = lapack.dpstrf(gram, lower=0, tol=_DEPENDENT * float(gram.diagonal().max(initial=0.0)))
+    order, R, y = order - 1, np.zeros((c, c)), np.zeros(cross.shape)
+    R[:rank, order] = np.triu(U)[:rank]
+    y[:rank] = solve_triangular(U[:rank, :rank], cross[order[:rank]], trans=1, check_finite=False)
+    return R, y, np.maximum(to_host(squares(t, 0)) - np.einsum("ij,ij->j", y, y), 0.0)
 
 
 def _by_gram(basis: Basis, X: Array, targets: np.ndarray, root: np.ndarray) -> Rows | None:
@@ -206,10 +220,10 @@ def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
     centres, first, row_of = unique_rows(X)
     if centres.shape[0] != m or p > 0.1 * m or not bool(xp.all(centres == place.put(kernel_part.centres))):
         return None
-    found = device_cholesky(kernel_part.kernel, centres, TOLERANCE, int(_MOST_RANK * m), p)
+    found = device_factor(kernel_part.kernel, centres, p, p)
     if found is None:
         return None
-    F, left = found  # arrays (m + p, r_i)
+    C, left = found  # (m + p, p + r)
     if m == len(weights):
         order = to_host(first)
         size, mean, within = weights[order], targets[order], np.zeros(targets.shape[1])
@@ -217,90 +231,81 @@ def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
         mean, size, within = row_means(to_host(row_of), targets, weights)
     others = [(part, where) for part, where in zip(basis.parts, basis.places()) if part is not kernel_part]
     if p:
-        B = xp.concat([part(centres) for part, _ in others], axis=1)
-        F = [xp.concat([B, B[:p, :]]), *F]
+        C[:m, :p] = xp.concat([part(centres) for part, _ in others], axis=1)
     root = place.put(np.sqrt(size))
-
-    def columns(rows: slice) -> Array:
-        return xp.concat([part[rows, :] for part in F], axis=1) * root[rows][:, None]
-
-    R, y, rest = reduced(columns, place, mean * np.sqrt(size)[:, None])
-    # the dictionary in these coordinates is C R', with C = F for the kernel's atoms and the identity for the others
+    R, y, rest = reduced(lambda rows: C[rows, :] * root[rows][:, None], place, mean * np.sqrt(size)[:, None])
+    # the dictionary in these coordinates is C R', with F for the kernel's atoms and the identity for the others
     if p:
-        F[0][:m, :] = 0.0
-        for part, identity in zip(F, np.split(np.eye(p, len(R)), np.cumsum([f.shape[1] for f in F])[:-1], axis=1)):
-            part[m:, :] = place.put(identity)
-    ends = np.cumsum([0, *(part.shape[1] for part in F)])
+        C[:m, :p] = 0.0
+        C[m:, :] = place.put(np.eye(p, len(R)))
     transposed = place.put(R.T)
     for piece in pieces(m + p, len(R)):
-        D = xp.concat([part[piece, :] for part in F], axis=1) @ transposed
-        for part, start, end in zip(F, ends[:-1].tolist(), ends[1:].tolist()):
-            part[piece, :] = D[:, start:end]
+        C[piece, :] = C[piece, :] @ transposed
     order = np.concatenate([basis.places()[basis.parts.index(kernel_part)], *(where for _, where in others)])
-    if not np.array_equal(order, np.arange(len(order))):
-        F = [take(part, np.argsort(order)) for part in F]
-    design = DeviceDesign(F)
+    design = DeviceDesign(C if np.array_equal(order, np.arange(len(order))) else take(C, np.argsort(order)))
     tiny, norms = np.finfo(float).tiny, design.scale[order[:m]]
     error = np.sqrt(np.maximum(left, 0.0) * np.sum(size * left)) / np.maximum(norms, tiny)
     return Rows(design, y, rest + within, Compression(len(weights), design.n_rows, TOLERANCE, float(error.max())))
 
 
-def device_cholesky(
-    kernel, Z: Array, tolerance: float, most: int, below: int = 0
-) -> tuple[list[Array], np.ndarray] | None:
-    """Arrays F_i (m + below, r_i) that make up F with K(Z, Z) ~= F F', and what is left of the diagonal (m,).
+def device_factor(kernel: Any, Z: Array, room: int = 0, below: int = 0) -> tuple[Array, np.ndarray] | None:
+    """F (m, r) with K(Z, Z) ~= F F' for rows Z (m, d), and what is left of the diagonal (m,); None for a high rank.
 
-    None if the rank would exceed ``most``. Pivots are chosen as in `relvec.design._lowrank.partial_cholesky`.
+    ``room`` columns are left free before F, and ``below`` rows below it. The pivots are those the host would choose
+    (`relvec.design.compress`, `relvec.design.compress_in_passes`), so that the search sees the same numbers.
     """
     place, m = place_of_any(Z), Z.shape[0]
-    xp = place.xp
-    left = kernel.diag(Z)
-    top = float(xp.max(left))
-    if not 0.0 < top < np.inf:
+    xp, whole = place.xp, m <= WHOLE
+    most = int(min(_MOST_RANK * m, _MOST_NUMBERS / m))
+    sample, most_here = (Z, most) if whole else sampled(Z, most, np.inf)
+    found = _factor_of_sample(kernel, sample, TOLERANCE if whole else 0.5 * TOLERANCE, most_here)
+    if found is None:
         return None
-    stop, rng = tolerance * top, np.random.default_rng(0)
-    F: list[Array] = []
-    rank, history = 0, [float(xp.sum(left))]
-    while float(xp.max(left)) > stop:
-        chosen = _pivots(left, stop, rng)
-        Zp = take(Z, chosen)
-        Fp = [take(part, chosen) for part in F]
-        K = to_host(kernel(Zp, Zp)).astype(float) - sum(to_host(f @ f.T).astype(float) for f in Fp)
+    factor, stop = found
+    rank = factor.rank
+    while True:
+        C = xp.empty((m + below, room + factor.rank), dtype=Z.dtype, device=place.device)
+        pivots, inverse, left = place.put(factor.pivots), place.put(factor.inverse.T), kernel.diag(Z)
+        for rows in pieces(m, factor.rank):
+            F = kernel(Z[rows, :], pivots) @ inverse
+            C[rows, room:] = F
+            left[rows] -= squares(F, 1)
+        rest = np.maximum(to_host(left).astype(float), 0.0)
+        worst = np.flatnonzero(rest > stop) if not whole else np.zeros(0, dtype=np.intp)
+        if not worst.size:
+            return C, rest
+        more = take(Z, unexplained(worst, rest[worst], rank))
+        longer = factor.extended(to_host(more).astype(float), 0.5 * stop)
+        if longer is None or longer.rank > most:
+            return None
+        factor = longer
+
+
+def _factor_of_sample(kernel: Any, Z: Array, tolerance: float, most: int) -> tuple[Factor, float] | None:
+    """`relvec.design._lowrank.partial_cholesky` on a device: pivots with their factor, and what may be left."""
+    place, m = place_of_any(Z), Z.shape[0]
+    xp = place.xp
+    left = to_host(kernel.diag(Z)).astype(float)
+    if not 0.0 < left.max() < np.inf:
+        return None
+    stop, rng = tolerance * float(left.max()), np.random.default_rng(0)
+    goal = TOLERANCE / tolerance * stop
+    F, chosen, history = Z[:, :0], np.zeros(0, dtype=np.intp), [float(left.sum())]
+    while left.max() > stop:
+        first = candidates(left, stop, rng)
+        Zp, Fp = take(Z, first), take(F, first)
+        K = to_host(kernel(Zp, Zp) - Fp @ Fp.T).astype(float)
         L, pivots, found, _ = lapack.dpstrf(K, lower=1, tol=0.1 * stop)
-        if found == 0 or rank + found > most:
+        if found == 0 or len(chosen) + found > most:
             return None
         pivots = pivots[:found] - 1
         inverse = place.put(solve_triangular(L[:found, :found], np.eye(found), lower=True, check_finite=False).T)
-        Zp, Fp = take(Zp, pivots), [take(f, pivots) for f in Fp]
-        new = xp.empty((m + below, found), dtype=Z.dtype, device=place.device)
-        for piece in pieces(m, found):
-            block = kernel(Z[piece, :], Zp)
-            for part, f in zip(F, Fp):
-                block -= part[piece, :] @ f.T
-            block = block @ inverse
-            new[piece, :] = block
-            left[piece] -= squares(block, 1)
-        F.append(new)
-        rank += found
-        left = xp.where(left > 0.0, left, xp.zeros_like(left))
-        for i in chosen[pivots].tolist():
-            left[i] = 0.0
-        history.append(float(xp.sum(left)))
-        if rank + _blocks_to_go(history, stop * m) * _BLOCK > 2 * most:
+        new = (kernel(Z, take(Zp, pivots)) - F @ take(Fp, pivots).T) @ inverse
+        F, chosen = xp.concat([F, new], axis=1), np.append(chosen, first[pivots])
+        left = np.maximum(left - to_host(squares(new, 1)), 0.0)
+        left[first[pivots]] = 0.0
+        history.append(float(left.sum()))
+        if len(chosen) + _blocks_to_go(history, stop * m) * _BLOCK > 2 * most:
             return None
-    return F, to_host(left).astype(float)
-
-
-def _pivots(left: Array, stop: float, rng: np.random.Generator) -> np.ndarray:
-    """Rows (k,) of the host for the next round: the largest of what is left, and a draw in proportion to it."""
-    xp = namespace(left)
-    rest = xp.where(left > stop, left, xp.zeros_like(left))
-    size = min(_BLOCK, int(xp.count_nonzero(rest)) if hasattr(xp, "count_nonzero") else int(xp.sum(rest > 0.0)))
-    first = to_host(largest(rest, size if size < _BLOCK else size // 4 + 1))
-    if size < _BLOCK:
-        return first
-    total = xp.cumulative_sum(rest) if xp is not np else np.cumsum(rest)
-    draws = np.sort(rng.random(size - len(first))) * float(total[-1])
-    drawn = to_host(xp.searchsorted(total, like(left, draws)))
-    drawn = np.unique(drawn[drawn < left.shape[0]])
-    return np.concatenate([first, np.setdiff1d(drawn, first)])
+    L = np.asfortranarray(np.tril(to_host(take(F, chosen)).astype(float)))
+    return Factor.of(kernel, to_host(take(Z, chosen)).astype(float), L), goal

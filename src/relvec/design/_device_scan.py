@@ -7,10 +7,10 @@ import numpy as np
 from relvec._xp import Array, like, namespace, pieces, take, to_host
 from relvec.basis import Basis, Concat
 from relvec.design._base import ScanDesign
-from relvec.design._device import DeviceDesign, device_cholesky, device_matrix
+from relvec.design._device import DeviceDesign, device_factor, device_matrix
 from relvec.design._exact import ExactColumns
 from relvec.design._factor import _Square
-from relvec.design._lowrank import _MOST_RANK, LEAST_ROWS, TOLERANCE, kernel_on_training_rows
+from relvec.design._lowrank import LEAST_ROWS, kernel_on_training_rows
 
 _MOST_NUMBERS = 2**31  # of a design held whole; a larger one is held through a factor where the kernel has one
 
@@ -19,7 +19,7 @@ class DeviceScanDesign(DeviceDesign, ScanDesign):
     """Phi (n, M) held whole on a device, for n rows of samples; its columns are arrays there.
 
     >>> import numpy as np
-    >>> d = DeviceScanDesign([np.array([[3.0, 4.0], [0.0, 1.0]])])
+    >>> d = DeviceScanDesign(np.array([[3.0, 4.0], [0.0, 1.0]]))
     >>> d.diagonal(np.array([1.0, 0.0])).round(2).tolist()
     [0.36, 0.0]
     """
@@ -31,22 +31,22 @@ class DeviceScanDesign(DeviceDesign, ScanDesign):
         return self.n_rows * self.n_atoms
 
     def columns(self, atoms) -> Array:
-        return take(self._parts[0], np.asarray(atoms, dtype=np.intp)).T
+        return take(self._Phi, np.asarray(atoms, dtype=np.intp)).T
 
     def approximate(self, atoms) -> Array:
         return self.columns(atoms)
 
     def project(self, Y: Array) -> np.ndarray:
-        return to_host(self._parts[0] @ Y).T.astype(float)
+        return to_host(self._Phi @ Y).T.astype(float)
 
     def diagonal(self, W: Array) -> np.ndarray:
-        Phi = self._parts[0]
+        Phi = self._Phi
         found = [to_host(Phi[rows, :] ** 2 @ W) for rows in pieces(self.n_atoms, self.n_rows)]
         return np.concatenate(found).T.astype(float)
 
     def subset(self, atoms) -> DeviceScanDesign:
         part = object.__new__(DeviceScanDesign)
-        part._parts, part.scale = [take(self._parts[0], atoms)], self.scale[atoms]
+        part._Phi, part.scale = take(self._Phi, atoms), self.scale[atoms]
         return part
 
 
@@ -116,7 +116,7 @@ def device_scan_design(basis: Basis, X: Array) -> ScanDesign:
     """The dictionary on the rows X (n, d) of a device: whole, or through a factor where it is large."""
     if X.shape[0] * basis.n_atoms > _MOST_NUMBERS and (factor := _device_factor(basis, X)) is not None:
         return DeviceFactorDesign(basis, X, *factor)
-    return DeviceScanDesign([device_matrix(basis, X, np.ones(X.shape[0]))])
+    return DeviceScanDesign(device_matrix(basis, X, np.ones(X.shape[0])))
 
 
 def _device_factor(basis: Basis, X: Array):
@@ -131,12 +131,8 @@ def _device_factor(basis: Basis, X: Array):
     assert isinstance(basis, Concat)
     pairs: list[tuple[Array, Array] | None] = []
     for power, kernel in ((1, kernel_part.kernel), (2, _Square(kernel_part.kernel))):
-        found = device_cholesky(kernel, X, TOLERANCE, int(_MOST_RANK * n))
-        if found is None:
-            pairs.append(None)
-            continue
-        F = xp.concat(found[0], axis=1)
-        pairs.append(_placed_on_device(basis, kernel_part, X, F, power))
+        found = device_factor(kernel, X)
+        pairs.append(None if found is None else _placed_on_device(basis, kernel_part, X, found[0], power))
     return None if pairs[0] is None else (*pairs[0], pairs[1])
 
 

@@ -132,9 +132,7 @@ def partial_cholesky(
 
     ``room`` columns are left free before F, and ``below`` rows below it.
 
-    Pivots come in blocks: the largest of the remaining diagonal, and a sample in proportion to it (largest alone
-    clusters, sampling alone stalls when the rest sits on a few points); a small pivoted Cholesky drops those that
-    depend on the others.
+    Pivots come in blocks: a small pivoted Cholesky drops the `candidates` that depend on the others.
     """
     left = kernel.diag(Z).astype(float)
     largest = float(left.max(initial=0.0))
@@ -148,15 +146,7 @@ def partial_cholesky(
     rank, history = 0, [float(left.sum())]
     chosen: list[np.ndarray] = [np.zeros(0, dtype=np.intp)]
     while left.max() > stop:
-        open_ = np.flatnonzero(left > stop)
-        size = min(_BLOCK, open_.size)
-        first = open_[np.argsort(-left[open_], kind="stable")[: size // 4 + 1]]
-        others = np.setdiff1d(open_, first, assume_unique=True)
-        drawn = size - first.size
-        if drawn > 0 and others.size:
-            share = left[others] / left[others].sum()
-            few = min(drawn, int(np.count_nonzero(share)))
-            first = np.concatenate([first, rng.choice(others, few, replace=False, p=share)])
+        first = candidates(left, stop, rng)
         K = kernel(Z, Z[first])
         if rank:
             K -= F[:, :rank] @ F[first, :rank].T
@@ -183,6 +173,23 @@ def partial_cholesky(
         if rank + more > 2 * most:
             return None
     return C[:, : room + rank], left, np.concatenate(chosen)
+
+
+def candidates(left: np.ndarray, stop: float, rng: np.random.Generator) -> np.ndarray:
+    """Rows for the next block of pivots: the largest of what is left of the diagonal, and a draw in proportion to it.
+
+    The largest alone cluster; a draw alone stalls when the rest sits on a few points.
+    """
+    open_ = np.flatnonzero(left > stop)
+    size = min(_BLOCK, open_.size)
+    first = open_[np.argsort(-left[open_], kind="stable")[: size // 4 + 1]]
+    others = np.setdiff1d(open_, first, assume_unique=True)
+    drawn = size - first.size
+    if drawn > 0 and others.size:
+        share = left[others] / left[others].sum()
+        few = min(drawn, int(np.count_nonzero(share)))
+        first = np.concatenate([first, rng.choice(others, few, replace=False, p=share)])
+    return first
 
 
 def _blocks_to_go(history: list[float], goal: float) -> float:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
+from relvec._xp import Array, like, namespace, pieces, take, to_host
 from relvec.basis import Basis, Concat
 from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
 from relvec.design._blocks import DenseDesign
@@ -22,6 +23,7 @@ from relvec.design._lowrank import TOLERANCE, gram_root, kernel_on_training_rows
 from relvec.design._source import Block, Samples
 from relvec.kernels import Kernel
 
+WHOLE = 20_000  # rows: more are compressed in passes
 _SAMPLE = 20_000  # centres that pivots are chosen from
 _MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
 _WORK = 6e12  # multiplications of a pass: above, the dictionary is not reduced to its rank
@@ -182,32 +184,44 @@ def _block_rows(rank: int) -> int:
 
 
 def _pivots(kernel: Kernel, centres: np.ndarray, most: int, memory: float) -> Factor | None:
-    """Pivots from a sample of the centres (M, d) and its extreme ones."""
-    rng = np.random.default_rng(0)
-    size = int(np.clip(memory / (24 * 768), 1000, _SAMPLE))
-    chosen = np.arange(len(centres))
-    if len(centres) > size:
-        d = centres.shape[1]
-        directions = np.hstack([np.eye(d), rng.standard_normal((d, _DIRECTIONS))])
-        extreme = np.zeros((2, directions.shape[1]), dtype=np.intp)
-        highest = np.full((2, directions.shape[1]), -np.inf)
-        for start in range(0, len(centres), 65536):
-            along = centres[start : start + 65536] @ directions
-            for side, values in enumerate((along, -along)):
-                best = values.argmax(axis=0)
-                top = values[best, np.arange(len(best))]
-                extreme[side] = np.where(top > highest[side], best + start, extreme[side])
-                highest[side] = np.maximum(highest[side], top)
-        chosen = np.union1d(rng.choice(len(centres), size, replace=False), extreme)
-        most = min(most, int(_MOST_RANK * size))
-    else:
-        most = min(most, int(_MOST_RANK * len(centres)))
-    Z = centres[chosen]
+    """Pivots from a sample of the centres (M, d)."""
+    Z, most = sampled(centres, most, memory)
     found = partial_cholesky(kernel, Z, 0.5 * TOLERANCE, most)
     if found is None:
         return None
     F, _, pivots = found
     return Factor.of(kernel, Z[pivots], np.asfortranarray(np.tril(F[pivots])))
+
+
+def sampled(centres: Array, most: int, memory: float) -> tuple[Array, int]:
+    """A draw of the centres (M, d) with the extreme ones of many directions, and the most pivots it can tell of."""
+    size, M = int(np.clip(memory / (24 * 768), 1000, _SAMPLE)), centres.shape[0]
+    if size >= M:
+        return centres, min(most, int(_MOST_RANK * M))
+    rng, d = np.random.default_rng(0), centres.shape[1]
+    directions = np.hstack([np.eye(d), rng.standard_normal((d, _DIRECTIONS))])
+    extreme = np.zeros((2, directions.shape[1]), dtype=np.intp)
+    highest = np.full((2, directions.shape[1]), -np.inf)
+    xp = namespace(centres)
+    for rows in pieces(M, 1, 65536 if xp is np else 2**20):
+        along = centres[rows, :] @ like(centres, directions)
+        for side, values in enumerate((along, -along)):
+            best, top = to_host(xp.argmax(values, axis=0)), to_host(xp.max(values, axis=0))
+            extreme[side] = np.where(top > highest[side], best + rows.start, extreme[side])
+            highest[side] = np.maximum(highest[side], top)
+    chosen = np.union1d(rng.choice(M, size, replace=False), extreme)
+    return take(centres, chosen), min(most, int(_MOST_RANK * size))
+
+
+def unexplained(rows: np.ndarray, left: np.ndarray, rank: int) -> np.ndarray:
+    """Which of the rows, with what is left of them, join the pivots: what passes over the blocks would report."""
+    order = np.lexsort((rows, -left))
+    block = rows[order] // _block_rows(rank)
+    sorted_ = np.argsort(block, kind="stable")
+    starts = np.searchsorted(block[sorted_], block[sorted_])
+    within = np.empty(len(rows), dtype=np.intp)
+    within[sorted_] = np.arange(len(rows)) - starts  # place of each row among those of its block, worst first
+    return rows[order[within < _WORST]][: 4 * _WORST]
 
 
 class LowRankDesign(Design):
