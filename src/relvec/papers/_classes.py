@@ -208,8 +208,10 @@ ROWS = {
     "german": ("German", ("22.2", "12.5", "22.6", "411.2")),
     "image": ("Image", ("3.9", "34.6", "3.0", "166.6")),
 }
-SPLITS = {"banana": (5, 5.0), "breast-cancer": (10, 2.0), "titanic": (10, 2.0), "waveform": (5, 6.0),
-          "german": (5, 10.0), "image": (1, 60.0)}  # quick, seconds  # fmt: skip
+SPLITS = {
+    "banana": (5, 23.0), "breast-cancer": (10, 4.0), "titanic": (10, 3.0), "waveform": (3, 25.0), "german": (2, 40.0),
+    "image": (1, 90.0),
+}  # quick, seconds  # fmt: skip
 PIMA = {
     name: Published(value, where, cases=332, whole=332.0)
     for name, value, where in (

@@ -132,7 +132,7 @@ def _section_6(name: str, quick: int, seconds: float) -> Experiment:
     )
 
 
-T00 = (_section_6("friedman-2", 4, 8.0), _section_6("friedman-3", 4, 8.0), _section_6("boston", 2, 40.0))
+T00 = (_section_6("friedman-2", 4, 5.0), _section_6("friedman-3", 4, 5.0), _section_6("boston", 2, 30.0))
 
 T01 = (
     Experiment(
@@ -169,7 +169,7 @@ T01 = (
         run=partial(learned, "friedman-1"),
         quick=4,
         full=100,
-        seconds=10.0,
+        seconds=6.5,
         assumptions=(MSE, _WIDTHS),
     ),
 )

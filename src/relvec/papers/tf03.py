@@ -221,7 +221,7 @@ EXPERIMENTS = (
         run=partial(growth, "regression"),
         quick=2,
         full=10,
-        seconds=30.0,
+        seconds=11.0,
         assumptions=("the points are uniform in [-10, 10]^2", *_ASSUMED),
     ),
     Experiment(
@@ -232,7 +232,7 @@ EXPERIMENTS = (
         run=partial(growth, "classification"),
         quick=2,
         full=10,
-        seconds=30.0,
+        seconds=11.0,
         assumptions=("the classes are those of T00-figure-2, which the paper does not print either", *_ASSUMED),
     ),
 )
