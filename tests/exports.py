@@ -33,6 +33,10 @@ REGRESSORS = {name: RVR(kernel=kernel, width="scale") for name, kernel in _KERNE
     ),
     "monomials": RVR(kernel=None, basis=basis.Polynomial(4, interactions=False), width="scale"),
     "bias alone": RVR(kernel=None, basis=None, width="scale"),
+    "process": RVR(width=2.0, predictive="process"),
+    "process of two kernels": RVR(
+        kernel="matern52", width=2.0, basis=["linear", kernels.Gaussian(1.0)], predictive="process"
+    ),
 }
 _three = np.array(["low", "middle", "high"])[np.digitize(DATA[1], [0.3, 1.2])]
 CLASSIFIERS = {

@@ -315,19 +315,43 @@ def test_files_hold_them(predictive):
     np.testing.assert_array_equal(again.predict(X, return_std=True), model.predict(X, return_std=True))
 
 
-@pytest.mark.parametrize("predictive", ["augmented", "process"])
-def test_exports_refuse_them(predictive):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"predictive": "augmented"}, "predictive distribution"),
+        ({"predictive": "process", "kernel": "polynomial"}, "need kernels that are functions of the distance"),
+    ],
+)
+def test_exports_refuse_what_they_cannot_write(options, message):
     from relvec.c99 import to_c
 
     X, y = wave()
-    model = RVR(width=1.5, predictive=predictive, solver=QUICK).fit(X, y)
-    with pytest.raises(NotImplementedError, match="predictive distribution"):
+    model = RVR(width=1.5, solver=QUICK, **options).fit(X, y)
+    with pytest.raises(NotImplementedError, match=message):
         to_c(model)
     pytest.importorskip("onnx")
     from relvec.onnx import to_onnx
 
-    with pytest.raises(NotImplementedError, match="predictive distribution"):
+    with pytest.raises(NotImplementedError, match=message):
         to_onnx(model)
+
+
+def test_a_process_is_a_sum_of_kernels_and_functions():
+    """What the exports write down, and with several outputs over one basis."""
+    from relvec.c99 import _expanded
+
+    X, y = wave()
+    new = np.linspace(-6.0, 6.0, 9)[:, None]
+    Y = np.column_stack([y, np.cos(X[:, 0])])
+    model = RVR(width=1.5, basis=["linear", kernels.Cauchy(2.0)], predictive="process", solver=QUICK).fit(X, Y)
+    basis, found = _expanded(model)
+    mean, std = model.predict(new, return_std=True)
+    Phi = basis(new)
+    for i, each in enumerate(found):
+        variance = np.sum((Phi @ each.root) ** 2, axis=1) + each.noise
+        variance += np.maximum(each.prior - np.sum((Phi @ each.lost) ** 2, axis=1), 0.0)
+        np.testing.assert_allclose(Phi @ each.weights, mean[:, i], rtol=1e-7)
+        np.testing.assert_allclose(np.sqrt(variance), std[:, i], rtol=1e-7)
 
 
 # --- priors over weights and functions -----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
 from relvec.likelihoods import ROOT_FLOOR, logistic_nodes, softmax_points
 from relvec.predictive import CountPredictor, LatentPredictor, LinearPredictor
+from relvec.process import Expanded, ProcessPredictor
 
 __all__ = ["to_c"]
 
@@ -63,8 +65,8 @@ def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
         body = statements(steps, last.n_features_in_)
         source.add(f"static void @prepare(const double *r, double *x)\n{{\n{body}\n}}")
     source.constant("INPUTS", last.n_features_in_)
-    _columns(source, last.basis_)
     if isinstance(last, RelevanceVectorClassifier):
+        _columns(source, last.basis_)
         _classification(source, last, bool(steps))
     else:
         _regression(source, last, bool(steps), std)
@@ -229,32 +231,63 @@ def _start(prepared: bool, locals_: str) -> str:
 
 
 def _regression(source: _Source, model: RelevanceVectorRegressor, prepared: bool, std: bool) -> None:
-    source.constant("OUTPUTS", len(model._models))
+    basis, found = _expanded(model)
+    _columns(source, basis)
+    source.constant("OUTPUTS", len(found))
     body = []
     spread = False
-    for o, predictor in enumerate(model._models):
+    for o, (predictor, each) in enumerate(zip(model._models, found, strict=True)):
         counts = type(predictor) is CountPredictor
-        linear = predictor.latent if counts else predictor
-        if type(linear) is not LinearPredictor:
-            raise NotImplementedError(f"C cannot be written for the predictive distribution {type(predictor).__name__}")
-        with np.errstate(over="ignore"):
-            unit = linear.unit / linear.scale[:, None]
-            weights, root = linear.mean[:, None] * unit, linear.root * unit
-            noise = 0.0 if counts else linear.noise * linear.unit**2
-        body.append(f"    f = {_dot(source, weights)};")
+        body.append(f"    f = {_dot(source, each.weights)};")
         if std or counts:
-            value, spread = _squares(source, root), spread or root.size > 0
-            body.append(value + (f"\n    v += {number(noise)};" if noise else ""))
+            value, spread = _squares(source, each.root), spread or each.root.size > 0
+            if each.prior:
+                lost = f"@squares(phi, {source.table(each.lost, 's')}, {each.lost.shape[1]})"
+                body.append(f"    l = {number(each.prior)} - {lost};")
+                value += "\n    if (l > 0.0) v += l;"
+            body.append(value + (f"\n    v += {number(each.noise)};" if each.noise else ""))
         if counts:  # moments of a log-normal rate, and of the counts
             body.append("    f = exp(f + 0.5 * v);" + ("\n    v = f * f * expm1(v) + f;" if std else ""))
         body.append(f"    mean[{o}] = f;" + (f"\n    std[{o}] = sqrt(v);" if std else ""))
     if spread:
         _add_squares(source)
     _add_dot(source)
-    locals_ = "    double f, v;" if any("v " in line for line in body) else "    double f;"
+    names = [name for name in "fvl" if name == "f" or any(f" {name} " in line for line in body)]
+    locals_ = f"    double {', '.join(names)};"
     arguments = "const double *x, double *mean, double *std" if std else "const double *x, double *mean"
     source.add(f"void @predict({arguments});")
     source.add(f"void @predict({arguments})\n{{\n{_start(prepared, locals_)}" + "\n".join(body) + "\n}")
+
+
+def _expanded(model: RelevanceVectorRegressor) -> tuple[bases.Basis, list[Expanded]]:
+    """One basis for all outputs, and each output's weights over it."""
+    found = []
+    for predictor in model._models:
+        linear = predictor.latent if type(predictor) is CountPredictor else predictor
+        if type(linear) is ProcessPredictor:
+            found.append(linear.expanded())
+            continue
+        if type(linear) is not LinearPredictor:
+            raise NotImplementedError(f"C cannot be written for the predictive distribution {type(predictor).__name__}")
+        with np.errstate(over="ignore"):
+            unit = linear.unit / linear.scale
+            noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
+            none = np.zeros((len(unit), 0))
+            found.append(Expanded(model.basis_, linear.mean * unit, linear.root * unit[:, None], none, 0.0, noise))
+    if all(each.basis is model.basis_ for each in found):
+        return model.basis_, found
+    sizes = [each.basis.n_atoms for each in found]
+    whole = bases.Concat(tuple(each.basis for each in found), n_features=model.n_features_in_)
+
+    def padded(part: np.ndarray, i: int) -> np.ndarray:
+        rows = np.zeros((sum(sizes), *part.shape[1:]))
+        rows[sum(sizes[:i]) : sum(sizes[: i + 1])] = part
+        return rows
+
+    return whole, [
+        replace(each, basis=whole, **{name: padded(getattr(each, name), i) for name in ("weights", "root", "lost")})
+        for i, each in enumerate(found)
+    ]
 
 
 def _dot(source: _Source, weights: np.ndarray) -> str:

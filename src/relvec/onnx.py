@@ -21,6 +21,7 @@ from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
 from relvec.likelihoods import ROOT_FLOOR, logistic_nodes, softmax_points
 from relvec.predictive import CountPredictor, LatentPredictor, LinearPredictor
+from relvec.process import Expanded, ProcessPredictor
 
 __all__ = ["register", "to_onnx"]
 
@@ -289,12 +290,29 @@ def _ones(graph: Graph, x: str) -> str:
 
 def regression(graph: Graph, model: RelevanceVectorRegressor, x: str) -> tuple[str, str]:
     """Mean and standard deviation of new targets at x, (n, q)."""
-    columns = _columns(graph, model.basis_, x)
-    found = [_moments(graph, predictor, columns) for predictor in model._models]
+    own = [predictor for predictor in model._models if type(predictor) is not ProcessPredictor]
+    columns = _columns(graph, model.basis_, x) if own else ""
+    found = [
+        _process(graph, predictor.expanded(), x)
+        if type(predictor) is ProcessPredictor
+        else _moments(graph, predictor, columns)
+        for predictor in model._models
+    ]
     if len(found) == 1:
         return found[0]
     mean, std = (graph.node("Concat", *[pair[i] for pair in found], axis=1) for i in (0, 1))
     return mean, std
+
+
+def _process(graph: Graph, process: Expanded, x: str) -> tuple[str, str]:
+    """Mean and standard deviation (n, 1) of new targets under a process."""
+    g, c = graph.node, graph.constant
+    columns = _columns(graph, process.basis, x)
+    spread, lost = (g("MatMul", columns, _matrix(graph, root)) for root in (process.root, process.lost))
+    known, lost = (graph.total(g("Mul", part, part), 1, keep=True) for part in (spread, lost))
+    left = g("Max", g("Sub", c(process.prior), lost), c(0.0))
+    variance = g("Add", g("Add", known, left), c(process.noise))
+    return g("MatMul", columns, _matrix(graph, process.weights[:, None])), g("Sqrt", variance)
 
 
 def _moments(graph: Graph, predictor: Any, columns: str) -> tuple[str, str]:

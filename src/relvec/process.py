@@ -294,6 +294,43 @@ class ProcessPredictor(WeightPredictor):
         C.flat[:: len(C) + 1] = np.maximum(C.diagonal(), 0.0)
         return C
 
+    def expanded(self) -> Expanded:
+        """The same as weighted sums of kernels and functions, for exports; NotImplementedError where it is none."""
+        if not all(_stationary(kernel) for kernel in self.prior.kernels):
+            raise NotImplementedError(
+                "exports of predictive='process' need kernels that are functions of the distance (gaussian, laplace, "
+                "cauchy, matern32, matern52): use one of them, or predictive='rvm'"
+            )
+        m, terms = len(self.Z), list(self.prior._terms())
+        kernels = [KernelBasis(kernel, self.Z).bind(self.Z) for _, kernel in terms]
+        basis = Concat((*kernels, self.others), n_features=self.Z.shape[1])
+        to_features = np.zeros((basis.n_atoms, len(self.mean)))
+        for j, (s, _) in enumerate(terms):
+            to_features[j * m : (j + 1) * m, :m] = self.unit * s * self.whitener
+        to_features[len(terms) * m :, m:] = np.diag(self.unit / self.scale)
+        variance = float(self.prior_variance.sum())
+        weights, root, lost = to_features @ self.mean, to_features @ self.root, to_features[:, :m]
+        return Expanded(basis, weights, root, lost, variance, self.noise * self.unit**2)
+
+
+@dataclass(frozen=True, eq=False)
+class Expanded:
+    """Mean w'phi(x) and variance |root'phi(x)|^2 + max(prior - |lost'phi(x)|^2, 0) + noise of new targets.
+
+    Attributes
+    ----------
+    basis : bound basis of the k functions phi.
+    weights, root, lost : (k,), (k, j), (k, m).
+    prior, noise : variances.
+    """
+
+    basis: Basis
+    weights: np.ndarray
+    root: np.ndarray
+    lost: np.ndarray
+    prior: float
+    noise: float
+
 
 @dataclass(frozen=True)
 class Process:
@@ -417,6 +454,13 @@ def _widened(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Gaussian | Laplace | Cauchy | Matern):
         return kernel.with_theta(kernel.theta + 0.5 * np.log(2.0))
     return kernel
+
+
+def _stationary(kernel: Kernel) -> bool:
+    """Whether a kernel is 1 at its centre, wherever that is."""
+    if isinstance(kernel, Product):
+        return all(_stationary(part) for part in kernel.parts)
+    return isinstance(kernel, Gaussian | Laplace | Cauchy | Matern)
 
 
 def _leaves(basis: Basis) -> Iterator[Basis]:
