@@ -135,6 +135,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         - "process": a Gaussian process with the relevance vectors as its inducing inputs: the variance returns to the
           prior's away from the data, nothing but the vectors is kept. Its own widths, amplitude and noise are fitted
           by `relvec.process`; the kernel must be positive definite. `relvec.process.Process` can hold the widths.
+
+        See the guide, "How much to trust the error bars", for what each is good for and why "rvm" is the default.
     noise_variance : float, optional
         Fixed noise variance; None learns it. Counts have none: `noise_variance_` is nan.
     hyperprior : GammaPrior or dict, optional
