@@ -285,7 +285,9 @@ def _expanded(model: RelevanceVectorRegressor) -> tuple[bases.Basis, list[Expand
         return rows
 
     return whole, [
-        replace(each, basis=whole, **{name: padded(getattr(each, name), i) for name in ("weights", "root", "lost")})
+        replace(
+            each, basis=whole, weights=padded(each.weights, i), root=padded(each.root, i), lost=padded(each.lost, i)
+        )
         for i, each in enumerate(found)
     ]
 
