@@ -58,7 +58,7 @@ def main() -> None:
                 def chosen(*args, criterion=criterion):
                     return climb(*args, criterion=criterion)
 
-                with patch.object(process, "climb", chosen):
+                with patch.object(process, "climb", chosen), patch.object(process, "evidence", criterion):
                     model = as_fitted(rvm, Process(), X[train], y[train])
                 row = losses(y[test], *model.predict(X[test], return_std=True))
                 print(f"{name:16}{words:14}{row[0]:9.4f}{row[1]:10.4f}{row[2]:14.4f}{100 * row[3]:8.1f}", flush=True)

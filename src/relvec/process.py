@@ -423,10 +423,11 @@ def process_predictor(
     start = Covariance(tuple(_widened(kernel) for kernel in kernels), np.full(len(kernels), variance / len(kernels)))
     least = variance / len(kernels)
     reach = _WIDTH_REACH if spec.retune else 0.0
-    scales = [1.0 / np.where(local, share * common, broad) for share in _SHARES]
-    tried = [climb(start, noise, Z, replace(rows, H=H / scale), noise_floor, least, reach) for scale in scales]
-    chosen = int(tried[1].value - tried[0].value > len(Z))
-    found, scale = tried[chosen], scales[chosen]
+    scale, wide = (1.0 / np.where(local, share * common, broad) for share in _SHARES)
+    found = climb(start, noise, Z, replace(rows, H=H / scale), noise_floor, least, reach)
+    if evidence(found.covariance, found.noise, Z, replace(rows, H=H / wide))[0] - found.value > len(Z):
+        scale = wide
+        found = climb(start, noise, Z, replace(rows, H=H / scale), noise_floor, least, reach)
     if noise_floor is not None:
         factor = spent(float(rows.weights.sum()), len(Z) + sum(len(kernel.theta) for kernel in kernels))
         scale = scale / np.sqrt(factor)
