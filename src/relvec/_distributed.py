@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from relvec._base import GaussianFit, fit_gaussian, gaussian_problem, gaussian_target, memory_bytes
-from relvec._subsets import fit_in_subsets
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design import (
     Block,
@@ -238,9 +237,9 @@ def _search_subsets(
 
         return model._fits(part, rows, problems, units, variances, starts, exact, first)
 
-    basis, rows, fits, seen = fit_in_subsets(dictionary, samples, None, memory, float(model.tol), fitted)  # type: ignore[arg-type]
+    fits, basis, rows = model._in_subsets(dictionary, samples, None, memory, fitted)
     assert isinstance(basis, Concat)
-    _store(model, basis, rows, fits, samples, seen, learned)
+    _store(model, basis, rows, fits, samples, model.n_candidates_, learned)
 
 
 @dataclass(frozen=True, eq=False)
