@@ -31,7 +31,7 @@ _DIRECTIONS = 32  # random directions whose extreme centres join the sample
 _WORST = 64  # unexplained rows a block reports
 _CACHE = 600_000  # numbers of a block of the factor: more leave the cache
 _AT_ONCE = 0.1  # share of the memory limit for a part of the dictionary
-_DOUBLE, _SINGLE = 0.3, 0.5  # shares of the memory limit for the dictionary in either precision
+_DOUBLE, _SINGLE = 0.3, 0.7  # shares of the memory limit for the dictionary in either precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,14 +305,17 @@ class LowRankDesign(Design):
         return projected
 
     def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+        # Y'R [0; L^-1 k(Z, z)]: without a factor for every block
+        weights = (Y.T @ self._R[:, len(self._other_atoms) :]) @ self._factor.inverse
+
         def piece(block: Block) -> Value:
             atoms = self._kernel_atoms[block.start : block.start + len(block.X)]
             held = self._held.get(block.start)
             if held is not None:
                 return function(atoms, Y.T @ held.astype(float, copy=False))
-            D = self._coordinates(self._factor(block.X))
             scale = self.scale[atoms]
-            return function(atoms, (Y.T @ D) / np.where(scale > 0.0, scale, 1.0))
+            projected = weights @ self._factor.kernel(block.X, self._factor.pivots).T
+            return function(atoms, projected / np.where(scale > 0.0, scale, 1.0))
 
         total = self._candidates.reduce(piece, combine)
         if len(self._other_atoms):
