@@ -93,7 +93,7 @@ def main() -> None:
     alone = measured("one process", table[:, :2], table[:, 2])
     with (
         distributed.LocalCluster(
-            n_workers=args.workers, threads_per_worker=1, memory_limit=args.memory, dashboard_address=None
+            n_workers=args.workers, threads_per_worker=1, memory_limit=args.memory, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

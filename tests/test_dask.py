@@ -50,7 +50,7 @@ def client():
     with (
         dask.config.set(config),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="1GB"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit="1GB"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
