@@ -784,7 +784,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     @property
     def _native(self) -> bool:
         """Whether predictions can be made on a device."""
-        return all(type(model) is LinearPredictor for model in self._models)
+        return all(type(model) is LinearPredictor for model in getattr(self, "_models", ()))
 
     def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
         """Predictions for a collection of Dask, as such collections."""
