@@ -219,6 +219,30 @@ def test_it_is_as_good_as_the_rvm_where_there_are_data():
     assert process < rvm + 0.02
 
 
+def test_the_variances_pay_for_what_was_chosen(monkeypatch):
+    X, y = wave(60)
+    new = np.array([[0.3], [5.0], [40.0]])
+    model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
+    mean, std = model.predict(new, return_std=True)
+    monkeypatch.setattr("relvec.process.spent", lambda n, chosen: 1.0)
+    free = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
+    free_mean, free_std = free.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, free_mean, rtol=1e-6)
+    np.testing.assert_allclose(std**2 / free_std**2, 60.0 / (60.0 - len(model.relevance_) - 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("width", "noise", "share"), [(2.0, 0.1, 1.0), (0.7, 3.0, 0.3)])
+def test_the_evidence_chooses_the_prior_of_the_weights_of_the_rvm(monkeypatch, width, noise, share):
+    """All of their size where they explain much, less where they follow the noise."""
+    X, y = wave(60, noise=noise)
+    model = RVR(width=width, predictive="process", solver=QUICK)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        scale = clone(model).fit(X, y).process_.scale
+        monkeypatch.setattr("relvec.process._SHARES", (share, share))
+        np.testing.assert_allclose(clone(model).fit(X, y).process_.scale, scale)
+
+
 def test_covariance_samples_and_std_agree():
     X, y = wave()
     model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
