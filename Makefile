@@ -73,7 +73,7 @@ clean:
 	rm -f src/relvec/solvers/_engine.*.so
 	find src tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-BUILD := pyproject.toml setup.py src/relvec/solvers/_engine.c
+BUILD := pyproject.toml setup.py $(wildcard src/relvec/solvers/*.c src/relvec/solvers/engine/*)
 
 # One stamp per set of extras: a second call installs nothing.
 $(BIN)/python:

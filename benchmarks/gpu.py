@@ -233,6 +233,33 @@ def mixture(machine: Machine, n: int, profile: bool) -> dict:
             "steps": int(model.n_iter_), "predict_seconds": predicted}  # fmt: skip
 
 
+def table(found: dict) -> str:
+    """The results as Markdown."""
+    lines = ["| what | N | s | floor s | vectors | test error | peak GB |", "|---|---|---|---|---|---|---|"]
+    for part in ("sinc6", "sinc7"):
+        row = found.get(part, {})
+        if "seconds" in row:
+            lines += [
+                f"| sinc, fit | {row['n']} | {row['seconds']:.2f} | {row['floor']:.3f} | {row['vectors']} "
+                f"| {row['rmse']:.5f} | {row['peak_gb']:.1f} |",
+                f"| sinc, mean and std | {row['predicted_rows']} | {row['predict_seconds']:.4f} "
+                f"| {row['predict_floor']:.5f} | | | |",
+            ]
+    rows = found.get("digits", [])
+    for row in rows if isinstance(rows, list) else []:
+        lines.append(
+            f"| {row['table']}, {row['multi_class']} | {row['n']} | {row['seconds']:.2f} | {row['floor']:.3f} "
+            f"| {row['vectors_per_class']} | {100 * row['error']:.2f}% | {row['peak_gb']:.1f} |"
+        )
+    row = found.get("mixture", {})
+    if "seconds" in row:
+        lines.append(
+            f"| Ripley's mixture | {row['n']} | {row['seconds']:.2f} | | {row['vectors']} "
+            f"| {100 * row['error']:.2f}% | {row['peak_gb']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -274,7 +301,7 @@ def main() -> None:
             torch.cuda.empty_cache()
         if os.environ.get("OUT"):
             Path(os.environ["OUT"], "gpu.json").write_text(json.dumps(found, indent=1))
-    print(f"{time.perf_counter() - began:.0f} s in all", flush=True)
+    print(f"\n{table(found)}\n\n{time.perf_counter() - began:.0f} s in all", flush=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from relvec.papers import (
     Outcome,
     Published,
     Verdict,
+    _classes,
     _command,
     _data,
     _digits,
@@ -29,6 +30,7 @@ from relvec.papers import (
     _page,
     _regression,
     _results,
+    _svm,
     select,
     tf03,
 )
@@ -306,7 +308,7 @@ def test_sinc_and_a_plane(tmp_path):
     assert rows["RMS error"].ours < rows["RMS error, width 3"].ours
     names = sorted(_results.write_figures(result, tmp_path))
     assert names == ["T01-tables-1-2-draws", "T01-tables-1-2-surfaces"]
-    assert "cannot be right" in result.why(rows["RMS error"])
+    assert "out of reach" in result.why(rows["RMS error"])
     for name in names:
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert b"<svg" in (tmp_path / f"{name}.svg").read_bytes()
@@ -361,6 +363,29 @@ def test_the_old_and_the_new_algorithm(monkeypatch, tmp_path):
 
 def few_points(task, n, rng, fit_all=tf03.fit_all):
     return fit_all(task, min(n, 80), rng)
+
+
+def test_widths_are_tried_from_wide_to_narrow(monkeypatch):
+    losses, tried = {8.0: 0.6, 4.0: 0.5, 2.0: 0.4, 1.0: 0.45, 0.5: 0.41, 0.25: 0.3}, []
+
+    def score(model, X, y, **options):
+        tried.append(model.width)
+        return np.full(5, -losses[model.width])
+
+    monkeypatch.setattr(_classes, "cross_val_score", score)
+    assert _classes.search_width(None, None, sorted(losses), 5, np.random.default_rng(0)) == 2.0
+    assert tried == [8.0, 4.0, 2.0, 1.0, 0.5]  # risen twice in a row
+
+
+def test_the_sparser_svm_has_fewer_vectors():
+    rng = np.random.default_rng(0)
+    X = np.linspace(-10.0, 10.0, 60)[:, None]
+    t = 5.0 + 3.0 * np.sinc(X[:, 0] / np.pi) + rng.normal(0.0, 0.3, 60)
+    best, sparser = _svm.regressors(X, t, [3.0], rng)
+    assert len(sparser.support_) <= len(best.support_)
+    assert np.mean((best.predict(X) - t) ** 2) < 0.5 * t.var()  # in the units of the targets
+    chosen, sparsest = _svm.classifiers(X, t > 5.5, [3.0], rng)
+    assert len(sparsest.support_) <= len(chosen.support_)
 
 
 def test_the_means_of_a_table_are_of_ratios():

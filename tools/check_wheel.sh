@@ -20,9 +20,11 @@ import importlib.resources
 import sys
 
 import relvec
+from relvec.solvers._compiled import engine_in_use
 
 assert relvec.__version__ == importlib.metadata.version("relvec")
 assert importlib.resources.files("relvec").joinpath("py.typed").is_file()
-print(f"{sys.argv[1]}: relvec {relvec.__version__} imports")
+moves = "in C" if engine_in_use() else "in Python: no C compiler"
+print(f"{sys.argv[1]}: relvec {relvec.__version__} imports, moves {moves}")
 PYTHON
 done

@@ -29,8 +29,20 @@ from relvec._subsets import cut_short, in_subsets, of_some, thinned_start, unhur
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, centres_of, content_ranks
-from relvec.design import Block, DenseDesign, Rows, Samples, ScanDesign, device_scan_design, is_dask, scan_design
-from relvec.design._readers import IN_MEMORY, blocks_to_predict, is_sliced, load
+from relvec.design import (
+    IN_MEMORY,
+    Block,
+    DenseDesign,
+    Rows,
+    Samples,
+    ScanDesign,
+    blocks_to_predict,
+    device_scan_design,
+    is_dask,
+    is_sliced,
+    load,
+    scan_design,
+)
 from relvec.kernels import as_kernel, has_width
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor, LinearPredictor

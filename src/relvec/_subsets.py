@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from relvec.basis import Basis, Concat, content_ranks
-from relvec.design import WORK, scan_design
-from relvec.design._lowrank import kernel_on_training_rows
+from relvec.design import WORK, kernel_on_training_rows, scan_design
 from relvec.solvers import Sequential, Status
 from relvec.solvers._iterate import Result
 from relvec.solvers._laplace import LaplaceProblem

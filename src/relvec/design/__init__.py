@@ -22,16 +22,18 @@ from relvec.design._exact import SingleDesign
 from relvec.design._factor import FactorDesign, scan_design
 from relvec.design._gram import WORK, gram_rows, most_atoms
 from relvec.design._lowrank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
+from relvec.design._readers import IN_MEMORY, blocks_to_predict, is_sliced, load
 from relvec.design._source import Block, LocalSamples, Samples
 from relvec.design._stream import WHOLE, LowRankDesign, compress_in_passes, tall_qr
 from relvec.design._summary import Summary, summarise, units_of
 
 __all__ = [
-    "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DeviceDesign", "DeviceScanDesign",
-    "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "RowKernel", "Rows", "Samples", "ScanDesign",
-    "SingleDesign", "Summary", "as_series", "check_columns", "compress", "compress_rows", "device_rows",
-    "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask", "lazily", "make_rows", "most_atoms",
-    "rows_on_disk", "scan_design", "summarise", "tall_qr", "units_of",
+    "IN_MEMORY", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DeviceDesign",
+    "DeviceScanDesign", "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "RowKernel", "Rows", "Samples",
+    "ScanDesign", "SingleDesign", "Summary", "as_series", "blocks_to_predict", "check_columns", "compress",
+    "compress_rows", "device_rows", "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask",
+    "is_sliced", "kernel_on_training_rows", "lazily", "load", "make_rows", "most_atoms", "rows_on_disk",
+    "scan_design", "summarise", "tall_qr", "units_of",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes

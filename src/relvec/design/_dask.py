@@ -17,14 +17,13 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from relvec.basis import Basis, Concat, KernelBasis, scattered
 from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
 from relvec.design._blocks import DenseDesign
-from relvec.design._lowrank import TOLERANCE, gram_root, partial_cholesky
+from relvec.design._lowrank import TOLERANCE, partial_cholesky
 from relvec.design._source import BLOCK_ROWS, Block, Samples
-from relvec.design._stream import _DIRECTIONS, Factor, Moments, _block_rows, _Pass, most_rank, placed, tall_qr
+from relvec.design._stream import _DIRECTIONS, Factor, Moments, _block_rows, _Pass, most_rank, placed, reduced
 from relvec.kernels import Kernel
 from relvec.progress import report
 
@@ -32,7 +31,6 @@ _FAN = 8  # results combined at once
 _DRAWN = 262_144  # rows looked at together for a draw
 _SAMPLE = 20_000  # rows that pivots are chosen from
 _MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
-_DEPENDENT = 1e-6  # a column that is less new than this, relative to its norm, has lost digits in a Gram matrix
 
 
 def is_dask(X: Any) -> bool:
@@ -371,10 +369,9 @@ class Columns:
 
     factor: Factor
     R: np.ndarray
-    triangular: bool
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        return placed(self.R, self.triangular, self.factor(X)) if len(X) else np.zeros((len(self.R), 0))
+        return placed(self.R, True, self.factor(X)) if len(X) else np.zeros((len(self.R), 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,19 +415,6 @@ class _Extremes:
         return np.where(further, b[0], a[0]), np.where(further[:, None], b[1], a[1])
 
 
-@dataclass(frozen=True, eq=False)
-class _Stacked:
-    """The rows of A = [B F t], each multiplied by the root of its weight."""
-
-    factor: Factor
-    others: Basis | None
-
-    def __call__(self, block: Block) -> np.ndarray:
-        F = self.factor(block.X).T
-        A = F if self.others is None else np.column_stack([self.others(block.X), F])
-        return np.column_stack([A, block.targets]) * block.root
-
-
 def compress_rows(dictionary: RowKernel, memory: float) -> Rows | None:
     """`relvec.design.compress` by reductions on the workers; None where the rank is not low.
 
@@ -465,16 +449,8 @@ def compress_rows(dictionary: RowKernel, memory: float) -> Rows | None:
         if longer is None or longer.rank > most:
             return None
         factor = longer
-    R, triangular = gram_root(total.gram.copy())
-    norms = np.sqrt(np.maximum(np.diag(total.gram), np.finfo(float).tiny))
-    if triangular and np.all(np.diag(R) > _DEPENDENT * norms):
-        y = solve_triangular(R, total.cross, trans=1, check_finite=False)
-        rest = np.maximum(total.squares - np.einsum("ij,ij->j", y, y), 0.0)
-    else:  # the Gram matrix has lost digits: the QR factorisation in a tree has not
-        whole, c = tall_qr(samples, _Stacked(factor, others)), len(R)
-        R, triangular, y = np.asfortranarray(whole[:c, :c]), True, whole[:c, c:]
-        rest = np.einsum("ij,ij->j", whole[c:, c:], whole[c:, c:])
-    columns = Columns(factor, R, triangular)
+    R, y, rest = reduced(samples, factor, others, total)
+    columns = Columns(factor, R)
     held = samples.kept(_Norms(columns))
     error = samples.reduce(_Error(stop, total.left), max, held)
     return Rows(DaskDesign(dictionary, columns, held), y, rest, Compression(samples.n_rows, len(R), TOLERANCE, error))

@@ -9,7 +9,7 @@ F comes from a partial Cholesky factorisation K ~= F F', which never forms K.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import blas, lapack, solve_triangular
+from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from relvec._xp import unique_rows
 from relvec.basis import Basis, Concat, KernelBasis
@@ -18,6 +18,7 @@ from relvec.design._blocks import DenseDesign
 from relvec.progress import report
 
 TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
+_DEPENDENT = 1e-6  # a column that is less new than this, relative to its norm, has lost digits in a Gram matrix
 _BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
 LEAST_ROWS = 512  # distinct rows: below, the dense matrix is as fast
 _FIRST_RANK = 768  # columns reserved at first, doubled as needed
@@ -54,8 +55,13 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
         column += part.n_atoms
     root = np.sqrt(size)[:, None]
     A = C[:m] if np.all(size == 1.0) else C[:m] * root
-    R, triangular = gram_root(A.T @ A)
-    y, rest = coordinates(A, R, triangular, mean * root)
+    gram = A.T @ A
+    R, triangular = gram_root(gram.copy())
+    if has_digits(R, triangular, gram):
+        y, rest = coordinates(A, R, triangular, mean * root)
+    else:
+        R, y, rest = split_triangle(qr(np.column_stack([A, mean * root]), mode="r", overwrite_a=True)[0], A.shape[1])
+        triangular = True
     del A
     C[:m, :p] = 0.0  # the other parts' atoms are R itself
     C[m:] = np.eye(p, C.shape[1])
@@ -105,6 +111,17 @@ def gram_root(gram: np.ndarray) -> tuple[np.ndarray, bool]:
         return R, True
     values, vectors = np.linalg.eigh(gram)
     return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T, False
+
+
+def has_digits(R: np.ndarray, triangular: bool, gram: np.ndarray) -> bool:
+    """Whether the root R (c, c) of a Gram matrix tells its columns apart: what is new in each is above rounding."""
+    return triangular and bool(np.all(np.diag(R) > _DEPENDENT * np.sqrt(np.diag(gram))))
+
+
+def split_triangle(whole: np.ndarray, c: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The triangle (c + q, c + q) of columns and targets as R (c, c), Q't (c, q) and |t - Q Q't|^2 (q,)."""
+    outside = whole[c:, c:]
+    return np.asfortranarray(np.triu(whole[:c, :c])), whole[:c, c:], np.einsum("ij,ij->j", outside, outside)
 
 
 def coordinates(A: np.ndarray, R: np.ndarray, triangular: bool, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,14 @@ from relvec._xp import Array, like, namespace, pieces, take, to_host
 from relvec.basis import Basis, Concat
 from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
 from relvec.design._blocks import DenseDesign
-from relvec.design._lowrank import TOLERANCE, gram_root, kernel_on_training_rows, partial_cholesky
+from relvec.design._lowrank import (
+    TOLERANCE,
+    gram_root,
+    has_digits,
+    kernel_on_training_rows,
+    partial_cholesky,
+    split_triangle,
+)
 from relvec.design._source import Block, Samples
 from relvec.kernels import Kernel
 
@@ -31,7 +38,7 @@ _DIRECTIONS = 32  # random directions whose extreme centres join the sample
 _WORST = 64  # unexplained rows a block reports
 _CACHE = 600_000  # numbers of a block of the factor: more leave the cache
 _AT_ONCE = 0.1  # share of the memory limit for a part of the dictionary
-_DOUBLE, _SINGLE = 0.3, 0.5  # shares of the memory limit for the dictionary in either precision
+_DOUBLE, _SINGLE = 0.3, 0.7  # shares of the memory limit for the dictionary in either precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,12 +135,8 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
         if longer is None or longer.rank > most:
             return None
         factor = longer
-    R, triangular = gram_root(total.gram)
-    if triangular:
-        y = solve_triangular(R, total.cross, trans=1, check_finite=False)
-    else:
-        y = np.linalg.pinv(R).T @ total.cross
-    rest = np.maximum(total.squares - np.einsum("ij,ij->j", y, y), 0.0)
+    R, y, rest = reduced(samples, factor, others, total)
+    triangular = True
     design = LowRankDesign(factor, candidates, R, triangular, kernel_atoms, other_atoms)
     design.at_once = int(np.clip(_AT_ONCE * memory / (8 * len(R)), 1024, design.at_once))
     error = design.measure(dtype, total.left, held)
@@ -162,6 +165,33 @@ class _Pass:
         worst = worst[left[worst] > self.stop]
         squares = np.einsum("ij,ij->j", T, T)
         return Moments(A @ A.T, A @ T, squares, float(block.weights @ left), block.X[worst], left[worst])
+
+
+def reduced(
+    samples: Samples, factor: Factor, others: Basis | None, total: Moments
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """R (c, c) of A = [B F] = Q R, with Q't (c, q) and |t - Q Q't|^2 (q,), from sums over all rows.
+
+    Where the Gram matrix has lost digits, from a QR factorisation in another pass.
+    """
+    R, triangular = gram_root(total.gram.copy())
+    if not has_digits(R, triangular, total.gram):
+        return split_triangle(tall_qr(samples, _Stacked(factor, others)), len(R))
+    y = solve_triangular(R, total.cross, trans=1, check_finite=False)
+    return R, y, np.maximum(total.squares - np.einsum("ij,ij->j", y, y), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Stacked:
+    """The rows of [B F t], each multiplied by the root of its weight."""
+
+    factor: Factor
+    others: Basis | None
+
+    def __call__(self, block: Block) -> np.ndarray:
+        F = self.factor(block.X).T
+        A = F if self.others is None else np.column_stack([self.others(block.X), F])
+        return np.column_stack([A, block.targets]) * block.root
 
 
 def tall_qr(samples: Samples, columns: Callable[[Block], np.ndarray]) -> np.ndarray:
@@ -305,14 +335,17 @@ class LowRankDesign(Design):
         return projected
 
     def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+        # Y'R [0; L^-1 k(Z, z)]: without a factor for every block
+        weights = (Y.T @ self._R[:, len(self._other_atoms) :]) @ self._factor.inverse
+
         def piece(block: Block) -> Value:
             atoms = self._kernel_atoms[block.start : block.start + len(block.X)]
             held = self._held.get(block.start)
             if held is not None:
                 return function(atoms, Y.T @ held.astype(float, copy=False))
-            D = self._coordinates(self._factor(block.X))
             scale = self.scale[atoms]
-            return function(atoms, (Y.T @ D) / np.where(scale > 0.0, scale, 1.0))
+            projected = weights @ self._factor.kernel(block.X, self._factor.pivots).T
+            return function(atoms, projected / np.where(scale > 0.0, scale, 1.0))
 
         total = self._candidates.reduce(piece, combine)
         if len(self._other_atoms):

@@ -98,7 +98,7 @@ def out_of_reach(values: dict[str, np.ndarray]) -> dict[str, str]:
     """Why the errors of table 1 cannot be met."""
     known, functions = values["RMS error, true functions"], values["functions"].mean()
     reasons = {
-        "RMS error": "the printed number cannot be right: least squares that is told the two true functions, sinc(x1) "
+        "RMS error": "the printed number is out of reach: least squares that is told the two true functions, sinc(x1) "
         f"and x2, has the mean error {known.mean():.4f} on these draws, and {np.mean(known <= 0.0053):.0%} of them "
         f"reach 0.0053; {functions:.1f} functions fitted to 100 points with the noise 0.1 have the expected error 0.1 "
         f"sqrt({functions:.1f} / 100) = {0.1 * np.sqrt(functions / 100.0):.4f}"
@@ -106,7 +106,7 @@ def out_of_reach(values: dict[str, np.ndarray]) -> dict[str, str]:
     if "RMS error, SVM" in values:
         svm, ours = values["RMS error, SVM"], values["RMS error"]
         reasons["RMS error, SVM"] = (
-            "the printed number cannot be right either: no kernel of width 3 on 100 points comes near it (the least of "
+            "the printed number is out of reach too: no kernel of width 3 on 100 points comes near it (the least of "
             f"our {len(svm)} draws is {svm.min():.3f}, of the RVM with width 3 "
             f"{values['RMS error, width 3'].min():.3f}); both numbers of table 1, times ten, 0.194 and 0.053, are near "
             f"our means {svm.mean():.3f} and {ours.mean():.3f}"
