@@ -135,7 +135,7 @@ def test_passes_find_the_same_model(stored, monkeypatch):
     model = RVR(width=5.0, solver=Sequential(restarts=1))
     plain = model.fit(X, y)
     support, evidence, mean = plain.relevance_, plain.log_marginal_likelihood_, plain.predict(X[:50])
-    monkeypatch.setattr(designs, "_WHOLE", 0)
+    monkeypatch.setattr(designs, "WHOLE", 0)
     passes = RVR(width=5.0, solver=Sequential(restarts=1), memory_limit=stored).fit(X, y)
     assert passes.compression_ is not None and passes.n_subsets_ == 1
     np.testing.assert_array_equal(passes.relevance_, support)
