@@ -61,7 +61,7 @@ def page(record):
         "",
         "```bash",
         "relvec reproduce --list                 # what there is",
-        "relvec reproduce --quick                # few repetitions, about twenty minutes on two cores",
+        "relvec reproduce --quick                # few repetitions; --list tells about how long each takes",
         "relvec reproduce --full --jobs -1       # the published repetitions; may be interrupted and continued",
         "relvec reproduce T01-figure-3 TF03      # by name, or all of a paper",
         "```",
