@@ -55,7 +55,8 @@ class Summary:
     @property
     def feature_variances(self) -> np.ndarray:
         """Weighted variances of the features (d,)."""
-        return self.spread[: -self.n_outputs] ** 2 / self.weight
+        with np.errstate(over="ignore"):  # inf, as the variance of such data is
+            return self.spread[: -self.n_outputs] ** 2 / self.weight
 
     def rows(self, units: np.ndarray) -> Rows:
         """The dictionary and the targets, in the given units (q,), in M + q coordinates at most."""
