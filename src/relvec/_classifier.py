@@ -420,7 +420,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         Examples
         --------
         >>> from relvec import RVC
-        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"]
+        >>> X, y = [[-2.0], [-1.0], [1.0], [2.0]], ["a", "a", "b", "b"]
         >>> RVC(kernel=None, basis="linear").fit(X, y).score(X, y)
         1.0
         """

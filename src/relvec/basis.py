@@ -679,8 +679,9 @@ def scattered(keys: np.ndarray) -> np.ndarray:
 
     The rows with the lowest ones are an even draw that no order of the rows can change.
 
-    >>> scattered(np.array([[0.0, 1.0], [-0.0, 1.0]])).tolist()
-    [12161962213042174405, 12161962213042174405]
+    >>> one, two, other = scattered(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])).tolist()
+    >>> one == two, one == other
+    (True, False)
     """
     hashed = np.zeros(len(keys), dtype=np.uint64)
     with np.errstate(over="ignore"):

@@ -99,8 +99,8 @@ class CompiledModel:
         return self._with(self.core.trimmed() or self.core)
 
     def sharpened(self, steps: int) -> Model:
-        """`Model.sharpened`, of which the Newton steps are made here."""
-        return self.relaxed(steps).exact().sharpened(0)
+        """`Model.sharpened`, of which all but the last Newton steps are made here."""
+        return self.relaxed(steps).exact().sharpened(2)
 
     def exact(self) -> Model:
         """The same model in Python, in the frame of the search."""
