@@ -37,8 +37,8 @@ CURES = {
     "find a better one.",
     "time_limit": "The time limit ended the search. The model is the best found by then.",
     "interrupted": "The search was asked to stop. The model is the best found by then.",
-    "candidates": "The memory limit left only some of the rows as candidates. The model is usable; more memory may find "
-    "a better one.",
+    "candidates": "The memory limit left only some of the rows as candidates. The model is usable; more memory may "
+    "find a better one.",
     "stalled": "The search ended with a small improvement left that rounding errors hide. This is seldom serious.",
     "constant_target": "All targets are equal, so that the model is a constant.",
 }
