@@ -43,9 +43,10 @@ TARGET_minimal := . $(RUNNER)
 TARGET_oldest = . $(RUNNER) 'pytest<9' $$($(PYTHON) tools/oldest.py)
 TARGET_newest := '.[test,plot,data,onnx,dask]'
 
-# Mutated model files, thousands of them.
+# Mutated model files and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test
 	$(BIN)/python tests/fuzz.py 20000 $(ARGS)
+	$(BIN)/python tests/torture/soak.py 10000 $(ARGS)
 
 lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.special import softmax
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -61,6 +62,7 @@ from relvec.tune import GaussianTarget, LaplaceTarget, Learned, Setting, learn
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
+LARGEST_TARGET = 1e153  # root mean square: the noise variance of more has no double
 
 SCANNED = 0.15  # numbers of the dictionary a byte of the memory limit may hold for scans
 LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
@@ -295,9 +297,10 @@ class BaseRelevanceVector(BaseEstimator):
         if width is not None:
             self.width_ = np.array(width) if isinstance(width, tuple) else width
         scales = np.sum([kernel.scales(len(variances)) for kernel in kernels], axis=0)
-        relevance = scales * variances
-        if relevance.sum() > 0.0:
-            self.feature_relevance_ = relevance / relevance.sum()
+        with np.errstate(divide="ignore"):
+            relevance = np.log(scales) + np.log(variances)  # the products themselves may overflow
+        if np.any(relevance > -np.inf):
+            self.feature_relevance_ = softmax(relevance)
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -457,6 +460,16 @@ def kept_centres(basis: Basis) -> np.ndarray:
     return found[~np.isnan(found).any(axis=1)]
 
 
+def check_representable(*values: np.ndarray) -> None:
+    """An error where weights, precisions or variances of a model, in the units of X and y, have no double."""
+    if not all(np.all(np.isfinite(value)) for value in values):
+        raise ValueError(
+            "the weights of this model, their precisions or their variances are beyond the range of floating-point "
+            "numbers: the basis functions are far too small or too large for the target. Standardise X and y, or give "
+            "a kernel with values nearer to 1"
+        )
+
+
 def memory_bytes(limit: Any) -> float:
     """Bytes of a memory limit, a number or such as "4GB" or "500 MiB".
 
@@ -581,6 +594,8 @@ def gaussian_problem(estimator, unit: float, variance: float, n: float, seed: in
             f"noise_variance={given!r} is below the rounding errors of targets of size {unit:.3g}: "
             "give a larger one, or None to learn it"
         )
+    if unit > LARGEST_TARGET:
+        raise ValueError(f"y has values of size {unit:.3g}, whose squares overflow: divide y by its standard deviation")
     constant = variance == 0.0
     return Problem(
         design=DenseDesign(np.zeros((1, 0))),

@@ -14,6 +14,7 @@ from relvec._base import (
     BaseRelevanceVector,
     LaplaceFit,
     by_blocks,
+    check_representable,
     feature_variances,
     fit_laplace,
     kept_centres,
@@ -268,9 +269,11 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
             p = fit.result.state.posterior
             at = (model.outputs + i, model.places)
-            weights[at] = p.mean / scale[model.places]
             with np.errstate(over="ignore", under="ignore"):
+                weights[at] = p.mean / scale[model.places]
                 alpha[at] = p.alpha * scale[model.places] ** 2
+                variances = np.sum((model.root / scale[model.places, None]) ** 2, axis=1)
+            check_representable(weights[at], alpha[at], variances)
             gamma[at] = p.gamma
         single, joint = R == 1, len(fits) == 1
 

@@ -30,9 +30,10 @@ def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
     if k == 0:
         return np.zeros((0, 0))
     if gram is None:
-        gram = X.T @ X
+        with np.errstate(over="ignore", invalid="ignore"):  # squares beyond the range of a double: the QR needs none
+            gram = X.T @ X
     size = gram.diagonal().max()
-    if not np.isfinite(size):
+    if not (np.isfinite(size) or np.all(np.isfinite(X))):
         raise SingularError("a matrix of the model holds NaN or infinite values; rescale the basis functions")
     if size <= NORMAL_EQUATIONS_LIMIT:
         gram.flat[:: k + 1] += 1.0

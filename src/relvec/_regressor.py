@@ -18,6 +18,7 @@ from relvec._base import (
     BaseRelevanceVector,
     GaussianFit,
     by_blocks,
+    check_representable,
     feature_variances,
     fit_gaussian,
     fit_laplace,
@@ -706,12 +707,14 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             place = ranked[np.searchsorted(atoms, state.active, sorter=ranked)]
             with np.errstate(over="ignore", under="ignore"):
                 alpha[i, place] = state.posterior.alpha * (f.scale[state.active] / f.unit) ** 2
+            check_representable(alpha[i, place])
             gamma[i, place] = state.posterior.gamma
         with np.errstate(over="ignore", under="ignore"):
             shrink = [m.unit / m.scale for m in models]
             weights = np.array([m.mean * s for m, s in zip(models, shrink, strict=True)])
             roots = [m.root * s[:, None] for m, s in zip(models, shrink, strict=True)]
             covariance = np.array([root @ root.T for root in roots])
+        check_representable(weights, covariance)
 
         def per_output(values: Any) -> Any:
             return values[0] if single else (values if isinstance(values, list) else np.asarray(values))

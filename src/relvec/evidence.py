@@ -51,7 +51,8 @@ def gain_delete(alpha, gamma, mu, Sigma_diag):
     With s = 1/Sigma_ii - alpha and q = mu_i/Sigma_ii it is (log(1 + s/alpha) - q^2/(alpha + s)) / 2, and
     s/alpha = gamma/(1 - gamma), q^2/(alpha + s) = mu_i^2/Sigma_ii.
     """
-    return 0.5 * (-np.log(alpha * Sigma_diag) - mu * mu / Sigma_diag)
+    with np.errstate(over="ignore"):  # -inf: the atom is not to be spared
+        return 0.5 * (-np.log(alpha * Sigma_diag) - mu * mu / Sigma_diag)
 
 
 def gain_reestimate(alpha, s, q):

@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from relvec._xp import Array, dots, is_foreign, like, namespace, pieces, take, to_host
 
-_LARGEST = 700.0  # exp of more has no double
+_LARGEST = 300.0  # logarithm of a rate: sums of squares of exp of more have no double
 
 
 class Likelihood(ABC):

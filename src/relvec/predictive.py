@@ -12,6 +12,9 @@ from relvec._xp import Array, is_foreign, like, namespace, pieces, place_of, squ
 from relvec.basis import Basis
 from relvec.kernels import Kernel
 
+_LARGEST = 700.0  # exp of more has no double
+_WIDEST = 1e150  # nor has the square of more
+
 # Rows are predicted in blocks of about this many numbers: they stay in the cache, and memory does not grow with n.
 BLOCK = 100_000
 
@@ -391,8 +394,12 @@ class CountPredictor:
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean and variance (n,) of the rate, or of a new count if ``noise``: those of a log-normal variable."""
         f, spread = self._latent(X)
-        mean = np.exp(f + 0.5 * spread)
-        return mean, mean**2 * np.expm1(spread) + (mean if noise else 0.0) if variance else None
+        mean = _rate(f + 0.5 * spread)
+        if not variance:
+            return mean, None
+        with np.errstate(over="ignore"):
+            deviation = np.minimum(mean * np.sqrt(np.expm1(np.minimum(spread, _LARGEST))), _WIDEST)
+        return mean, deviation**2 + (mean if noise else 0.0)
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (n, n) of the rates, or of new counts."""
@@ -402,14 +409,14 @@ class CountPredictor:
 
     def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
         """Rates (n, n_samples) drawn from the posterior, or counts."""
-        rate = np.exp(self.latent.samples(X, n_samples, rng, False))
+        rate = _rate(self.latent.samples(X, n_samples, rng, False))
         return rng.poisson(rate).astype(float) if noise else rate
 
     def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
         """Quantiles (n, n_q) of the rate, or of a new count: the least one with P(not more) >= q."""
         f, spread = self._latent(X)
         if not noise:
-            return np.exp(f[:, None] + np.sqrt(spread)[:, None] * ndtri(q))
+            return _rate(f[:, None] + np.sqrt(spread)[:, None] * ndtri(q))
         low, high = np.full((len(f), len(q)), -1.0), np.ones((len(f), len(q)))
         while np.any(short := self._not_more(high, f, spread) < q):
             low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
@@ -424,7 +431,7 @@ class CountPredictor:
         f, spread = self._latent(X)
         z, log_weight = _normal_nodes()
         rates = f[:, None] + np.sqrt(spread)[:, None] * z
-        return logsumexp(y[:, None] * rates - np.exp(rates) - gammaln(y + 1.0)[:, None] + log_weight, axis=1)
+        return logsumexp(y[:, None] * rates - _rate(rates) - gammaln(y + 1.0)[:, None] + log_weight, axis=1)
 
     def _latent(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mean, spread = self.latent.moments(X, True, False)
@@ -436,8 +443,13 @@ class CountPredictor:
         z, log_weight = _normal_nodes()
         total = np.zeros(count.shape)
         for node, weight in zip(z, np.exp(log_weight), strict=True):
-            total += weight * pdtr(count, np.exp(f + np.sqrt(spread) * node)[:, None])
+            total += weight * pdtr(count, _rate(f + np.sqrt(spread) * node)[:, None])
         return total
+
+
+def _rate(f: np.ndarray) -> np.ndarray:
+    """exp(f), or the largest rate that a double takes with some room."""
+    return np.exp(np.minimum(f, _LARGEST))
 
 
 def _normal_nodes() -> tuple[np.ndarray, np.ndarray]:

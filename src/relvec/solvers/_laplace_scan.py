@@ -179,7 +179,7 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
             ratio = np.where(free, Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
             j = _first_of_equals(ratio, problem.order)
             at = np.arange(len(j))
-            S, Q = S[at, j], Q[at, j]
+            S, Q = np.where(ratio[at, j] > 0.0, S[at, j], 1.0), Q[at, j]
             gain = np.where(ratio[at, j] > 0.0, lost[s.own] + gain_add(S, Q), -np.inf)
             # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
             alpha = S * S / np.maximum(Q * Q - S, 1e-3 * S)

@@ -1,0 +1,192 @@
+"""Fits that are interrupted, run at once, or run in a forked process."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import multiprocessing
+import os
+import pickle
+import sys
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import relvec
+from relvec import RVC, RVR
+from relvec.progress import watch
+from relvec.solvers import Sequential
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 2))
+F = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=40)
+MODELS = {
+    "regressor": (RVR(width="scale"), F),
+    "outputs": (RVR(width="scale", n_jobs=2), np.column_stack([F, -F])),
+    "counts": (RVR(width="scale", likelihood="poisson"), np.round(np.exp(F))),
+    "two classes": (RVC(width="scale"), F > 0.0),
+    "three classes": (RVC(width="scale"), np.digitize(F, [-0.4, 0.4])),
+    "learned width": (RVR(), F),
+}
+
+
+def interrupt(after):
+    """Return a watcher that does what Ctrl-C does, at step ``after``."""
+
+    def function(progress):
+        nonlocal after
+        after -= 1
+        if after < 0:
+            raise KeyboardInterrupt
+
+    return function
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("name", MODELS)
+def test_an_interrupted_fit_leaves_nothing(name, after):
+    model, y = clone(MODELS[name][0]), MODELS[name][1].copy()
+    rows, targets, parameters = X.copy(), y.copy(), dict(vars(model))
+    with pytest.raises(KeyboardInterrupt), watch(interrupt(after)):
+        model.fit(rows, targets)
+    assert vars(model) == parameters
+    assert np.array_equal(rows, X) and np.array_equal(targets, y)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_interrupted_refit_leaves_the_earlier_fit(name):
+    model, y = clone(MODELS[name][0]), MODELS[name][1]
+    model.fit(X, y)
+    before, state = model.predict(X), dict(vars(model))
+    with pytest.raises(KeyboardInterrupt), watch(interrupt(1)):
+        model.fit(X[::-1][:30], y[::-1][:30])
+    assert list(vars(model)) == list(state) and all(vars(model)[key] is state[key] for key in state)
+    assert np.array_equal(model.predict(X), before)
+
+
+def test_an_interrupted_part_is_not_counted():
+    model = RVR(kernel=None, basis="linear")
+    model.partial_fit(X[:20], F[:20])
+    before, state = model.predict(X), dict(vars(model))
+    with pytest.raises(KeyboardInterrupt), watch(interrupt(0)):
+        model.partial_fit(X[20:], F[20:])
+    assert all(vars(model)[key] is state[key] for key in state)
+    assert np.array_equal(model.predict(X), before)
+    whole = RVR(kernel=None, basis="linear").partial_fit(X[:20], F[:20]).partial_fit(X[20:], F[20:])
+    assert np.array_equal(model.partial_fit(X[20:], F[20:]).predict(X), whole.predict(X))
+
+
+@pytest.mark.parametrize("name", ["regressor", "two classes"])
+def test_a_time_limit_keeps_the_best_model_so_far(name):
+    model, y = clone(MODELS[name][0]).set_params(solver=Sequential(time_limit=1e-9)), MODELS[name][1]
+    with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"):
+        model.fit(X, y)
+    assert model.status_ == "time_limit" and np.all(np.isfinite(model.weights_))
+    assert len(model.predict(X)) == len(X)
+
+
+def test_who_asks_to_stop_keeps_the_best_model_so_far():
+    model = RVR(width="scale")
+    with pytest.warns(ConvergenceWarning), watch(lambda progress: True):
+        model.fit(X, F)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+@pytest.mark.parametrize("call", ["write", "flush", "fsync"])
+def test_a_full_disk_leaves_the_earlier_file(call, tmp_path, monkeypatch):
+    path, earlier = tmp_path / "model.relvec", RVR(width="scale").fit(X, F)
+    relvec.save(earlier, path)
+    content = path.read_bytes()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if call == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        real = os.fdopen
+
+        def opened(*arguments, **options):
+            class Full:
+                def __init__(self):
+                    self.file = real(*arguments, **options)
+
+                def __getattr__(self, name):
+                    return full if name == call else getattr(self.file, name)
+
+                def __enter__(self):
+                    return self
+
+                def __exit__(self, *error):
+                    self.file.close()
+
+            return Full()
+
+        monkeypatch.setattr(os, "fdopen", opened)
+    with pytest.raises(OSError, match="No space left"):
+        relvec.save(RVR(width=1.0).fit(X, F), path)
+    monkeypatch.undo()
+    assert path.read_bytes() == content and os.listdir(tmp_path) == ["model.relvec"]
+    assert np.array_equal(relvec.load(path).predict(X), earlier.predict(X))
+
+
+def fitted(name):
+    """Return predictions and evidence of a model, as bytes."""
+    model, y = clone(MODELS[name][0]), MODELS[name][1]
+    model.fit(X, y)
+    return pickle.dumps((model.predict(X), model.weights_, model.log_marginal_likelihood_))
+
+
+@pytest.mark.parametrize("name", ["regressor", "outputs", "two classes", "three classes"])
+def test_threads_give_the_same_models(name):
+    alone = fitted(name)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(fitted, [name] * 8)) == [alone] * 8
+
+
+def test_processes_give_the_same_models():
+    names = ["regressor", "outputs", "two classes"]
+    found = joblib.Parallel(n_jobs=2)(joblib.delayed(fitted)(name) for name in names)
+    assert found == [fitted(name) for name in names]
+
+
+def _child(name, connection):
+    connection.send(fitted(name))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="fork warns where threads run")
+@pytest.mark.parametrize("name", ["regressor", "outputs"])
+def test_a_forked_process_fits_too(name):
+    before = fitted(name)
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(name, there))
+    process.start()
+    try:
+        assert here.poll(60), "the child does not answer"
+        assert here.recv() == before
+    finally:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_fits():
+    def fits(count):
+        for _ in range(count):
+            for name in ("regressor", "two classes"):
+                fitted(name)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        first = fits(20)
+        assert fits(150) - first < 200_000
+    finally:
+        tracemalloc.stop()
