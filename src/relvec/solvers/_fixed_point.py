@@ -160,7 +160,7 @@ class MacKay(_FixedPoint):
         alpha = np.where(alpha > 0.0, alpha, p.alpha)
         finite = np.minimum(alpha, 10.0 * self.prune_alpha if problem.prior_b is None else np.inf)
         beta = p.beta
-        if not problem.fixed_noise:
+        if not problem.fixed_noise and problem.n_samples + 2.0 * prior.c > p.gamma.sum():
             noise = mackay_noise(p.residual, problem.n_samples, p.gamma.sum(), prior.c, problem.prior_d)
             beta = 1.0 / max(noise, problem.noise_floor)
         trial = _posterior(problem, columns, finite, beta)

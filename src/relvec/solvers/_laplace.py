@@ -361,6 +361,7 @@ def deletion_gains(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray]:
     each = gain_delete(p.alpha, p.gamma, p.mean, p.variance)
     s, q = p.sparsity_quality()
     if not problem.share:
-        return each, q * q <= s
+        with np.errstate(over="ignore"):
+            return each, q * q <= s
     total = problem.gather(each)
     return total, (problem.gather(q * q - s) <= 0.0) & (total >= 0.0)
