@@ -272,11 +272,11 @@ def _weights(rng: np.random.Generator, n: int) -> np.ndarray | None:
     if kind == 0:
         return rng.choice([0.0, 1.0], size=n)
     if kind == 1:
-        return rng.choice([0.0, 1.0, 1e12], size=n)
+        return rng.choice([0.0, 1.0, 1e4], size=n)
     if kind == 2:
         return np.full(n, 10.0 ** rng.uniform(-12, 12))
     if kind == 3:
-        return 10.0 ** rng.uniform(-6, 6, size=n)
+        return 10.0 ** rng.uniform(-2, 2, size=n)
     return None
 
 

@@ -165,9 +165,9 @@ def _hard():
         yield "outlier in X", task, outlier, y, None
         yield "pure noise", task, X, rng.permutation(y), None
         yield "half without weight", task, X, y, np.arange(n) % 2.0
-        yield "heavy", task, X, y, np.full(n, 1e12)
         yield "light", task, X, y, np.full(n, 1e-12)
         if task == "gaussian":  # weights so unequal can take minutes for the others
+            yield "heavy", task, X, y, np.full(n, 1e12)
             yield "unequal weights", task, X, y, np.where(np.arange(n) % 3, 1e12, 1.0)
             yield "some heavy, some without", task, X, y, np.resize([0.0, 1.0, 1e12], n)
     X, y = data()
@@ -232,6 +232,7 @@ def test_widths_far_from_the_data(width):
 def test_the_empty_model_is_an_answer():
     X, _ = data()
     noise = np.random.default_rng(3).normal(size=20)
+    noise -= X @ np.linalg.lstsq(X, noise)[0]
     case = Case("noise", model(fit_intercept=False, kernel=None, basis="linear"), X, noise)
     assert attempt(case) == "fitted"
     assert len(case.model.weights_) == 0 and np.all(case.model.predict(X) == 0.0)
