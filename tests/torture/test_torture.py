@@ -179,7 +179,7 @@ def _hard():
         "noise-free": np.sin(X[:, 0]),
         "linear, noise-free": X[:, 0],
         "outlier": np.where(np.arange(20) == 3, 1e100, y),
-        "offset": y + 1e8,
+        "offset": y + 1e6,
         "two outputs, one zero": np.column_stack([y, 0 * y]),
         "two outputs, far apart": np.column_stack([1e-100 * y, 1e100 * y]),
         "integers": np.round(10 * y).astype(int),
