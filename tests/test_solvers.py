@@ -14,8 +14,9 @@ from golden import load
 from relvec import RVR, GammaPrior, kernels
 from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
-from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
+from relvec.solvers import EM, MacKay, Problem, Sequential, _columns, as_solver
 from relvec.solvers._frame import Frame
+from relvec.solvers._iterate import iterate
 from relvec.solvers._moves import Model, best_exchanges, largest_gain, near_exchanges
 from relvec.solvers._newton import coarse
 
@@ -782,3 +783,18 @@ def test_restarts_do_not_lead_to_interpolation():
     first, default = (RVR(width=9.0, solver=Sequential(restarts=r)).fit(X, t) for r in (0, 3))
     assert len(default.weights_) <= max(30, len(first.weights_))
     assert default.status_ == first.status_ == "converged"
+
+
+def test_rounds_of_a_long_dictionary_share_one_time_limit(monkeypatch):
+    given = []
+
+    def recorded(solver, *arguments):
+        given.append(solver.time_limit)
+        return iterate(solver, *arguments)
+
+    monkeypatch.setattr(_columns, "iterate", recorded)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-10.0, 10.0, (4000, 1))
+    y = np.sinc(X[:, 0]) + 0.1 * rng.standard_normal(4000)
+    RVR(width=1.0, solver=Sequential(restarts=0, time_limit=500.0)).fit(X, y)
+    assert len(given) > 1 and np.all(np.diff(given) < 0.0) and given[0] <= 500.0

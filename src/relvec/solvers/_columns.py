@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,9 +42,15 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         return replace(result, state=state)
     start, n_iter, tol = problem.start, 0, max(_ROUGH, problem.tol)
     history: list[Step] = []
+    began, limit = time.monotonic(), solver.time_limit
+
+    def timed(solver: Sequential) -> Sequential:
+        """The solver with the time that is left for all rounds."""
+        return solver if limit is None else replace(solver, time_limit=max(limit + began - time.monotonic(), 1e-3))
+
     if problem.design.n_atoms > 2 * problem.design.at_once:  # a scan of the whole is long: few are left to do
         part = _first_part(problem, problem.design.at_once)
-        few = solve(solver, _restricted(problem, part, start, tol), max_iter, verbose)
+        few = solve(timed(solver), _restricted(problem, part, start, tol), max_iter, verbose)
         history, n_iter = _renumbered(few.history, part), few.n_iter
         posterior = few.state.posterior
         part = part[few.state.active]
@@ -51,7 +58,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     else:
         part = _first_part(problem, _PART)
     while True:
-        result = iterate(solver, _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
+        result = iterate(timed(solver), _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
         state = result.state
         n_iter += result.n_iter
         history += _renumbered(result.history[1 if history else 0 :], part)
