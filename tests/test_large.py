@@ -45,7 +45,7 @@ def in_passes(memory):
 
 DESIGNS = {
     "double": (in_passes(4e9), "float64"),
-    "single": (in_passes(2e6), "float32"),
+    "single": (in_passes(1e6), "float32"),
     "computed anew": (in_passes(5e5), None),
     "gram": (lambda basis, X, y, w: gram_rows(basis, LocalSamples(X, y[:, None], w)), ""),
 }

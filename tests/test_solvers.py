@@ -16,8 +16,8 @@ from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
 from relvec.solvers import EM, MacKay, Problem, Sequential, _columns, as_solver
 from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import iterate
-from relvec.solvers._moves import Model, best_exchanges, largest_gain, near_exchanges
+from relvec.solvers._iterate import Status, iterate
+from relvec.solvers._moves import Model, best_exchanges, largest_gain, merge_copies, near_exchanges
 from relvec.solvers._newton import coarse
 
 SEARCH = Sequential(
@@ -742,7 +742,7 @@ def test_an_empty_model_is_a_model(solver):
 
 def test_near_exchanges_hold_the_best_of_every_atom():
     model = small_model()
-    atoms, gains = near_exchanges(model, 3)
+    atoms, gains = near_exchanges(model, 3, model.frame.scan(model.posterior))
     pairs = best_exchanges(model)
     assert set(pairs.entering) <= set(atoms.ravel())
     assert gains.max() == pytest.approx(pairs.gain.max(), rel=1e-9)
@@ -798,3 +798,35 @@ def test_rounds_of_a_long_dictionary_share_one_time_limit(monkeypatch):
     y = np.sinc(X[:, 0]) + 0.1 * rng.standard_normal(4000)
     RVR(width=1.0, solver=Sequential(restarts=0, time_limit=500.0)).fit(X, y)
     assert len(given) > 1 and np.all(np.diff(given) < 0.0) and given[0] <= 500.0
+
+
+def test_promises_that_the_search_refutes_do_not_keep_it_going():
+    """A sweep with few digits names atoms that gain nothing: the search looks at them, and ends."""
+
+    class Imprecise(DenseDesign):
+        def sweep(self, Y, function, combine):
+            projected = self.project(Y)
+            projected[-1, ::5] += 3.0  # of the target's residual, whose length is sqrt(60)
+            return function(np.arange(self.n_atoms), projected)
+
+    rng = np.random.default_rng(1)
+    x = np.linspace(-3.0, 3.0, 60)
+    Phi = np.exp(-((x[:, None] - np.linspace(-3.5, 3.5, 3200)) ** 2))
+    t = np.sin(2.0 * x) + 0.1 * rng.standard_normal(60)
+    results = []
+    for kind in (DenseDesign, Imprecise):
+        problem = Problem(kind(Phi), t / np.sqrt(np.mean(t**2)), 0.0, 60, None, 0.1, 1e-8, np.arange(3200))
+        results.append(_columns.solve(Sequential(restarts=0), problem, 1000))
+    exact, imprecise = results
+    assert exact.status is Status.CONVERGED
+    assert imprecise.state.objective > exact.state.objective - 2.0
+    assert imprecise.state.largest_gain > problem.tol and imprecise.status is Status.STALLED
+
+
+def test_copies_are_merged_whatever_the_digits_of_their_norms():
+    columns = np.eye(3)[:, [0, 1, 0]] * np.array([1.0 - 1e-9, 1.0, 1.0 + 1e-9])
+    keep, alpha = merge_copies(columns, np.array([2.0, 3.0, 2.0]), np.arange(3))
+    np.testing.assert_array_equal(keep, [0, 1])
+    np.testing.assert_allclose(alpha, [1.0, 3.0])
+    keep, alpha = merge_copies(columns[:, :2] * (1.0 - 1e-9), np.array([2.0, 3.0]), np.arange(2))
+    np.testing.assert_array_equal(keep, [0, 1])

@@ -23,6 +23,7 @@ class Design(ABC):
 
     scale: np.ndarray
     at_once = 16_384  # atoms that may be searched as one `subset`
+    blur = 0.0  # error of a column's squared length in a sweep, where that is more than rounding
 
     @property
     def n_atoms(self) -> int:
@@ -54,6 +55,10 @@ class Design(ABC):
     def restricted(self, atoms, target: np.ndarray, rest: float) -> tuple[Design, np.ndarray, float]:
         """The design of some atoms with the target (n,) and its squared length outside, in rows of its own choice."""
         return self.subset(atoms), target, rest
+
+    def unblurred(self) -> Design:
+        """The same design with a sweep to full precision, which may take longer."""
+        return self
 
     def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
         """Combine function(atoms (b,), Y'Phi (j, b)) over pieces of the dictionary, for Y (n, j); both are pure.

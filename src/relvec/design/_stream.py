@@ -9,6 +9,7 @@ coordinates is then computed in pieces, and held in double or single precision w
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,7 +39,8 @@ _DIRECTIONS = 32  # random directions whose extreme centres join the sample
 _WORST = 64  # unexplained rows a block reports
 _CACHE = 600_000  # numbers of a block of the factor: more leave the cache
 _AT_ONCE = 0.1  # share of the memory limit for a part of the dictionary
-_DOUBLE, _SINGLE = 0.3, 0.7  # shares of the memory limit for the dictionary in either precision
+_DOUBLE, _SINGLE = 0.6, 0.7  # shares of the memory limit for the dictionary in either precision
+_BLUR = 4e-7  # error of the squared length of a column in single precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ class Factor:
 
     def left(self, X: np.ndarray, F: np.ndarray) -> np.ndarray:
         """What the factor F (r, b) leaves of k(x, x) on the rows X (b, d)."""
-        return np.maximum(self.kernel.diag(X) - np.einsum("ij,ij->j", F, F), 0.0)
+        return np.maximum(self.kernel.diag(X) - np.einsum("ij,ij->j", F, F, dtype=float), 0.0)
 
     def extended(self, X: np.ndarray, stop: float) -> Factor | None:
         """With more pivots among the rows X (m, d); None where the kernel is not positive definite on them."""
@@ -278,6 +280,7 @@ class LowRankDesign(Design):
         self._place[other_atoms] = -1 - np.arange(len(other_atoms))
         self.scale = np.ones(M)
         self._held: dict[int, np.ndarray] = {}
+        self._rough = False  # whether norms are known to single precision until a column is asked for
 
     @property
     def n_rows(self) -> int:
@@ -294,16 +297,18 @@ class LowRankDesign(Design):
         ``factors`` may hold the factor of some blocks; it is emptied.
         """
         p = len(self._other_atoms)
+        self._rough = dtype is np.float32
+        self.blur = _BLUR if self._rough else 0.0
         others = self._R[:, :p]
         self.scale[self._other_atoms] = np.sqrt(np.einsum("ij,ij->j", others, others))
 
         def norms(block: Block) -> tuple[list, float]:
             F = factors.pop(block.start, None)
-            F = self._factor(block.X) if F is None else F.astype(float, copy=False)
+            F = self._factor(block.X) if F is None else F
             D = self._coordinates(F)
-            norm = np.sqrt(np.einsum("ij,ij->j", D, D))
+            norm = np.sqrt(np.einsum("ij,ij->j", D, D)).astype(float)
             if dtype is not None:
-                D /= np.where(norm > 0.0, norm, 1.0)
+                D /= np.where(norm > 0.0, norm, 1.0).astype(D.dtype)
                 self._held[block.start] = D.astype(dtype, copy=False)
             # |K - F F'|_nm <= sqrt(left_n left_m) (Cauchy-Schwarz), so a column's error is at most sqrt(left_m left)
             error = np.sqrt(self._factor.left(block.X, F) * left) / np.maximum(norm, np.finfo(float).tiny)
@@ -321,6 +326,8 @@ class LowRankDesign(Design):
         if own.size:
             columns[:, own] = self._coordinates(self._factor(self._candidates.take(place[own])))
         columns[:, place < 0] = self._R[:, -1 - place[place < 0]]
+        if self._rough:
+            self.scale[atoms] = np.sqrt(np.einsum("ij,ij->j", columns, columns))
         scale = self.scale[atoms]
         columns /= np.where(scale > 0.0, scale, 1.0)
         return columns
@@ -342,7 +349,7 @@ class LowRankDesign(Design):
             atoms = self._kernel_atoms[block.start : block.start + len(block.X)]
             held = self._held.get(block.start)
             if held is not None:
-                return function(atoms, Y.T @ held.astype(float, copy=False))
+                return function(atoms, (Y.T.astype(held.dtype, copy=False) @ held).astype(float, copy=False))
             scale = self.scale[atoms]
             projected = weights @ self._factor.kernel(block.X, self._factor.pivots).T
             return function(atoms, projected / np.where(scale > 0.0, scale, 1.0))
@@ -352,6 +359,13 @@ class LowRankDesign(Design):
             total = combine(total, function(self._other_atoms, Y.T @ self.columns(self._other_atoms)))
         return total
 
+    def unblurred(self) -> LowRankDesign:
+        if not self.blur:
+            return self
+        exact = copy(self)
+        exact._held, exact.blur = {}, 0.0  # computed anew in every sweep
+        return exact
+
     def subset(self, atoms) -> DenseDesign:
         return DenseDesign.of(self.columns(atoms), self.scale[atoms])
 
@@ -360,10 +374,11 @@ class LowRankDesign(Design):
 
 
 def placed(R: np.ndarray, triangular: bool, F: np.ndarray) -> np.ndarray:
-    """R [0; F] (c, b) for R (c, c) and F (r, b)."""
+    """R [0; F] (c, b) for R (c, c) and F (r, b), in the precision of F."""
     p = len(R) - len(F)
     if not triangular:
-        return np.asfortranarray(R[:, p:] @ F)
-    D = np.zeros((len(R), F.shape[1]), order="F")
+        return np.asfortranarray(R[:, p:].astype(F.dtype, copy=False) @ F)
+    D = np.zeros((len(R), F.shape[1]), dtype=F.dtype, order="F")
     D[p:] = F
-    return blas.dtrmm(1.0, R, D, overwrite_b=1)
+    trmm = blas.strmm if F.dtype == np.float32 else blas.dtrmm
+    return trmm(1.0, R, D, overwrite_b=1)

@@ -21,9 +21,10 @@ _PART = 1024  # atoms of a longer one to begin with
 _MOST_OF_PART = 0.25  # a model of more than this share of the part asks for a larger one
 _ENTER = 64  # additions taken in a round, besides exchanges
 _PARTNERS = 4  # exchanges taken in a round for every atom of the model
-_MORE = 4  # times as many where scans of the whole are long
+_MORE = 32  # times as many where scans of the whole are long
 _NEARLY = -1.0  # nats: exchanges losing more than this are not taken in
 _ROUGH = 0.01  # nats: the first rounds leave smaller gains
+_REFUTED = 8  # rounds in a row whose promises the search refutes
 
 
 def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
@@ -48,7 +49,8 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         """The solver with the time that is left for all rounds."""
         return solver if limit is None else replace(solver, time_limit=max(limit + began - time.monotonic(), 1e-3))
 
-    if problem.design.n_atoms > 2 * problem.design.at_once:  # a scan of the whole is long: few are left to do
+    long = problem.design.n_atoms > 2 * problem.design.at_once  # a scan of the whole is long: few are left to do
+    if long:
         part = _first_part(problem, problem.design.at_once)
         few = solve(timed(solver), _restricted(problem, part, start, tol), max_iter, verbose)
         history, n_iter = _renumbered(few.history, part), few.n_iter
@@ -57,11 +59,14 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         start, solver = Start(part, posterior.alpha, posterior.beta), replace(solver, restarts=0)
     else:
         part = _first_part(problem, _PART)
+    seen, pool, refuted = part[:0], part[:0], 0
     while True:
-        result = iterate(timed(solver), _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
+        search = solve if long else iterate
+        result = search(timed(solver), _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
         state = result.state
         n_iter += result.n_iter
         history += _renumbered(result.history[1 if history else 0 :], part)
+        same = start is not None and np.array_equal(np.sort(part[state.active]), np.sort(start.active))
         active = part[state.active]
         start = Start(active, state.posterior.alpha, state.posterior.beta)
         ended = result.status in (Status.MAX_ITER, Status.TIME_LIMIT, Status.INTERRUPTED)
@@ -75,13 +80,22 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
             continue
         solver = replace(solver, restarts=0)
         model = _alone(problem, active, state.posterior.alpha, state.posterior.beta)
-        entering, largest = _promising(problem, active, model, solver.exchange)
-        largest = max(largest, state.largest_gain)
-        if ended or largest <= problem.tol or (np.isin(entering, part).all() and tol == problem.tol):
-            break
-        if largest <= 10.0 * tol:
-            tol = problem.tol
-        part = np.union1d(active, entering)
+        # what the search had before it is certified by more digits than a scan of the whole has
+        seen, refuted = (np.union1d(seen, part), refuted + 1) if same else (part, 0)
+        entering, promised = _promising(problem, active, model, solver.exchange, seen)
+        largest = max(promised, state.largest_gain)
+        if ended or largest <= problem.tol or (tol == problem.tol and (not entering.size or refuted > _REFUTED)):
+            if ended or not problem.design.blur:
+                break
+            problem, entering = replace(problem, design=problem.design.unblurred()), active  # for the last rounds
+            largest, refuted = np.inf, 0
+        if tol > problem.tol and (largest <= 10.0 * tol or refuted > _REFUTED):
+            tol, refuted, pool = problem.tol, 0, part
+        pool = np.union1d(pool, entering)
+        if len(pool) > problem.design.at_once:
+            pool = entering
+        part = np.union1d(active, pool)
+        pool = part if long else part[:0]  # a long scan is dear, and what it named stays at hand
     objective = problem.objective(active, model.posterior)
     whole = state.stepped(active=active, posterior=model.posterior, objective=objective, largest_gain=largest)
     status = result.status
@@ -136,13 +150,17 @@ def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float)
     return Model(own, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
 
 
-def _promising(problem: Problem, active: np.ndarray, model: Model, exchanging: bool) -> tuple[np.ndarray, float]:
+def _promising(
+    problem: Problem, active: np.ndarray, model: Model, exchanging: bool, seen: np.ndarray
+) -> tuple[np.ndarray, float]:
     """Atoms of the whole dictionary worth a look, and the largest gain among additions and exchanges.
 
-    ``model`` holds the active atoms alone; the others are looked at in the pieces that the design gives.
+    ``model`` holds the active atoms alone; the others, but for those ``seen``, are looked at in the pieces that the
+    design gives.
     """
     more = _MORE if problem.design.n_atoms > 2 * problem.design.at_once else 1
-    look = _Look(model, active, exchanging and len(active) > 0, more * _ENTER, more * _PARTNERS)
+    look = _Look(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _ENTER,
+                 more * _PARTNERS, problem.design.blur)  # fmt: skip
     best = problem.design.sweep(model.frame.directions, look, look.combined)
     largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
     entering = [best.atoms[best.gains > problem.tol], best.partners[best.partner_gains > _NEARLY]]
@@ -158,22 +176,25 @@ class _Look:
 
     model: Model
     active: np.ndarray
+    closed: np.ndarray  # atoms not to be named, in order, the active ones among them
     exchanging: bool
     enter: int  # additions it names
     partners: int  # exchanges for every atom of the model
+    blur: float  # of the design: added to S, so that a promise is not a matter of its digits
 
     def __call__(self, atoms: np.ndarray, projected: Array) -> _Offers:
         model, k = self.model, len(self.active)
         if is_foreign(projected):
-            return _offers_on_device(self.active, model, self.exchanging, int(atoms[0]), projected)
-        outside = ~np.isin(atoms, self.active)
-        near = replace(model, frame=model.frame.beside(projected, outside.astype(float)))
-        S, Q, _ = near.frame.scan(model.posterior)
+            return _offers_on_device(self.closed, model, self.exchanging, int(atoms[0]), projected)
+        first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
+        outside = ~np.isin(atoms, self.closed[first:end])
+        near = replace(model, frame=model.frame.beside(projected, (1.0 + self.blur) * outside))
+        scan = S, Q, _ = near.frame.scan(model.posterior)
         gains = gain_add(S[k:], Q[k:])
         top = np.argsort(-gains)[: self.enter]
         found = _Offers(atoms[top], gains[top])
         if self.exchanging:
-            j, partner_gains = near_exchanges(near, self.partners)
+            j, partner_gains = near_exchanges(near, self.partners, scan)
             own = j < k
             found.partners = np.where(own, -1, atoms[np.where(own, 0, j - k)])
             found.partner_gains = np.where(own, -np.inf, partner_gains)
@@ -184,7 +205,7 @@ class _Look:
         return a.combined(b, self.enter, self.partners)
 
 
-def _offers_on_device(active: np.ndarray, model: Model, exchanging: bool, start: int, projected: Array) -> _Offers:
+def _offers_on_device(closed: np.ndarray, model: Model, exchanging: bool, start: int, projected: Array) -> _Offers:
     """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
     p, beta = model.posterior, float(model.posterior.beta)
     xp, b = namespace(projected), projected.shape[1]
@@ -193,7 +214,7 @@ def _offers_on_device(active: np.ndarray, model: Model, exchanging: bool, start:
     Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
     S = 1.0 - squares(T, 1)
     S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S)
-    for i in active[(active >= start) & (active < start + b)].tolist():
+    for i in closed[(closed >= start) & (closed < start + b)].tolist():
         S[i - start] = 0.0
     atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], _ENTER)
     found = _Offers(atoms[:, 0] + start, gain_add(S_top, Q_top)[:, 0])

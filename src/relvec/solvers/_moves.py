@@ -114,6 +114,7 @@ def merge_copies(columns: np.ndarray, alpha: np.ndarray, order: np.ndarray) -> t
     if len(alpha) < 2:
         return np.arange(len(alpha)), alpha
     equal = np.abs(columns.T @ columns) > 1.0 - 1e-12
+    np.fill_diagonal(equal, True)  # whatever the digits of its norm
     if np.count_nonzero(equal) == len(alpha):
         return np.arange(len(alpha)), alpha
     first = np.array([np.flatnonzero(row)[np.argmin(order[row])] for row in equal])
@@ -262,10 +263,10 @@ def _best_of(model: Model, S: np.ndarray, Q: np.ndarray, T: np.ndarray, outside:
     return Exchanges(atoms[block, rows], np.where(ratios[block, rows] > 0.0, gain, -np.inf), S, Q)
 
 
-def near_exchanges(model: Model, few: int) -> tuple[np.ndarray, np.ndarray]:
+def near_exchanges(model: Model, few: int, scan: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Atoms that would best take the place of each of the model's, and the gains, both (k, few) or fewer."""
     p, k = model.posterior, len(model.active)
-    S, Q, T = model.frame.scan(p)
+    S, Q, T = scan
     S[model.active] = 0.0
     lost = gain_delete(p.alpha, p.gamma, p.mean, p.variance)[:, None]
     atoms, gains = [], []
