@@ -292,7 +292,8 @@ def laplace(
     start : (k,) weights to start from; zeros by default.
     outputs : (k,) output of each weight, for K > 1.
     guess : (k, j) with a covariance guess guess' like the one at the mode. Where there are many weights of several
-        outputs, the way to the mode is then made by gradients alone, and the Hessian formed and factored there only.
+        outputs, the way to the mode is then made by gradients alone, and the Hessian formed and factored there only;
+        not on a device, where the Hessian is soon formed.
 
     Examples
     --------
@@ -319,7 +320,7 @@ def laplace(
         v = np.zeros(len(alpha))
         f = _latent(X, v, own)
         value, r, W = likelihood.evaluate(t, f, weights)
-    if guess is not None and K > 1 and len(alpha) >= _MANY:
+    if guess is not None and K > 1 and len(alpha) >= _MANY and not is_foreign(Phi):
         v, f, value, r, W = _approach(
             (v, f, value, r, W), X, t, weights, likelihood, own, guess[order] / spread[:, None]
         )

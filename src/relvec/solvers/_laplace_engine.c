@@ -16,10 +16,11 @@
 #define MOST_NEWTON 200
 #define ROUGHLY 1e-9
 #define EXACTLY 1e-18
-#define NORMAL_EQUATIONS_LIMIT 1e8
+#define NORMAL_EQUATIONS_LIMIT 1e10
 #define LARGEST 700.0
 #define SLACK 1e-13
 #define LONGEST 3.0
+#define ROWS 512 /* samples at a time, so that the columns of a model stay in the cache */
 #define MEMORY 10
 #define TIE 1e-9
 #define WORTH 0.3
@@ -37,10 +38,11 @@ typedef struct {
     double constant, shift, trusted, spent;
 } Task;
 
-/* A support with its posterior; every array is owned. */
+/* A support with its posterior; every array is owned, but for columns that models of one support share. */
 typedef struct {
     int k;
     double *Phi;                /* k columns of n */
+    int *owners;                /* of Phi; NULL where it is borrowed */
     double *alpha, *mean;       /* k */
     double *root;               /* k x k, upper triangular: Sigma = root root' */
     double *variance, *gamma;   /* k */
@@ -89,12 +91,13 @@ WIDE static double long_dot(const double *a, const double *b, int n) {
     return total;
 }
 
-/* Products of an atom (n) with rows (count x n), four at a time so that the atom is read once for them: into, every
- * `stride`-th number */
-WIDE static void dots(const double *rows, int count, const double *atom, int n, double *into, size_t stride) {
+/* Products of an atom (n) with rows (count x n, `apart` numbers apart), four at a time so that the atom is read once
+ * for them: added to every `stride`-th number */
+WIDE static void dots(const double *rows, int count, size_t apart, const double *atom, int n, double *into,
+                      size_t stride) {
     int r = 0;
     for (; r + 4 <= count; r += 4) {
-        const double *a = rows + (size_t)r * n, *b = a + n, *c = b + n, *d = c + n;
+        const double *a = rows + r * apart, *b = a + apart, *c = b + apart, *d = c + apart;
         Four s = {0.0}, t = {0.0}, u = {0.0}, v = {0.0};
         int i = 0;
         for (; i + FOUR <= n; i += FOUR) {
@@ -111,9 +114,9 @@ WIDE static void dots(const double *rows, int count, const double *atom, int n, 
             sum[2] += c[i] * atom[i];
             sum[3] += d[i] * atom[i];
         }
-        for (int l = 0; l < 4; l++) into[(r + l) * stride] = sum[l];
+        for (int l = 0; l < 4; l++) into[(r + l) * stride] += sum[l];
     }
-    for (; r < count; r++) into[r * stride] = long_dot(rows + (size_t)r * n, atom, n);
+    for (; r < count; r++) into[r * stride] += long_dot(rows + r * apart, atom, n);
 }
 
 WIDE static float single_dot(const float *a, const float *b, int n) {
@@ -250,9 +253,14 @@ static double evaluate(const Task *task, const double *f, double *r, double *W) 
 
 /* ---------------------------------------------------------------- models */
 
+static int rows_from(int first, int n) { return n - first < ROWS ? n - first : ROWS; }
+
 static void release(Model *m) {
     if (!m) return;
-    free(m->Phi);
+    if (m->owners && --*m->owners == 0) {
+        free(m->Phi);
+        free(m->owners);
+    }
     free(m->alpha);
     free(m->f);
     free(m->column);
@@ -260,17 +268,18 @@ static void release(Model *m) {
     free(m);
 }
 
-static Model *room_for(const Task *task, int k) {
+/* A model of k columns, which are borrowed where they are given */
+static Model *room_beside(const Task *task, int k, double *Phi) {
     Model *m = calloc(1, sizeof(Model));
     if (!m) return NULL;
     size_t n = task->n, c = k ? k : 1;
     m->k = k;
-    m->Phi = malloc(sizeof(double) * n * c);
+    m->Phi = Phi;
     m->alpha = malloc(sizeof(double) * c * (c + 4));
     m->f = malloc(sizeof(double) * n * 3);
     m->column = calloc(c, sizeof(int));
     m->refused = calloc(c, 1);
-    if (!m->Phi || !m->alpha || !m->f || !m->column || !m->refused) {
+    if (!m->alpha || !m->f || !m->column || !m->refused) {
         release(m);
         return NULL;
     }
@@ -283,10 +292,42 @@ static Model *room_for(const Task *task, int k) {
     return m;
 }
 
+static Model *room_for(const Task *task, int k) {
+    Model *m = room_beside(task, k, NULL);
+    if (!m) return NULL;
+    m->Phi = malloc(sizeof(double) * task->n * (size_t)(k ? k : 1));
+    m->owners = malloc(sizeof(int));
+    if (!m->Phi || !m->owners) {
+        free(m->Phi);
+        free(m->owners);
+        m->owners = NULL;
+        release(m);
+        return NULL;
+    }
+    *m->owners = 1;
+    return m;
+}
+
 static void latent(const Task *task, const double *Phi, int k, const double *w, double *f) {
     int n = task->n;
     memset(f, 0, sizeof(double) * n);
-    for (int j = 0; j < k; j++) add_scaled(f, w[j], Phi + (size_t)j * n, n);
+    for (int a = 0; a < n; a += ROWS)
+        for (int j = 0; j < k; j++) add_scaled(f + a, w[j], Phi + (size_t)j * n + a, rows_from(a, n));
+}
+
+/* Phi'diag(W) Phi (k x k), its lower half, and Phi'r (k); column has room for ROWS numbers */
+static void moments(const Model *m, int n, double *L, double *g, double *column) {
+    int k = m->k;
+    memset(L, 0, sizeof(double) * k * k);
+    memset(g, 0, sizeof(double) * k);
+    for (int a = 0; a < n; a += ROWS) {
+        int rows = rows_from(a, n);
+        for (int i = 0; i < k; i++) {
+            weigh(m->W + a, m->Phi + (size_t)i * n + a, column, rows);
+            dots(m->Phi + a, i + 1, n, column, rows, L + (size_t)i * k, 1);
+        }
+        dots(m->Phi + a, k, n, m->r + a, rows, g, 1);
+    }
 }
 
 /* variance and gamma from the root */
@@ -303,10 +344,10 @@ static void spread_out(Model *m) {
 static int find_mode(Task *task, Model *m) {
     int n = task->n, k = m->k, done = 0;
     task->spent += 4.0 * n * (25.0 + 0.5 * k + 0.05 * k * k);
-    double *work = malloc(sizeof(double) * (4 * (size_t)n + 6 * (size_t)(k + 1) + (size_t)k * k));
+    double *work = malloc(sizeof(double) * (3 * (size_t)n + ROWS + 6 * (size_t)(k + 1) + (size_t)k * k));
     if (!work) return 0;
     double *f2 = work, *r2 = f2 + n, *W2 = r2 + n, *column = W2 + n;
-    double *spread = column + n, *v = spread + k, *g = v + k, *trial = g + k, *w = trial + k, *L = w + k;
+    double *spread = column + ROWS, *v = spread + k, *g = v + k, *trial = g + k, *w = trial + k, *L = w + k;
     for (int j = 0; j < k; j++) {
         spread[j] = 1.0 / sqrt(m->alpha[j]);
         v[j] = m->mean[j] / spread[j];
@@ -319,16 +360,14 @@ static int find_mode(Task *task, Model *m) {
         value = evaluate(task, m->f, m->r, m->W);
     }
     for (int turn = 0; turn < MOST_NEWTON; turn++) {
+        moments(m, n, L, g, column);
         for (int i = 0; i < k; i++) {
-            weigh(m->W, m->Phi + (size_t)i * n, column, n);
-            dots(m->Phi, i + 1, column, n, L + (size_t)i * k, 1);
             for (int j = 0; j <= i; j++) L[(size_t)i * k + j] *= spread[i] * spread[j];
             if (!(L[(size_t)i * k + i] <= NORMAL_EQUATIONS_LIMIT)) goto end;
             L[(size_t)i * k + i] += 1.0;
         }
         if (!cholesky(L, k)) goto end;
         if (!k) break;
-        dots(m->Phi, k, m->r, n, g, 1);
         for (int j = 0; j < k; j++) g[j] = spread[j] * g[j] - v[j];
         solve_lower(L, k, g);
         double decrement = dot(g, g, k), size = fabs(value) > 1.0 ? fabs(value) : 1.0;
@@ -370,9 +409,10 @@ end:
 
 /* The same columns at other precisions, from given weights */
 static Model *moved_to(Task *task, const Model *m, const double *alpha, const double *start) {
-    Model *new = room_for(task, m->k);
+    Model *new = room_beside(task, m->k, m->Phi);
     if (!new) return NULL;
-    memcpy(new->Phi, m->Phi, sizeof(double) * m->k * task->n);
+    new->owners = m->owners;
+    if (new->owners) ++*new->owners;
     memcpy(new->alpha, alpha, sizeof(double) * m->k);
     memcpy(new->mean, start, sizeof(double) * m->k);
     memcpy(new->column, m->column, sizeof(int) * m->k);
@@ -502,14 +542,18 @@ static Model *prune(Task *task, Model *m) {
 /* _laplace._slopes: gradient g (k), minus the linearised Hessian H (k x k), the diagonal em (k) it is damped towards */
 static int slopes(const Task *task, const Model *m, double *g, double *H, double *em) {
     int n = task->n, k = m->k;
-    double *s = malloc(sizeof(double) * (2 * (size_t)n + 2 * (size_t)k + (size_t)k * k));
+    double *s = malloc(sizeof(double) * ((size_t)n + ROWS + 2 * (size_t)k + (size_t)k * k));
     if (!s) return 0;
-    double *part = s + n, *back = part + n, *v = back + k, *Sigma = v + k;
+    double *part = s + n, *back = part + ROWS, *v = back + k, *Sigma = v + k;
     memset(s, 0, sizeof(double) * n);
-    for (int j = 0; j < k; j++) { /* column j of Phi root */
-        memset(part, 0, sizeof(double) * n);
-        for (int i = 0; i <= j; i++) add_scaled(part, m->root[(size_t)i * k + j], m->Phi + (size_t)i * n, n);
-        for (int a = 0; a < n; a++) s[a] += part[a] * part[a];
+    for (int a = 0; a < n; a += ROWS) {
+        int rows = rows_from(a, n);
+        for (int j = 0; j < k; j++) { /* column j of Phi root */
+            memset(part, 0, sizeof(double) * rows);
+            for (int i = 0; i <= j; i++)
+                add_scaled(part, m->root[(size_t)i * k + j], m->Phi + (size_t)i * n + a, rows);
+            for (int b = 0; b < rows; b++) s[a + b] += part[b] * part[b];
+        }
     }
     for (int a = 0; a < n; a++) { /* -1/2 dB/df times the variance of f; 1 - 2p = -tanh(f/2) */
         double slope = task->kind == POISSON ? m->W[a] : -m->W[a] * tanh(0.5 * m->f[a]);
@@ -761,7 +805,8 @@ static Scan *scan(Search *s, const Model *m) {
     } else if (!s->failed) {
         double *column = diagonals + M;
         for (int j = 0; j < M; j++) {
-            dots(Y, rows, s->Phi + (size_t)j * n, n, work + j, M);
+            for (int i = 0; i < rows; i++) work[(size_t)i * M + j] = 0.0;
+            dots(Y, rows, n, s->Phi + (size_t)j * n, n, work + j, M);
             weigh(m->W, s->Phi + (size_t)j * n, column, n);
             diagonals[j] = dot(column, s->Phi + (size_t)j * n, n);
         }
@@ -1238,17 +1283,14 @@ static PyObject *py_mode(PyObject *self, PyObject *args) {
     if (matches(&v, (size_t[]){n * k, n, n, k, k})) {
         task.t = v.view[1].buf;
         task.weights = v.view[2].buf;
-        Model *m = room_for(&task, (int)k);
+        Model *m = room_beside(&task, (int)k, v.view[0].buf); /* only read */
         int found = 0;
         Py_BEGIN_ALLOW_THREADS
         if (m) {
             task.units = all_one(task.weights, task.n);
-            free(m->Phi);
-            m->Phi = v.view[0].buf; /* borrowed: it is only read */
             memcpy(m->alpha, v.view[3].buf, sizeof(double) * k);
             memcpy(m->mean, v.view[4].buf, sizeof(double) * k);
             found = find_mode(&task, m);
-            m->Phi = NULL;
         }
         Py_END_ALLOW_THREADS
         answer = found ? as_tuple(&task, m, 0.0) : Py_NewRef(Py_None);
@@ -1277,11 +1319,10 @@ static PyObject *py_relax(PyObject *self, PyObject *args) {
     if (matches(&v, (size_t[]){n * k, n, n, k, k, k * k, n, n, n}) && (size_t)refused.len == k) {
         task.t = v.view[1].buf;
         task.weights = v.view[2].buf;
-        Model *m = room_for(&task, (int)k);
+        Model *m = room_beside(&task, (int)k, v.view[0].buf); /* only read, by every model of this support */
         Py_BEGIN_ALLOW_THREADS
         if (m) {
             task.units = all_one(task.weights, task.n);
-            memcpy(m->Phi, v.view[0].buf, sizeof(double) * n * k);
             memcpy(m->alpha, v.view[3].buf, sizeof(double) * k);
             memcpy(m->mean, v.view[4].buf, sizeof(double) * k);
             memcpy(m->root, v.view[5].buf, sizeof(double) * k * k);
