@@ -185,7 +185,7 @@ class _Look:
     def __call__(self, atoms: np.ndarray, projected: Array) -> _Offers:
         model, k = self.model, len(self.active)
         if is_foreign(projected):
-            return _offers_on_device(self.closed, model, self.exchanging, int(atoms[0]), projected)
+            return _offers_on_device(self, int(atoms[0]), projected)
         first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
         outside = ~np.isin(atoms, self.closed[first:end])
         near = replace(model, frame=model.frame.beside(projected, (1.0 + self.blur) * outside))
@@ -205,23 +205,24 @@ class _Look:
         return a.combined(b, self.enter, self.partners)
 
 
-def _offers_on_device(closed: np.ndarray, model: Model, exchanging: bool, start: int, projected: Array) -> _Offers:
+def _offers_on_device(look: _Look, start: int, projected: Array) -> _Offers:
     """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
-    p, beta = model.posterior, float(model.posterior.beta)
+    p, beta = look.model.posterior, float(look.model.posterior.beta)
     xp, b = namespace(projected), projected.shape[1]
     P = projected[:-1, :].T
     T = P @ like(P, p.leverage)
     Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
     S = 1.0 - squares(T, 1)
-    S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S)
-    for i in closed[(closed >= start) & (closed < start + b)].tolist():
-        S[i - start] = 0.0
-    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], _ENTER)
+    first, end = np.searchsorted(look.closed, (start, start + b))
+    open_ = np.ones(b)
+    open_[look.closed[first:end] - start] = 0.0
+    S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
+    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], look.enter)
     found = _Offers(atoms[:, 0] + start, gain_add(S_top, Q_top)[:, 0])
-    if exchanging:
+    if look.exchanging:
         cross = T @ like(P, np.sqrt(beta) * p.root.T)
         S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
-        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], _PARTNERS)
+        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], look.partners)
         gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
         found.partners, found.partner_gains = atoms.T + start, np.where(S_top > 0.0, gains, -np.inf).T
     return found
