@@ -143,6 +143,17 @@ def overlaps(model: LaplaceModel, found: Scan, units: np.ndarray) -> np.ndarray:
     return np.abs(inner) / np.outer(size, size)
 
 
+def alike(model: LaplaceModel, found: Scan, first: int, others: np.ndarray) -> np.ndarray:
+    """Correlation (u,) of one candidate with others: a row of `overlaps`, without the columns of the others."""
+    problem, p = model.problem, model.posterior
+    if problem.K > 1 or problem.share:
+        return overlaps(model, found, np.append(first, others))[0, 1:]
+    scanned = found.classes[0]
+    weighted = problem.design.approximate(np.array([first])) * p.W[:, None]
+    inner = to_host(problem.design.project(weighted))[0, others] - scanned.T[:, first] @ scanned.T[:, others]
+    return np.abs(inner) / np.sqrt(np.maximum(scanned.S[first] * scanned.S[others], 1e-300))
+
+
 @dataclass(frozen=True, eq=False)
 class Swaps:
     """For units of the model (places ``leaving``) the best unit to take its place, the linearised gain, its start."""

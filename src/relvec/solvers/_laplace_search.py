@@ -19,7 +19,7 @@ from relvec.solvers._laplace import (
     relax,
     within_reach,
 )
-from relvec.solvers._laplace_scan import Scan, Swaps, overlaps, scan, swaps
+from relvec.solvers._laplace_scan import Scan, Swaps, alike, overlaps, scan, swaps
 from relvec.solvers._moves import _TIE
 
 _WORTH, _APART = 0.3, 0.3  # further units of a batch: share of the best gain, correlation with those before them
@@ -259,7 +259,7 @@ def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tup
         near = np.flatnonzero(gains > tol)
         if near.size:
             near = near[np.argsort(-gains[near])][:256]
-            gains[near[overlaps(model, found, np.append(first, near))[0, 1:] > 0.99]] = 0.0
+            gains[near[alike(model, found, first, near) > 0.99]] = 0.0
     return None, most
 
 
