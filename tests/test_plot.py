@@ -172,3 +172,20 @@ def test_displays_refuse_what_they_cannot_draw(data, flat):
         HistoryDisplay.from_estimator(RVR(width="scale"))
     with pytest.raises(ValueError, match=r"shape \(3,\); got \(2,\)"):
         ResidualsDisplay.from_predictions(np.zeros(2), np.zeros(3), np.zeros(3))
+
+
+def test_moved_centres_are_circled_where_they_are(data, flat):
+    X, y = data
+    model = RVR(width=2.0, centres="move").fit(X, y)
+    display = FitDisplay.from_estimator(model, X, y, ax=new_figure().subplots())
+    assert len(display.centres) == len(model.centres_) > 0 == len(model.relevance_)
+    np.testing.assert_allclose(display.centres[:, 1], model.predict(model.centres_))
+    labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert f"centres ({len(model.centres_)})" in labels
+    scaled = make_pipeline(StandardScaler(), RVR(width=1.0, centres="move")).fit(X, y)
+    display = FitDisplay.from_estimator(scaled, X, y, ax=new_figure().subplots())
+    np.testing.assert_allclose(scaled[:-1].transform(display.centres[:, :1]), scaled[-1].centres_)
+    X, _, labels = flat
+    classes = RVC(width=1.0, centres="move").fit(X, labels)
+    surface = SurfaceDisplay.from_estimator(classes, X, labels, n_grid=10, ax=new_figure().subplots())
+    np.testing.assert_array_equal(surface.centres, classes.centres_)

@@ -53,6 +53,17 @@ def final_step(model: Any) -> Any:
     return final
 
 
+def moved_centres(model: Any) -> np.ndarray | None:
+    """Centres (p, d) of a model whose vectors are no training rows, in the units of X; None where they are rows."""
+    final = final_step(model)
+    centres = getattr(final, "centres_", None)
+    if len(final.relevance_) or centres is None or not len(centres):
+        return None
+    if final is model:
+        return centres
+    return model[:-1].inverse_transform(centres) if hasattr(model[:-1], "inverse_transform") else None
+
+
 def check_single(model: Any) -> None:
     """Refuse a model of several outputs."""
     if np.ndim(getattr(final_step(model), "noise_variance_", 0.0)) > 0:

@@ -21,6 +21,7 @@ from relvec.plot._axes import (
     circle,
     final_step,
     finished,
+    moved_centres,
 )
 
 
@@ -35,14 +36,16 @@ class FitDisplay:
     X, y : (n,) the data.
     relevance : (r,) rows of the relevance vectors.
     truth : (n_grid,) the function behind the data, or None.
+    centres : (p, 2) centres that are no training rows, with the mean there, or None.
     ax_, figure_ : where it was drawn last.
     """
 
     def __init__(
         self, x: np.ndarray, mean: np.ndarray, std: np.ndarray, X: np.ndarray, y: np.ndarray, relevance: np.ndarray,
-        truth: np.ndarray | None = None,
+        truth: np.ndarray | None = None, centres: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.x, self.mean, self.std, self.X, self.y, self.relevance, self.truth = x, mean, std, X, y, relevance, truth
+        self.centres = centres
 
     @classmethod
     def from_estimator(
@@ -90,7 +93,11 @@ class FitDisplay:
         grid = np.linspace(X.min(), X.max(), 500)[:, None]
         mean, std = model.predict(grid, return_std=True)
         behind = None if truth is None else np.asarray(truth(grid))
-        return cls(grid[:, 0], mean, std, X[:, 0], y, final_step(model).relevance_, behind).plot(ax, n_std=n_std)
+        centres = moved_centres(model)
+        if centres is not None:
+            centres = np.column_stack([centres, model.predict(centres)])
+        rows = final_step(model).relevance_
+        return cls(grid[:, 0], mean, std, X[:, 0], y, rows, behind, centres).plot(ax, n_std=n_std)
 
     def plot(self, ax: Any = None, *, n_std: float = 2.0) -> FitDisplay:
         """Draw into the axes given, or into new ones.
@@ -112,7 +119,10 @@ class FitDisplay:
             ax.plot(x, self.truth, color=TRUTH, lw=1.2, ls=DASHED, label="true function")
         ax.plot(self.X, self.y, ".", color=POINT, ms=5, label="data")
         ax.plot(x, self.mean, color=LINE, lw=2.0, label="fitted mean")
-        circle(ax, self.X[rows], self.y[rows], f"relevance vectors ({len(rows)} of {len(self.X)})")
+        if self.centres is not None:
+            circle(ax, self.centres[:, 0], self.centres[:, 1], f"centres ({len(self.centres)})")
+        else:
+            circle(ax, self.X[rows], self.y[rows], f"relevance vectors ({len(rows)} of {len(self.X)})")
         ax.set(xlabel="x", ylabel="y")
         ax.margins(x=0.02)
         self.ax_, self.figure_ = finished(ax), ax.figure
@@ -220,15 +230,16 @@ class SurfaceDisplay:
     X, y : (n, 2) and (n,) the data.
     relevance : (r,) rows of the relevance vectors.
     classes : (K,) labels, or None.
+    centres : (p, 2) centres that are no training rows, or None.
     ax_, figure_ : where it was drawn last.
     """
 
     def __init__(
         self, x0: np.ndarray, x1: np.ndarray, surface: np.ndarray, region: np.ndarray | None, X: np.ndarray,
-        y: np.ndarray, relevance: np.ndarray, classes: np.ndarray | None,
+        y: np.ndarray, relevance: np.ndarray, classes: np.ndarray | None, centres: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         self.x0, self.x1, self.surface, self.region = x0, x1, surface, region
-        self.X, self.y, self.relevance, self.classes = X, y, relevance, classes
+        self.X, self.y, self.relevance, self.classes, self.centres = X, y, relevance, classes, centres
 
     @classmethod
     def from_estimator(
@@ -277,7 +288,8 @@ class SurfaceDisplay:
         else:
             surface = model.predict(points)
         shape = (n_grid, n_grid)
-        return cls(x0, x1, surface.reshape(shape), region, X, y, final.relevance_, classes).plot(ax)
+        centres = moved_centres(model)
+        return cls(x0, x1, surface.reshape(shape), region, X, y, final.relevance_, classes, centres).plot(ax)
 
     def plot(self, ax: Any = None) -> SurfaceDisplay:
         """Draw into the axes given, or into new ones.
@@ -298,7 +310,10 @@ class SurfaceDisplay:
         else:
             self._plot_classes(ax)
         rows = self.relevance
-        circle(ax, self.X[rows, 0], self.X[rows, 1], f"relevance vectors ({len(rows)} of {len(self.X)})")
+        if self.centres is not None:
+            circle(ax, self.centres[:, 0], self.centres[:, 1], f"centres ({len(self.centres)})")
+        else:
+            circle(ax, self.X[rows, 0], self.X[rows, 1], f"relevance vectors ({len(rows)} of {len(self.X)})")
         ax.set(xlabel="x1", ylabel="x2")
         self.ax_, self.figure_ = finished(ax, frame=True), ax.figure
         return self
