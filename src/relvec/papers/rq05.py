@@ -22,6 +22,7 @@ from relvec.posterior import gaussian
 from relvec.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.priors import sample_functions
 from relvec.process import Process
+from relvec.solvers import Sequential
 
 # Tables 1 and 2 --------------------------------------------------------------------------------------------------
 
@@ -110,21 +111,52 @@ def on_partition(rows: tuple[np.ndarray, ...], unit: float) -> dict[str, float]:
     return compare(X, y, X_test, y_test, unit)
 
 
-def partition(context: Context, split: Any, X: np.ndarray, y: np.ndarray, unit: float, squared: float) -> Outcome:
-    """The first partitions of a data set, features of unit variance; and paired t-tests where there are several.
-
-    ``squared`` is the published squared error of the RVM.
-    """
+def partition(context: Context, split: Any, X: np.ndarray, y: np.ndarray, unit: float) -> Outcome:
+    """The first partitions of a data set, features of unit variance; and paired t-tests where there are several."""
     sets = split((X - X.mean(axis=0)) / X.std(axis=0), y, context.rng())
     tasks = {f"partition {i}": partial(on_partition, sets[i], unit) for i in range(context.draws)}
     values = stacked(context.parts(tasks))
     notes = [ratios(values)]
     if len(values["vectors"]) > 1:
         notes += t_tests(values)
-    found, errors = (values[name].mean() for name in ("vectors", "squared, RVM"))
-    more = f"{found:.0f} vectors here err {errors:.3g} (squared); a published machine of fewer errs {squared:g}"
-    reason = f"{more}: another local maximum, sparser and poorer; RQ05 says that the start decides"
-    return Outcome(values, notes=tuple(notes), explained={"vectors": reason} if errors < squared else {})
+    few = 3 if len(sets[0][0]) < 1000 else 1
+    tasks = {f"single path {i}": partial(single_path, sets[i], unit) for i in range(min(few, context.draws))}
+    beside = stacked(context.parts(tasks))
+    return Outcome(values | beside, notes=tuple(notes), explained=another_maximum(beside))
+
+
+def single_path(rows: tuple[np.ndarray, ...], unit: float) -> dict[str, float]:
+    """One partition at the same scales by one path of additions, without restarts, beside the machine of the table."""
+    X, y, X_test, y_test = rows
+    rvm = RVR(width="learn-per-feature").fit(X, y)
+    path = RVR(width=rvm.width_, solver=Sequential(restarts=0)).fit(X, y)
+    found = {"single path: nats behind": rvm.log_marginal_likelihood_ - path.log_marginal_likelihood_}
+    for name, model in (("", path), (", searched on", rvm)):
+        squared, _, density, _ = losses(y_test, *model.predict(X_test, return_std=True))
+        star = losses(y_test, *as_fitted(model, Augmented(), X, y).predict(X_test, return_std=True))[2]
+        found |= {
+            f"single path: vectors{name}": len(model.relevance_),
+            f"single path: squared{name}": squared * unit**2,
+            f"single path: -log density{name}": density + np.log(unit),
+            f"single path: -log density, RVM*{name}": star + np.log(unit),
+        }
+    return found
+
+
+def another_maximum(beside: dict[str, np.ndarray]) -> dict[str, str]:
+    """Why the machine has more vectors than published, as measured on the first partitions."""
+    mean = {name.removeprefix("single path: "): draws.mean() for name, draws in beside.items()}
+    shown = [
+        f"{mean[f'vectors{end}']:.0f} vectors, a squared error of {mean[f'squared{end}']:.3g} and negative log "
+        f"densities of {mean[f'-log density{end}']:.2f} (RVM) and {mean[f'-log density, RVM*{end}']:.2f} (RVM*)"
+        for end in ("", ", searched on")
+    ]
+    reason = (
+        f"a lower maximum of the evidence is sparser and surer by less: on {len(beside['single path: squared'])} "
+        f"partition(s) at the same scales one path without restarts ends {mean['nats behind']:.0f} nats lower, with "
+        f"{shown[0]}; the search goes on to {shown[1]}"
+    )
+    return dict.fromkeys(("vectors", "-log density, RVM", "-log density, RVM*"), reason)
 
 
 def ratios(values: dict[str, np.ndarray]) -> str:
@@ -155,7 +187,7 @@ def t_tests(values: dict[str, np.ndarray]) -> list[str]:
 def boston(context: Context) -> Outcome:
     """Table 1, standardised targets."""
     data = context.data("boston")
-    return partition(context, boston_split, data["X"], (data["y"] - data["y"].mean()) / data["y"].std(), 1.0, 0.138)
+    return partition(context, boston_split, data["X"], (data["y"] - data["y"].mean()) / data["y"].std(), 1.0)
 
 
 def kin40k(context: Context) -> Outcome:
@@ -163,7 +195,7 @@ def kin40k(context: Context) -> Outcome:
     data = context.data("kin40k")
     X = np.vstack([data["X_train"], data["X_test"]])
     y = np.concatenate([data["y_train"], data["y_test"]])
-    return partition(context, kin40k_split, X, y, 0.21, 0.0043)
+    return partition(context, kin40k_split, X, y, 0.21)
 
 
 def table(vectors: str, rows: Sequence[tuple[str, tuple[str, str, str]]], where: str) -> dict[str, Published]:
