@@ -43,9 +43,10 @@ TARGET_minimal := . $(RUNNER)
 TARGET_oldest = . $(RUNNER) 'pytest<9' $$($(PYTHON) tools/oldest.py)
 TARGET_newest := '.[test,plot,data,onnx,dask]'
 
-# Mutated model files and hostile data, thousands of each.
+# Mutated model files, tables and pages, and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test
 	$(BIN)/python tests/fuzz.py 20000 $(ARGS)
+	$(BIN)/python tests/fuzz_tables.py 5000 $(ARGS)
 	$(BIN)/python tests/torture/soak.py 10000 $(ARGS)
 
 lint: $(VENV)/.stamp-test

@@ -123,7 +123,8 @@ WAYS = [
      under(IN_PASSES, ("relvec.design._stream._DOUBLE", 0.0)), 1e-3),
     ("640 rows, in passes, computed anew", MANY, (True, False),
      under(IN_PASSES, ("relvec.design._stream._DOUBLE", 0.0), ("relvec.design._stream._SINGLE", 0.0)), 1e-8),
-    ("640 rows, scans of the whole matrix", MANY, (False, True), under(("relvec.design._factor._factor", refused)), 1e-8),
+    ("640 rows, scans of the whole matrix", MANY, (False, True),
+     under(("relvec.design._factor._factor", refused)), 1e-8),
     ("640 rows, scans in single precision", MANY, (False, True),
      under(("relvec.design._factor._factor", refused), ("relvec.design._factor._LARGE", 0)), 1e-3),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from invariance import MANY, WAYS, compare, data, fit
 
 CASES = [(*way, classes) for way in WAYS for classes in (False, True) if way[2][classes]]
