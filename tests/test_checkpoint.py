@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
+import fuzz
 import relvec
 from relvec import RVC, RVR, checkpoint, tune
 from relvec.checkpoint import CheckpointError, fingerprint
@@ -220,6 +223,27 @@ def test_a_forged_file_is_an_error_or_of_no_use(interrupted, field, value):
         return
     with pytest.raises(CheckpointError, match=r"[Rr]emove it"):
         model.fit(X, F)
+
+
+def test_mutated_files_are_errors_or_harmless(interrupted):
+    model, file = interrupted
+    whole = json.loads(file.read_bytes().split(b"\n", 2)[2])
+    ended = Counter()
+    for seed in range(150):
+        rng, content = np.random.default_rng(seed), deepcopy(whole)
+        for _ in range(rng.integers(1, 4)):
+            spots = [spot for spot in fuzz.places(content["cells"]) if spot[1] != "cells"]
+            container, key = spots[rng.integers(len(spots))]
+            container[key] = deepcopy(fuzz.VALUES[rng.integers(len(fuzz.VALUES))])
+        file.write_bytes(sealed(content))
+        try:
+            again = clone(model).fit(X, F)
+        except CheckpointError:
+            ended["refused"] += 1
+        else:
+            assert np.all(np.isfinite(again.predict(X)))
+            ended["fitted"] += 1
+    assert ended["refused"] > 20 and ended["fitted"] > 5, ended
 
 
 @pytest.mark.parametrize("content", [[], {}, {"fit": 1}, {"cells": []}, "x", None])

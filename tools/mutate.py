@@ -15,8 +15,8 @@ import importlib.abc
 import importlib.util
 import os
 import random
+import resource
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -152,8 +152,6 @@ def survives(name: str, path: Path, tree: ast.Module, tests: list[str]) -> str:
         os.dup2(silent, 2)
         code = 1
         try:
-            import resource
-
             import pytest
 
             resource.setrlimit(resource.RLIMIT_CPU, (int(LONGEST), int(LONGEST)))
@@ -170,6 +168,11 @@ def survives(name: str, path: Path, tree: ast.Module, tests: list[str]) -> str:
     return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
 
 
+def spent() -> float:
+    """CPU seconds of the mutants so far."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+
+
 def main() -> int:
     """Run as many mutants as asked for, and print what survived."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -177,7 +180,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="mutants, evenly over all places")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="leave out so many of the draw")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after so many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of CPU: begin nothing after so many")
     chosen = parser.parse_args()
     os.chdir(ROOT)
     os.environ |= {
@@ -193,13 +196,13 @@ def main() -> int:
     sources = {module: (ROOT / "src" / "relvec" / module).read_text() for module in modules}
     everywhere = [(module, i) for module in modules for i in range(len(places(ast.parse(sources[module]))))]
     drawn = random.Random(chosen.seed).sample(everywhere, len(everywhere))[chosen.first :][: chosen.count]
-    begin, results = time.monotonic(), Counter()
+    results: Counter = Counter()
     for module in {tuple(TESTS[module]): module for module, _ in drawn}.values():  # as it is, all tests must pass
         if survives("", ROOT, ast.parse(""), TESTS[module]) != "survived":
             print(f"the tests of {module} fail without any change: {' '.join(TESTS[module])}")
             return 1
     for module, number in drawn:
-        if time.monotonic() - begin > chosen.seconds:
+        if spent() > chosen.seconds:
             break
         path = ROOT / "src" / "relvec" / module
         tree, line, what = mutant(sources[module], number)
@@ -214,10 +217,9 @@ def main() -> int:
         if alive + dead:
             print(f"{module}: {dead} of {alive + dead} killed")
     dead = sum(count for (_, alive), count in results.items() if not alive)
-    share, seconds = dead / max(total, 1), time.monotonic() - begin
-    print(
-        f"{dead} of {total} mutants killed ({share:.0%}), {len(everywhere)} places, seed {chosen.seed}, {seconds:.0f} s"
-    )
+    share = dead / max(total, 1)
+    print(f"{dead} of {total} mutants killed ({share:.0%}), drawn from {len(everywhere)} places")
+    print(f"seed {chosen.seed}, {spent():.0f} CPU s")
     return 0
 
 

@@ -64,6 +64,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 LARGEST_TARGET = 1e153  # root mean square: the noise variance of more has no double
 
+LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
 SCANNED = 0.15  # numbers of the dictionary a byte of the memory limit may hold for scans
 LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
@@ -646,7 +647,7 @@ def fit_gaussian(
         essential=essential,
         bias=bias,
         start=start,
-        prior_b=(prior.b * (design.scale / unit) ** 2) if prior.on_weights else None,
+        prior_b=_scaled_rates(prior, design.scale / unit),
     )
     solver = as_solver(estimator.solver) if solver is None else solver
     nothing = float(problem.target @ problem.target) + problem.rest == 0.0
@@ -659,6 +660,21 @@ def fit_gaussian(
             if rows.compression is not None:
                 result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
+
+
+def _scaled_rates(prior: GammaPrior, size: np.ndarray) -> np.ndarray | None:
+    """The hyperprior's rates b (M,) for columns of unit norm that had these sizes (M,); None where it is flat."""
+    if not prior.on_weights:
+        return None
+    with np.errstate(over="ignore"):
+        rates = prior.b * size**2
+    if not np.all(rates < LARGEST_RATE):
+        raise ValueError(
+            f"the hyperprior's b = {prior.b:g} is out of all proportion to the weights of this model: for basis "
+            f"functions of unit length and a target of unit size it is {np.max(rates):.3g}. Standardise X and y, or "
+            "choose b for their units"
+        )
+    return rates
 
 
 def warm_starts(estimator, basis: Basis, problems: list[Problem], scale: np.ndarray, units: np.ndarray) -> list:
@@ -854,7 +870,7 @@ def fit_laplace(
     earlier = None if learned is not None else estimator._earlier(basis, raw.shape[1])
 
     def searched(part: Basis, design: ScanDesign, starts: list, first: bool) -> list[LaplaceFit]:
-        order, b = content_ranks(part, design.scale), prior.b * design.scale**2 if prior.on_weights else None
+        order, b = content_ranks(part, design.scale), _scaled_rates(prior, design.scale)
         own = [
             replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
                     bias=part.n_atoms - 1 if estimator.fit_intercept else -1)

@@ -220,37 +220,30 @@ def part(name: str) -> Iterator[None]:
 
 
 class Cell:
-    """The place of one search in the file of its fit.
+    """The place of one search in the file of its fit; nothing is kept where there is no file.
 
     Attributes
     ----------
     saved : what an earlier process kept of it, or None.
     """
 
-    saved: dict | None = None
+    def __init__(self, file: _File | None = None, name: str = "") -> None:
+        self._file, self._name, self._kept = file, name, time.monotonic()
+        self.saved: dict | None = None if file is None else file.cells.get(name)
 
     def keep(self, record: Callable[..., dict], *arguments: Any, now: bool = False) -> None:
         """Keep what a function of the arguments gives, if the last time is long enough ago, or ``now``."""
-
-    def leave_open(self) -> None:
-        """The search was cut short: the file stays, so that another fit may go on."""
-
-
-NOWHERE = Cell()
-
-
-class _FileCell(Cell):
-    def __init__(self, file: _File, name: str) -> None:
-        self._file, self._name, self._kept = file, name, time.monotonic()
-        self.saved = file.cells.get(name)
-
-    def keep(self, record: Callable[..., dict], *arguments: Any, now: bool = False) -> None:
-        if now or time.monotonic() - self._kept >= EVERY:
+        if self._file is not None and (now or time.monotonic() - self._kept >= EVERY):
             self._file.keep(self._name, record(*arguments))
             self._kept = time.monotonic()
 
     def leave_open(self) -> None:
-        self._file.unfinished = True
+        """The search was cut short: the file stays, so that another fit may go on."""
+        if self._file is not None:
+            self._file.unfinished = True
+
+
+NOWHERE = Cell()
 
 
 @contextmanager
@@ -263,7 +256,7 @@ def cell() -> Iterator[Cell]:
     file = found[0].file
     token = _open.set(None)
     try:
-        yield _FileCell(file, file.name_of_next(found[1]))
+        yield Cell(file, file.name_of_next(found[1]))
     finally:
         _open.reset(token)
 

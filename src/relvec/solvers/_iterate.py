@@ -290,12 +290,18 @@ def _resumed(solver: Solver, problem: Problem, saved: dict) -> Result | None:
     with checked():
         if saved["dictionary"] != fingerprint(problem.order):
             return None
-        columns = saved["history"]
-        history = [Step(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+        columns = [saved["history"][name] for name in Step.__dataclass_fields__]
+        history = [
+            Step(str(action), int(atom), float(gain), float(objective), int(size), float(noise))
+            for action, atom, gain, objective, size, noise in zip(*columns, strict=True)
+        ]
         model = Start(saved["active"].astype(np.intp), saved["alpha"], float(saved["beta"]))
         check_model(model.active, model.alpha, problem.n_units)
-        if not (history and isinstance(saved["n_iter"], int) and (model.beta > 0.0 or np.isnan(model.beta))):
-            raise ValueError("a search without steps or noise")
+        if not history or not all(-1 <= step.atom < problem.n_units and step.size >= 0 for step in history):
+            raise ValueError("steps of atoms that there are not")
+        noise = 0.0 < model.beta < np.inf or not isinstance(problem, Problem)  # classes and counts have none
+        if not (isinstance(saved["n_iter"], int) and noise):
+            raise ValueError("no number of steps, or no noise")
         problem.rng.bit_generator.state = saved["random"]
         state = solver.resumed(problem, model, saved["notes"])
         state = state.stepped(done=saved["done"] is True, largest_gain=float(saved["largest_gain"]), action="")
