@@ -14,7 +14,7 @@ ifndef RELVEC_DATA
 endif
 
 .PHONY: run test slow browser lint docs build reproduce bench clean
-.PHONY: minimal oldest newest soak latency
+.PHONY: minimal oldest newest soak latency coverage mutants
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -43,10 +43,24 @@ TARGET_minimal := . $(RUNNER)
 TARGET_oldest = . $(RUNNER) 'pytest<9' $$($(PYTHON) tools/oldest.py)
 TARGET_newest := '.[test,plot,data,onnx,dask]'
 
-# Mutated model files and hostile data, thousands of each.
+# Mutated model files, tables and pages, and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test
 	$(BIN)/python tests/fuzz.py 20000 $(ARGS)
+	$(BIN)/python tests/fuzz_tables.py 5000 $(ARGS)
 	$(BIN)/python tests/torture/soak.py 10000 $(ARGS)
+
+# Lines and branches that no test runs. Twice: compiled, and the same searches in Python.
+coverage: $(VENV)/.stamp-test
+	$(PIP) 'pytest-cov>=6'
+	$(PYTEST) -q -n 2 --cov --cov-report= $(ARGS)
+	RELVEC_PURE_PYTHON=1 $(PYTEST) -q -n 2 --cov --cov-append --cov-report= $(PYTHON_SEARCH)
+	$(BIN)/python -m coverage report --skip-covered
+
+PYTHON_SEARCH := tests/test_solvers.py tests/test_laplace.py tests/test_compiled_classes.py
+
+# Changes of the formulas and searches that no test notices.
+mutants: $(VENV)/.stamp-test
+	$(BIN)/python tools/mutate.py $(ARGS)
 
 lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check .

@@ -17,6 +17,9 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=25)
+# For tools/mutate.py, which asks whether something fails and not where exactly.
+quick = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+hypothesis.settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=15, phases=quick)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fuzz_tables
+from relvec import tables
 from relvec.tables import Table, TableError, as_table, read_table, write_table
 
 HEAD = "name,age\n"
@@ -232,3 +234,22 @@ def test_any_bytes_are_a_table_or_an_error_that_names_the_file(tmp_path_factory,
             assert len(read_table(path, format)) > 0
         except TableError as error:
             assert str(path) in str(error)
+
+
+def test_the_fuzz_of_tables_and_pages():
+    results = fuzz_tables.run(120, fits=60)
+    assert results["read"] > 20 and results["refused"] > 20 and results["pages"] == 120
+
+
+@pytest.mark.parametrize("ending", [".csv.gz", ".npz"])
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(tables, "_UNPACKED", 100_000)
+    path = tmp_path / f"bomb{ending}"
+    if ending == ".npz":
+        np.savez_compressed(path, x=np.zeros(200_000))
+    else:
+        path.write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 200_000))
+    with pytest.raises(TableError, match="to more than"):
+        read_table(path)
+    monkeypatch.setattr(tables, "_UNPACKED", 10_000_000)
+    assert len(read_table(path)) >= 200_000

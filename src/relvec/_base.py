@@ -25,7 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from relvec import centres, grvm, grvm_widths
+from relvec import centres, checkpoint, grvm, grvm_widths
 from relvec._subsets import cut_short, in_subsets, of_some, thinned_start, unhurried
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
@@ -64,11 +64,13 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
 LARGEST_TARGET = 1e153  # root mean square: the noise variance of more has no double
 
+LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
 SCANNED = 0.15  # numbers of the dictionary a byte of the memory limit may hold for scans
 LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
 GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and what the kernel starts from
 TUNING_SHARE = 0.7  # of a time limit, for learning widths
+_NO_MATTER = ("checkpoint", "n_jobs", "verbose")  # parameters that do not decide how a fit goes
 
 HISTORY = np.dtype(
     [("action", "U10"), ("atom", np.int64), ("row", np.int64), ("gain", float), ("objective", float),
@@ -140,7 +142,7 @@ class BaseRelevanceVector(BaseEstimator):
         before = dict(self.__dict__)
         asked = isinstance(self.verbose, str) and self.verbose == "progress"
         try:
-            with line(None if self.verbose is None else asked):
+            with line(None if self.verbose is None else asked), checkpoint.session(self.checkpoint):
                 fit(*arguments)
             return self
         except BaseException:  # bad input, Ctrl-C: as if nothing had been called
@@ -182,6 +184,14 @@ class BaseRelevanceVector(BaseEstimator):
             context.call_on_fit_task_end(**data, reconstruction_attributes={})
 
         fit(self)
+
+    def _identify(self, *data: Any) -> None:
+        """Where a checkpoint is kept: read what an earlier fit to the same data left there."""
+        if self.checkpoint is None:
+            return
+        parameters = {name: v for name, v in self.get_params(deep=False).items() if name not in _NO_MATTER}
+        earlier = (self.basis_, self.alpha_) if self.warm_start and hasattr(self, "basis_") else None
+        checkpoint.identify(type(self).__name__, parameters, earlier, *data)
 
     def _dictionary(
         self, X: np.ndarray, weights: np.ndarray, on_device: Array | None = None
@@ -637,18 +647,34 @@ def fit_gaussian(
         essential=essential,
         bias=bias,
         start=start,
-        prior_b=(prior.b * (design.scale / unit) ** 2) if prior.on_weights else None,
+        prior_b=_scaled_rates(prior, design.scale / unit),
     )
     solver = as_solver(estimator.solver) if solver is None else solver
     nothing = float(problem.target @ problem.target) + problem.rest == 0.0
     if variance == 0.0 and not problem.fixed_noise and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
-        with one_thread(), stage("search", shift=-problem.n_samples * np.log(unit)):
+        named = checkpoint.part(f"output {output}")
+        with one_thread(), named, stage("search", shift=-problem.n_samples * np.log(unit)):
             result = solve(solver, problem, int(estimator.max_iter), int(estimator._logs))
             if rows.compression is not None:
                 result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
+
+
+def _scaled_rates(prior: GammaPrior, size: np.ndarray) -> np.ndarray | None:
+    """The hyperprior's rates b (M,) for columns of unit norm that had these sizes (M,); None where it is flat."""
+    if not prior.on_weights:
+        return None
+    with np.errstate(over="ignore"):
+        rates = prior.b * size**2
+    if not np.all(rates < LARGEST_RATE):
+        raise ValueError(
+            f"the hyperprior's b = {prior.b:g} is out of all proportion to the weights of this model: for basis "
+            f"functions of unit length and a target of unit size it is {np.max(rates):.3g}. Standardise X and y, or "
+            "choose b for their units"
+        )
+    return rates
 
 
 def warm_starts(estimator, basis: Basis, problems: list[Problem], scale: np.ndarray, units: np.ndarray) -> list:
@@ -844,7 +870,7 @@ def fit_laplace(
     earlier = None if learned is not None else estimator._earlier(basis, raw.shape[1])
 
     def searched(part: Basis, design: ScanDesign, starts: list, first: bool) -> list[LaplaceFit]:
-        order, b = content_ranks(part, design.scale), prior.b * design.scale**2 if prior.on_weights else None
+        order, b = content_ranks(part, design.scale), _scaled_rates(prior, design.scale)
         own = [
             replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
                     bias=part.n_atoms - 1 if estimator.fit_intercept else -1)
@@ -857,7 +883,8 @@ def fit_laplace(
         on_few = (part, rows) if first and place is None else None
         with one_thread():
             results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-                run(solver if first else unhurried(solver), problem, max_iter, logs, on_few) for problem in own
+                run(i, solver if first else unhurried(solver), problem, max_iter, logs, on_few)
+                for i, problem in enumerate(own)
             )
         return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
 
@@ -917,8 +944,10 @@ def _laplace_in_subsets(
     return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part
 
 
-def _search_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int, on_few: tuple | None) -> Result:
-    with stage("search", shift=problem.shift):
+def _search_laplace(
+    output: int, solver, problem: LaplaceProblem, max_iter: int, verbose: int, on_few: tuple | None
+) -> Result:
+    with stage("search", shift=problem.shift), checkpoint.part(f"output {output}"):
         start = None if on_few is None else thinned_start(solver, problem, on_few[0], on_few[1], max_iter)
         if start is not None:
             problem = replace(problem, start=start)

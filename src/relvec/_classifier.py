@@ -85,6 +85,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
         certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
+    checkpoint : str or path, optional
+        As in `RelevanceVectorRegressor`: a folder from which the same `fit` continues after its process was killed.
     memory_limit : float or str, default "4GB"
         As in `RelevanceVectorRegressor`.
     n_jobs : int, optional
@@ -172,6 +174,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         tol: float = 1e-3,
         max_iter: int = 10000,
         warm_start: bool = False,
+        checkpoint: Any = None,
         memory_limit: Any = "4GB",
         n_jobs: int | None = None,
         device: str | None = None,
@@ -193,6 +196,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
         self.device = device
@@ -228,6 +232,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         if len(np.unique(label[used])) < 2:
             raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
         basis, free = self._dictionary(X, weights)
+        self._identify(basis, X, label, classes, weights)
         predictive = _as_augmented(self.predictive)
         if predictive is not None:
             check_kernels(kernels_of(basis), predictive)

@@ -151,6 +151,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
         certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
+    checkpoint : str or path, optional
+        A folder where a fit keeps, every few seconds, what it needs to go on (`relvec.checkpoint`): the same `fit`
+        in a new process continues where a killed one was. The file goes when the fit has ended by itself.
     forgetting : float, default 1.0
         What every call of `partial_fit` multiplies the weights of all earlier rows by; 1 forgets nothing.
     memory_limit : float or str, default "4GB"
@@ -257,6 +260,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         tol: float = 1e-4,
         max_iter: int = 10000,
         warm_start: bool = False,
+        checkpoint: Any = None,
         forgetting: float = 1.0,
         memory_limit: Any = "4GB",
         n_jobs: int | None = None,
@@ -277,6 +281,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
         self.forgetting = forgetting
         self.memory_limit = memory_limit
         self.n_jobs = n_jobs
@@ -291,6 +296,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
         if is_dask(X):
+            if self.checkpoint is not None:
+                raise ValueError("a fit to collections of Dask keeps no checkpoint: leave checkpoint at None")
             from relvec._distributed import fit_on_workers
 
             fit_on_workers(self, X, y, sample_weight)
@@ -309,6 +316,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
         basis, free = self._dictionary(X, weights, on_device)
+        self._identify(basis, X, y, weights)
         if on_device is not None and used.size < len(X):
             on_device = take(on_device, used)
         predictive = as_predictive(self.predictive)
@@ -387,6 +395,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         drawn = used if len(used) <= few else np.sort(np.random.default_rng(0).choice(used, few, replace=False))
         rows_drawn = samples.take(drawn)
         basis, free = self._dictionary(rows_drawn, weights[drawn])
+        self._identify(basis, spread, y, weights)
         problems = self._problems(units, variances, float(weights.sum()))
         self._forget_parts()
         self._of_counts, learned = False, None

@@ -28,12 +28,10 @@ import json
 import math
 import os
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +42,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
 from relvec._version import __version__
+from relvec.checkpoint import write_in_place
 
 __all__ = ["ModelFileError", "dumps", "load", "loads", "save"]
 
@@ -117,20 +116,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> bool(again.predict([[4.0]])[0] == model.predict([[4.0]])[0])
     True
     """
-    data, place = dumps(model), Path(os.path.realpath(path))
-    temporary = place.with_name(f".relvec-{secrets.token_hex(8)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if place.exists():
-            os.chmod(temporary, place.stat().st_mode & 0o777)
-        os.replace(temporary, place)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_in_place(path, dumps(model))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -343,6 +329,7 @@ class _Writer:
             state = {f.name: getattr(value, f.name) for f in fields(cls)}
         else:
             state = {name: part for name, part in vars(value).items() if name != "_skl_callbacks"}
+            state |= {"checkpoint": None} if "checkpoint" in state else {}  # a folder of this machine
         if _REQUESTS in state:
             state[_REQUESTS] = {method: getattr(state[_REQUESTS], method).requests for method in SIMPLE_METHODS}
         if getattr(value, "memory", None) is not None:
@@ -535,8 +522,8 @@ class _Reader:
         record = is_dataclass(cls)
         if record:
             return cls(**state)
-        if state.get("memory") is not None:
-            raise ModelFileError("a pipeline with a cache is not allowed")
+        if state.get("memory") is not None or state.get("checkpoint") is not None:
+            raise ModelFileError("a folder to write to, of a cache or of checkpoints, is not allowed")
         made = cls.__new__(cls)
         if _REQUESTS in state:
             state[_REQUESTS] = _requests(made, state[_REQUESTS])

@@ -32,6 +32,7 @@ SUFFIXES = {
     ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather",
 }  # fmt: skip
 DELIMITERS = (",", ";", "\t", "|")
+_UNPACKED, _RATIO = 100_000_000, 100  # bytes that any compressed file may become, and those for each of its own
 NEEDS_PYARROW = "{what} needs pyarrow, which is not installed: pip install 'relvec[data]'"
 
 
@@ -216,20 +217,34 @@ def as_table(X: Any) -> Table:
 
 
 def _decompressed(data: bytes, name: str) -> bytes:
-    if data[:2] == b"\x1f\x8b":
-        try:
-            return gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise TableError(f"{name}: the gzip data are damaged ({error})") from error
-    if data[:4] == b"\x28\xb5\x2f\xfd":
-        if sys.version_info >= (3, 14):
-            return importlib.import_module("compression.zstd").decompress(data)
-        arrow = _pyarrow("a file compressed with zstd")
-        try:
-            return arrow.CompressedInputStream(arrow.BufferReader(data), "zstd").read()
-        except OSError as error:
-            raise TableError(f"{name}: the zstd data are damaged ({error})") from error
-    return data
+    kind = "gzip" if data[:2] == b"\x1f\x8b" else "zstd" if data[:4] == b"\x28\xb5\x2f\xfd" else ""
+    if not kind:
+        return data
+    most, found = _most_unpacked(data), bytearray()
+    try:
+        stream = _opened(data, kind)
+        while len(found) <= most and (more := stream.read(1 << 20)):
+            found += more
+    except (OSError, EOFError, zlib.error) as error:
+        raise TableError(f"{name}: the {kind} data are damaged ({error})") from error
+    if len(found) > most:
+        raise TableError(f"{name}: {len(data)} bytes of {kind} unpack to more than {most}: unpack the file yourself")
+    return bytes(found)
+
+
+def _opened(data: bytes, kind: str) -> Any:
+    """A stream of what is compressed."""
+    if kind == "gzip":
+        return gzip.GzipFile(fileobj=io.BytesIO(data))
+    if sys.version_info >= (3, 14):
+        return importlib.import_module("compression.zstd").ZstdFile(io.BytesIO(data))
+    arrow = _pyarrow("a file compressed with zstd")
+    return arrow.CompressedInputStream(arrow.BufferReader(data), "zstd")
+
+
+def _most_unpacked(data: bytes) -> int:
+    """Bytes that a compressed file may become."""
+    return _UNPACKED + _RATIO * len(data)
 
 
 def _sniffed(data: bytes) -> str:
@@ -460,7 +475,8 @@ def _read_npz(data: bytes, name: str) -> Table:
 
 def _npz_arrays(data: bytes) -> dict[str, np.ndarray]:
     """The arrays of an .npz file. A header that promises more than its member holds is refused before allocating."""
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
+    left = _most_unpacked(data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             if not member.filename.endswith(".npy"):
@@ -476,6 +492,9 @@ def _npz_arrays(data: bytes) -> dict[str, np.ndarray]:
                 size = math.prod(shape) * dtype.itemsize
                 if size > member.file_size:
                     raise ValueError(f"{member.filename} promises {size} bytes and holds {member.file_size}")
+                left -= size
+                if left < 0:
+                    raise ValueError(f"its arrays unpack to more than {_most_unpacked(data)} bytes")
                 flat = np.frombuffer(file.read(size), dtype=dtype)
                 arrays[member.filename[:-4]] = flat.reshape(shape, order="F" if fortran else "C")
     return arrays

@@ -27,8 +27,10 @@ import numpy as np
 from scipy.linalg import qr
 from scipy.optimize import minimize
 
+from relvec import checkpoint
 from relvec._threads import one_thread, side_by_side, thread_count
 from relvec.basis import Basis, Concat, content_ranks
+from relvec.checkpoint import NOWHERE, Cell, check_model, checked
 from relvec.design import DenseDesign
 from relvec.evidence import mackay_alpha, mackay_noise
 from relvec.posterior import gaussian
@@ -443,7 +445,7 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
         ends = [best] + [f for f in [max(found, key=lambda f: f.value)] if f is not best]
         _, rows, wider = setting.part(basis, _MORE_ROWS, _MORE_ATOMS, rng)
         follow = partial(_on_more, basis, atoms, few, setting, rows, wider)
-        followed = side_by_side(follow, ends, workers, setting.stop)
+        followed = side_by_side(follow, list(enumerate(ends)), workers, setting.stop)
         whole, models, _ = max(followed, key=lambda end: end[2])
     return Learned(whole, models, Tuning(tuple(trials)))
 
@@ -456,18 +458,19 @@ def _all_starts(
     found: list[Found] = []
     trials: list[Trial] = []
 
-    def end_of(theta: np.ndarray) -> Found | None:  # without time there is still the first one
-        if theta is not starts[0] and setting.over:
+    def end_of(chance: int, i: int) -> Found | None:  # without time there is still the first one
+        if i and setting.over:
             return None
-        end = _from(basis.with_theta(theta), setting)
+        with checkpoint.part(f"widths {chance} {i}"):
+            end = _from(basis.with_theta(starts[i]), setting)
         advance(more=int(len(found) >= len(factors)))
         if report(end.size, end.value):
             setting.stop.set()
         return end
 
-    for _ in range(1 + _CHANCES):
+    for chance in range(1 + _CHANCES):
         before = max((f.score for f in found), default=-np.inf)
-        ends = side_by_side(end_of, starts, workers, setting.stop)
+        ends = side_by_side(partial(end_of, chance), range(len(starts)), workers, setting.stop)
         for theta, end in zip(starts, ends, strict=True):
             if end is None:
                 continue
@@ -485,12 +488,14 @@ def _all_starts(
 
 
 def _on_more(
-    basis: Basis, atoms: np.ndarray, few: Setting, setting: Setting, rows: np.ndarray, wider: np.ndarray, end: Found
-) -> tuple[Basis, list, float]:
+    basis: Basis, atoms: np.ndarray, few: Setting, setting: Setting, rows: np.ndarray, wider: np.ndarray,
+    numbered: tuple[int, Found],
+) -> tuple[Basis, list, float]:  # fmt: skip
     """Go on from where a start ended on a few rows and atoms, with more of both.
 
     Returns the basis and the models, of the whole dictionary and all rows, and the score.
     """
+    number, end = numbered
     basis = basis.with_theta(end.basis.theta)
     models = _lifted(few, end.models, atoms, np.ones(len(atoms)), basis.n_atoms)
     used = _used(setting, models)
@@ -500,7 +505,8 @@ def _on_more(
     place = np.full(basis.n_atoms, -1)
     place[wider] = np.arange(len(wider))
     local = _lifted(setting, models, place, _grown(basis, used, few, more), len(wider))
-    found = refine(basis.take(wider), more, local)
+    with checkpoint.part(f"widths on more rows {number}"), checkpoint.cell() as cell:
+        found = refine(basis.take(wider), more, local, cell)
     basis = basis.with_theta(found.basis.theta)
     held = _used(more, found.models)
     grown = np.ones(len(wider))
@@ -543,10 +549,11 @@ class Found:
 
 def _from(basis: Basis, setting: Setting) -> Found:
     """One start: T01's interleaving, or a search, then climbing and moves in turn."""
-    models = None
-    if all(isinstance(target, GaussianTarget) for target in setting.targets):
-        basis, models = interleave(basis, setting)
-    return refine(basis, setting, models)
+    with checkpoint.cell() as cell:
+        models = None
+        if cell.saved is None and all(isinstance(target, GaussianTarget) for target in setting.targets):
+            basis, models = interleave(basis, setting)
+        return refine(basis, setting, models, cell)
 
 
 def interleave(basis: Basis, setting: Setting, eta_steps: int = _ETA_STEPS, updates: int = _UPDATES):
@@ -569,10 +576,15 @@ def interleave(basis: Basis, setting: Setting, eta_steps: int = _ETA_STEPS, upda
     return basis, models
 
 
-def refine(basis: Basis, setting: Setting, models: list | None = None) -> Found:
-    """Moves and climbing in turn, each from the model before it, while the score rises; no step lowers the evidence."""
-    best = None
-    for _ in range(_ROUNDS):
+def refine(basis: Basis, setting: Setting, models: list | None = None, cell: Cell = NOWHERE) -> Found:
+    """Moves and climbing in turn, each from the model before it, while the score rises; no step lowers the evidence.
+
+    Rounds are kept in the cell of a checkpoint, and those of an earlier process are taken from there.
+    """
+    best = None if cell.saved is None else _read(cell.saved, basis, setting)
+    if best is not None:
+        basis, models = best.basis, best.models
+    for _ in range(0 if cell.saved and cell.saved.get("done") else _ROUNDS):
         design = _design(basis, setting)
         order = content_ranks(basis, design.scale)
         left = setting.deadline - time.monotonic()
@@ -590,8 +602,32 @@ def refine(basis: Basis, setting: Setting, models: list | None = None) -> Found:
         best = new
         if setting.over:
             break
+        cell.keep(_record, best)
     assert best is not None
+    cell.keep(_record, best, not setting.over, now=True)
     return best
+
+
+def _record(found: Found, done: bool = False) -> dict:
+    """A climb as it stands, in plain numbers and arrays."""
+    models = [vars(m) if isinstance(m, Start) else {"active": m[0], "alpha": m[1]} for m in found.models]
+    numbers = {name: float(getattr(found, name)) for name in ("value", "gamma", "n_samples")}
+    return numbers | {"theta": found.basis.theta, "models": models, "size": found.size, "done": done}
+
+
+def _read(saved: dict, basis: Basis, setting: Setting) -> Found:
+    """The climb that was recorded."""
+    with checked():
+        theta, models = saved["theta"], []
+        if theta.shape != basis.theta.shape or not np.all(np.isfinite(theta)):
+            raise ValueError(f"parameters {theta}")
+        for target, m in zip(setting.targets, saved["models"], strict=True):
+            active, alpha = m["active"].astype(np.intp), m["alpha"]
+            gaussian = isinstance(target, GaussianTarget)
+            check_model(active, alpha, basis.n_atoms if gaussian else target.problem.K * basis.n_atoms)
+            models.append(Start(active, alpha, float(m["beta"])) if gaussian else (active, alpha))
+        numbers = {name: float(saved[name]) for name in ("value", "gamma", "n_samples")}
+        return Found(basis.with_theta(theta), models, size=int(saved["size"]), **numbers)
 
 
 def climb(basis: Basis, setting: Setting, models: list, steps: int, settle: bool) -> tuple[Basis, list[Evaluated]]:

@@ -9,7 +9,7 @@ from collections import Counter
 
 from cases import run
 
-BATCH = 50
+BATCH = 10
 
 
 def main() -> int:

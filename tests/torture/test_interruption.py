@@ -33,6 +33,7 @@ MODELS = {
     "three classes": (RVC(width="scale"), np.digitize(F, [-0.4, 0.4])),
     "learned width": (RVR(), F),
 }
+QUICK = ("regressor", "outputs", "counts", "two classes")
 
 
 def interrupt(after):
@@ -175,18 +176,33 @@ def test_a_forked_process_fits_too(name):
         process.join()
 
 
-@pytest.mark.slow
-def test_memory_does_not_grow_with_fits():
-    def fits(count):
-        for _ in range(count):
-            for name in ("regressor", "two classes"):
-                fitted(name)
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0]
+def resident():
+    """Return the bytes this process has in memory, what C allocated among them; 0 where nobody says."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
+
+def used_after(count, names):
+    """Fit so many models, and return the memory in use after that: of Python's objects, and of the process."""
+    for i in range(count):
+        fitted(names[i % len(names)])
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0], resident()
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [(100, ("regressor", "two classes")), pytest.param(1000, QUICK, marks=pytest.mark.slow)],
+)
+def test_memory_does_not_grow_with_fits(count, names):
     tracemalloc.start()
     try:
-        first = fits(20)
-        assert fits(150) - first < 200_000
+        before, process_before = used_after(30, names)
+        after, process_after = used_after(count, names)
     finally:
         tracemalloc.stop()
+    assert after - before < 100_000
+    assert process_after - process_before < max(2_000_000, 5_000 * count)  # one dictionary has 13 kB

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from relvec import RVC, RVR
+from relvec.priors import GammaPrior
 
 GENERATED, BATCH = 200, 20
 SCALES = [1e-150, 1e-75, 1e-8, 1e8, 1e75, 1e150]
@@ -270,3 +271,12 @@ def test_targets_whose_squares_overflow_are_refused():
 def test_weights_that_have_no_double_are_refused():
     X, y = data()
     assert attempt(Case("X", model(kernel="linear"), 1e-150 * X, y, words="Standardise")) == "refused"
+
+
+@pytest.mark.parametrize("task", ["gaussian", "two"])
+def test_a_hyperprior_out_of_proportion_is_refused(task):
+    X, y = data(task)
+    options = {"solver": "mackay", "hyperprior": GammaPrior(a=1e-6, b=1e-6), "kernel": "linear"}
+    scaled = (X, 1e-140 * y) if task == "gaussian" else (1e140 * X, y)
+    attempt(Case("hyperprior", model(task, **options), *scaled, words="out of all proportion"))
+    attempt(Case("hyperprior", model(task, **options), X, y))

@@ -150,7 +150,7 @@ def page(record: dict[str, Any], folder: Path) -> str:
 
 
 def _paper(experiment: dict[str, Any]) -> str:
-    return experiment["name"].split("-")[0]
+    return text(experiment["name"].split("-")[0])
 
 
 def _cards(record: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from relvec.evidence import (
     optimal_alpha,
 )
 from relvec.posterior import Posterior, gaussian
-from relvec.solvers._iterate import Problem, State, Status, check_time_limit
+from relvec.solvers._iterate import Problem, Start, State, Status, check_time_limit
 from relvec.solvers._moves import at_noise_floor, best, merge_copies
 from relvec.solvers._newton import not_lower
 
@@ -42,9 +42,7 @@ class _FixedPoint:
         alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
         if problem.prior_b is not None:  # at most the prior's own scale
             alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[active]))
-        columns = problem.design.columns(active)
-        posterior = _posterior(problem, columns, alpha, beta)
-        return State(active, posterior, problem.objective(active, posterior), notes=_Notes(columns))
+        return self.resumed(problem, Start(active, alpha, beta), {"steps": 0})
 
     def step(self, problem: Problem, state: State) -> State:
         """One update of every precision and the noise; at the fixed point, what B.1 asks of deleted atoms."""
@@ -77,6 +75,17 @@ class _FixedPoint:
     def finishing(self, state: State) -> bool:
         """Never: every step is of the same kind."""
         return False
+
+    def notes_of(self, problem: Problem, state: State) -> dict:
+        """How many steps were made."""
+        return {"steps": state.notes.steps}
+
+    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
+        """The state with that model, after so many steps."""
+        columns = problem.design.columns(model.active)
+        posterior = _posterior(problem, columns, model.alpha, model.beta)
+        objective = problem.objective(model.active, posterior)
+        return State(model.active, posterior, objective, notes=_Notes(columns, int(notes["steps"])))
 
     def _update(self, problem: Problem, columns: np.ndarray, state: State, b) -> Posterior:
         raise NotImplementedError

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from relvec import checkpoint
+from relvec.checkpoint import Cell, check_model, checked, fingerprint
 from relvec.design import Design
 from relvec.posterior import Posterior
 from relvec.priors import FLAT, GammaPrior
@@ -101,6 +103,16 @@ class Problem:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @property
+    def n_units(self) -> int:
+        """Number of atoms that may enter a model."""
+        return self.design.n_atoms
+
+    @property
+    def per_unit(self) -> int:
+        """Weights of an atom."""
+        return 1
+
+    @property
     def fixed_noise(self) -> bool:
         """Whether the noise variance is given rather than learned."""
         return self.noise_variance is not None
@@ -177,6 +189,14 @@ class Solver(Protocol):
         """Whether the solver may go on past its time limit because only the certificate is left."""
         ...
 
+    def notes_of(self, problem: Problem, state: State) -> dict:
+        """What the solver remembers besides the model, as plain numbers."""
+        ...
+
+    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
+        """The state with that model and those notes."""
+        ...
+
 
 def check_time_limit(value: float | None) -> None:
     """Refuse a time limit that is not a positive number of seconds."""
@@ -193,17 +213,28 @@ def _be_heard() -> None:
 
 
 def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
-    """Run a solver until it is done, max_iter steps have passed, or its time limit."""
+    """Run a solver until it is done, max_iter steps have passed, or its time limit.
+
+    Where the fit has a checkpoint, from where an earlier process left this search.
+    """
+    with checkpoint.cell() as cell:
+        return _iterate(solver, problem, max_iter, verbose, cell)
+
+
+def _iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int, cell: Cell) -> Result:
     began = time.monotonic()
     if verbose:
         _be_heard()
-    state = solver.init(problem)
-    history: list[Step] = []
-    n_iter = 0
+    earlier = None if cell.saved is None else _resumed(solver, problem, cell.saved)
+    if earlier is not None and earlier.state.done:
+        return earlier
+    state = solver.init(problem) if earlier is None else earlier.state
+    history: list[Step] = [] if earlier is None else earlier.history
+    n_iter = 0 if earlier is None else earlier.n_iter
     while True:
         size, noise = len(state.active), 1.0 / state.posterior.beta
         gain = state.objective - history[-1].objective if history else 0.0
-        if n_iter == 0 or state.action:
+        if not history or state.action:
             history.append(Step(state.action, state.atom, gain, state.objective, size, noise))
             if verbose:
                 logger.info("%5d %-10s size %4d objective %.6f noise %.4g", n_iter, state.action, size,
@@ -227,7 +258,54 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
             break
         state = solver.step(problem, state)
         n_iter += 1
-    return Result(state, status, history, n_iter)
+        cell.keep(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
+    result = Result(state, status, history, n_iter)
+    if status in (Status.TIME_LIMIT, Status.INTERRUPTED):
+        cell.leave_open()
+    cell.keep(_record, solver, problem, result, now=True)
+    return result
+
+
+def _record(solver: Solver, problem: Problem, result: Result) -> dict:
+    """A search as it stands, in plain numbers and arrays."""
+    state = result.state
+    steps = [vars(step) for step in result.history]
+    return {
+        "dictionary": fingerprint(problem.order),
+        "active": state.active,
+        "alpha": state.posterior.alpha[:: problem.per_unit],
+        "beta": float(state.posterior.beta),
+        "largest_gain": float(state.largest_gain),
+        "done": bool(state.done),
+        "status": result.status.name,
+        "n_iter": result.n_iter,
+        "history": {name: [step[name] for step in steps] for name in Step.__dataclass_fields__},
+        "notes": solver.notes_of(problem, state),
+        "random": problem.rng.bit_generator.state,
+    }
+
+
+def _resumed(solver: Solver, problem: Problem, saved: dict) -> Result | None:
+    """The search that was recorded; None where it was over another dictionary."""
+    with checked():
+        if saved["dictionary"] != fingerprint(problem.order):
+            return None
+        columns = [saved["history"][name] for name in Step.__dataclass_fields__]
+        history = [
+            Step(str(action), int(atom), float(gain), float(objective), int(size), float(noise))
+            for action, atom, gain, objective, size, noise in zip(*columns, strict=True)
+        ]
+        model = Start(saved["active"].astype(np.intp), saved["alpha"], float(saved["beta"]))
+        check_model(model.active, model.alpha, problem.n_units)
+        if not history or not all(-1 <= step.atom < problem.n_units and step.size >= 0 for step in history):
+            raise ValueError("steps of atoms that there are not")
+        noise = 0.0 < model.beta < np.inf or not isinstance(problem, Problem)  # classes and counts have none
+        if not (isinstance(saved["n_iter"], int) and noise):
+            raise ValueError("no number of steps, or no noise")
+        problem.rng.bit_generator.state = saved["random"]
+        state = solver.resumed(problem, model, saved["notes"])
+        state = state.stepped(done=saved["done"] is True, largest_gain=float(saved["largest_gain"]), action="")
+        return Result(state, Status[saved["status"]], history, saved["n_iter"])
 
 
 def _fraction(history: list[Step], tol: float, done: bool) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from relvec._xp import namespace, take
 from relvec.evidence import em_alpha, mackay_alpha
 from relvec.solvers._fixed_point import EM, MacKay
-from relvec.solvers._iterate import State, Status
+from relvec.solvers._iterate import Start, State, Status
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, prune, relax
 from relvec.solvers._laplace_scan import scan
 from relvec.solvers._laplace_search import LaplaceSequential, grow
@@ -42,8 +42,7 @@ class LaplaceFixedPoint:
         alpha = np.full(len(units), 1.0 / float(namespace(problem.weights).sum(problem.weights)))
         if problem.prior_b is not None:
             alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
-        model = LaplaceModel(problem, units, problem.posterior(units, alpha))
-        return State(units, model.posterior, model.objective, notes=model)
+        return self.resumed(problem, Start(units, alpha, np.nan), {})
 
     def step(self, problem: LaplaceProblem, state: State) -> State:
         """One update of every precision, T01 eq. (16) or (48)."""
@@ -87,6 +86,15 @@ class LaplaceFixedPoint:
     def status(self, problem: LaplaceProblem, state: State) -> Status:
         """The fixed point was reached."""
         return Status.FIXED_POINT
+
+    def notes_of(self, problem: LaplaceProblem, state: State) -> dict:
+        """Nothing but the model."""
+        return {}
+
+    def resumed(self, problem: LaplaceProblem, model: Start, notes: dict) -> State:
+        """The state with that model."""
+        found = LaplaceModel(problem, model.active, problem.posterior(model.active, model.alpha))
+        return State(model.active, found.posterior, found.objective, notes=found)
 
     def _certificate(self, model: LaplaceModel) -> float:
         """What the maximum on the same support, or one more unit, would gain."""

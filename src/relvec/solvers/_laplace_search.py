@@ -10,7 +10,7 @@ import numpy as np
 from relvec._xp import namespace, to_host
 from relvec.evidence import mackay_alpha
 from relvec.solvers import _laplace_compiled as compiled
-from relvec.solvers._iterate import Result, State, Status, iterate
+from relvec.solvers._iterate import Result, Start, State, Status, iterate
 from relvec.solvers._laplace import (
     LaplaceModel,
     LaplaceProblem,
@@ -63,10 +63,12 @@ class LaplaceSequential:
             units = units[np.isfinite(found.alpha[units])]
             if units.size:
                 model = model.joined(units, found.alpha[units], found.start(model, units))
-        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        return State(
-            model.active, model.posterior, model.objective, notes=_Notes(model, Limit(deadline), problem.meter.spent)
-        )
+        notes = _Notes(model, Limit(self._deadline), problem.meter.spent)
+        return State(model.active, model.posterior, model.objective, notes=notes)
+
+    @property
+    def _deadline(self) -> float:
+        return np.inf if self.time_limit is None else time.monotonic() + self.time_limit
 
     def step(self, problem: LaplaceProblem, state: State) -> State:
         """One addition (of a batch), re-estimation, deletion, exchange or restart."""
@@ -117,6 +119,26 @@ class LaplaceSequential:
     def finishing(self, state: State) -> bool:
         """Whether only the certificate is left to do."""
         return state.notes.settled
+
+    def notes_of(self, problem: LaplaceProblem, state: State) -> dict:
+        """Where the search stands in its order of moves, and the work done."""
+        notes: _Notes = state.notes
+        return {name: getattr(notes, name) for name in _REMEMBERED} | {
+            "work": notes.limit.work,
+            "spent": problem.meter.spent,
+            "trusted": notes.model.problem.trusted,
+            "refused": sorted(notes.model.refused),
+        }
+
+    def resumed(self, problem: LaplaceProblem, model: Start, notes: dict) -> State:
+        """The search with that model, at that place."""
+        own = replace(problem, trusted=float(notes["trusted"]))
+        posterior = own.posterior(model.active, model.alpha)
+        found = LaplaceModel(own, model.active, posterior, refused=frozenset(map(int, notes["refused"])))
+        remembered = {name: type(getattr(_Notes, name))(notes[name]) for name in _REMEMBERED}
+        limit = Limit(self._deadline, float(notes["work"]))
+        problem.meter.spent = float(notes["spent"])
+        return State(found.active, posterior, found.objective, notes=_Notes(found, limit, **remembered))
 
     def status(self, problem: LaplaceProblem, state: State) -> Status:
         """How the search ended."""
@@ -171,6 +193,9 @@ class _Notes:
     first: float = 0.0
     offered: float = 0.0
     expected: float = 0.0
+
+
+_REMEMBERED = ("began", "settled", "certified", "restarts", "first", "offered", "expected")
 
 
 def _advance(state: State, model: LaplaceModel, action: str, notes: _Notes) -> State:

@@ -113,8 +113,10 @@ def merge_copies(columns: np.ndarray, alpha: np.ndarray, order: np.ndarray) -> t
     """
     if len(alpha) < 2:
         return np.arange(len(alpha)), alpha
-    equal = np.abs(columns.T @ columns) > 1.0 - 1e-12
-    np.fill_diagonal(equal, True)  # whatever the digits of its norm
+    G = columns.T @ columns
+    norm = np.sqrt(np.diag(G))  # not quite one where columns are held in single precision
+    equal = np.abs(G) > (1.0 - 1e-12) * np.outer(norm, norm)
+    np.fill_diagonal(equal, True)
     if np.count_nonzero(equal) == len(alpha):
         return np.arange(len(alpha)), alpha
     first = np.array([np.flatnonzero(row)[np.argmin(order[row])] for row in equal])

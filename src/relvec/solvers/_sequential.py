@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from relvec.evidence import optimal_alpha
 from relvec.solvers._compiled import AnyModel, CompiledModel, compiled
 from relvec.solvers._fixed_point import MacKay
 from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import Problem, State, Status, check_time_limit, iterate
+from relvec.solvers._iterate import Problem, Start, State, Status, check_time_limit, iterate
 from relvec.solvers._moves import Model, at_noise_floor, largest_gain
 from relvec.solvers._textbook import Textbook, textbook_step
 
@@ -166,6 +166,19 @@ class Sequential:
         """Whether only the certificate is left to do, which is worth a moment past the time limit."""
         return state.notes.settled
 
+    def notes_of(self, problem: Problem, state: State) -> dict:
+        """Where the search stands in its order of moves."""
+        return {name: getattr(state.notes, name) for name in _REMEMBERED} | {
+            "polishing": state.notes.textbook is Textbook.DONE
+        }
+
+    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
+        """The search with that model, at that place."""
+        state = self.init(replace(problem, start=model))
+        remembered = {name: int(notes[name]) for name in _REMEMBERED}
+        textbook = Textbook.DONE if notes["polishing"] else None
+        return state.stepped(notes=state.notes.but(textbook=textbook, **remembered))
+
     def _textbook(self, problem: Problem, state: State) -> State:
         stepped = textbook_step(problem, state, self.select, self.noise_every)
         if stepped.notes.textbook is Textbook.DONE and self.stop == "tf03":
@@ -242,6 +255,9 @@ class _Notes:
     def but(self, **changes) -> _Notes:
         """A copy with some fields changed."""
         return _Notes(**(vars(self) | changes))
+
+
+_REMEMBERED = ("steps", "settled", "swapping", "exact", "turn", "failed")
 
 
 def _advance(model: AnyModel, action: str, notes: _Notes, **changes) -> State:

@@ -1,0 +1,221 @@
+"""Mutated tables and hostile words: `python tests/fuzz_tables.py 5000` reads so many files and writes so many pages.
+
+A file becomes a `Table` or a TableError that names it; `relvec fit` ends with 0 or 1 and a sentence, never with a
+traceback. A page has no tag or attribute but its own. Anything else, something run or opened on the way, memory
+beyond a multiple of the file's length, or more than a few seconds, is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import re
+import sys
+import tempfile
+import time
+import tracemalloc
+import warnings
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+
+import messy
+from fuzz import FORBIDDEN, damage
+from relvec import cli
+from relvec._html import html_table, text
+from relvec.papers import _page
+from relvec.tables import TableError, read_table
+
+WORDS = [
+    "", ",", ";", '"', '""', "\n", "\r\n", "\t", "\x00", "\ufeff", "nan", "-inf", "1e999", "9" * 400, "1_000", "0x1f",
+    "1,5", "=cmd|' /C calc'!A0", "<script>alert(1)</script>", "../../etc/passwd", "\ud800", "a" * 100_000, "'; --",
+    "2024-02-30", "99999-01-01", "true", "None", "__import__('os')", "{}", "[]", "𝟙𝟚", "١٢", "%s%n", "${x}",
+]  # fmt: skip
+HOSTILE = [
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</table></main><h1>", "&amp;", "&#60;b&#62;",
+    "javascript:alert(1)", "\x00\x08\x1b[31m", "\ud800", "a\u202eb", "--><!--", "]]>", "' onload='", "</style>",
+    "</script><script>alert(1)//", "T01-<b>", '#" onclick="x', "\u2028", "<!--", "<?php", "x" * 300,
+]  # fmt: skip
+
+
+def files() -> list[tuple[str, bytes]]:
+    """Return the files that are mutated, and their endings."""
+    out = io.BytesIO()
+    np.savez(out, x=np.arange(12.0), y=np.arange(12.0) ** 2)
+    return [
+        (".csv", messy.houses(40)), (".csv", messy.patients(30)), (".jsonl", messy.calls(30)), (".npz", out.getvalue()),
+        (".csv.gz", gzip.compress(messy.houses(40))), (".tsv", messy.houses(20).replace(b",", b"\t")),
+    ]  # fmt: skip
+
+
+def mutated(rng: np.random.Generator, data: bytes) -> bytes:
+    """Bytes changed, or cells and lines of a text moved, repeated, or replaced by words that mean trouble."""
+    if rng.random() < 0.4:
+        return damage(rng, data)
+    lines = data.split(b"\n")
+    for _ in range(int(rng.integers(1, 4))):
+        at, kind = int(rng.integers(len(lines))), rng.integers(5)
+        cells = re.split(rb"([,;\t])", lines[at])
+        if kind == 0:
+            cells[rng.integers(len(cells))] = WORDS[rng.integers(len(WORDS))].encode("utf-8", "surrogatepass")
+            lines[at] = b"".join(cells)
+        elif kind == 1:
+            lines[at] = b"".join(cells[: rng.integers(len(cells)) + 1])
+        elif kind == 2:
+            lines[at:at] = [lines[rng.integers(len(lines))]] * int(rng.integers(1, 30))
+        elif kind == 3:
+            lines[at] = lines[at] * int(rng.integers(2, 20))
+        else:
+            encoding = ["utf-16", "latin-1", "utf-8-sig"][rng.integers(3)]
+            return b"\n".join(lines).decode("utf-8", "replace").encode(encoding, "replace")
+    return b"\n".join(lines)
+
+
+class Watch:
+    """Reports what the interpreter is asked to run or open besides one file."""
+
+    def __init__(self) -> None:
+        self.path, self.events = "", []
+        sys.addaudithook(self.hook)
+
+    def hook(self, event, arguments) -> None:
+        own = event == "open" and str(arguments[0]) == self.path
+        parsed = event == "compile"  # the header of a .npy file, a literal that numpy parses and does not run
+        if self.path and event.startswith(FORBIDDEN) and not (own or parsed):
+            self.events.append((event, str(arguments)[:200]))
+
+
+def attempt(path: Path, watch: Watch) -> str:
+    """Read one file: "read" or "refused"; an AssertionError for anything else."""
+    watch.events.clear()
+    tracemalloc.reset_peak()
+    before, begin = tracemalloc.get_traced_memory()[0], time.process_time()
+    watch.path = str(path)
+    try:
+        result = "read" if len(read_table(path)) else "empty"
+    except TableError as error:
+        result = "refused"
+        assert str(path) in str(error), f"no file named: {error}"
+    finally:
+        watch.path = ""
+    seconds, peak = time.process_time() - begin, tracemalloc.get_traced_memory()[1]
+    assert not watch.events, watch.events
+    size = path.stat().st_size
+    assert peak - before < 1100 * size + 20_000_000, f"{peak - before} bytes for a file of {size}"
+    assert seconds < 20.0, f"{seconds} s"
+    return result
+
+
+def fit(path: Path, folder: Path) -> str:
+    """What `relvec fit` makes of a file: "fitted" or "no fit"."""
+    said, told = io.StringIO(), io.StringIO()
+    command = ["fit", str(path), "--target", "Price", "--out", str(folder / "model.relvec"), "--time-limit", "1"]
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = cli.main(command)
+    assert code in (0, 1), f"exit code {code}"
+    assert code == 0 or told.getvalue().startswith("relvec: "), told.getvalue()[:200]
+    return "fitted" if code == 0 else "no fit"
+
+
+class Strict(HTMLParser):
+    """Refuses what the page does not write itself: tags, attributes, scripts, and tags that are not closed in order."""
+
+    def __init__(self, page: str, tags: set, attributes: set) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags, self.attributes, self.scripts = tags, attributes, 0
+        self.feed(page)
+        self.close()
+        assert self.open == [] and self.scripts == ("script" in tags), (self.open, self.scripts)
+        page.encode("utf-8")
+
+    def handle_starttag(self, tag, attrs) -> None:
+        assert tag in self.tags, tag
+        assert {name for name, _ in attrs} <= self.attributes, attrs
+        assert all(re.match("#|data:image/", value) for name, value in attrs if name in ("src", "href")), attrs
+        self.scripts += tag == "script"
+        if tag not in ("meta", "img", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag) -> None:
+        assert self.open.pop() == tag, tag
+
+    def handle_comment(self, data) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+    def handle_pi(self, data) -> None:
+        raise AssertionError(f"an instruction: {data}")
+
+
+TABLE = set("div table thead tbody tr th td".split())
+PAGE = TABLE | set("html head meta title style body main p h1 h2 h3 h4 nav a section b span ul li small code article "
+                   "figure img figcaption footer button input select option script label".split())  # fmt: skip
+ATTRIBUTES = set(
+    "lang charset name content http-equiv class id href tabindex alt src value hidden type placeholder "
+    "aria-label aria-pressed aria-sort data-paper data-name data-group data-words data-key data-bare".split()
+)
+
+
+def pages(rng: np.random.Generator) -> None:
+    """A table and a reproduction page whose every word comes from elsewhere."""
+
+    def word() -> str:
+        return "".join(HOSTILE[rng.integers(len(HOSTILE))] for _ in range(rng.integers(1, 3)))
+
+    rows = [[word(), float(rng.normal()), word()] for _ in range(3)]
+    Strict(html_table([word(), word(), word()], rows, (1,)), TABLE, ATTRIBUTES)
+    assert "<" not in text(word()) and '"' not in text(word())
+    number = {"quantity": word(), "where": word(), "published": word(), "ours": word(), "why": word(),
+              "verdict": word(), "group": "worse", "mean": float(rng.normal()), "draws": 3}  # fmt: skip
+    experiment = {"name": word(), "title": word(), "source": word(), "state": word(), "problem": word(), "seconds": 1.0,
+                  "days": [word()], "draws": 2, "full": 3, "assumptions": [word()], "notes": [word()], "figures": [],
+                  "rows": [number] * int(rng.integers(2))}  # fmt: skip
+    record = {"experiments": [experiment], "machine": {"relvec": word(), "day": word(), word(): word()},
+              "how": word(), "overview": "", "seconds": 3.0,
+              "verdicts": {"better": 0, "within two standard errors": 0, "worse": 1}}  # fmt: skip
+    record = json.loads(json.dumps(record))  # as it comes from a file
+    Strict(_page.page(record, Path()), PAGE, ATTRIBUTES)
+
+
+def run(count: int, seed: int = 0, fits: int = 50) -> Counter:
+    """Read so many mutated files, one in ``fits`` through the command, and write as many pages."""
+    originals, watch, results = files(), Watch(), Counter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for ending, data in originals:  # imports what reading needs
+            (folder / f"whole{ending}").write_bytes(data)
+            read_table(folder / f"whole{ending}")
+        try:
+            for i in range(count):
+                rng = np.random.default_rng([seed, i])
+                ending, data = originals[rng.integers(len(originals))]
+                path = folder / f"table{ending}"
+                path.write_bytes(mutated(rng, data))
+                try:
+                    tracemalloc.start()
+                    results[attempt(path, watch)] += 1
+                    tracemalloc.stop()
+                    pages(rng)
+                    results["pages"] += 1
+                    if i % fits == 0:
+                        results[fit(path, folder)] += 1
+                except Exception as error:
+                    raise AssertionError(f"file {i} of seed {seed}: {type(error).__name__}: {error}") from error
+        finally:
+            tracemalloc.stop()
+    return results
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("count", type=int, nargs="?", default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    begin = time.perf_counter()
+    print(f"{dict(run(chosen.count, chosen.seed))} in {time.perf_counter() - begin:.0f} s, no failure")

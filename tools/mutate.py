@@ -1,0 +1,227 @@
+"""Change the code at one place and look whether the tests notice: `python tools/mutate.py --count 200`.
+
+A mutant swaps an operator, turns a comparison, flips a flag or changes a number inside a function. Numbers at the top
+of a module are left alone: they are what the search prefers, not what is right, and benchmarks judge them. Mutants are
+drawn by a seed; each runs in a process of its own, in Python alone (RELVEC_PURE_PYTHON=1), until a test fails. One that
+takes far longer than the tests do counts as noticed. What survives is printed with its line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import random
+import resource
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOLVERS = ["tests/test_solvers.py", "tests/test_laplace.py", "tests/test_evidence.py"]
+LAPLACE = ["tests/test_laplace.py", "tests/test_compiled_classes.py", "tests/test_classifier.py"]
+# The tests that speak for a module, those that find most first.
+TESTS = {
+    "evidence.py": ["tests/test_evidence.py", "tests/test_solvers.py", "tests/test_laplace.py"],
+    "posterior.py": ["tests/test_evidence.py", "tests/test_laplace.py", "tests/test_solvers.py", "tests/test_tune.py"],
+    "solvers/_newton.py": SOLVERS,
+    "solvers/_moves.py": SOLVERS,
+    "solvers/_frame.py": SOLVERS,
+    "solvers/_sequential.py": SOLVERS,
+    "solvers/_iterate.py": [*SOLVERS, "tests/test_checkpoint.py"],
+    "solvers/_fixed_point.py": SOLVERS,
+    "solvers/_textbook.py": SOLVERS,
+    "solvers/_laplace.py": LAPLACE,
+    "solvers/_laplace_scan.py": LAPLACE,
+    "solvers/_laplace_search.py": LAPLACE,
+}
+LONGEST = 180.0  # CPU seconds: the tests of a module take less
+BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+          ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.MatMult: ast.Mult}  # fmt: skip
+COMPARED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+            ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
+
+
+class Places(ast.NodeVisitor):
+    """Collects what can be changed: inside of functions, but no annotation, no docstring and no text of an error."""
+
+    def __init__(self) -> None:
+        self.found: list[ast.AST] = []
+        self.inside = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.inside += 1
+        for part in [*node.args.defaults, *[d for d in node.args.kw_defaults if d is not None], *node.body]:
+            self.visit(part)
+        self.inside -= 1
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None and self.inside:
+            self.visit(node.value)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """Leave what an error says."""
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Leave what a message says."""
+
+    def generic_visit(self, node: ast.AST) -> None:
+        if self.inside and (
+            (isinstance(node, ast.BinOp) and type(node.op) in BINARY)
+            or (isinstance(node, ast.AugAssign) and type(node.op) in BINARY)
+            or (isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARED)
+            or isinstance(node, ast.BoolOp | ast.IfExp)
+            or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub | ast.Invert))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
+        ):
+            self.found.append(node)
+        super().generic_visit(node)
+
+
+def changed(node: ast.AST) -> ast.AST:
+    """The node with one thing different; it is changed in place where it can be."""
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        node.op = BINARY[type(node.op)]()
+    elif isinstance(node, ast.Compare):
+        node.ops[0] = COMPARED[type(node.ops[0])]()
+    elif isinstance(node, ast.BoolOp):
+        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+    elif isinstance(node, ast.IfExp):
+        node.body, node.orelse = node.orelse, node.body
+    elif isinstance(node, ast.Constant):
+        value = node.value
+        node.value = (
+            not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else 2.0 * value + 1.0
+        )
+    elif isinstance(node, ast.UnaryOp):
+        return node.operand
+    return node
+
+
+class Swap(ast.NodeTransformer):
+    """Puts one node in the place of another."""
+
+    def __init__(self, old: ast.AST) -> None:
+        self.old = old
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return changed(node) if node is self.old else self.generic_visit(node)
+
+
+def mutant(source: str, number: int) -> tuple[ast.Module, int, str]:
+    """The module with its place ``number`` changed, the line, and what happened there."""
+    tree = ast.parse(source)
+    node = places(tree)[number]
+    line, before = node.lineno, ast.unparse(node)  # type: ignore[attr-defined]
+    tree = ast.fix_missing_locations(Swap(node).visit(tree))
+    after = ast.unparse(node.operand if isinstance(node, ast.UnaryOp) else node)
+    return tree, line, f"{before}  ->  {after}"
+
+
+def places(tree: ast.Module) -> list[ast.AST]:
+    """What can be changed in a module."""
+    visitor = Places()
+    visitor.visit(tree)
+    return visitor.found
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from a changed tree."""
+
+    def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
+        self.name, self.path, self.tree = name, path, tree
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self, origin=str(self.path)) if name == self.name else None
+
+    def exec_module(self, module) -> None:
+        module.__file__ = str(self.path)
+        exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
+
+
+def survives(name: str, path: Path, tree: ast.Module, tests: list[str]) -> str:
+    """Run the tests on a mutant in a forked process: "survived", "killed" or "too long"."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        code = 1
+        try:
+            import pytest
+
+            resource.setrlimit(resource.RLIMIT_CPU, (int(LONGEST), int(LONGEST)))
+            sys.meta_path.insert(0, Finder(name, path, tree))
+            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
+            for file in tests:
+                if code := int(pytest.main([*options, "-m", "not slow", file])):
+                    break
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return "too long"
+    return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
+
+
+def spent() -> float:
+    """CPU seconds of the mutants so far."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+
+
+def main() -> int:
+    """Run as many mutants as asked for, and print what survived."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", help=f"some of {', '.join(TESTS)}; all by default")
+    parser.add_argument("--count", type=int, default=200, help="mutants, evenly over all places")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="leave out so many of the draw")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of CPU: begin nothing after so many")
+    chosen = parser.parse_args()
+    os.chdir(ROOT)
+    os.environ |= {
+        "HYPOTHESIS_PROFILE": "mutants",
+        "RELVEC_PURE_PYTHON": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    for once_for_all in ("numpy", "scipy.optimize", "sklearn.utils.estimator_checks", "pytest", "mpmath"):
+        importlib.import_module(once_for_all)
+
+    modules = chosen.modules or list(TESTS)
+    sources = {module: (ROOT / "src" / "relvec" / module).read_text() for module in modules}
+    everywhere = [(module, i) for module in modules for i in range(len(places(ast.parse(sources[module]))))]
+    drawn = random.Random(chosen.seed).sample(everywhere, len(everywhere))[chosen.first :][: chosen.count]
+    results: Counter = Counter()
+    for module in {tuple(TESTS[module]): module for module, _ in drawn}.values():  # as it is, all tests must pass
+        if survives("", ROOT, ast.parse(""), TESTS[module]) != "survived":
+            print(f"the tests of {module} fail without any change: {' '.join(TESTS[module])}")
+            return 1
+    for module, number in drawn:
+        if spent() > chosen.seconds:
+            break
+        path = ROOT / "src" / "relvec" / module
+        tree, line, what = mutant(sources[module], number)
+        name = "relvec." + module.removesuffix(".py").replace("/", ".")
+        result = survives(name, path, tree, TESTS[module])
+        results[module, result == "survived"] += 1
+        if result == "survived":
+            print(f"survived: {module}:{line}: {what}", flush=True)
+    total = sum(results.values())
+    for module in modules:
+        alive, dead = results[module, True], results[module, False]
+        if alive + dead:
+            print(f"{module}: {dead} of {alive + dead} killed")
+    dead = sum(count for (_, alive), count in results.items() if not alive)
+    share = dead / max(total, 1)
+    print(f"{dead} of {total} mutants killed ({share:.0%}), drawn from {len(everywhere)} places")
+    print(f"seed {chosen.seed}, {spent():.0f} CPU s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
