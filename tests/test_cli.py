@@ -120,3 +120,8 @@ def test_a_reader_that_leaves_is_no_error():
     command = f"{sys.executable} -m relvec.cli reproduce --list | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stderr == ""
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "relvec", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("relvec ")

@@ -109,7 +109,8 @@ def usps(context: Context) -> Outcome:
 def smoothed(data: Digits) -> Digits:
     """The images after a Gaussian filter of SMOOTH pixels."""
     X, y, Z, z = data
-    X, Z = (gaussian_filter(A.reshape(-1, 16, 16), (0.0, SMOOTH, SMOOTH)).reshape(len(A), -1) for A in (X, Z))
+    shape = (-1, int(np.sqrt(X.shape[1])), X.shape[1] // int(np.sqrt(X.shape[1])))
+    X, Z = (gaussian_filter(A.reshape(shape), (0.0, SMOOTH, SMOOTH)).reshape(A.shape) for A in (X, Z))
     return X, y, Z, z
 
 
