@@ -647,7 +647,7 @@ def fit_gaussian(
         essential=essential,
         bias=bias,
         start=start,
-        prior_b=_scaled_rates(prior, design.scale / unit),
+        prior_b=_scaled_rates(prior, design.scale, unit),
     )
     solver = as_solver(estimator.solver) if solver is None else solver
     nothing = float(problem.target @ problem.target) + problem.rest == 0.0
@@ -662,12 +662,12 @@ def fit_gaussian(
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
 
 
-def _scaled_rates(prior: GammaPrior, size: np.ndarray) -> np.ndarray | None:
-    """The hyperprior's rates b (M,) for columns of unit norm that had these sizes (M,); None where it is flat."""
+def _scaled_rates(prior: GammaPrior, scale: np.ndarray, unit: float = 1.0) -> np.ndarray | None:
+    """The hyperprior's rates b (M,) for columns divided by scale (M,) and targets by unit; None where it is flat."""
     if not prior.on_weights:
         return None
     with np.errstate(over="ignore"):
-        rates = prior.b * size**2
+        rates = prior.b * (scale / unit) ** 2
     if not np.all(rates < LARGEST_RATE):
         raise ValueError(
             f"the hyperprior's b = {prior.b:g} is out of all proportion to the weights of this model: for basis "
