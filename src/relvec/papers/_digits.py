@@ -141,8 +141,10 @@ def vectors_figure(data: Digits, kept: list[list[int]]) -> Any:
 
 def softmax(context: Context) -> Outcome:
     """One multinomial model of all ten digits, at the width of the dichotomies."""
-    width = float(_measured("usps", context).values["width"])
-    return Outcome(context.one(f"width {width:g}", partial(softmax_fit, digits(context), width)))
+    dichotomies = _measured("usps", context)
+    width = float(dichotomies.values["width"])
+    found = context.one(f"width {width:g}", partial(softmax_fit, digits(context), width))
+    return Outcome(found, explained={"error": dichotomies.explained["error"]})
 
 
 def softmax_fit(data: Digits, width: float) -> dict[str, float]:
