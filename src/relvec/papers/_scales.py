@@ -84,8 +84,10 @@ def process_row(sample: Sampler, rng: np.random.Generator) -> dict[str, float]:
 def overfitted(beside: dict[str, np.ndarray]) -> dict[str, str]:
     """Why learned scales err more than published, as measured on the first draws."""
     mean = {name: draws.mean() for name, draws in beside.items()}
+    more = mean["nats learned over those"] > 0.0
+    cause = "higher evidence over the scales is not less error" if more else "the starts miss a better maximum"
     reason = (
-        f"higher evidence over the scales is not less error: on {len(beside['error, learned'])} of the draws the same "
+        f"{cause}: on {len(beside['error, learned'])} of the draws the same "
         f"machine at the scales of an exact process, over sqrt(2) (RQ05 eq. (10)), errs "
         f"{mean['error, scales of a process']:.3g} with {mean['vectors, scales of a process']:.1f} vectors, where the "
         f"learned ones err {mean['error, learned']:.3g} and have {mean['nats learned over those']:+.1f} nats of "
