@@ -292,7 +292,7 @@ class BaseRelevanceVector(BaseEstimator):
     def _store_widths(self, basis: Basis, variances: np.ndarray, learned: Learned | None) -> None:
         """Attributes that tell of the kernels: widths, feature relevance, how widths were learned.
 
-        The features have these variances (d,).
+        The features have variances in these proportions (d,).
         """
         for name in ("kernel_", "width_", "feature_relevance_", "tuning_"):
             self.__dict__.pop(name, None)
@@ -459,9 +459,11 @@ def renumbered(basis: Basis, rows: np.ndarray) -> Basis:
 
 
 def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted variances (d,) of the columns of X (n, d)."""
+    """Weighted variances (d,) of the columns of X (n, d), over the square of the largest deviation of all."""
     share = weights / weights.sum()
-    return share @ (X - share @ X) ** 2
+    deviation = X - share @ X
+    size = np.abs(deviation).max(initial=0.0)
+    return share @ (deviation / (size or 1.0)) ** 2
 
 
 def kept_centres(basis: Basis) -> np.ndarray:

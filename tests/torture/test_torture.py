@@ -252,6 +252,11 @@ def test_any_seed(seed, number):
     attempt(generated(seed, number))
 
 
+@pytest.mark.parametrize("number", [1932, 2622, 4708, 5413])
+def test_generated_cases_that_overflowed_once(number):
+    attempt(generated(0, number))
+
+
 def test_most_generated_cases_are_fitted():
     results, _ = run(range(60), seed=11)
     assert results["fitted"] > 25 and results["refused"] > 2, results

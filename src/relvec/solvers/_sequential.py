@@ -221,7 +221,8 @@ class Sequential:
         search ends tens of nats short, most of all with kernels that do not decay.
         """
         problem = model.problem
-        risen = 1.0 / (model.posterior.beta * problem.noise_start)  # the noise, of where it started
+        with np.errstate(over="ignore", divide="ignore"):
+            risen = np.float64(1.0) / (model.posterior.beta * problem.noise_start)  # the noise, of where it started
         if problem.design.n_atoms <= _BACKWARD and (problem.fixed_noise or risen > 1.0):
             other = _backward(model)
         elif not problem.fixed_noise and risen > _UNEXPLAINED:
