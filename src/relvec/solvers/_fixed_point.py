@@ -41,7 +41,8 @@ class _FixedPoint:
         # not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
         alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
         if problem.prior_b is not None:  # at most the prior's own scale
-            alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[active]))
+            with np.errstate(divide="ignore", over="ignore"):  # a rate that vanished in these units
+                alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[active]))
         return self.resumed(problem, Start(active, alpha, beta), {"steps": 0})
 
     def step(self, problem: Problem, state: State) -> State:
