@@ -718,7 +718,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
                 alpha[i, place] = state.posterior.alpha * (f.scale[state.active] / f.unit) ** 2
             check_representable(alpha[i, place])
             gamma[i, place] = state.posterior.gamma
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # refused below, in words
             shrink = [m.unit / m.scale for m in models]
             weights = np.array([m.mean * s for m, s in zip(models, shrink, strict=True)])
             roots = [m.root * s[:, None] for m, s in zip(models, shrink, strict=True)]

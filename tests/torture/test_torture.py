@@ -252,7 +252,7 @@ def test_any_seed(seed, number):
     attempt(generated(seed, number))
 
 
-@pytest.mark.parametrize("number", [1932, 2622, 4708, 5413])
+@pytest.mark.parametrize("number", [1932, 2622, 4708, 5413, 6408, 6818])
 def test_generated_cases_that_overflowed_once(number):
     attempt(generated(0, number))
 
