@@ -11,6 +11,7 @@ from relvec.likelihoods import Bernoulli, Poisson
 from relvec.posterior import laplace
 from relvec.solvers import Sequential, _laplace_compiled
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, relax
+from relvec.solvers._laplace_scan import alike, overlaps
 from relvec.solvers._laplace_search import exchange, grow, scan, shrink, solve_laplace
 
 pytestmark = pytest.mark.skipif(_laplace_compiled._laplace_engine is None, reason="the C extension was not built")
@@ -150,3 +151,16 @@ def test_arrays_that_do_not_fit_are_refused():
     p = problem.posterior(np.array([5, 40]), np.ones(2))
     with pytest.raises(ValueError, match="do not fit"):
         _laplace_compiled.move(problem, _laplace_compiled.GROW, np.array([5, 900]), p, frozenset(), 1, 1e-3)
+
+
+def test_the_correlation_of_one_candidate_is_a_row_of_all():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    Phi = np.exp(-((X[:, None] - X) ** 2).sum(-1))
+    problem = LaplaceProblem(DenseDesign(Phi), (X[:, 0] > 0.2).astype(float), np.ones(60), Bernoulli(), np.arange(60))
+    units = np.array([3, 17])
+    model = LaplaceModel(problem, units, problem.posterior(units, np.ones(2)))
+    found, others = scan(model), np.array([1, 8, 40])
+    expected = overlaps(model, found, np.array([5, 1, 8, 40]))[0, 1:]
+    np.testing.assert_allclose(alike(model, found, 5, others), expected, rtol=1e-9)
+    assert np.ptp(expected) > 0.01
