@@ -25,7 +25,7 @@ from relvec.persistence import dumps, loads
 from relvec.solvers import Sequential
 from relvec.solvers._iterate import Start
 from relvec.solvers._laplace import LaplaceProblem
-from relvec.tune import LaplaceTarget
+from relvec.targets import LaplaceTarget
 
 KERNELS = {
     "gaussian": Gaussian(width=(1.3, 0.8)),

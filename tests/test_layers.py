@@ -17,7 +17,7 @@ LAYERS = {
     "basis": 2, "posterior": 2,
     "design": 3,
     "solvers": 4, "predictive": 4,
-    "tune": 5, "decisions": 5, "process": 5, "centres": 5, "grvm": 5, "grvm_widths": 5,
+    "targets": 5, "tied": 5, "tune": 5, "decisions": 5, "process": 5, "centres": 5, "grvm": 5, "grvm_widths": 5,
     "_base": 6, "_distributed": 6, "_subsets": 6, "_regressor": 6, "_classifier": 6,
     "__init__": 7, "persistence": 7, "onnx": 7, "_skl2onnx": 7, "c99": 7, "_c99_steps": 7,
     "plot": 7, "report": 7, "papers": 7, "cli": 7, "__main__": 8,

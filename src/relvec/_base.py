@@ -55,8 +55,12 @@ from relvec.solvers._iterate import Start
 from relvec.solvers._laplace import LaplaceProblem
 from relvec.solvers._laplace_search import solve_laplace
 from relvec.solvers._moves import Model
-from relvec.tune import GaussianTarget, LaplaceTarget, Learned, Setting, learn
+from relvec.targets import GaussianTarget, LaplaceTarget
+from relvec.tune import Learned, Setting, learn
 
+# A model of more functions than this share of the samples, with a noise variance smaller by this factor than that of
+# tied precisions, passes through the targets.
+CROWDED, THROUGH = 0.25, 4.0
 # A learned noise variance starts at a tenth of the target's variance (TF03 section 4, step 1) and stays above this
 # fraction of it: a standard deviation of 1e-4 of the target's.
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8
@@ -662,6 +666,24 @@ def fit_gaussian(
             if rows.compression is not None:
                 result = polish(problem, result, *exact(result.state.active, output))
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
+
+
+def held_noise(fits: list[GaussianFit], problems: list[Problem], noises: np.ndarray | None) -> list[Problem] | None:
+    """The problems with the noise (K,) of learned widths, where a fit passes through its targets; None if none does.
+
+    Narrow functions, each with a precision of its own, can explain targets that are noise to all of them together.
+    """
+
+    def passes(fit: GaussianFit, problem: Problem, noise: float) -> bool:
+        state = fit.result.state
+        many = len(state.active) > CROWDED * fit.n_samples
+        return many and not problem.fixed_noise and noise * state.posterior.beta > THROUGH
+
+    if noises is None:
+        return None
+    through = [passes(*each) for each in zip(fits, problems, noises, strict=True)]
+    pairs = zip(problems, noises, through, strict=True)
+    return [replace(p, noise_variance=float(noise)) if so else p for p, noise, so in pairs] if any(through) else None
 
 
 def _scaled_rates(prior: GammaPrior, scale: np.ndarray, unit: float = 1.0) -> np.ndarray | None:

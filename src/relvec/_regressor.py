@@ -24,6 +24,7 @@ from relvec._base import (
     fit_laplace,
     gaussian_problem,
     gaussian_target,
+    held_noise,
     kept_centres,
     memory_bytes,
     predictor,
@@ -357,6 +358,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             return self._in_subsets(basis, samples, starts, memory, fitted)
 
         fits, basis, rows = searched(basis, starts)
+        if learned is not None and (held := held_noise(fits, problems, learned.noises)) is not None:
+            problems = held
+            fits, basis, rows = searched(learned.basis, None)
         moves: list = []
         if self.centres != "data" and variances.all():
             basis, starts, moves = self._moved(basis, X[used], scaled, [fit.model for fit in fits])

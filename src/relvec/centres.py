@@ -23,7 +23,7 @@ from relvec._threads import one_thread
 from relvec.basis import Basis, Concat, KernelBasis, content_ranks, leaves
 from relvec.design import DenseDesign
 from relvec.kernels import Kernel
-from relvec.tune import Evaluated, LaplaceTarget
+from relvec.targets import Evaluated, LaplaceTarget
 
 _ROUNDS = 6
 _ENOUGH = 0.3  # nats a round must gain to be followed by another
@@ -44,7 +44,7 @@ class Space:
 
     Attributes
     ----------
-    X : (n, d) training rows, with targets (`relvec.tune.Target`).
+    X : (n, d) training rows, with targets (`relvec.targets.Target`).
     kernels : the kernels whose centres move.
     rows : for each kernel the points (m, d) that `search` may add.
     rest : the other functions of the dictionary, or None.

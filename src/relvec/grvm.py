@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from relvec.centres import Move, Placed, place, pulled
 from relvec.design import DenseDesign
 from relvec.kernels import Cauchy, Gaussian, Kernel, LogDistance, Matern
-from relvec.tune import Working
+from relvec.targets import Working
 
 SMOOTH = (Gaussian, Cauchy, LogDistance, Matern)  # kernels with second derivatives over their centres
 HESSIANS = ("diagonal", "coordinates", "exact")

@@ -19,7 +19,8 @@ from relvec.papers._experiment import Context, Experiment, Outcome, Published, s
 from relvec.plot import LINE, VECTOR, new_figure
 from relvec.solvers import Sequential
 from relvec.solvers._laplace import LaplaceProblem
-from relvec.tune import LaplaceTarget, Setting
+from relvec.targets import LaplaceTarget
+from relvec.tune import Setting
 
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # widths that are cross-validated, in units of sqrt(d)
 PENALTIES = (0.1, 1.0, 10.0, 100.0)  # C of the support vector machine
