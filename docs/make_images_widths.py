@@ -6,45 +6,57 @@ import numpy as np
 from make_images_regression import IMAGES, plain, sinc_data
 from sklearn.datasets import make_friedman1
 
-from relvec import RVR
+from relvec import RVR, tied
+from relvec._base import gaussian_problem, gaussian_target, target_units
+from relvec.basis import Bias, Concat, KernelBasis
+from relvec.kernels import Gaussian
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, FeatureRelevanceDisplay, new_figure
+from relvec.tune import Columns, Setting
+
+
+def tied_evidence(X, y, widths):
+    """Evidence of all functions with one precision in common, at each width, up to a constant."""
+    weights = np.ones(len(y))
+    units, variances = target_units(y[:, None], weights)
+    problem = gaussian_problem(RVR(), units[0], variances[0], weights.sum(), 0)
+    basis = Concat((KernelBasis(Gaussian(width=1.0)), Bias())).bind(X)
+    setting = Setting.of(basis, X, [gaussian_target(problem, y / units[0], weights)], np.zeros(1, dtype=bool))
+    columns = Columns.of(basis, np.arange(basis.n_atoms))
+    return np.array([tied.climb(columns, np.log([width]), setting).value for width in widths])
 
 
 def draw_starts():
-    """Evidence and score of the sinc against one width, and where the starts of `width="learn"` ended."""
+    """Evidence of the sinc against one width, sparse and tied, and where the starts of `width="learn"` ended."""
     X, y = sinc_data()
     learned = RVR(width="learn").fit(X, y)
     widths = np.geomspace(0.5, 8.0, 25)
-    evidence, cost = np.empty((2, len(widths)))
+    evidence = np.empty(len(widths))
     for i, width in enumerate(widths):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = RVR(width=width).fit(X, y)
-        evidence[i] = model.log_marginal_likelihood_
-        cost[i] = 0.5 * np.log(len(X)) * model.gamma_.sum()
+            evidence[i] = RVR(width=width).fit(X, y).log_marginal_likelihood_
+    together = tied_evidence(X, y, widths)
     figure = new_figure(7.2, 3.6)
     ax = figure.subplots()
-    ax.plot(widths, evidence, color=TRUTH, lw=1.4, label="evidence")
-    ax.plot(widths, evidence - cost, color=LINE, lw=2, label="score: evidence less ln(N)/2 a weight")
-    best = max(learned.tuning_.trials, key=lambda trial: trial.score)
-    unit = learned.log_marginal_likelihood_ - best.log_evidence  # trials are of scaled targets
-    for i, trial in enumerate(learned.tuning_.trials):
-        end = np.exp(trial.theta[0])
-        ax.plot(
-            end, trial.score + unit, "o", ms=8, mfc="none", mec=VECTOR, mew=1.6, label="" if i else "ends of starts"
-        )
+    ax.plot(widths, evidence - evidence.max(), color=TRUTH, lw=1.4, label="a precision for each function")
+    ax.plot(widths, together - together.max(), color=LINE, lw=2, label="one precision for all")
+    trials = learned.tuning_.trials
+    top = max(trial.log_evidence for trial in trials)
+    for i, trial in enumerate(trials):
+        place = np.exp(trial.theta[0]), trial.log_evidence - top
+        ax.plot(*place, "o", ms=8, mfc="none", mec=VECTOR, mew=1.6, label="" if i else "ends of starts")
     ax.axvline(learned.width_, color=POINT, lw=0.8, ls=":")
-    plain(ax, xlabel="width", ylabel="nats", xscale="log", ylim=(0, 95))
+    plain(ax, xlabel="width", ylabel="evidence below the best (nats)", xscale="log", ylim=(-60, 4))
     ax.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
     ax.minorticks_off()
-    ax.legend(frameon=False, fontsize="small", loc="lower left")
-    lines = [f"start {np.exp(t.start[0]):.2f} -> {np.exp(t.theta[0]):.2f}, evidence {t.log_evidence + unit:.2f}, score "
-             f"{t.score + unit:.2f}, {t.size} functions" for t in learned.tuning_.trials]  # fmt: skip
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    lines = [f"start {np.exp(t.start[0]):.2f} -> {np.exp(t.theta[0]):.2f}, {t.log_evidence - top:.2f}, {t.size} weights"
+             for t in trials]  # fmt: skip
     return figure, "\n  ".join([f"learned {learned.width_:.2f}, agreement {learned.tuning_.agreement:.0%}", *lines])
 
 
 def draw_relevance():
-    """Friedman #1: the relevance of the inputs, and the score of every start."""
+    """Friedman #1: the relevance of the inputs, and where every start ended."""
     X, y = make_friedman1(240, noise=1.0, random_state=0)
     model = RVR().fit(X, y)
     figure = new_figure(9.2, 3.6)
@@ -52,11 +64,11 @@ def draw_relevance():
     FeatureRelevanceDisplay.from_estimator(model, ax=left)
     plain(left, "relevance of the inputs of Friedman #1")
     trials = model.tuning_.trials
-    scores = np.array([t.score for t in trials])
-    right.plot(np.arange(1, len(trials) + 1), scores - scores.max(), "o", color=LINE, ms=7)
-    plain(right, "score below the best (nats)", xlabel="start", xticks=np.arange(1, len(trials) + 1))
-    lines = [f"start {i}: score {s - scores.max():.2f}, {t.size} functions"
-             for i, (s, t) in enumerate(zip(scores, trials, strict=True), start=1)]  # fmt: skip
+    ends = np.array([t.log_evidence for t in trials])
+    right.plot(np.arange(1, len(trials) + 1), ends - ends.max(), "o", color=LINE, ms=7)
+    plain(right, "evidence below the best (nats)", xlabel="start", xticks=np.arange(1, len(trials) + 1), ylim=(-5, 1))
+    lines = [f"start {i}: {s - ends.max():.2f}, {t.size} weights"
+             for i, (s, t) in enumerate(zip(ends, trials, strict=True), start=1)]  # fmt: skip
     shares = " ".join(f"{share:.4f}" for share in model.feature_relevance_)
     return figure, "\n  ".join([f"{len(model.relevance_)} vectors, relevance {shares}", *lines])
 
