@@ -20,6 +20,7 @@ _DIPS = (0.5, 0.3, 0.2)  # restarts hold the noise at these fractions of the one
 _FRESH_AT = 2  # which restart begins anew, or dips deep
 _DEEP = 0.1
 _SCHEDULED = len(_DIPS) + 1  # those after are random, and taken only where as many are asked for
+_HEAVY = 600  # atoms: a restart of more takes longer than all before it, and gains little
 _PAYS = 1.0  # nats: a restart that gains as much is tried again
 _CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
 _UNEXPLAINED = 5.0  # times where it started: a noise above this may hide what later atoms would explain
@@ -60,7 +61,8 @@ class Sequential:
     noise_every : int
         Steps between updates of the noise.
     restarts : int
-        How many restarts in a row may gain less than a nat before the search ends.
+        How many restarts in a row may gain less than a nat before the search ends. Models of more than 600 atoms are
+        restarted only where more than 3 are asked for.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange.
@@ -145,6 +147,7 @@ class Sequential:
                 return _advance(swapped, "exchange", notes, settled=False, exact=False)
             notes = notes.but(swapping=False)
         restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, _SCHEDULED)
+        restarting = restarting and (len(model.active) <= _HEAVY or self.restarts >= _SCHEDULED)
         if search and restarting and time.monotonic() < notes.deadline:
             return self._restarted(model, state, notes)
         if not notes.exact:
