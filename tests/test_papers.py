@@ -391,14 +391,27 @@ def test_the_sparser_svm_has_fewer_vectors():
 def test_the_means_of_a_table_are_of_ratios():
     rows = {
         "a": (Outcome({"error": [1.0, 3.0], "vectors": 2.0, "error, SVM": [4.0, 4.0], "vectors, SVM": 8.0}),
-              ("", "", "2", "4")),
-        "b": (Outcome({"error": 5.0, "vectors": 3.0, "error, SVM": 5.0, "vectors, SVM": 6.0}), ("", "", "10", "4")),
+              ("2", "1", "2", "4")),
+        "b": (Outcome({"error": 5.0, "vectors": 3.0, "error, SVM": 5.0, "vectors, SVM": 6.0}), ("4", "3", "10", "4")),
     }  # fmt: skip
-    values = _regression.normalised(rows).values
+    found = _regression.normalised(rows)
+    values = found.values
     np.testing.assert_allclose(values["error over the published SVM's"], [0.5, 1.0])
     np.testing.assert_allclose(values["error over our SVM's"], [0.625, 0.875])
     np.testing.assert_allclose(values["vectors over the published SVM's"], [0.625, 0.625])
     np.testing.assert_allclose(values["vectors over our SVM's"], [0.375, 0.375])
+    assert (
+        "b has 0.5 where 0.4 is published; the mean of the others is 1, published 1"
+        in found.explained["error over the published SVM's"]
+    )
+    assert "a has 0.5 where 0.25 is published" in found.explained["vectors over the published SVM's"]
+
+
+def test_what_an_svm_has_at_other_settings():
+    tried = {"error": np.array([[10.0, 12.0], [10.0, 14.0]]), "vectors": np.array([[80, 20], [80, 30]])}
+    reason = _classes.other_svm(tried, [(1.0, 3.0), (2.0, 10.0)], 26.0)["vectors, SVM"]
+    assert "width 1 and C 3 have 80.0 vectors and the error 10, the least" in reason
+    assert "width 2 and C 10 have 25.0 vectors and the error 13, the vectors nearest" in reason
 
 
 def test_digits_one_against_the_rest(monkeypatch, tmp_path):
