@@ -34,19 +34,23 @@ def callable_gaussian(A, B):
     return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 16.0)
 
 
-def in_passes(memory):
-    def rows(basis, X, y, w):
-        samples = LocalSamples(X, y[:, None], w)
-        part = next(p for p in basis.parts if isinstance(p, KernelBasis))
-        return compress_in_passes(basis, samples, LocalSamples(part.centres), memory)
+def in_passes(basis, X, y, w):
+    samples = LocalSamples(X, y[:, None], w)
+    part = next(p for p in basis.parts if isinstance(p, KernelBasis))
+    return compress_in_passes(basis, samples, LocalSamples(part.centres), 4e9)
 
-    return rows
+
+def in_precision(stored, monkeypatch):
+    """Designs made in passes hold their dictionary in this type."""
+    for name, given in (("_DOUBLE", "float64"), ("_SINGLE", "float32")):
+        if given != stored:
+            monkeypatch.setattr(f"relvec.design._stream.{name}", 0.0)
 
 
 DESIGNS = {
-    "double": (in_passes(4e9), "float64"),
-    "single": (in_passes(1e6), "float32"),
-    "computed anew": (in_passes(5e5), None),
+    "double": (in_passes, "float64"),
+    "single": (in_passes, "float32"),
+    "computed anew": (in_passes, None),
     "gram": (lambda basis, X, y, w: gram_rows(basis, LocalSamples(X, y[:, None], w)), ""),
 }
 
@@ -58,6 +62,7 @@ def test_contract(kind, others, weighted, monkeypatch):
     """The contract of tests/test_design.py for designs made in passes."""
     monkeypatch.setattr("relvec.design._stream.most_rank", lambda n, memory: 600)
     make, stored = DESIGNS[kind]
+    in_precision(stored, monkeypatch)
     X, y = sinc()
     basis = Concat((KernelBasis(Gaussian(5.0)), *others)).bind(X)
     w = np.random.default_rng(3).integers(1, 4, N).astype(float) if weighted else np.ones(N)
@@ -91,7 +96,7 @@ def test_rows_that_the_sample_does_not_explain_become_pivots(monkeypatch):
     monkeypatch.setattr("relvec.design._stream._DIRECTIONS", 0)
     monkeypatch.setattr("relvec.design._stream.np.eye", lambda d: np.zeros((d, 1)))
     basis = Concat((KernelBasis(Gaussian(6.0)), Bias())).bind(X)
-    rows = in_passes(4e9)(basis, X, y, np.ones(len(X)))
+    rows = in_passes(basis, X, y, np.ones(len(X)))
     Phi = basis(X) / rows.design.scale
     some = np.append(np.arange(0, 1500, 100), 1499)
     columns = rows.design.columns(some)
@@ -124,19 +129,19 @@ def test_chosen_rows_come_in_the_order_asked_for(rows, block_rows):
         np.testing.assert_array_equal(LocalSamples(source, block_rows=block_rows).take(rows), X[rows])
 
 
-@pytest.mark.parametrize("stored", [4e9, 3e7, 1e7], ids=["double", "single", "computed anew"])
+@pytest.mark.parametrize("stored", ["float64", "float32", None], ids=["double", "single", "computed anew"])
 def test_passes_find_the_same_model(stored, monkeypatch):
     """Also where the dictionary is thinned first, which both do alike."""
     X, y = sinc(1500)
     monkeypatch.setattr(_columns, "_LONG", 600)
     monkeypatch.setattr("relvec.design._base.Design.at_once", 500)
     monkeypatch.setattr("relvec.design._stream.most_rank", lambda n, memory: 600)
-    monkeypatch.setattr("relvec.design._stream._AT_ONCE", 1e9)
+    in_precision(stored, monkeypatch)
     model = RVR(width=5.0, solver=Sequential(restarts=1))
     plain = model.fit(X, y)
     support, evidence, mean = plain.relevance_, plain.log_marginal_likelihood_, plain.predict(X[:50])
     monkeypatch.setattr(designs, "WHOLE", 0)
-    passes = RVR(width=5.0, solver=Sequential(restarts=1), memory_limit=stored).fit(X, y)
+    passes = RVR(width=5.0, solver=Sequential(restarts=1)).fit(X, y)
     assert passes.compression_ is not None and passes.n_subsets_ == 1
     np.testing.assert_array_equal(passes.relevance_, support)
     assert passes.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-3)
@@ -203,7 +208,6 @@ def test_classes_in_subsets(monkeypatch):
     def kernel(A, B):
         return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 0.25)
 
-    monkeypatch.setattr("relvec._base.SCANNED", 0.02)
     monkeypatch.setattr("relvec.design._factor._SINGLE", 20.0)
     model = RVC(kernel=kernel, memory_limit="10MB").fit(X, y)
     assert model.n_subsets_ > 1 and model.status_ == "converged"

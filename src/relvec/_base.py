@@ -29,9 +29,21 @@ from relvec import centres, checkpoint, grvm, grvm_widths
 from relvec._subsets import cut_short, in_subsets, of_some, thinned_start, unhurried
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, centres_of, content_ranks
+from relvec.basis import (
+    Basis,
+    Bias,
+    Concat,
+    KernelBasis,
+    Precomputed,
+    as_basis,
+    atom_keys,
+    centres_of,
+    content_ranks,
+    leaves,
+)
 from relvec.design import (
     IN_MEMORY,
+    MODELS,
     Block,
     DenseDesign,
     Rows,
@@ -42,6 +54,7 @@ from relvec.design import (
     is_dask,
     is_sliced,
     load,
+    most_scanned,
     scan_design,
 )
 from relvec.kernels import as_kernel, has_width
@@ -69,8 +82,8 @@ LEAST_NOISE = float(np.finfo(float).eps) ** 2
 LARGEST_TARGET = 1e153  # root mean square: the noise variance of more has no double
 
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
-SCANNED = 0.15  # numbers of the dictionary a byte of the memory limit may hold for scans
 LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
+_MOST_TAKEN = 0.6  # share of a memory limit that may go to what is as long as the rows
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
 GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and what the kernel starts from
 TUNING_SHARE = 0.7  # of a time limit, for learning widths
@@ -508,6 +521,34 @@ def memory_bytes(limit: Any) -> float:
     return value
 
 
+def memory_left(limit: Any, n_rows: int, numbers: float, a_row: float = 0.0) -> float:
+    """Bytes that a memory limit leaves besides so many numbers for each of the rows; a warning where that is little.
+
+    ``a_row`` are further bytes for a row without which no search goes on.
+    """
+    memory, taken = memory_bytes(limit), 8.0 * n_rows * numbers
+    if taken + a_row * n_rows > _MOST_TAKEN * memory:
+        enough = (taken + a_row * n_rows) / _MOST_TAKEN / 1e6
+        warnings.warn(
+            f"memory_limit={limit!r} is less than the fit of {n_rows} rows takes for their copies and the model alone, "
+            f"and will be exceeded: set it to '{np.ceil(enough):.0f}MB' or more",
+            UserWarning,
+            stacklevel=2,
+        )
+    return max(memory - taken, (1.0 - _MOST_TAKEN) * memory)
+
+
+def row_copies(basis: Basis) -> int:
+    """Numbers that a row takes where it is a centre of a bound dictionary: two copies, while they are sorted."""
+    centred = any(isinstance(leaf, KernelBasis) and leaf.centre_rows is not None for leaf in leaves(basis))
+    return 2 * (basis.n_features or 0) if centred else 0
+
+
+def some_of(rows: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """The rows whose numbers are in ``used``, in order; the array itself where that is all of them."""
+    return rows if len(used) == len(rows) else rows[used]
+
+
 def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Root mean square and standard deviation of t (n,), safe for any magnitude."""
     largest = float(np.abs(t).max())
@@ -912,7 +953,8 @@ def fit_laplace(
             )
         return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
 
-    memory, placed = memory_bytes(estimator.memory_limit), problems
+    placed = problems
+    memory = memory_left(estimator.memory_limit, len(rows), row_copies(basis) + 3 * raw.shape[1] + 8, MODELS)
     if place is not None:
         placed = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
 
@@ -947,7 +989,7 @@ def _laplace_in_subsets(
     M, part = basis.n_atoms, basis
     fits: list[LaplaceFit] = []
     given = [np.zeros(0, dtype=np.intp), *(s[0] % M for s in starts if s is not None)]
-    size = max(int(SCANNED * memory / len(rows)), 64)
+    size = most_scanned(len(rows), memory)
 
     def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
         nonlocal fits, part, starts
@@ -956,6 +998,7 @@ def _laplace_in_subsets(
         part = basis.take(atoms)
         local = [None if s is None else (s[0] // M * len(atoms) + place[s[0] % M], s[1]) for s in starts]
         before = [f.result.state.objective for f in fits] or [-np.inf] * len(starts)
+        fits = []  # their dictionary goes before the next one comes
         fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first)
         states = [f.result.state for f in fits]
         gained = any(s.objective > b + estimator.tol for s, b in zip(states, before, strict=True))

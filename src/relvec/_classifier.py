@@ -18,6 +18,7 @@ from relvec._base import (
     feature_variances,
     fit_laplace,
     kept_centres,
+    some_of,
     warn_unless_converged,
 )
 from relvec._xp import as_place, namespace, place_of, to_host
@@ -246,7 +247,9 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         else:
             targets, likelihood = [member], Categorical(K)
         share = K > 2 and self.multi_class == "multinomial" and bool(self.share_alpha)
-        fits, basis, learned, moved = fit_laplace(self, basis, free, X[used], targets, w, likelihood, share, place)
+        fits, basis, learned, moved = fit_laplace(
+            self, basis, free, some_of(X, used), targets, w, likelihood, share, place
+        )
         for i, fit in enumerate(fits):
             where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
             warn_unless_converged(fit.result, self.tol, where)

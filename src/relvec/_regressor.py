@@ -26,9 +26,11 @@ from relvec._base import (
     gaussian_target,
     held_noise,
     kept_centres,
-    memory_bytes,
+    memory_left,
     predictor,
     renumbered,
+    row_copies,
+    some_of,
     spreads,
     target_units,
     warm_starts,
@@ -323,7 +325,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         predictive = as_predictive(self.predictive)
         if predictive is not None:
             check_kernels(kernels_of(basis), predictive)
-        outputs, w = y[used].reshape(len(used), -1), weights[used]
+        inputs, w = some_of(X, used), some_of(weights, used)
+        outputs = some_of(y, used).reshape(len(used), -1)
         self._forget_parts()
         self._of_counts = self._counts
         if self._comes_in_parts:
@@ -334,24 +337,24 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         units, variances = target_units(outputs, w)
         problems = self._problems(units, variances, float(w.sum()))
         learned, starts = None, None
-        scaled = [gaussian_target(p, t / unit, w) for p, t, unit in zip(problems, outputs.T, units, strict=True)]
+        outputs = outputs / units
+        scaled = [gaussian_target(p, np.ascontiguousarray(t), w) for p, t in zip(problems, outputs.T, strict=True)]
         if free.any() and variances.any():  # constant targets say nothing about widths
-            learned = self._learned(basis, free, X[used], scaled)
+            learned = self._learned(basis, free, inputs, scaled)
             basis, starts = learned.basis, learned.models
-        memory = memory_bytes(self.memory_limit)
-        root, samples = np.sqrt(w), LocalSamples(X[used], outputs / units, w)
+        memory = memory_left(self.memory_limit, len(inputs), row_copies(basis) + 2 * len(units) + 10)
+        root, samples = np.sqrt(w), LocalSamples(inputs, outputs, w)
 
         def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
             def there(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-                target = outputs[:, output] / units[output]
-                return exact_columns(part.take(active), on_device, root, rows.design.scale[active], target)
+                return exact_columns(part.take(active), on_device, root, rows.design.scale[active], outputs[:, output])
 
             exact = polished_by(samples, part, rows) if on_device is None else there
             return self._fits(part, rows, problems, units, variances, starts, exact, first)
 
         def searched(basis: Basis, starts: list | None) -> tuple[list[GaussianFit], Basis, Rows]:
             with stage("kernel"):
-                rows = make_rows(basis, X[used], outputs / units, w, memory=memory, on_device=on_device)
+                rows = make_rows(basis, inputs, outputs, w, memory=memory, on_device=on_device)
             self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
             if rows is not None:
                 return fitted(basis, rows, starts, True), basis, rows
@@ -363,18 +366,18 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             fits, basis, rows = searched(learned.basis, None)
         moves: list = []
         if self.centres != "data" and variances.all():
-            basis, starts, moves = self._moved(basis, X[used], scaled, [fit.model for fit in fits])
+            basis, starts, moves = self._moved(basis, inputs, scaled, [fit.model for fit in fits])
             if moves:
                 fits, basis, rows = searched(basis, starts)
         self._finish(basis, X, rows, fits, single=y.ndim == 1)
         self._store_widths(basis, feature_variances(X, weights), learned)
-        self._store_centres(basis, X[used], scaled, [fit.model for fit in fits], moves)
-        targets = (outputs / units).T
+        self._store_centres(basis, inputs, scaled, [fit.model for fit in fits], moves)
+        targets = outputs.T
         if isinstance(predictive, Augmented):
-            self._augment(predictive, kernels_of(basis)[0], X[used], root, targets, variances)
+            self._augment(predictive, kernels_of(basis)[0], inputs, root, targets, variances)
         elif isinstance(predictive, Process):
             floors = [None if problem.fixed_noise else problem.noise_floor for problem in problems]
-            self._condition(predictive, kernels_of(basis), X[used], w, targets, variances, floors)
+            self._condition(predictive, kernels_of(basis), inputs, w, targets, variances, floors)
         return self
 
     def _fit_on_disk(self, X: Any, y: Any, sample_weight: Any, names: list[str] | None, memory: float) -> None:
@@ -392,8 +395,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
         outputs = y.reshape(len(y), -1)
-        units, variances = target_units(outputs[used], weights[used])
+        units, variances = target_units(some_of(outputs, used), some_of(weights, used))
         samples = LocalSamples(X, outputs / units, weights)
+        memory = memory_left(self.memory_limit, len(y), len(units) + 3)
         spread = spreads(samples)
         few = max(int(CANDIDATES * memory / (8 * samples.n_features)), 1000)
         drawn = used if len(used) <= few else np.sort(np.random.default_rng(0).choice(used, few, replace=False))
@@ -479,7 +483,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             place = np.full(M, -1)
             place[atoms] = np.arange(len(atoms))
             part = basis.take(atoms)
-            rows = gram_rows(part, samples)
+            rows = gram_rows(part, samples, memory)
             local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
             before = [f.result.state.objective for f in fits]
             fits = fitted(part, rows, local, first)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from relvec.basis import Basis, Concat, content_ranks
-from relvec.design import WORK, kernel_on_training_rows, scan_design
+from relvec.design import MODELS, WORK, kernel_on_training_rows, scan_design
 from relvec.solvers import Sequential, Status
 from relvec.solvers._iterate import Result
 from relvec.solvers._laplace import LaplaceProblem
@@ -80,7 +80,8 @@ def thinned_start(
     else:
         atoms = np.union1d(atoms, rng.choice(basis.n_atoms, min(_FEW, basis.n_atoms), replace=False))
     few = basis.take(atoms)
-    design = scan_design(few, rows[some], memory=np.inf)
+    # in the memory of the models of all rows, which come later
+    design = scan_design(few, rows[some], memory=max(MODELS * len(rows), 7.0 * _FEW * len(atoms)))
     assert design is not None
     fewer = replace(
         problem, design=design, target=problem.target[some], weights=problem.weights[some], shift=0.0,

@@ -21,7 +21,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relvec._xp import is_foreign, like, namespace, take, to_host, unique_rows
-from relvec.kernels import Kernel, as_kernel, as_rows, in_numbers, real_finite, scale_width, split_theta
+from relvec.kernels import (
+    FromCallable,
+    Kernel,
+    Product,
+    Sum,
+    as_kernel,
+    as_rows,
+    in_numbers,
+    real_finite,
+    scale_width,
+    split_theta,
+)
 
 __all__ = ["Basis", "Bias", "Concat", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed", "as_basis",
            "multi_scale"]  # fmt: skip
@@ -739,6 +750,23 @@ def centres_of(basis: Basis) -> np.ndarray:
     if isinstance(basis, Concat):
         return basis._arranged([np.empty((0, basis.n_features or 0)), *map(centres_of, basis.parts)])
     return np.full((basis.n_atoms, basis.n_features or 0), np.nan)
+
+
+def workspace(basis: Basis) -> int:
+    """Numbers that an entry of a bound dictionary takes while it is computed.
+
+    A function is taken to form the differences of all features, and their squares.
+
+    >>> workspace(KernelBasis("gaussian").bind([[1.0, 2.0]])), workspace(KernelBasis(np.dot).bind([[1.0, 2.0]]))
+    (4, 8)
+    """
+
+    def of(kernel: Kernel) -> int:
+        if isinstance(kernel, Sum | Product):
+            return 1 + max(of(part) for part in kernel.parts)
+        return 2 * (basis.n_features or 1) + 3 if isinstance(kernel, FromCallable) else 3
+
+    return 1 + max((of(leaf.kernel) for leaf in leaves(basis) if isinstance(leaf, KernelBasis)), default=3)
 
 
 def _weighted_rows(X: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray:

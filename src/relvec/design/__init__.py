@@ -19,7 +19,7 @@ from relvec.design._dask import (
 from relvec.design._device import DeviceDesign, device_rows, exact_columns
 from relvec.design._device_scan import DeviceScanDesign, device_scan_design
 from relvec.design._exact import SingleDesign
-from relvec.design._factor import FactorDesign, scan_design
+from relvec.design._factor import MODELS, FactorDesign, most_scanned, scan_design
 from relvec.design._gram import WORK, gram_rows, most_atoms
 from relvec.design._lowrank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
 from relvec.design._readers import IN_MEMORY, blocks_to_predict, is_sliced, load
@@ -28,11 +28,12 @@ from relvec.design._stream import WHOLE, LowRankDesign, compress_in_passes, tall
 from relvec.design._summary import Summary, summarise, units_of
 
 __all__ = [
-    "IN_MEMORY", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DeviceDesign",
+    "IN_MEMORY", "MODELS", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DeviceDesign",
     "DeviceScanDesign", "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "RowKernel", "Rows", "Samples",
     "ScanDesign", "SingleDesign", "Summary", "as_series", "blocks_to_predict", "check_columns", "compress",
     "compress_rows", "device_rows", "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask",
-    "is_sliced", "kernel_on_training_rows", "lazily", "load", "make_rows", "most_atoms", "rows_on_disk",
+    "is_sliced", "kernel_on_training_rows", "lazily", "load", "make_rows", "most_atoms", "most_scanned",
+    "rows_on_disk",
     "scan_design", "summarise", "tall_qr", "units_of",
 ]  # fmt: skip
 
@@ -68,7 +69,7 @@ def make_rows(
         return rows
     if _DENSE * n * basis.n_atoms > memory:
         few = basis.n_atoms <= most_atoms(n, memory)
-        return gram_rows(basis, LocalSamples(X, targets, weights)) if few else None
+        return gram_rows(basis, LocalSamples(X, targets, weights), memory) if few else None
     root = np.sqrt(weights)[:, None]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
         Phi = basis(X)
@@ -85,5 +86,5 @@ def rows_on_disk(basis, samples: Samples, memory: float) -> Rows | None:
     if part is not None and part.centres is not None and part.n_atoms >= LEAST_ROWS:
         rows = compress_in_passes(basis, samples, LocalSamples(part.centres), memory)
     if rows is None and basis.n_atoms <= most_atoms(samples.n_rows, memory):
-        return gram_rows(basis, samples)
+        return gram_rows(basis, samples, memory)
     return rows

@@ -23,6 +23,7 @@ class Design(ABC):
 
     scale: np.ndarray
     at_once = 16_384  # atoms that may be searched as one `subset`
+    at_most: float = np.inf  # atoms of a `subset` that is held as one matrix
     blur = 0.0  # error of a column's squared length in a sweep, where that is more than rounding
 
     @property

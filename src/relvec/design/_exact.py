@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relvec.basis import Basis
+from relvec.basis import Basis, workspace
 from relvec.design._base import ScanDesign
 from relvec.design._blocks import DenseDesign, weighted_squares
 
@@ -39,7 +39,7 @@ class ExactColumns(ScanDesign):
         held = {a: c for a in wanted if (c := self._held.get(a)) is not None}  # other threads may empty the store
         new = [a for a in dict.fromkeys(wanted) if a not in held]
         if new:
-            fresh = dict(zip(new, self._basis.take(new)(self._X).T.copy(), strict=True))
+            fresh = {a: column.copy() for a, column in zip(new, self._basis.take(new)(self._X).T, strict=True)}
             if (len(self._held) + len(new)) * self.n_rows > self.most_held:
                 self._held = dict(held)
             self._held.update(fresh)
@@ -87,17 +87,20 @@ class SingleDesign(ExactColumns):
         return part
 
 
-def single_design(basis: Basis, X: np.ndarray) -> SingleDesign | DenseDesign:
-    """The basis on the rows X (n, d) in single precision, or in double where its numbers are out of range."""
+def single_design(basis: Basis, X: np.ndarray, memory: float = 4e9) -> SingleDesign | DenseDesign:
+    """The basis on the rows X (n, d) in single precision, or in double where its numbers are out of range.
+
+    Blocks take a tenth of ``memory`` bytes while they are computed.
+    """
     Phi = np.empty((len(X), basis.n_atoms), dtype=np.float32)
     norms, largest = np.zeros(basis.n_atoms), np.zeros(basis.n_atoms)
-    rows = max(1, _BLOCK // basis.n_atoms)
+    rows = max(1, int(min(_BLOCK, 0.1 * memory / (8 * workspace(basis))) // basis.n_atoms))
     with np.errstate(over="ignore", invalid="ignore"):  # such numbers are left to the dense design
         for start in range(0, len(X), rows):
             block = basis(X[start : start + rows])
             Phi[start : start + rows] = block
             norms += np.einsum("ij,ij->j", block, block)
-            largest = np.maximum(largest, np.abs(block).max(axis=0))
+            largest = np.maximum(largest, np.maximum(block.max(axis=0), -block.min(axis=0)))
         if not np.all((largest < 1e15) & ((largest > 1e-15) | (largest == 0.0))):
             return DenseDesign(basis(X), overwrite=True)
     scale = np.sqrt(norms)

@@ -19,9 +19,11 @@ from relvec.design._exact import ExactColumns, single_design
 from relvec.design._lowrank import _MOST_RANK, LEAST_ROWS, TOLERANCE, kernel_on_training_rows, partial_cholesky
 from relvec.kernels import Kernel
 
-_SINGLE = 4.5  # bytes of an entry of the matrix in single precision while it is made
-_ROOM = 64  # bytes for a row and a column of the factor: two factors of both sides, while they are made
-_HELD = 1 / 64  # numbers of exact columns kept for a byte of the limit
+_SINGLE = 5.0  # bytes of an entry of the matrix in single precision, with what computes it
+MODELS = 3200  # bytes a row takes in the models of a search: eight arrays of fifty columns
+_ROOM = 36  # bytes for a row and a column of the factor: two factors of both sides, while they are made
+_HELD = 1 / 128  # numbers of exact columns kept for a byte of the limit
+_LEAST = 64  # atoms
 _LARGE = 2_000_000  # numbers: above, scans read the matrix from memory and its size decides
 
 
@@ -34,22 +36,21 @@ class FactorDesign(ExactColumns):
     X : (n, d) rows.
     G, D : (n, c), (M, c) with basis(X) ~= G D'.
     squares : such a pair for the squares of the entries, where its rank is low too.
+    norms : (M,) squared lengths of the columns, where they are known better than from the pairs.
     """
 
     def __init__(
         self, basis: Basis, X: np.ndarray, G: np.ndarray, D: np.ndarray,
-        squares: tuple[np.ndarray, np.ndarray] | None = None,
+        squares: tuple[np.ndarray, np.ndarray] | None = None, norms: np.ndarray | None = None,
     ):  # fmt: skip
         self._hold(basis, X)
         self._G, self._D, self._squares = G, D, squares
-        ones = np.ones(len(X))
-        norms = self.diagonal(ones) if squares is None else squares[1] @ (squares[0].T @ ones)
+        norms = self.diagonal(np.ones(len(X))) if norms is None else norms
         self.scale = np.sqrt(np.maximum(norms, 0.0))
         safe = np.where(self.scale > 0.0, self.scale, 1.0)[:, None]
-        self._D = D / safe
+        self._D = D / safe.astype(D.dtype)
         if squares is not None:
-            # single precision is a hundred times finer than `error`, and half as much to read
-            self._squares = squares[0].astype(np.float32), (squares[1] / safe**2).astype(np.float32)
+            self._squares = squares[0], squares[1] / (safe**2).astype(squares[1].dtype)
 
     @property
     def rank(self) -> int:
@@ -68,15 +69,15 @@ class FactorDesign(ExactColumns):
         return tuple(np.ascontiguousarray(part, dtype=np.float32) for part in parts)
 
     def approximate(self, atoms) -> np.ndarray:
-        return self._G @ self._D[atoms].T
+        return (self._G @ self._D[atoms].T).astype(float, copy=False)
 
     def project(self, Y: np.ndarray) -> np.ndarray:
-        return (Y.T @ self._G) @ self._D.T
+        return ((Y.T.astype(self._G.dtype, copy=False) @ self._G) @ self._D.T).astype(float, copy=False)
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         if self._squares is not None:
             E, R = self._squares
-            return ((W.T.astype(np.float32) @ E) @ R.T).astype(float)
+            return ((W.T.astype(E.dtype, copy=False) @ E) @ R.T).astype(float, copy=False)
         if W.ndim == 2:
             return np.stack([self.diagonal(w) for w in W.T])
         inner = self._G.T @ (self._G * W[:, None])
@@ -102,18 +103,24 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: f
     >>> type(design).__name__, design.n_atoms
     ('FactorDesign', 601)
     """
-    factor = _factor(basis, X, memory) if compression else None
-    size = len(X) * basis.n_atoms
-    if factor is None and _SINGLE * size > memory:
+    room = memory - MODELS * len(X)
+    factor = _factor(basis, X, room) if compression else None
+    if factor is None and basis.n_atoms > most_scanned(len(X), memory):
         return None
+    size = len(X) * basis.n_atoms
     design: ScanDesign
     if factor is not None:
         design = FactorDesign(basis, X, *factor)
     else:
-        design = single_design(basis, X) if size > _LARGE else DenseDesign(basis(X), overwrite=True)
+        design = single_design(basis, X, memory) if size > _LARGE else DenseDesign(basis(X), overwrite=True)
     if isinstance(design, ExactColumns):
         design.most_held = int(min(design.most_held, _HELD * memory))
     return design
+
+
+def most_scanned(n_rows: int, memory: float) -> int:
+    """The longest dictionary that `scan_design` takes as a matrix on so many rows; some atoms are always possible."""
+    return max(int(min((memory - MODELS * n_rows) / (_SINGLE * n_rows), 2.0**31)), _LEAST)
 
 
 def _factor(basis: Basis, X: np.ndarray, memory: float):
@@ -127,12 +134,25 @@ def _factor(basis: Basis, X: np.ndarray, memory: float):
     if p > 0.1 * len(X):
         return None
     most = int(min(_MOST_RANK * len(X), memory / (_ROOM * len(X))))
+    if most < 1:
+        return None
     found = partial_cholesky(kernel_part.kernel, X, TOLERANCE, most, p)
     if found is None:
         return None
-    factor = _placed(basis, kernel_part, X, found[0], p, 1)  # type: ignore[arg-type]
+    G = found[0]
     found = partial_cholesky(_Square(kernel_part.kernel), X, TOLERANCE, most, p)
-    return *factor, None if found is None else _placed(basis, kernel_part, X, found[0], p, 2)  # type: ignore[arg-type]
+    if found is None:
+        return *_placed(basis, kernel_part, X, G, p, 1), None, None  # type: ignore[arg-type]
+    E, R = _placed(basis, kernel_part, X, found[0], p, 2)  # type: ignore[arg-type]
+    norms, squares = R @ E.sum(axis=0), (_single(E), _single(R))
+    del found, E, R
+    G, D = _placed(basis, kernel_part, X, G, p, 1)  # type: ignore[arg-type]
+    return _single(G), _single(D), squares, norms
+
+
+def _single(A: np.ndarray) -> np.ndarray:
+    """In single precision: a hundred times finer than `ExactColumns.error`, and half as much to hold and to read."""
+    return A.astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from relvec._threads import n_threads
-from relvec.basis import Basis
+from relvec.basis import Basis, workspace
 from relvec.design._base import Compression, Rows
 from relvec.design._blocks import DenseDesign
 from relvec.design._source import Block, Samples
 
 WORK = 1.7e12  # multiplications of a pass: what one takes a minute for on two cores
+_BLOCK = 4_000_000  # numbers of the dictionary computed at once, at most
+_BLOCKS = 0.2  # share of the memory limit for blocks on all threads, while they are computed
 _ROUNDING = 1e-15  # of unit squares: what is smaller depends on the other atoms for all a Gram matrix can tell
 
 
@@ -25,16 +27,18 @@ def most_atoms(n_rows: int, memory: float) -> int:
     return int(min(np.sqrt(0.6 * memory / (8 * held)), np.sqrt(WORK / n_rows)))
 
 
-def gram_rows(basis: Basis, samples: Samples) -> Rows:
-    """A bound basis of M atoms on the samples, in at most M coordinates."""
+def gram_rows(basis: Basis, samples: Samples, memory: float = 4e9) -> Rows:
+    """A bound basis of M atoms on the samples, in at most M coordinates; blocks take a fifth of ``memory`` bytes."""
     M = basis.n_atoms
 
     def moments(block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         with np.errstate(over="ignore", invalid="ignore"):
-            Phi, T = basis(block.X) * block.root, block.targets * block.root
+            Phi, T = basis(block.X), block.targets * block.root
+            Phi *= block.root
             return Phi.T @ Phi, Phi.T @ T, np.einsum("ij,ij->j", T, T)
 
-    rows = int(np.clip(4_000_000 // M, 256, 16_384))
+    numbers = min(_BLOCK, _BLOCKS * memory / (8 * n_threads() * workspace(basis)))
+    rows = int(np.clip(numbers // M, 16, 16_384))
     gram, cross, squares = samples.blocked(rows).reduce(moments, _added)
     norm = np.sqrt(np.diag(gram))
     if not np.all(np.isfinite(norm)):
@@ -45,12 +49,13 @@ def gram_rows(basis: Basis, samples: Samples) -> Rows:
     safe = np.where(norm > 0.0, norm, 1.0)
     gram /= safe
     gram /= safe[:, None]
-    R, order, rank, _ = lapack.dpstrf(gram, lower=0, tol=_ROUNDING * M, overwrite_a=1)
+    R, order, rank, _ = lapack.dpstrf(gram.T, lower=0, tol=_ROUNDING * M, overwrite_a=1)
     order = order - 1
     R = np.triu(R[:rank])
     y = solve_triangular(R[:, :rank], (cross / safe[:, None])[order[:rank]], trans=1, check_finite=False)
     columns = np.empty((rank, M), order="F")
     columns[:, order] = R
+    del gram, R
     design = DenseDesign(columns, overwrite=True)
     design.scale = design.scale * norm
     rest = np.maximum(squares - np.einsum("ij,ij->j", y, y), 0.0)

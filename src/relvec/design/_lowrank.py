@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from relvec._xp import unique_rows
+from relvec._xp import pieces, unique_rows
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design._base import Compression, Rows
 from relvec.design._blocks import DenseDesign
@@ -21,7 +21,7 @@ TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x
 _DEPENDENT = 1e-6  # a column that is less new than this, relative to its norm, has lost digits in a Gram matrix
 _BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
 LEAST_ROWS = 512  # distinct rows: below, the dense matrix is as fast
-_FIRST_RANK = 768  # columns reserved at first, doubled as needed
+_ROWS = 8192  # rows of the factor computed at once
 _MOST_RANK = 0.4  # of the rows: above, the dense matrix is as small
 
 
@@ -158,32 +158,30 @@ def partial_cholesky(
     stop = tolerance * largest
     rng = np.random.default_rng(0)
     m = len(Z)
-    C = np.empty((m + below, room + min(most, _FIRST_RANK)), order="F")
+    C = np.empty((m + below, room + most), order="F")  # a column takes memory when it is written
     F = C[:m, room:]
     rank, history = 0, [float(left.sum())]
     chosen: list[np.ndarray] = [np.zeros(0, dtype=np.intp)]
     while left.max() > stop:
         first = candidates(left, stop, rng)
-        K = kernel(Z, Z[first])
-        if rank:
-            K -= F[:, :rank] @ F[first, :rank].T
-        L, pivots, found, _ = lapack.dpstrf(K[first], lower=1, tol=0.1 * stop)
+        known = F[first, :rank]
+        L, pivots, found, _ = lapack.dpstrf(kernel(Z[first], Z[first]) - known @ known.T, lower=1, tol=0.1 * stop)
         if found == 0:
             return None  # not positive definite after all
         pivots = pivots[:found] - 1
         if rank + found > most:
             return None
-        if rank + found > F.shape[1]:
-            wider = np.empty((m + below, room + min(most, 2 * F.shape[1])), order="F")
-            wider[:m, room : room + rank] = F[:, :rank]
-            C, F = wider, wider[:m, room:]
-        new = solve_triangular(L[:found, :found], K[:, pivots].T, lower=True, check_finite=False).T
-        F[:, rank : rank + found] = new
+        L, first, known = L[:found, :found], first[pivots], known[pivots]
+        for rows in pieces(m, 1, _ROWS):
+            K = kernel(Z[rows], Z[first])
+            K -= F[rows, :rank] @ known.T
+            new = solve_triangular(L, K.T, lower=True, overwrite_b=True, check_finite=False)
+            F[rows, rank : rank + found] = new.T
+            left[rows] -= np.einsum("ij,ij->j", new, new)
         rank += found
-        left -= np.einsum("ij,ij->i", new, new)
         np.maximum(left, 0.0, out=left)
-        left[first[pivots]] = 0.0
-        chosen.append(first[pivots])
+        left[first] = 0.0
+        chosen.append(first)
         history.append(float(left.sum()))
         more = _blocks_to_go(history, stop * len(Z)) * _BLOCK
         report(rank, fraction=rank / (rank + more))

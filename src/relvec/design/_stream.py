@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
+from relvec._threads import n_threads
 from relvec._xp import Array, like, namespace, pieces, take, to_host
 from relvec.basis import Basis, Concat
 from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
@@ -28,7 +29,7 @@ from relvec.design._lowrank import (
     partial_cholesky,
     split_triangle,
 )
-from relvec.design._source import Block, Samples
+from relvec.design._source import Block, LocalSamples, Samples
 from relvec.kernels import Kernel
 
 WHOLE = 20_000  # rows: more are compressed in passes
@@ -39,6 +40,9 @@ _DIRECTIONS = 32  # random directions whose extreme centres join the sample
 _WORST = 64  # unexplained rows a block reports
 _CACHE = 600_000  # numbers of a block of the factor: more leave the cache
 _AT_ONCE = 0.1  # share of the memory limit for a part of the dictionary
+_BLOCKS = 0.15  # and for blocks of the factor on all threads
+_PART_ROWS = 512  # rows of a block of a part that is computed anew
+_SEARCHED = 3000  # atoms of a part that is a matrix in any case
 _DOUBLE, _SINGLE = 0.6, 0.7  # shares of the memory limit for the dictionary in either precision
 _BLUR = 4e-7  # error of the squared length of a column in single precision
 
@@ -116,18 +120,23 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
         return None
     kernel_atoms = next(where for q, where in zip(basis.parts, basis.places(), strict=True) if q is part)
     other_atoms = np.setdiff1d(np.arange(basis.n_atoms), kernel_atoms)
-    most = most_rank(samples.n_rows, memory)
+    most, workers = most_rank(samples.n_rows, memory), n_threads()
     factor = _pivots(part.kernel, part.centres, most, memory)
     if factor is None or len(other_atoms) > factor.rank:
         return None
     same = candidates is samples
-    samples = samples.blocked(_block_rows(factor.rank))
-    candidates = samples if same else candidates.blocked(_block_rows(factor.rank))
+    samples = samples.blocked(_block_rows(factor.rank, memory))
+    candidates = samples if same else candidates.blocked(_block_rows(factor.rank, memory))
     others = basis.take(other_atoms) if len(other_atoms) else None
     stop = TOLERANCE * float(part.kernel.diag(part.centres).max())
     while True:
-        size = (factor.rank + len(other_atoms)) * basis.n_atoms
-        dtype = np.float64 if 8 * size < _DOUBLE * memory else np.float32 if 4 * size < _SINGLE * memory else None
+        c = factor.rank + len(other_atoms)
+        at_most = int(max(_AT_ONCE * memory / (8 * c), _SEARCHED))
+        searched = min(at_most, Design.at_once, basis.n_atoms)
+        work = 8 * c * max((workers + 6) * c, 2 * (c + searched))  # adding up moments, or searching a part
+        size, room = c * basis.n_atoms, (1.0 - _BLOCKS) * memory - work
+        double, single = 8 * size < min(_DOUBLE * memory, room), 4 * size < min(_SINGLE * memory, room)
+        dtype = np.float64 if double else np.float32 if single else None
         held: dict[int, np.ndarray] = {}
         kept = held if same and dtype is not None else None
         total = samples.reduce(_Pass(factor, others, stop, dtype, kept), Moments.__add__)
@@ -140,7 +149,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     R, y, rest = reduced(samples, factor, others, total)
     triangular = True
     design = LowRankDesign(factor, candidates, R, triangular, kernel_atoms, other_atoms)
-    design.at_once = int(np.clip(_AT_ONCE * memory / (8 * len(R)), 1024, design.at_once))
+    design.at_most = at_most
     error = design.measure(dtype, total.left, held)
     return Rows(design, y, rest, Compression(samples.n_rows, len(R), TOLERANCE, error))
 
@@ -207,12 +216,14 @@ def _triangle(A: np.ndarray) -> np.ndarray:
 
 def most_rank(n_rows: int, memory: float) -> int:
     """The largest rank that passes over so many rows can work with, in memory and time."""
-    return int(min(np.sqrt(memory / 128.0), np.sqrt(_WORK / n_rows)))
+    held = n_threads() + 6  # matrices of that size at once
+    return int(min(np.sqrt(0.5 * memory / (8 * held)), np.sqrt(_WORK / n_rows)))
 
 
-def _block_rows(rank: int) -> int:
-    """Rows of a block whose factor has that many columns."""
-    return int(np.clip(_CACHE // max(rank, 1), 256, 4096))
+def _block_rows(rank: int, memory: float = 4e9) -> int:
+    """Rows of a block whose factor has that many columns; three of its size on every thread take _BLOCKS."""
+    numbers = min(_CACHE, _BLOCKS * memory / (24 * n_threads()))
+    return int(np.clip(numbers // max(rank, 1), 256, 4096))
 
 
 def _pivots(kernel: Kernel, centres: np.ndarray, most: int, memory: float) -> Factor | None:
@@ -235,7 +246,7 @@ def sampled(centres: Array, most: int, memory: float) -> tuple[Array, int]:
     extreme = np.zeros((2, directions.shape[1]), dtype=np.intp)
     highest = np.full((2, directions.shape[1]), -np.inf)
     xp = namespace(centres)
-    for rows in pieces(M, 1, 65536 if xp is np else 2**20):
+    for rows in pieces(M, 1, 8192 if xp is np else 2**20):
         along = centres[rows, :] @ like(centres, directions)
         for side, values in enumerate((along, -along)):
             best, top = to_host(xp.argmax(values, axis=0)), to_host(xp.max(values, axis=0))
@@ -323,8 +334,8 @@ class LowRankDesign(Design):
         place = self._place[np.asarray(atoms, dtype=np.intp)]
         columns = np.empty((self.n_rows, len(place)), order="F")
         own = np.flatnonzero(place >= 0)
-        if own.size:
-            columns[:, own] = self._coordinates(self._factor(self._candidates.take(place[own])))
+        for some in pieces(own.size, self.n_rows, _CACHE):
+            columns[:, own[some]] = self._coordinates(self._factor(self._candidates.take(place[own[some]])))
         columns[:, place < 0] = self._R[:, -1 - place[place < 0]]
         if self._rough:
             self.scale[atoms] = np.sqrt(np.einsum("ij,ij->j", columns, columns))
@@ -343,7 +354,7 @@ class LowRankDesign(Design):
 
     def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
         # Y'R [0; L^-1 k(Z, z)]: without a factor for every block
-        weights = (Y.T @ self._R[:, len(self._other_atoms) :]) @ self._factor.inverse
+        weights = (Y.T @ self._R[:, len(self._R) - self._factor.rank :]) @ self._factor.inverse
 
         def piece(block: Block) -> Value:
             atoms = self._kernel_atoms[block.start : block.start + len(block.X)]
@@ -366,8 +377,20 @@ class LowRankDesign(Design):
         exact._held, exact.blur = {}, 0.0  # computed anew in every sweep
         return exact
 
-    def subset(self, atoms) -> DenseDesign:
-        return DenseDesign.of(self.columns(atoms), self.scale[atoms])
+    def subset(self, atoms) -> Design:
+        atoms = np.asarray(atoms, dtype=np.intp)
+        if len(atoms) <= self.at_most:
+            return DenseDesign.of(self.columns(atoms), self.scale[atoms])
+        if self._rough:
+            for some in pieces(len(atoms), self.n_rows, _CACHE):
+                self.columns(atoms[some])
+        part, place = copy(self), self._place[atoms]
+        part._kernel_atoms, part._other_atoms = np.flatnonzero(place >= 0), np.flatnonzero(place < 0)
+        part._place = place.copy()
+        part._place[part._kernel_atoms] = np.arange(len(part._kernel_atoms))
+        part._candidates = LocalSamples(self._candidates.take(place[part._kernel_atoms]), block_rows=_PART_ROWS)
+        part._held, part.blur, part._rough, part.scale = {}, 0.0, False, self.scale[atoms]
+        return part
 
     def _coordinates(self, F: np.ndarray) -> np.ndarray:
         return placed(self._R, self._triangular, F)

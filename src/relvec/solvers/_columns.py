@@ -74,7 +74,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
             not ended
             and solver.restarts
             and len(active) > _MOST_OF_PART * len(part)
-            and len(part) < 0.5 * len(problem.order)
+            and len(part) < min(0.5 * len(problem.order), 0.25 * problem.design.at_most)
         ):
             part = np.union1d(_first_part(problem, 4 * len(part)), active)
             continue
