@@ -26,6 +26,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from relvec import centres, checkpoint, grvm, grvm_widths
+from relvec._memory import release
 from relvec._subsets import cut_short, in_subsets, of_some, thinned_start, unhurried
 from relvec._threads import one_thread
 from relvec._xp import Array, Place, as_place, is_foreign, place_of, to_host, unique_rows
@@ -82,6 +83,7 @@ LEAST_NOISE = float(np.finfo(float).eps) ** 2
 LARGEST_TARGET = 1e153  # root mean square: the noise variance of more has no double
 
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
+_MODEL_ATOMS = 500  # atoms whose scans take as long as the models of a subset
 LEAST_MEMORY = 1e7  # bytes: less does not hold the workspace of any fit
 _MOST_TAKEN = 0.6  # share of a memory limit that may go to what is as long as the rows
 MOST_WIDTHS = 32  # width="auto" learns one width per feature up to so many
@@ -999,6 +1001,7 @@ def _laplace_in_subsets(
         local = [None if s is None else (s[0] // M * len(atoms) + place[s[0] % M], s[1]) for s in starts]
         before = [f.result.state.objective for f in fits] or [-np.inf] * len(starts)
         fits = []  # their dictionary goes before the next one comes
+        release()
         fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first)
         states = [f.result.state for f in fits]
         gained = any(s.objective > b + estimator.tol for s, b in zip(states, before, strict=True))
@@ -1006,7 +1009,7 @@ def _laplace_in_subsets(
         starts = [(u, s.posterior.alpha[:: f.problem.per_unit]) for u, s, f in zip(units, states, fits, strict=True)]
         return np.concatenate(units) % M, gained, any(cut_short(f.result) for f in fits)
 
-    work = 2000.0 * len(rows) * size
+    work = 2000.0 * len(rows) * (size + _MODEL_ATOMS)
     estimator.n_candidates_, estimator.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
     return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part
 

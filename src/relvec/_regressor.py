@@ -36,6 +36,7 @@ from relvec._base import (
     warm_starts,
     warn_unless_converged,
 )
+from relvec._memory import release
 from relvec._subsets import cut_short, in_subsets, of_some, unhurried
 from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, even_draw, is_fixed
@@ -483,9 +484,11 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             place = np.full(M, -1)
             place[atoms] = np.arange(len(atoms))
             part = basis.take(atoms)
+            before = [f.result.state.objective for f in fits]
+            fits, rows = [], None  # their dictionary goes before the next one comes
+            release()
             rows = gram_rows(part, samples, memory)
             local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
-            before = [f.result.state.objective for f in fits]
             fits = fitted(part, rows, local, first)
             states = [f.result.state for f in fits]
             gained = first or any(s.objective > b + self.tol for s, b in zip(states, before, strict=True))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
+from relvec._memory import release
 from relvec._threads import n_threads
 from relvec._xp import Array, like, namespace, pieces, take, to_host
 from relvec.basis import Basis, Concat
@@ -122,6 +123,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     other_atoms = np.setdiff1d(np.arange(basis.n_atoms), kernel_atoms)
     most, workers = most_rank(samples.n_rows, memory), n_threads()
     factor = _pivots(part.kernel, part.centres, most, memory)
+    release()
     if factor is None or len(other_atoms) > factor.rank:
         return None
     same = candidates is samples
@@ -147,6 +149,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
             return None
         factor = longer
     R, y, rest = reduced(samples, factor, others, total)
+    release()
     triangular = True
     design = LowRankDesign(factor, candidates, R, triangular, kernel_atoms, other_atoms)
     design.at_most = at_most

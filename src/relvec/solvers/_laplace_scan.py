@@ -80,7 +80,10 @@ def _class_scan(model: LaplaceModel, c: int, diagonal: np.ndarray, exact: bool) 
     problem, p = model.problem, model.posterior
     own = np.flatnonzero(p.outputs == c)
     if problem.K == 1:
-        Y, root, r = (p.Phi @ like(p.Phi, p.root)) * p.W[:, None], p.root, p.r
+        root = p.root
+        Y = p.Phi @ like(p.Phi, np.column_stack([root, np.zeros(len(root))]))  # the last column is for r
+        Y *= p.W[:, None]
+        Y[:, -1] = p.r
     else:
         w, r = problem.weights * p.W[:, c], p.r[:, c]
         if exact:
@@ -93,7 +96,8 @@ def _class_scan(model: LaplaceModel, c: int, diagonal: np.ndarray, exact: bool) 
             X = namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
             root = spread[:, None] * inverse_triangular(ridge_on_device(X) if is_foreign(X) else factor_ridge(X))
             Y = (Phi @ like(Phi, root)) * w[:, None]
-    together = problem.design.project(namespace(Y).concat([Y, r[:, None]], axis=1))
+        Y = namespace(Y).concat([Y, r[:, None]], axis=1)
+    together = problem.design.project(Y)
     T, Q = together[:-1], together[-1]
     S = diagonal - np.einsum("ij,ij->j", T, T)
     S[S < problem.design.error * diagonal] = 0.0
