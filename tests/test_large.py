@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -42,8 +43,8 @@ def in_passes(basis, X, y, w):
 
 def in_precision(stored, monkeypatch):
     """Designs made in passes hold their dictionary in this type."""
-    for name, given in (("_DOUBLE", "float64"), ("_SINGLE", "float32")):
-        if given != stored:
+    for name, dtype in (("_DOUBLE", "float64"), ("_SINGLE", "float32")):
+        if dtype != stored:
             monkeypatch.setattr(f"relvec.design._stream.{name}", 0.0)
 
 
@@ -82,6 +83,14 @@ def test_contract(kind, others, weighted, monkeypatch):
     part = design.subset(some)
     np.testing.assert_array_equal(part.columns(np.arange(40)), columns)
     np.testing.assert_array_equal(part.scale, design.scale[some])
+    if kind != "gram":
+        design.at_most = 10  # a longer part is computed anew in every sweep
+        lazy = design.subset(some)
+        assert lazy.matrix is None
+        np.testing.assert_allclose(lazy.columns(np.arange(40)), columns, atol=1e-12)
+        np.testing.assert_allclose(lazy.scale, part.scale, rtol=1e-12)
+        np.testing.assert_allclose(lazy.project(columns), part.project(columns), atol=1e-6)
+        np.testing.assert_allclose(lazy.subset(np.arange(5)).matrix, columns[:, :5], atol=1e-12)
     swept = design.sweep(columns, lambda atoms, YPhi: [(atoms, YPhi)], lambda a, b: a + b)
     found = np.empty((40, basis.n_atoms))
     for atoms, YPhi in swept:
@@ -362,6 +371,34 @@ def test_learned_widths_on_disk(tmp_path, on_disk):
         warnings.simplefilter("error")
         model = RVR().fit(mapped, y)
     assert model.width_.shape == (2,) and model.score(X, y) > 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "limit"), [("gaussian", 8000, 2e7), ("callable", 2000, 2e7), ("classes", 3000, 2.5e7)]
+)
+def test_arrays_stay_within_the_limit(kind, n, limit):
+    """What NumPy allocates; the compiled searches take little besides."""
+    X, y = sinc(n)
+    model = {
+        "gaussian": RVR(width=6.0, memory_limit=limit),
+        "callable": RVR(kernel=callable_gaussian, memory_limit=limit),
+        "classes": RVC(width=6.0, memory_limit=limit),
+    }[kind]
+    y = y > 0.2 if kind == "classes" else y
+    RVR(width=6.0).fit(X[:60], y[:60] + 0.0)  # what is imported at first use
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        assert tracemalloc.get_traced_memory()[1] <= 1.2 * limit
+    finally:
+        tracemalloc.stop()
+    assert model.status_ == "converged"
+
+
+def test_a_limit_below_what_the_rows_take_says_so():
+    X, y = np.random.default_rng(0).normal(size=(2000, 200)), np.arange(2000.0)
+    with pytest.warns(UserWarning, match=r"memory_limit=10000000.0 .* 2000 rows .* set it to '\d+MB' or more"):
+        RVR(width=30.0, memory_limit=1e7, max_iter=20).fit(X, y)
 
 
 PEAK = """

@@ -936,7 +936,9 @@ def fit_laplace(
         basis, starts = learned.basis, learned.models
     earlier = None if learned is not None else estimator._earlier(basis, raw.shape[1])
 
-    def searched(part: Basis, design: ScanDesign, starts: list, first: bool) -> list[LaplaceFit]:
+    def searched(
+        part: Basis, design: ScanDesign, starts: list, first: bool, restarting: bool = True
+    ) -> list[LaplaceFit]:
         order, b = content_ranks(part, design.scale), _scaled_rates(prior, design.scale)
         own = [
             replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
@@ -947,10 +949,10 @@ def fit_laplace(
             rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(own))]
             own = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(own, rows_of, strict=True)]
         run, max_iter, logs = delayed(carried(_search_laplace)), int(estimator.max_iter), int(estimator._logs)
-        on_few = (part, rows) if first and place is None else None
+        on_few = (solver, part, rows) if first and place is None else None
         with one_thread():
             results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-                run(i, solver if first else unhurried(solver), problem, max_iter, logs, on_few)
+                run(i, solver if first and restarting else unhurried(solver), problem, max_iter, logs, on_few)
                 for i, problem in enumerate(own)
             )
         return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
@@ -992,6 +994,7 @@ def _laplace_in_subsets(
     fits: list[LaplaceFit] = []
     given = [np.zeros(0, dtype=np.intp), *(s[0] % M for s in starts if s is not None)]
     size = most_scanned(len(rows), memory)
+    restarting = memory > 4 * MODELS * len(rows)  # the models of a restart are twice as large
 
     def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
         nonlocal fits, part, starts
@@ -1002,7 +1005,7 @@ def _laplace_in_subsets(
         before = [f.result.state.objective for f in fits] or [-np.inf] * len(starts)
         fits = []  # their dictionary goes before the next one comes
         release()
-        fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first)
+        fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first, restarting)
         states = [f.result.state for f in fits]
         gained = any(s.objective > b + estimator.tol for s, b in zip(states, before, strict=True))
         units = [s.active // len(atoms) * M + atoms[s.active % len(atoms)] for s in states]
@@ -1018,7 +1021,7 @@ def _search_laplace(
     output: int, solver, problem: LaplaceProblem, max_iter: int, verbose: int, on_few: tuple | None
 ) -> Result:
     with stage("search", shift=problem.shift), checkpoint.part(f"output {output}"):
-        start = None if on_few is None else thinned_start(solver, problem, on_few[0], on_few[1], max_iter)
+        start = None if on_few is None else thinned_start(on_few[0], problem, on_few[1], on_few[2], max_iter)
         if start is not None:
             problem = replace(problem, start=start)
         return solve_laplace(solver, problem, max_iter, verbose)

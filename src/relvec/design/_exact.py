@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relvec._xp import pieces
 from relvec.basis import Basis, workspace
 from relvec.design._base import ScanDesign
 from relvec.design._blocks import DenseDesign, weighted_squares
@@ -39,7 +40,10 @@ class ExactColumns(ScanDesign):
         held = {a: c for a in wanted if (c := self._held.get(a)) is not None}  # other threads may empty the store
         new = [a for a in dict.fromkeys(wanted) if a not in held]
         if new:
-            fresh = {a: column.copy() for a, column in zip(new, self._basis.take(new)(self._X).T, strict=True)}
+            fresh: dict[int, np.ndarray] = {}
+            for some in pieces(len(new), self.n_rows, _BLOCK):
+                columns = self._basis.take(new[some])(self._X)
+                fresh.update((a, column.copy()) for a, column in zip(new[some], columns.T, strict=True))
             if (len(self._held) + len(new)) * self.n_rows > self.most_held:
                 self._held = dict(held)
             self._held.update(fresh)
