@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 import relvec._subsets as subsets
 import relvec.design as designs
 from relvec import RVC, RVR
-from relvec._base import memory_bytes
+from relvec._base import memory_bytes, memory_left
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import LocalSamples, gram_rows, tall_qr
 from relvec.design import _readers as readers
@@ -396,9 +396,10 @@ def test_arrays_stay_within_the_limit(kind, n, limit):
 
 
 def test_a_limit_below_what_the_rows_take_says_so():
-    X, y = np.random.default_rng(0).normal(size=(2000, 200)), np.arange(2000.0)
-    with pytest.warns(UserWarning, match=r"memory_limit=10000000.0 .* 2000 rows .* set it to '\d+MB' or more"):
-        RVR(width=30.0, memory_limit=1e7, max_iter=20).fit(X, y)
+    assert memory_left("10MB", 2000, 100) == 1e7 - 8 * 2000 * 100
+    for numbers, a_row in ((412, 0), (12, 3200)):
+        with pytest.warns(UserWarning, match=r"memory_limit='10MB' .* 2000 rows .* set it to '11MB' or more"):
+            assert 0 < memory_left("10MB", 2000, numbers, a_row) < 1e7
 
 
 PEAK = """
