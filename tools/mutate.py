@@ -2,8 +2,9 @@
 
 A mutant swaps an operator, turns a comparison, flips a flag or changes a number inside a function. Numbers at the top
 of a module are left alone: they are what the search prefers, not what is right, and benchmarks judge them. Mutants are
-drawn by a seed; each runs in a process of its own, in Python alone (RELVEC_PURE_PYTHON=1), until a test fails. One that
-takes far longer than the tests do counts as noticed. What survives is printed with its line.
+drawn by a seed; each runs in a process of its own, in Python alone (RELVEC_PURE_PYTHON=1; the two modules that call C:
+with C), until a test fails. One that takes far longer than the tests do counts as noticed. What survives is printed with
+its line.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ TESTS = {
     "solvers/_moves.py": SOLVERS,
     "solvers/_frame.py": SOLVERS,
     "solvers/_sequential.py": SOLVERS,
+    "solvers/_columns.py": [*SOLVERS, "tests/test_large.py"],
     "solvers/_iterate.py": [*SOLVERS, "tests/test_checkpoint.py"],
     "solvers/_fixed_point.py": SOLVERS,
     "solvers/_textbook.py": SOLVERS,
     "solvers/_laplace.py": LAPLACE,
+    "solvers/_laplace_fixed.py": LAPLACE,
     "solvers/_laplace_scan.py": LAPLACE,
     "solvers/_laplace_search.py": LAPLACE,
+    "solvers/_compiled.py": ["tests/test_engine.py"],
+    "solvers/_laplace_compiled.py": ["tests/test_compiled_classes.py"],
 }
-LONGEST = 180.0  # CPU seconds: the tests of a module take less
+COMPILED = ("solvers/_compiled.py", "solvers/_laplace_compiled.py")
+LONGEST = 120.0  # CPU seconds: the tests of a module take less
 BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
           ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.MatMult: ast.Mult}  # fmt: skip
 COMPARED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -142,8 +148,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
 
 
-def survives(name: str, path: Path, tree: ast.Module, tests: list[str]) -> str:
-    """Run the tests on a mutant in a forked process: "survived", "killed" or "too long"."""
+def survives(module: str, tree: ast.Module | None) -> str:
+    """Run the tests of a module, or of its mutant, in a forked process: "survived", "killed" or "too long"."""
+    name = "relvec." + module.removesuffix(".py").replace("/", ".")
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -155,9 +162,11 @@ def survives(name: str, path: Path, tree: ast.Module, tests: list[str]) -> str:
             import pytest
 
             resource.setrlimit(resource.RLIMIT_CPU, (int(LONGEST), int(LONGEST)))
-            sys.meta_path.insert(0, Finder(name, path, tree))
+            os.environ["RELVEC_PURE_PYTHON"] = "0" if module in COMPILED else "1"
+            if tree is not None:
+                sys.meta_path.insert(0, Finder(name, ROOT / "src" / "relvec" / module, tree))
             options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
-            for file in tests:
+            for file in TESTS[module]:
                 if code := int(pytest.main([*options, "-m", "not slow", file])):
                     break
         finally:
@@ -183,12 +192,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of CPU: begin nothing after so many")
     chosen = parser.parse_args()
     os.chdir(ROOT)
-    os.environ |= {
-        "HYPOTHESIS_PROFILE": "mutants",
-        "RELVEC_PURE_PYTHON": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    os.environ |= {"HYPOTHESIS_PROFILE": "mutants", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     for once_for_all in ("numpy", "scipy.optimize", "sklearn.utils.estimator_checks", "pytest", "mpmath"):
         importlib.import_module(once_for_all)
 
@@ -198,16 +202,14 @@ def main() -> int:
     drawn = random.Random(chosen.seed).sample(everywhere, len(everywhere))[chosen.first :][: chosen.count]
     results: Counter = Counter()
     for module in {tuple(TESTS[module]): module for module, _ in drawn}.values():  # as it is, all tests must pass
-        if survives("", ROOT, ast.parse(""), TESTS[module]) != "survived":
+        if survives(module, None) != "survived":
             print(f"the tests of {module} fail without any change: {' '.join(TESTS[module])}")
             return 1
     for module, number in drawn:
         if spent() > chosen.seconds:
             break
-        path = ROOT / "src" / "relvec" / module
         tree, line, what = mutant(sources[module], number)
-        name = "relvec." + module.removesuffix(".py").replace("/", ".")
-        result = survives(name, path, tree, TESTS[module])
+        result = survives(module, tree)
         results[module, result == "survived"] += 1
         if result == "survived":
             print(f"survived: {module}:{line}: {what}", flush=True)
