@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from relvec.likelihoods import Bernoulli, Categorical
-from relvec.solvers import Sequential, _laplace_search, _sequential
+from relvec.solvers import Sequential, _columns, _laplace_search, _sequential
+from relvec.solvers._iterate import Step
 from relvec.solvers._laplace import LaplaceModel, empty_model, within_reach
 from relvec.solvers._laplace_search import LaplaceSequential, Limit, first_of, tempered, trusted
 from relvec.solvers._sequential import _Notes
@@ -75,7 +76,12 @@ class Recorded:
     """A model that tells what is asked of it, and grows by ``batch`` atoms each time."""
 
     def __init__(self, active, beta=20.0, problem=None, told=None, grows=1000):
-        self.active, self.problem, self.told, self.grows = np.arange(active), problem, [] if told is None else told, grows
+        self.active, self.problem, self.told, self.grows = (
+            np.arange(active),
+            problem,
+            [] if told is None else told,
+            grows,
+        )
         self.posterior = SimpleNamespace(alpha=np.ones(active), beta=beta)
         self.objective = 0.0
 
@@ -196,7 +202,13 @@ def test_restarts_follow_their_schedule(monkeypatch):
 
 @pytest.mark.parametrize(
     ("gain", "turn", "taken", "next_turn", "failed"),
-    [(1.0, 0, True, 0, 0), (1.0, 2, True, 3, 0), (0.9, 0, True, 1, 2), (0.002, 0, True, 1, 2), (0.0005, 0, False, 1, 2)],
+    [
+        (1.0, 0, True, 0, 0),
+        (1.0, 2, True, 3, 0),
+        (0.9, 0, True, 1, 2),
+        (0.002, 0, True, 1, 2),
+        (0.0005, 0, False, 1, 2),
+    ],
 )
 def test_a_restart_that_pays_is_tried_again(gain, turn, taken, next_turn, failed, monkeypatch):
     model = regression(size=3)
@@ -239,7 +251,9 @@ def test_what_further_steps_may_reach():
 
 
 def test_trust_is_asked_for_or_nearer_than_before():
-    models = {trust: SimpleNamespace(trust=trust, problem=SimpleNamespace(trusted=0.5)) for trust in (0.2, 0.4, 0.6, 0.9)}
+    models = {
+        trust: SimpleNamespace(trust=trust, problem=SimpleNamespace(trusted=0.5)) for trust in (0.2, 0.4, 0.6, 0.9)
+    }
     assert trusted(models[0.6], models[0.9]) and trusted(models[0.4], models[0.2])
     assert not trusted(models[0.4], models[0.6]) and not trusted(models[0.2], models[0.4])
 
@@ -320,3 +334,20 @@ def test_restarts_of_classes_follow_their_schedule(monkeypatch):
     assert other.objective < model.objective - 1.5 and restart(4)[0] is model
     other = fitted(units=(3, 20, 45, 60)).relaxed(20)
     assert other.objective > model.objective - 1.5 and restart(4)[0].active.tolist() == other.active.tolist()
+
+
+def test_deleting_a_useless_unit_gains_what_the_refitted_evidence_says():
+    model = fitted(units=(3, 20, 45, 60)).relaxed(20)
+    useless = model.joined(np.array([70]), np.array([1e-2]), np.zeros(1))
+    assert useless.objective < model.objective - 0.1
+    fewer, gain = _laplace_search.shrink(useless, 1e-3)
+    assert 70 not in fewer.active and gain == pytest.approx(fewer.objective - useless.objective) and gain > 0.1
+    kept, most = _laplace_search.shrink(model.relaxed(60), 1e-3)
+    assert kept is None and 0.0 <= most <= 1e-3
+    assert _laplace_search.shrink(empty_model(model.problem), 1e-3) == (None, 0.0)
+
+
+def test_steps_in_a_part_are_steps_among_all():
+    steps = [Step("add", 1, 2.0, 3.0, 1, 0.1), Step("restart", -1, 2.0, 3.0, 1, 0.1)]
+    found = _columns._renumbered(steps, np.array([4, 9]))
+    assert [step.atom for step in found] == [9, -1] and found[0].objective == 3.0

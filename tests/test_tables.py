@@ -260,7 +260,9 @@ def test_columns_that_make_no_table_are_refused(tmp_path):
         as_table({"a": [1.0, 2.0], "b": [1.0]})
     with pytest.raises(TableError, match=r"an array of shape \(3,\)"):
         as_table([1.0, 2.0, 3.0])
-    with pytest.raises(TableError, match=r"column 'a': expected one value for each row, got an array of shape \(2, 2\)"):
+    with pytest.raises(
+        TableError, match=r"column 'a': expected one value for each row, got an array of shape \(2, 2\)"
+    ):
         as_table({"a": np.ones((2, 2))})
     with pytest.raises(TableError, match="unknown format 'xls': one of"):
         read_table(tmp_path / "a.csv", format="xls")
@@ -281,7 +283,9 @@ def test_kinds_of_columns():
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv.gz", ".jsonl"])
 def test_dates_and_gaps_survive_writing(tmp_path, suffix):
-    table = as_table({"day": np.array(["2024-01-02", "NaT"], dtype="datetime64[D]"), "x": [1.5, np.nan], "s": ["a", "b"]})
+    table = as_table(
+        {"day": np.array(["2024-01-02", "NaT"], dtype="datetime64[D]"), "x": [1.5, np.nan], "s": ["a", "b"]}
+    )
     write_table(table, tmp_path / f"t{suffix}")
     back = read_table(tmp_path / f"t{suffix}")
     assert str(back["day"][0]) == "2024-01-02" and float(back["x"][0]) == 1.5

@@ -2,8 +2,8 @@
 
 A mutant swaps an operator, turns a comparison, flips a flag or changes a number inside a function. Numbers at the top
 of a module are left alone: they are what the search prefers, not what is right, and benchmarks judge them. Mutants are
-drawn by a seed; each runs in a process of its own until a test fails. One that takes far longer than the tests do counts
-as noticed. What survives is printed with its line.
+drawn by a seed; each runs in a process of its own until a test fails. One that takes far longer than the tests do
+counts as noticed. What survives is printed with its line.
 """
 
 from __future__ import annotations
