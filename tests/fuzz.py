@@ -14,6 +14,7 @@ import time
 import tracemalloc
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 
 import numpy as np
@@ -208,30 +209,39 @@ def attempt(data: bytes, watch: Watch) -> str:
     return result
 
 
+def each(count: int, seed: int, case: Callable[[int, np.random.Generator], Iterable[str]]) -> Counter:
+    """Count what the cases 0 to ``count`` of a seed end in; the error of the first that fails names it."""
+    results: Counter = Counter()
+    for i in range(count):
+        try:
+            results.update(case(i, np.random.default_rng([seed, i])))
+        except Exception as error:
+            raise AssertionError(f"case {i} of seed {seed}: {type(error).__name__}: {error}") from error
+    return results
+
+
+def main(words: str, run: Callable[[int, int], Counter], count: int) -> None:
+    """Run the cases asked for in the command line, and print what they ended in."""
+    parser = argparse.ArgumentParser(description=words.splitlines()[0])
+    parser.add_argument("count", type=int, nargs="?", default=count)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen, begin = parser.parse_args(), time.perf_counter()
+    print(f"{dict(run(chosen.count, chosen.seed))} in {time.perf_counter() - begin:.0f} s, no failure")
+
+
 def run(count: int, seed: int = 0) -> Counter:
     """Load `count` mutated files; how many were loaded and how many refused."""
-    files, watch, results = models(), Watch(), Counter()
+    files, watch = models(), Watch()
     for file in files:  # imports what loading needs, and what an error message does
         assert repr(loads(file))
     tracemalloc.start()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InconsistentVersionWarning)
-            for i in range(count):
-                data = mutated(np.random.default_rng([seed, i]), files)
-                try:
-                    results[attempt(data, watch)] += 1
-                except Exception as error:
-                    raise AssertionError(f"file {i} of seed {seed}: {type(error).__name__}: {error}") from error
+            return each(count, seed, lambda _, rng: [attempt(mutated(rng, files), watch)])
     finally:
         tracemalloc.stop()
-    return results
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("count", type=int, nargs="?", default=20000)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    begin = time.perf_counter()
-    print(f"{dict(run(chosen.count, chosen.seed))} in {time.perf_counter() - begin:.0f} s, no failure")
+    main(__doc__, run, 20000)

@@ -7,7 +7,6 @@ beyond a multiple of the file's length, or more than a few seconds, is a failure
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gzip
 import io
@@ -19,13 +18,14 @@ import time
 import tracemalloc
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 
 import messy
-from fuzz import FORBIDDEN, damage
+from fuzz import FORBIDDEN, damage, each, main
 from relvec import cli
 from relvec._html import html_table, text
 from relvec.papers import _page
@@ -185,37 +185,29 @@ def pages(rng: np.random.Generator) -> None:
 
 def run(count: int, seed: int = 0, fits: int = 50) -> Counter:
     """Read so many mutated files, one in ``fits`` through the command, and write as many pages."""
-    originals, watch, results = files(), Watch(), Counter()
+    originals, watch = files(), Watch()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for ending, data in originals:  # imports what reading needs
             (folder / f"whole{ending}").write_bytes(data)
             read_table(folder / f"whole{ending}")
-        try:
-            for i in range(count):
-                rng = np.random.default_rng([seed, i])
-                ending, data = originals[rng.integers(len(originals))]
-                path = folder / f"table{ending}"
-                path.write_bytes(mutated(rng, data))
-                try:
-                    tracemalloc.start()
-                    results[attempt(path, watch)] += 1
-                    tracemalloc.stop()
-                    pages(rng)
-                    results["pages"] += 1
-                    if i % fits == 0:
-                        results[fit(path, folder)] += 1
-                except Exception as error:
-                    raise AssertionError(f"file {i} of seed {seed}: {type(error).__name__}: {error}") from error
-        finally:
-            tracemalloc.stop()
-    return results
+
+        def case(i: int, rng: np.random.Generator) -> Iterator[str]:
+            ending, data = originals[rng.integers(len(originals))]
+            path = folder / f"table{ending}"
+            path.write_bytes(mutated(rng, data))
+            tracemalloc.start()
+            try:
+                yield attempt(path, watch)
+            finally:
+                tracemalloc.stop()
+            pages(rng)
+            yield "pages"
+            if i % fits == 0:
+                yield fit(path, folder)
+
+        return each(count, seed, case)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("count", type=int, nargs="?", default=5000)
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    begin = time.perf_counter()
-    print(f"{dict(run(chosen.count, chosen.seed))} in {time.perf_counter() - begin:.0f} s, no failure")
+    main(__doc__, run, 5000)

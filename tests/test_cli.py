@@ -125,3 +125,19 @@ def test_a_reader_that_leaves_is_no_error():
 def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "relvec", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("relvec ")
+
+
+def test_the_package_is_a_command():
+    done = subprocess.run([sys.executable, "-m", "relvec", "--version"], capture_output=True, text=True, check=True)
+    assert __version__ in done.stdout
+
+
+@pytest.mark.parametrize(("error", "code", "words"), [(KeyboardInterrupt(), 130, "interrupted\n"),
+                                                      (MemoryError(), 1, "relvec: MemoryError\n")])  # fmt: skip
+def test_interrupts_and_errors_without_words(error, code, words, monkeypatch, capsys, tmp_path):
+    def refuse(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("relvec.commands.read_table", refuse)
+    assert cli.main(["fit", str(tmp_path / "x.csv"), "--target", "y", "--out", str(tmp_path / "m.relvec")]) == code
+    assert capsys.readouterr().err.endswith(words)

@@ -157,3 +157,17 @@ def test_long_products_use_the_threads_that_were_allowed(monkeypatch):
                 _threads.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
         assert threads() == allowed
     assert seen == [1, allowed, 1]
+
+
+def test_kernels_without_a_factor():
+    Z = np.linspace(0.0, 1.0, 30)[:, None]
+    assert lowrank.partial_cholesky(Gaussian(1.0), Z, 1e-12, 3) is None  # more than three columns
+    F, left, pivots = lowrank.partial_cholesky(Gaussian(1.0), Z, 1e-12, 30)
+    np.testing.assert_allclose(F @ F.T, Gaussian(1.0)(Z, Z), atol=1e-9)
+    assert left.max() <= 1e-12 and len(pivots) == F.shape[1] < 20
+
+    class Zero(Gaussian):
+        def diag(self, X):
+            return np.zeros(len(X))
+
+    assert lowrank.partial_cholesky(Zero(1.0), Z, 1e-12, 30) is None

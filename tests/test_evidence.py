@@ -8,8 +8,9 @@ from mpmath import mp
 
 import oracle
 from relvec import evidence
-from relvec._linalg import SingularError, factor_ridge, inverse_triangular, solve_symmetric
+from relvec._linalg import SingularError, factor_identity_plus, factor_ridge, inverse_triangular, solve_symmetric
 from relvec.design import DenseDesign
+from relvec.likelihoods import Categorical, others
 from relvec.posterior import gaussian
 from relvec.solvers._frame import Frame
 
@@ -502,3 +503,26 @@ def test_symmetric_solve_tells_definite_from_not():
     np.testing.assert_allclose(H @ solve_symmetric(H, g), g, atol=1e-15)
     assert solve_symmetric(np.array([[1.0, 2.0], [2.0, 1.0]]), g) is None
     assert solve_symmetric(np.array([[np.nan, 0.0], [0.0, 1.0]]), g) is None
+
+
+def test_a_matrix_that_rounding_made_indefinite_is_raised_a_little():
+    v = np.array([[1e9, 1e9]])
+    G = v.T @ v
+    G[0, 1] = G[1, 0] = 1e18 * (1.0 + 4e-15)  # more than a product of the two
+    U = factor_identity_plus(G.copy())
+    np.testing.assert_allclose(U.T @ U, G + np.eye(2), rtol=1e-10)
+    assert factor_identity_plus(np.zeros((0, 0))).shape == (0, 0)
+    with pytest.raises(SingularError, match="not positive definite"):
+        factor_identity_plus(np.array([[1.0, 3.0], [3.0, 1.0]]))
+    with pytest.raises(SingularError, match="NaN or infinite"):
+        factor_identity_plus(np.array([[np.inf]]))
+
+
+def test_the_other_classes_keep_their_digits():
+    f = np.array([[50.0, 0.0, -3.0], [0.0, 0.0, 0.0]])
+    _, r, p = Categorical(3).evaluate(np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]), f, np.array([1e12, 1.0]))
+    small = mp.exp(-50) + mp.exp(-53)
+    exact = float(small / (1 + small))
+    np.testing.assert_allclose([others(p)[0, 0], r[0, 0] / 1e12], exact, rtol=1e-12)
+    np.testing.assert_allclose(r[1], [1 / 6, 1 / 6, -1 / 3], rtol=1e-12)
+    np.testing.assert_allclose(others(p)[1], 2 / 3, rtol=1e-12)

@@ -253,3 +253,91 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypat
         read_table(path)
     monkeypatch.setattr(tables, "_UNPACKED", 10_000_000)
     assert len(read_table(path)) >= 200_000
+
+
+def test_columns_that_make_no_table_are_refused(tmp_path):
+    with pytest.raises(TableError, match="differ in length"):
+        as_table({"a": [1.0, 2.0], "b": [1.0]})
+    with pytest.raises(TableError, match=r"an array of shape \(3,\)"):
+        as_table([1.0, 2.0, 3.0])
+    with pytest.raises(
+        TableError, match=r"column 'a': expected one value for each row, got an array of shape \(2, 2\)"
+    ):
+        as_table({"a": np.ones((2, 2))})
+    with pytest.raises(TableError, match="unknown format 'xls': one of"):
+        read_table(tmp_path / "a.csv", format="xls")
+
+
+def test_kinds_of_columns():
+    table = as_table({
+        "wait": np.array([90, "NaT"], dtype="timedelta64[s]"), "flag": np.array([True, False], dtype=object),
+        "gap": [1, None], "whole": [1, 2**60], "long": [2**60, None], "text": np.array([b" a ", None], dtype=object),
+        "mixed": np.array([True, "x"], dtype=object),
+    })  # fmt: skip
+    assert table["wait"][0] == 90.0 and np.isnan(table["wait"][1])
+    assert table["flag"].dtype == bool and table["whole"].dtype == np.int64
+    assert table["gap"].dtype == float and np.isnan(table["gap"][1])
+    assert table["long"].tolist() == [str(2**60), None]  # no double holds it
+    assert table["text"].tolist() == ["a", None] and table["mixed"].tolist() == ["true", "x"]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".csv.gz", ".jsonl"])
+def test_dates_and_gaps_survive_writing(tmp_path, suffix):
+    table = as_table(
+        {"day": np.array(["2024-01-02", "NaT"], dtype="datetime64[D]"), "x": [1.5, np.nan], "s": ["a", "b"]}
+    )
+    write_table(table, tmp_path / f"t{suffix}")
+    back = read_table(tmp_path / f"t{suffix}")
+    assert str(back["day"][0]) == "2024-01-02" and float(back["x"][0]) == 1.5
+    assert back["x"][1] is None or np.isnan(back["x"][1])
+    assert back["s"].tolist() == ["a", "b"]
+
+
+def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "t.csv").mkdir()
+    with pytest.raises(TableError, match=r"t\.csv: "):
+        write_table(as_table({"x": [1.0]}), tmp_path / "t.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_tables_go_to_standard_output(capsysbinary):
+    write_table(as_table({"x": [1.0]}), "-", format="npz")
+    assert capsysbinary.readouterr().out[:2] == b"PK"
+    write_table(as_table({"x": [1.0]}), "-", format="csv")
+    assert capsysbinary.readouterr().out == b"x\n1.0\n"
+
+
+def packed(name, data):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(name, data)
+    return out.getvalue()
+
+
+def saved(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    (packed("a.npy", saved(np.zeros((2, 2, 2)))), r"'a' has shape \(2, 2, 2\)"),
+    (packed("a.npy", b"\x93NUMPY\x07\x00" + saved(np.zeros(2))[8:]), "unknown version"),
+    (packed("a.npy", saved(np.zeros(100))[:-792]), "promises 800 bytes"),
+    (packed("a.txt", b"no array"), "no columns|is empty"),
+    (b"\xff\xfea", "not valid UTF-16"),
+    (b"[[1]]", "row 1: expected an object"), (b'{"a": [1]}', "line 1.*expected one value, got a list"),
+])  # fmt: skip
+def test_archives_and_texts_that_hold_no_table(write, data, message):
+    with pytest.raises(TableError, match=message):
+        read_table(write(data, "t.npz" if data[:2] == b"PK" else "t.jsonl"))
+
+
+def test_arrays_of_two_axes_have_named_columns(write):
+    out = io.BytesIO()
+    np.savez(out, X=np.arange(6.0).reshape(3, 2), y=np.arange(3.0)[:, None], feature_names=np.array(["a", "b"]))
+    assert read_table(write(out.getvalue(), "t.npz")).names == ["a", "b", "y"]
+    out = io.BytesIO()
+    np.savez(out, X=np.arange(6.0).reshape(3, 2), y=np.arange(4.0))
+    with pytest.raises(TableError, match=r"differ in length: \{'X': 3, 'y': 4\}"):
+        read_table(write(out.getvalue(), "t.npz"))

@@ -132,13 +132,28 @@ class Categorical(Likelihood):
     n_outputs: int
 
     def evaluate(self, t, f, weights):
+        if is_foreign(f):
+            return self._on_device(t, f, weights)
+        n, top = np.arange(len(f)), np.argmax(f, axis=1)
+        below = f - f[n, top][:, None]
+        p = np.exp(below)
+        p[n, top] = 0.0
+        rest = p.sum(axis=1)
+        p[n, top] = 1.0
+        p /= (1.0 + rest)[:, None]
+        value = float(weights @ (dots(t, below) - np.log1p(rest)))  # rows of t sum to one
+        r = t - p
+        r[n, top] = (t[n, top] - 1.0) + rest / (1.0 + rest)  # 1 - p of the largest class keeps its digits
+        r *= weights[:, None]
+        return value, r, p
+
+    def _on_device(self, t: Array, f: Array, weights: Array) -> tuple[float, Array, Array]:
         xp = namespace(f)
-        largest = xp.max(f, axis=1)
-        p = xp.exp(f - largest[:, None])
+        below = f - xp.max(f, axis=1)[:, None]
+        p = xp.exp(below)
         total = xp.sum(p, axis=1)
         p /= total[:, None]
-        value = float(weights @ (dots(t, f) - xp.log(total) - largest))  # rows of t sum to one
-        return value, weights[:, None] * (t - p), p
+        return float(weights @ (dots(t, below) - xp.log(total))), weights[:, None] * (t - p), p
 
     def constant(self, t, weights):
         return 0.0
@@ -155,6 +170,18 @@ class Categorical(Likelihood):
             p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
             return p / xp.sum(p, axis=1, keepdims=True)
         return softmax(f, axis=1)
+
+
+def others(p: np.ndarray) -> np.ndarray:
+    """1 - p of class probabilities (n, K), with the digits that a difference from one would lose.
+
+    >>> import numpy as np
+    >>> others(np.array([[1.0, 1e-30, 2e-30]])).tolist()
+    [[3e-30, 1.0, 1.0]]
+    """
+    xp = namespace(p)
+    low = xp.where(p > 0.5, xp.zeros_like(p), p)
+    return xp.where(p > 0.5, xp.sum(low, axis=1)[:, None], 1.0 - p)
 
 
 # ---------------------------------------------------------------- averages over a Gaussian latent function

@@ -13,7 +13,7 @@ from scipy.linalg import lapack
 from relvec._linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
 from relvec._xp import Array, dots, is_foreign, like, namespace, squares, take, to_host
 from relvec.evidence import LOG_2PI
-from relvec.likelihoods import Likelihood
+from relvec.likelihoods import Likelihood, others
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +324,7 @@ def laplace(
         v, f, value, r, W = _approach(
             (v, f, value, r, W), X, t, weights, likelihood, own, guess[order] / spread[:, None]
         )
-    best = np.inf
+    best, idle = np.inf, 0
     for _ in range(_MOST_NEWTON):
         U = _factor(X, W, weights, own)
         if not len(alpha):
@@ -334,6 +334,8 @@ def laplace(
         decrement = float(half @ half)
         small = decrement < _ROUGHLY * max(1.0, abs(value))
         if small and (decrement < _EXACTLY * max(1.0, abs(value)) or decrement >= 0.5 * best):
+            break
+        if idle == _IDLE:  # rounding, of weights of 1e12 say, hides where the mode is
             break
         best = decrement
         step, length = lapack.dtrtrs(U, half)[0], 1.0
@@ -346,6 +348,7 @@ def laplace(
             if small or new >= value + 1e-4 * length * decrement or length < 1e-12:
                 break
             length *= 0.5
+        idle += not (small or new > value)
         v, f, value = trial, f_trial, new
     log_evidence = value - float(np.log(np.diagonal(U)).sum())
     mean, root = np.empty(len(alpha)), np.empty((len(alpha), len(alpha)))
@@ -353,7 +356,7 @@ def laplace(
     return LaplacePosterior(Phi, outputs, alpha, mean, root, f, r, W, float(log_evidence))
 
 
-_MOST_NEWTON = 200
+_MOST_NEWTON, _IDLE = 200, 5
 _MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
 _MOST_APPROACH, _MEMORY = 60, 20
 _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
@@ -430,7 +433,7 @@ def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice])
     if W.ndim == 1:
         return factor_ridge(np.sqrt(W)[:, None] * X)
     # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
-    Z, P = np.empty_like(X), np.asfortranarray(W)
+    Z, P, Q = np.empty_like(X), np.asfortranarray(W), others(W)
     root = np.sqrt(weights)
     for a, i in enumerate(own):
         np.multiply(X[:, i], (root * P[:, a])[:, None], out=Z[:, i])
@@ -438,7 +441,7 @@ def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice])
     np.negative(G, out=G)
     for a, i in enumerate(own):
         if i.stop > i.start:
-            Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * (1.0 - P[:, a]))[:, None], out=Z[:, i])
+            Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * Q[:, a])[:, None], out=Z[:, i])
             G[i, i] = Y.T @ Y
     return factor_identity_plus(G)
 
@@ -457,6 +460,6 @@ def _factor_on_device(X: Array, W: Array, weights: Array, own: list[slice]) -> n
         return ridge_on_device(xp.sqrt(W)[:, None] * X)
     outputs = np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])
     P, root = take(W, outputs, 1), xp.sqrt(weights)[:, None]
-    Z, Y = X * (root * P), X * (root * xp.sqrt(P * (1.0 - P)))
+    Z, Y = X * (root * P), X * (root * xp.sqrt(P * take(others(W), outputs, 1)))
     between, within = to_host(xp.stack([Z.T @ Z, Y.T @ Y])).astype(float)
     return factor_identity_plus(np.where(outputs[:, None] == outputs, within, -between))

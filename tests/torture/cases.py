@@ -342,8 +342,6 @@ def generated(seed: int, number: int) -> Case:
         options["likelihood"] = "poisson"
     model = (RVC if task in ("two", "three") else RVR)(**options)
     weights = _weights(rng, n)
-    if task != "gaussian" and weights is not None:  # very unequal weights of classes and counts can take minutes
-        weights = np.minimum(weights, 1.0)
     return Case(f"case {number} of seed {seed} ({task})", model, X, y, weights)
 
 

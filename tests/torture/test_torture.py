@@ -257,6 +257,27 @@ def test_generated_cases_that_overflowed_once(number):
     attempt(generated(0, number))
 
 
+@pytest.mark.parametrize("number", [586, 1154, 2493, 2566])
+def test_generated_weights_that_overflowed_once(number):
+    attempt(generated(0, number))
+
+
+def test_an_evidence_that_rounding_moves_by_many_nats_is_no_certificate():
+    """Weights of 1e12 and a dozen functions that depend on each other: evaluated anew the evidence is another."""
+    assert attempt(generated(0, 3169)) == "warned"
+
+
+@pytest.mark.parametrize("kind", ["all", "some"])
+@pytest.mark.parametrize("task", ["two", "three", "poisson"])
+def test_weights_of_a_trillion_end_soon(task, kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(16, 2))
+    f = np.sin(2.0 * X[:, 0]) + 0.5 * rng.normal(size=16)
+    y = {"two": f > 0.0, "three": np.digitize(f, [-0.4, 0.4]), "poisson": rng.poisson(np.exp(f))}[task]
+    weights = np.full(16, 1e12) if kind == "all" else rng.choice([1.0, 1e12], 16)
+    assert attempt(Case(kind, model(task, width="scale"), X, y, weights)) in ("fitted", "warned")
+
+
 def test_most_generated_cases_are_fitted():
     results, _ = run(range(60), seed=11)
     assert results["fitted"] > 25 and results["refused"] > 2, results

@@ -23,7 +23,7 @@ SHAPE, RATE = 0.05, 0.001
 
 
 def weights_grid(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """A grid over [-1, 1]^2 that misses 0."""
+    """A grid over [-1, 1]^2."""
     line = np.linspace(-1.0, 1.0, n)
     return np.meshgrid(line, line)
 

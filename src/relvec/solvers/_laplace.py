@@ -329,7 +329,8 @@ def _with_secants(minus_H: np.ndarray, path: list[tuple[np.ndarray, np.ndarray]]
         Hs = minus_H @ s
         sHs, sy = float(s @ Hs), float(s @ y)
         if sHs > 0.0 and sy > 1e-2 * sHs:
-            minus_H = minus_H - np.outer(Hs, Hs) / sHs + np.outer(y, y) / sy
+            Hs, y = Hs / np.sqrt(sHs), y / np.sqrt(sy)
+            minus_H = minus_H - np.outer(Hs, Hs) + np.outer(y, y)
     return minus_H
 
 

@@ -16,6 +16,7 @@
 #define MOST_NEWTON 200
 #define ROUGHLY 1e-9
 #define EXACTLY 1e-18
+#define IDLE 5
 #define NORMAL_EQUATIONS_LIMIT 1e10
 #define LARGEST 700.0
 #define SLACK 1e-13
@@ -359,7 +360,7 @@ static int find_mode(Task *task, Model *m) {
         memset(m->f, 0, sizeof(double) * n);
         value = evaluate(task, m->f, m->r, m->W);
     }
-    for (int turn = 0; turn < MOST_NEWTON; turn++) {
+    for (int turn = 0, idle = 0; turn < MOST_NEWTON; turn++) {
         moments(m, n, L, g, column);
         for (int i = 0; i < k; i++) {
             for (int j = 0; j <= i; j++) L[(size_t)i * k + j] *= spread[i] * spread[j];
@@ -373,6 +374,7 @@ static int find_mode(Task *task, Model *m) {
         double decrement = dot(g, g, k), size = fabs(value) > 1.0 ? fabs(value) : 1.0;
         int small = decrement < ROUGHLY * size;
         if (small && (decrement < EXACTLY * size || decrement >= 0.5 * best)) break;
+        if (idle == IDLE) break; /* rounding, of weights of 1e12 say, hides where the mode is */
         best = decrement;
         solve_lower_transposed(L, k, g);
         double length = 1.0, new;
@@ -386,6 +388,7 @@ static int find_mode(Task *task, Model *m) {
             if (small || new >= value + 1e-4 * length * decrement || length < 1e-12) break;
             length *= 0.5;
         }
+        idle += !(small || new > value);
         memcpy(v, trial, sizeof(double) * k);
         memcpy(m->f, f2, sizeof(double) * n);
         memcpy(m->r, r2, sizeof(double) * n);

@@ -9,6 +9,7 @@ import numpy as np
 from relvec._linalg import factor_ridge, inverse_triangular
 from relvec._xp import is_foreign, like, namespace, take, to_host
 from relvec.evidence import exchange_statistics, gain_add, optimal_alpha
+from relvec.likelihoods import others
 from relvec.posterior import ridge_on_device
 from relvec.solvers._laplace import LaplaceModel, deletion_gains
 from relvec.solvers._moves import _first_of_equals
@@ -58,7 +59,7 @@ def scan(model: LaplaceModel) -> Scan:
     if problem.K == 1:
         diagonal = problem.design.diagonal(p.W)[None, :]
     else:
-        diagonal = problem.design.diagonal(problem.weights[:, None] * p.W * (1.0 - p.W))
+        diagonal = problem.design.diagonal(problem.weights[:, None] * p.W * others(p.W))
     rows = 1.0 + len(p.alpha) / (1 if exact else problem.K)
     problem.meter.spent += problem.K * problem.design.scan_size * (0.3 + 0.1 * rows)
     classes = [_class_scan(model, c, diagonal[c], exact) for c in range(problem.K)]
@@ -91,7 +92,7 @@ def _class_scan(model: LaplaceModel, c: int, diagonal: np.ndarray, exact: bool) 
             factor = w[:, None] * (like(w, p.outputs == c) - take(p.W, p.outputs, 1))
             Y, root = (p.Phi * factor) @ like(p.Phi, p.root), p.root[own]
         else:
-            w = w * (1.0 - p.W[:, c])
+            w = w * others(p.W)[:, c]
             spread, Phi = 1.0 / np.sqrt(p.alpha[own]), take(p.Phi, own, 1)
             X = namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
             root = spread[:, None] * inverse_triangular(ridge_on_device(X) if is_foreign(X) else factor_ridge(X))
@@ -180,6 +181,8 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
         ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
         j = _first_of_equals(np.where(outside, ratio, 0.0), problem.order)
         for i, m in enumerate(j):
+            if not (outside[m] and ratio[i, m] > 0.0):
+                continue
             S, Q = (np.array([table[k][i, m] for table in tables]) for k in (0, 1))
             gain, alpha = shared_optimum(S[:, None], Q[:, None])
             a = float(alpha[0]) if np.isfinite(alpha[0]) else 1e3 * float(S.mean())

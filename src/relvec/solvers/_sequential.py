@@ -35,6 +35,7 @@ _DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise 
 _NEARLY_NONE = 0.01  # the noise's floor over a noise that counts as none
 _MOST_SHARE = 0.5  # of the samples: a model of more atoms is not sparse
 _SCATTER = 0.2  # share of the atoms a random restart removes
+_ROUNDING = 1e-9  # of an evidence: what it may fall by when it is evaluated anew
 
 
 @dataclass(frozen=True)
@@ -151,11 +152,15 @@ class Sequential:
         if search and restarting and time.monotonic() < notes.deadline:
             return self._restarted(model, state, notes)
         if not notes.exact:
-            return _advance(model.sharpened(100), "reestimate", notes, exact=True)
+            sharp = model.sharpened(100)
+            fall = state.objective - sharp.objective
+            lost = fall if fall > max(problem.tol, _ROUNDING * abs(state.objective)) else 0.0
+            return _advance(sharp, "reestimate", notes, exact=True, lost=lost)
         offer = largest_gain(model.exact(), self.exchange)
         if offer > problem.tol and search and self.exchange and (swapped := model.exchanged(problem.tol)) is not None:
             return _advance(swapped, "exchange", notes, settled=False, exact=False)
-        return state.stepped(action="", done=True, largest_gain=offer)
+        # an evidence that is known to a few nats alone hides gains as large
+        return state.stepped(action="", done=True, largest_gain=max(offer, notes.lost))
 
     def status(self, problem: Problem, state: State) -> Status:
         """How the search ended."""
@@ -178,7 +183,7 @@ class Sequential:
     def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
         """The search with that model, at that place."""
         state = self.init(replace(problem, start=model))
-        remembered = {name: int(notes[name]) for name in _REMEMBERED}
+        remembered = {name: type(getattr(_Notes, name))(notes[name]) for name in _REMEMBERED}
         textbook = Textbook.DONE if notes["polishing"] else None
         return state.stepped(notes=state.notes.but(textbook=textbook, **remembered))
 
@@ -251,6 +256,7 @@ class _Notes:
     settled: bool = False
     swapping: bool = True
     exact: bool = False
+    lost: float = 0.0  # nats by which an evaluation without the rounding of updates fell
     turn: int = 0
     failed: int = 0
     textbook: Any = None  # Statistics or Textbook.DONE
@@ -261,7 +267,7 @@ class _Notes:
         return _Notes(**(vars(self) | changes))
 
 
-_REMEMBERED = ("steps", "settled", "swapping", "exact", "turn", "failed")
+_REMEMBERED = ("steps", "settled", "swapping", "exact", "lost", "turn", "failed")
 
 
 def _advance(model: AnyModel, action: str, notes: _Notes, **changes) -> State:
