@@ -84,8 +84,7 @@ def process_row(sample: Sampler, rng: np.random.Generator) -> dict[str, float]:
 def overfitted(beside: dict[str, np.ndarray]) -> dict[str, str]:
     """Why learned scales err more than published, as measured on the first draws."""
     mean = {name: draws.mean() for name, draws in beside.items()}
-    more = mean["nats learned over those"] > 0.0
-    cause = "higher evidence over the scales is not less error" if more else "the starts miss a better maximum"
+    cause = "other scales change little" if _alike(mean) else "other scales err less"
     reason = (
         f"{cause}: on {len(beside['error, learned'])} of the draws the same "
         f"machine at the scales of an exact process, over sqrt(2) (RQ05 eq. (10)), errs "
@@ -94,6 +93,11 @@ def overfitted(beside: dict[str, np.ndarray]) -> dict[str, str]:
         f"evidence; the process itself errs {mean['error, the process itself']:.3g}"
     )
     return {"error": reason, "vectors": reason}
+
+
+def _alike(mean: dict[str, float]) -> bool:
+    """Whether the errors at both scales are within a tenth of each other."""
+    return abs(np.log(mean["error, scales of a process"] / mean["error, learned"])) < 0.1
 
 
 def learned(name: str, context: Context) -> Outcome:
