@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from relvec.likelihoods import Bernoulli, Categorical
+from relvec.priors import GammaPrior
 from relvec.solvers import Sequential, _columns, _laplace_search, _sequential
+from relvec.solvers._fixed_point import _largest_gradient
 from relvec.solvers._iterate import Step
 from relvec.solvers._laplace import LaplaceModel, empty_model, within_reach
 from relvec.solvers._laplace_search import LaplaceSequential, Limit, first_of, tempered, trusted
@@ -351,3 +353,18 @@ def test_steps_in_a_part_are_steps_among_all():
     steps = [Step("add", 1, 2.0, 3.0, 1, 0.1), Step("restart", -1, 2.0, 3.0, 1, 0.1)]
     found = _columns._renumbered(steps, np.array([4, 9]))
     assert [step.atom for step in found] == [9, -1] and found[0].objective == 3.0
+
+
+def test_what_a_precision_still_gains_under_a_prior():
+    """The bound g^2 / curvature, where both are those of the objective in log alpha at a fixed posterior."""
+    posterior = SimpleNamespace(
+        gamma=np.array([0.9, 0.4]),
+        alpha=np.array([2.0, 5.0]),
+        mean=np.array([0.5, 0.3]),
+        variance=np.array([0.05, 0.1]),
+    )
+    problem = SimpleNamespace(prior=GammaPrior(a=0.2, b=0.1), prior_b=np.array([0.1, 0.3, 0.7]))
+    state = SimpleNamespace(posterior=posterior, active=np.array([0, 2]))
+    g = [0.5 * (0.9 - 2.0 * 0.25) + 0.2 - 0.1 * 2.0, 0.5 * (0.4 - 5.0 * 0.09) + 0.2 - 0.7 * 5.0]
+    curvature = [0.5 * 2.0 * (0.25 + 0.05) + 0.1 * 2.0, 0.5 * 5.0 * (0.09 + 0.1) + 0.7 * 5.0]
+    assert _largest_gradient(problem, state) == pytest.approx(max(x * x / c for x, c in zip(g, curvature, strict=True)))
