@@ -187,6 +187,17 @@ class TestLearning:
         assert set(np.argsort(-model.feature_relevance_)[:3]) == {3, 9, 12}
         assert np.mean((model.predict(X[250:]) - f[250:]) ** 2) < 0.15 * f.var()
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(3))
+    def test_four_of_thirty_two_features(self, seed):
+        """Two that act alone and two that act by their product only: a climb from one start loses the product."""
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(1400, 32))
+        f = 1.5 * np.tanh(2.0 * X[:, 5]) + np.sin(2.5 * X[:, 11]) + X[:, 17] * X[:, 23]
+        model = RVR(width="learn-per-feature").fit(X[:400], f[:400] + 0.2 * rng.normal(size=400))
+        assert set(np.argsort(-model.feature_relevance_)[:4]) == {5, 11, 17, 23}
+        assert np.mean((model.predict(X[400:]) - f[400:]) ** 2) < 0.1 * f.var()
+
     def test_kernel_objects(self):
         rng = np.random.default_rng(3)
         X = rng.uniform(-3, 3, size=(60, 2))
