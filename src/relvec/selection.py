@@ -129,7 +129,3 @@ def _row(model: Any, kernel: Any, X: Any, y: Any, evidence: str, sample_weight: 
         r"\d+\.\d+", lambda number: str(float(f"{float(number[0]):.4g}")), repr(getattr(model, "kernel_", kernel))
     )
     return KernelRow(name, value, len(model.centres_), status, model)
-
-
-def _rounded(number: re.Match) -> str:
-    return str(float(f"{float(number[0]):.4g}"))
