@@ -444,3 +444,25 @@ def test_a_kernel_of_a_list_may_lose_all_its_atoms():
     y = 3.0 * X[:, 1] + np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
     model = RVR(width="learn", basis=["linear", Gaussian(4.0)], solver=Sequential(restarts=0)).fit(X, y)
     assert model.score(X, y) > 0.99 and "x1" in model.atoms_
+
+
+def test_a_fit_through_its_targets_has_its_noise_held():
+    """Many functions and far less noise than the tied model's; neither alone, nor where the noise is given."""
+    from types import SimpleNamespace
+
+    from relvec._base import held_noise
+
+    def fit(size, noise):
+        state = SimpleNamespace(active=np.arange(size), posterior=SimpleNamespace(beta=1.0 / noise))
+        return SimpleNamespace(n_samples=100.0, result=SimpleNamespace(state=state))
+
+    X, y = friedman(0, 20)
+    (target,) = gaussian_setting(X, y)(bound(Gaussian(width=1.0), X)).targets
+    problem = target.problem
+    given = replace(problem, noise_variance=0.01)
+    fits = [fit(60, 0.01), fit(60, 0.05), fit(10, 0.01), fit(60, 0.01)]
+    held = held_noise(fits, [problem, problem, problem, given], np.full(4, 0.1))
+    assert held[0].noise_variance == 0.1
+    assert held[1] is problem and held[2] is problem and held[3] is given
+    assert held_noise(fits[1:], [problem, problem, given], np.full(3, 0.1)) is None
+    assert held_noise(fits, [problem] * 4, None) is None
