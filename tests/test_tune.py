@@ -428,13 +428,14 @@ class TestTied:
         assert parts[0].apart() == [parts[0]]
 
     def test_equal_kernels_part(self):
-        """Two kernels of one family learn two widths, a fine and a coarse one."""
+        """Two kernels of one family start apart, and learn a fine and a coarse width."""
         rng = np.random.default_rng(8)
         X = rng.uniform(-10, 10, size=(120, 1))
         y = np.sin(X[:, 0] / 3) * 3 + np.exp(-((X[:, 0] - 2) ** 2) / 0.3) * 2 + 0.05 * rng.normal(size=120)
-        both = [KernelBasis(Gaussian(width="learn")), KernelBasis(Gaussian(width="learn"))]
-        basis = RVR(kernel=None, basis=both).fit(X, y).basis_
-        widths = np.exp(basis.theta)
+        basis = bound(Gaussian(width=5.0), X, KernelBasis(Gaussian(width=5.0)))
+        learned = learn(basis, gaussian_setting(X, y)(basis))
+        assert all(trial.start[1] - trial.start[0] > 0.5 for trial in learned.tuning.trials[:6])
+        widths = np.exp(learned.basis.theta)
         assert widths.max() > 2.0 * widths.min()
 
 
