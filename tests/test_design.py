@@ -1,5 +1,7 @@
 """One contract for every kind of design, and compression against the dense matrix."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -12,6 +14,7 @@ from relvec.design import _lowrank as lowrank
 from relvec.design._device import device_matrix
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.solvers import Sequential
+from relvec.solvers._compiled import CompiledModel
 
 N = 700
 
@@ -157,6 +160,28 @@ def test_long_products_use_the_threads_that_were_allowed(monkeypatch):
                 _threads.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
         assert threads() == allowed
     assert seen == [1, allowed, 1]
+
+
+@pytest.mark.parametrize(("size", "allowed"), [(3, 1), (20, 2)])
+def test_moves_of_large_models_use_the_threads_that_were_allowed(monkeypatch, size, allowed):
+    seen = []
+
+    class Core:
+        active = np.arange(size).tobytes()
+
+        def __getattr__(self, name):
+            return lambda *arguments: seen.append(
+                max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+            )
+
+    problem = SimpleNamespace(design=SimpleNamespace(n_atoms=50))
+    monkeypatch.setattr(_threads, "_LONG", 1000)
+    with threadpool_limits(2, user_api="blas"), _threads.one_thread():
+        model = CompiledModel(problem, None, Core())
+        for move in (lambda: model.grown(4, 0.1, False), lambda: model.exchanged(0.1), model.trimmed):
+            move()
+        model.relaxed(1)
+    assert seen == [allowed] * 4
 
 
 def test_kernels_without_a_factor():

@@ -114,7 +114,9 @@ class Recorded:
 def stub_problem(**options):
     given = {"noise_floor": 1e-8, "noise_start": 0.1, "tol": 1e-3, "n_samples": 200.0, "fixed_noise": False,
              "design": SimpleNamespace(n_atoms=1000)}  # fmt: skip
-    return SimpleNamespace(**(given | options))
+    problem = SimpleNamespace(**(given | options))
+    problem.enough = lambda size: problem.tol
+    return problem
 
 
 @pytest.mark.parametrize(("size", "most"), [(4, 24), (30, 60), (150, 250)])

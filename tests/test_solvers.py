@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from golden import load
 from relvec import RVR, GammaPrior, kernels
 from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
-from relvec.solvers import EM, MacKay, Problem, Sequential, _columns, as_solver
+from relvec.solvers import EM, MacKay, Problem, Sequential, _columns, _iterate, as_solver
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Status, iterate
 from relvec.solvers._moves import Model, best_exchanges, largest_gain, merge_copies, near_exchanges
@@ -830,3 +831,26 @@ def test_copies_are_merged_whatever_the_digits_of_their_norms():
     np.testing.assert_allclose(alpha, [1.0, 3.0])
     keep, alpha = merge_copies(columns[:, :2] * (1.0 - 1e-9), np.array([2.0, 3.0]), np.arange(2))
     np.testing.assert_array_equal(keep, [0, 1])
+
+
+def test_models_of_many_atoms_are_settled_less_far():
+    problem = Problem(DenseDesign(np.eye(3)), np.ones(3), 0.0, 3, None, 0.1, 1e-8, np.arange(3), tol=1e-4)
+    assert problem.enough(10_000) == 1e-4  # where tol is given
+    lenient = replace(problem, tol_of_many=0.3)
+    assert [lenient.enough(size) for size in (0, 300, 301)] == [1e-4, 1e-4, 0.3]
+    assert replace(lenient, tol=1.0).enough(301) == 1.0
+
+
+def test_the_default_tol_of_many_atoms_shortens_the_search(monkeypatch):
+    """With the limit at 20 atoms, on a table whose model has more: fewer steps, and a certificate of that size."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 4))
+    y = np.sin(2.0 * X).sum(axis=1) + 0.1 * rng.standard_normal(120)
+    exact = RVR(kernel="gaussian", width=1.5).fit(X, y)
+    assert len(exact.relevance_) > 20 and exact.certificate_ <= 1e-4
+    monkeypatch.setattr(_iterate, "MANY", 20)
+    lenient = RVR(kernel="gaussian", width=1.5).fit(X, y)
+    assert lenient.status_ == "converged" and 1e-4 < lenient.certificate_ <= 0.3
+    assert lenient.n_iter_ < exact.n_iter_
+    asked = RVR(kernel="gaussian", width=1.5, tol=1e-4).fit(X, y)
+    assert asked.certificate_ <= 1e-4 and np.array_equal(asked.relevance_, exact.relevance_)

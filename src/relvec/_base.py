@@ -65,7 +65,7 @@ from relvec.priors import FLAT, GammaPrior
 from relvec.progress import Progress, carried, line, stage, watch
 from relvec.solvers import Problem, Result, Sequential, Status, Step, as_solver, solve
 from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import Start
+from relvec.solvers._iterate import TOL_OF_MANY, Start
 from relvec.solvers._laplace import LaplaceProblem
 from relvec.solvers._laplace_search import solve_laplace
 from relvec.solvers._moves import Model
@@ -401,9 +401,14 @@ class BaseRelevanceVector(BaseEstimator):
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False)
 
+    @property
+    def _tol(self) -> Any:
+        """Nats that no single move may gain any more."""
+        return self.tol
+
     def _check_numbers(self) -> None:
         """Scalar parameters, with errors that say what was expected."""
-        if not isinstance(self.tol, numbers.Real) or not 0 < float(self.tol) < np.inf:
+        if not isinstance(self._tol, numbers.Real) or not 0 < float(self._tol) < np.inf:
             raise ValueError(f"tol must be a positive number (nats), got {self.tol!r}")
         if not isinstance(self.max_iter, numbers.Integral) or int(self.max_iter) < 1:
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
@@ -667,7 +672,8 @@ def gaussian_problem(estimator, unit: float, variance: float, n: float, seed: in
         order=np.zeros(0, dtype=np.intp),
         prior=prior,
         prior_d=prior.d / unit / unit,
-        tol=float(estimator.tol),
+        tol=float(estimator._tol),
+        tol_of_many=TOL_OF_MANY if estimator.tol is None else None,
         rng=np.random.default_rng(seed),
     )
 
@@ -925,7 +931,7 @@ def fit_laplace(
             share=share,
             bias=basis.n_atoms - 1 if estimator.fit_intercept else -1,
             shift=likelihood.constant(target, weights) - likelihood.constant(t if target.ndim == 2 else t[:, 0], size),
-            tol=float(estimator.tol),
+            tol=float(estimator._tol),
             rng=np.random.default_rng(seed),
         )
         for t, target, seed in zip(merged, targets, seeds, strict=True)
@@ -1007,7 +1013,7 @@ def _laplace_in_subsets(
         release()
         fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first, restarting)
         states = [f.result.state for f in fits]
-        gained = any(s.objective > b + estimator.tol for s, b in zip(states, before, strict=True))
+        gained = any(s.objective > b + estimator._tol for s, b in zip(states, before, strict=True))
         units = [s.active // len(atoms) * M + atoms[s.active % len(atoms)] for s in states]
         starts = [(u, s.posterior.alpha[:: f.problem.per_unit]) for u, s, f in zip(units, states, fits, strict=True)]
         return np.concatenate(units) % M, gained, any(cut_short(f.result) for f in fits)

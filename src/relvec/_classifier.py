@@ -252,7 +252,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         )
         for i, fit in enumerate(fits):
             where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
-            warn_unless_converged(fit.result, self.tol, where)
+            warn_unless_converged(fit.result, self._tol, where)
         self.classes_ = classes
         self._store(basis, X, fits)
         self._store_widths(basis, feature_variances(X, weights), learned)

@@ -70,7 +70,7 @@ from relvec.process import (
 )
 from relvec.progress import carried, stage
 from relvec.solvers import Problem, as_solver
-from relvec.solvers._iterate import Start
+from relvec.solvers._iterate import TOL, Start
 
 _MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
 
@@ -147,8 +147,9 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         Fixed noise variance; None learns it. Counts have none: `noise_variance_` is nan.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperpriors over precisions (a, b) and noise precision (c, d); None is flat.
-    tol : float, default 1e-4
-        A fit ends when no single move gains more than this many nats of evidence.
+    tol : float, optional
+        A fit ends when no single move gains more than this many nats of evidence. None: 1e-4, and 0.3 where a Gaussian
+        model has more than 300 functions; `certificate_` tells what is left.
     max_iter : int, default 10000
         Most steps of the solver.
     warm_start : bool, default False
@@ -261,7 +262,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         predictive: Any = "rvm",
         noise_variance: float | None = None,
         hyperprior: Any = None,
-        tol: float = 1e-4,
+        tol: float | None = None,
         max_iter: int = 10000,
         warm_start: bool = False,
         checkpoint: Any = None,
@@ -292,6 +293,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def _tol(self) -> Any:
+        return TOL if self.tol is None else self.tol
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -491,7 +496,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
             fits = fitted(part, rows, local, first)
             states = [f.result.state for f in fits]
-            gained = first or any(s.objective > b + self.tol for s, b in zip(states, before, strict=True))
+            gained = first or any(s.objective > b + self._tol for s, b in zip(states, before, strict=True))
             starts = [Start(atoms[s.active], s.posterior.alpha, s.posterior.beta) for s in states]
             return np.concatenate([s.active for s in starts]), gained, any(cut_short(f.result) for f in fits)
 
@@ -503,7 +508,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     def _finish(self, basis: Basis, X: Any, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
         """Store the models, and say where one has no certificate."""
         for i, fit in enumerate(fits):
-            warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
+            warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
         self.compression_ = rows.compression
 
@@ -706,7 +711,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             self, basis, free, X[used], list(counts.T), weights, Poisson(), place=place
         )
         for i, fit in enumerate(fits):
-            warn_unless_converged(fit.result, self.tol, "" if single else f"output {i}: ")
+            warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
         self._store_widths(basis, feature_variances(X[used], weights), learned)
         self._store_centres(basis, *(moved or (X, [], [], [])))

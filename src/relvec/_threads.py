@@ -82,19 +82,27 @@ def n_threads() -> int:
         return max((pool["num_threads"] for pool in info), default=1)
 
 
-def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A B, on all threads where it is long, also within `one_thread`; there only while no other fit runs."""
+@contextmanager
+def all_threads(multiplications: float) -> Iterator[None]:
+    """Within, BLAS runs on all threads where the work is long, also inside `one_thread`, while no other fit runs."""
     global _restore
-    if A.shape[0] * A.shape[1] * B.shape[1] < _LONG:
-        return A @ B
     with _lock:
-        lifted = _inside == 1 and _restore is not None
+        lifted = multiplications >= _LONG and _inside == 1 and _restore is not None
         if lifted:
             _restore.restore_original_limits()
     try:
-        return A @ B
+        yield
     finally:
         if lifted:
             with _lock:
                 if _inside:
                     _restore = _controller().limit(limits=1)
+
+
+def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """A B, on `all_threads` where it is long."""
+    multiplications = A.shape[0] * A.shape[1] * B.shape[1]
+    if multiplications < _LONG:
+        return A @ B
+    with all_threads(multiplications):
+        return A @ B

@@ -84,7 +84,8 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         seen, refuted = (np.union1d(seen, part), refuted + 1) if same else (part, 0)
         entering, promised = _promising(problem, active, model, solver.exchange, seen)
         largest = max(promised, state.largest_gain)
-        if ended or largest <= problem.tol or (tol == problem.tol and (not entering.size or refuted > _REFUTED)):
+        done = ended or largest <= problem.enough(len(active))
+        if done or (tol == problem.tol and (not entering.size or refuted > _REFUTED)):
             if ended or not problem.design.blur:
                 break
             problem, entering = replace(problem, design=problem.design.unblurred()), active  # for the last rounds
@@ -100,7 +101,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     whole = state.stepped(active=active, posterior=model.posterior, objective=objective, largest_gain=largest)
     status = result.status
     if status in (Status.CONVERGED, Status.STALLED):
-        status = Status.CONVERGED if largest <= problem.tol else Status.STALLED
+        status = Status.CONVERGED if largest <= problem.enough(len(active)) else Status.STALLED
     return Result(whole, status, _monotone(history), n_iter)
 
 
@@ -163,7 +164,7 @@ def _promising(
                  more * _PARTNERS, problem.design.blur)  # fmt: skip
     best = problem.design.sweep(model.frame.directions, look, look.combined)
     largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
-    entering = [best.atoms[best.gains > problem.tol], best.partners[best.partner_gains > _NEARLY]]
+    entering = [best.atoms[best.gains > problem.enough(len(active))], best.partners[best.partner_gains > _NEARLY]]
     return np.unique(np.concatenate(entering)), largest
 
 

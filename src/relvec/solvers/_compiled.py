@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relvec._threads import all_threads
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Problem
 from relvec.solvers._moves import Model
@@ -70,19 +71,22 @@ class CompiledModel:
         self, batch: int, tol: float, hold_noise: bool, ceiling: float = np.inf, apart: float = 0.0
     ) -> CompiledModel | None:
         """`_moves.grow`."""
-        core = self.core.grown(batch, tol, hold_noise, ceiling, apart)
+        with all_threads(self._scan):
+            core = self.core.grown(batch, tol, hold_noise, ceiling, apart)
         return None if core is None else self._with(core)
 
     def exchanged(self, tol: float) -> CompiledModel | None:
         """`_moves.exchange`."""
-        core = self.core.exchanged(tol)
+        with all_threads(self._scan):
+            core = self.core.exchanged(tol)
         return None if core is None else self._with(core)
 
     def relaxed(
         self, steps: int, hold_noise: bool = False, enough: float = 0.0, ceiling: float = np.inf
     ) -> CompiledModel:
         """`Model.relaxed`."""
-        return self._with(self.core.relaxed(steps, hold_noise, enough, ceiling))
+        with all_threads(self._update):
+            return self._with(self.core.relaxed(steps, hold_noise, enough, ceiling))
 
     def thinned(self, steps: int, far: float) -> CompiledModel:
         """Every atom of the dictionary, thinned out by MacKay's updates (T01)."""
@@ -96,7 +100,8 @@ class CompiledModel:
 
     def trimmed(self) -> CompiledModel:
         """`Model.trimmed`."""
-        return self._with(self.core.trimmed() or self.core)
+        with all_threads(self._scan):
+            return self._with(self.core.trimmed() or self.core)
 
     def sharpened(self, steps: int) -> Model:
         """`Model.sharpened`, of which all but the last Newton steps are made here."""
@@ -109,6 +114,16 @@ class CompiledModel:
         self.search.at(active.astype(np.int64), alpha, beta)  # the frame may have been made anew for another model
         frame = Frame.adopted(problem.design, problem.target, problem.rest, self.search.frame())
         return Model(problem, frame, active, frame.posterior(active, alpha, beta, problem.n_samples), self.atom)
+
+    @property
+    def _update(self) -> float:
+        """Multiplications of an update of all precisions."""
+        return float(len(self.active)) ** 3
+
+    @property
+    def _scan(self) -> float:
+        """Multiplications of a scan of the dictionary."""
+        return float(len(self.active)) ** 2 * self.problem.design.n_atoms
 
     def _with(self, core: Any) -> CompiledModel:
         return self if core is self.core else CompiledModel(self.problem, self.search, core)

@@ -20,6 +20,9 @@ from relvec.progress import report
 
 logger = logging.getLogger("relvec")
 
+TOL, TOL_OF_MANY = 1e-4, 0.3  # nats, where no tol is given: of a model, and of one of more than MANY atoms
+MANY = 300  # a search of more for smaller gains takes most of its time, and predicts no better
+
 _FEW_GAINS, _NEARLY = 5, 0.95  # steps whose gains tell how far a search is, and the most they can tell
 
 
@@ -82,6 +85,7 @@ class Problem:
     start : a model to start from.
     bias : index of the bias atom, -1 if there is none.
     tol : nats; a fit ends when no single move gains more.
+    tol_of_many : the same for models of more than `MANY` atoms; None for tol.
     """
 
     design: Design
@@ -100,6 +104,7 @@ class Problem:
     prior_b: np.ndarray | None = None
     prior_d: float = 0.0
     tol: float = 1e-3
+    tol_of_many: float | None = None
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @property
@@ -116,6 +121,10 @@ class Problem:
     def fixed_noise(self) -> bool:
         """Whether the noise variance is given rather than learned."""
         return self.noise_variance is not None
+
+    def enough(self, size: int) -> float:
+        """Nats that no single move may gain any more for a model of so many atoms to be done."""
+        return self.tol if self.tol_of_many is None or size <= MANY else max(self.tol, self.tol_of_many)
 
     def objective(self, active: np.ndarray, posterior: Posterior) -> float:
         """T01 eq. (36): the log evidence plus the hyperprior's terms."""

@@ -135,16 +135,17 @@ class Sequential:
             return self._textbook(problem, state)
         notes = notes.but(steps=notes.steps + 1)
         model: AnyModel = notes.model or Model(problem, notes.frame, state.active, state.posterior)
+        tol = problem.enough(len(model.active))
         hold = notes.steps % self.noise_every != 0
-        grown = model.grown(self.batch, problem.tol, hold)
+        grown = model.grown(self.batch, tol, hold)
         if grown is not None:
             return _advance(grown, "add", notes, settled=False, exact=False)
         if not notes.settled:
-            settled = model.merged().relaxed(100, enough=problem.tol)
+            settled = model.merged().relaxed(100, enough=tol)
             return _advance(settled, "reestimate", notes, settled=True, swapping=True)
         search = self.stop != "tf03"
         if search and self.exchange and notes.swapping:
-            if (swapped := model.exchanged(problem.tol)) is not None:
+            if (swapped := model.exchanged(tol)) is not None:
                 return _advance(swapped, "exchange", notes, settled=False, exact=False)
             notes = notes.but(swapping=False)
         restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, _SCHEDULED)
@@ -154,10 +155,10 @@ class Sequential:
         if not notes.exact:
             sharp = model.sharpened(100)
             fall = state.objective - sharp.objective
-            lost = fall if fall > max(problem.tol, _ROUNDING * abs(state.objective)) else 0.0
+            lost = fall if fall > max(tol, _ROUNDING * abs(state.objective)) else 0.0
             return _advance(sharp, "reestimate", notes, exact=True, lost=lost)
         offer = largest_gain(model.exact(), self.exchange)
-        if offer > problem.tol and search and self.exchange and (swapped := model.exchanged(problem.tol)) is not None:
+        if offer > tol and search and self.exchange and (swapped := model.exchanged(tol)) is not None:
             return _advance(swapped, "exchange", notes, settled=False, exact=False)
         # an evidence that is known to a few nats alone hides gains as large
         return state.stepped(action="", done=True, largest_gain=max(offer, notes.lost))
@@ -166,7 +167,7 @@ class Sequential:
         """How the search ended."""
         if at_noise_floor(problem, state.posterior):
             return Status.NOISE_FLOOR
-        if state.largest_gain <= problem.tol:
+        if state.largest_gain <= problem.enough(len(state.active)):
             return Status.CONVERGED
         return Status.STOPPED if self.stop == "tf03" else Status.STALLED
 
@@ -199,7 +200,7 @@ class Sequential:
         problem = model.problem
         other = self._restart(model, notes.turn, notes.deadline)
         if other.objective > state.objective - _PROMISING:
-            other = _settle(other, self.batch, notes.deadline, problem.tol)
+            other = _settle(other, self.batch, notes.deadline, 0.0)
         gain = other.objective - state.objective
         # a model that explains the noise too has no honest error bars: no restart leads there
         if any(sign(other) and not sign(model) for sign in (_noiseless, _crowded)):
@@ -207,7 +208,7 @@ class Sequential:
         again = gain >= _PAYS and notes.turn != _FRESH_AT
         failed = 0 if gain >= _PAYS else notes.failed + 1
         notes = notes.but(turn=notes.turn + (not again), failed=failed)
-        if gain > problem.tol:
+        if gain > problem.enough(len(model.active)):
             return _advance(other, "restart", notes, settled=False, exact=False)
         return state.stepped(action="", notes=notes)
 
@@ -288,13 +289,14 @@ def _crowded(model: AnyModel) -> bool:
 
 def _settle(model: AnyModel, batch: int, deadline: float, tol: float = _ROUGH) -> AnyModel:
     """Additions and re-estimation until none gains more than a tolerance."""
-    tol, settled = max(model.problem.tol, tol), False
+    settled = False
     while time.monotonic() < deadline:
-        grown = model.grown(batch, tol, hold_noise=False, apart=_APART)
+        enough = max(model.problem.enough(len(model.active)), tol)
+        grown = model.grown(batch, enough, hold_noise=False, apart=_APART)
         if grown is not None:
             model, settled = grown.trimmed(), False
         elif not settled:
-            model, settled = model.merged().relaxed(100, enough=tol), True
+            model, settled = model.merged().relaxed(100, enough=enough), True
         else:
             break
     return model
@@ -311,7 +313,7 @@ def _dip(model: AnyModel, fraction: float, batch: int, deadline: float) -> AnyMo
     held = model.at(model.active, model.posterior.alpha, 1.0 / low)
     most = len(model.active) + min(max(20, len(model.active)), _DIP_MOST)
     while len(held.active) < most and time.monotonic() < deadline:
-        grown = held.grown(batch, max(problem.tol, _DIP_TOL), hold_noise=True, apart=_APART)
+        grown = held.grown(batch, max(problem.enough(len(held.active)), _DIP_TOL), hold_noise=True, apart=_APART)
         if grown is None:
             break
         held = grown.trimmed()
@@ -326,7 +328,7 @@ def _under_ceiling(model: AnyModel, batch: int, deadline: float) -> AnyModel:
     other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
     most = _CROWD + _CROWD_SHARE * problem.n_samples
     while len(other.active) < most and time.monotonic() < deadline:
-        grown = other.grown(batch, max(problem.tol, _DIP_TOL), False, problem.noise_start, _APART)
+        grown = other.grown(batch, max(problem.enough(len(other.active)), _DIP_TOL), False, problem.noise_start, _APART)
         if grown is None:
             break
         other = grown.trimmed()
