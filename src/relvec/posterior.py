@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import lapack
@@ -304,33 +305,116 @@ def laplace(
     >>> bool(np.isclose(Phi[:, 0] @ (t - 1 / (1 + np.exp(-p.f))), 0.5 * p.mean[0]))
     True
     """
-    K = likelihood.n_outputs
     outputs = np.zeros(len(alpha), dtype=np.intp) if outputs is None else outputs
-    order = np.argsort(outputs, kind="stable")  # the weights of an output stand together
-    ends = np.searchsorted(outputs[order], np.arange(K + 1))
-    own = [slice(i, j) for i, j in pairwise(ends.tolist())]
-    spread = 1.0 / np.sqrt(alpha[order])
-    X = Phi if K == 1 else take(Phi, order, 1)
-    X = X * like(X, spread) if is_foreign(X) else np.multiply(X, spread, order="F")
-    v = np.zeros(len(alpha)) if start is None else start[order] / spread
-    f = _latent(X, v, own)
-    value, r, W = likelihood.evaluate(t, f, weights)
-    value -= 0.5 * float(v @ v)
-    if start is not None and not value > -np.inf:
-        v = np.zeros(len(alpha))
-        f = _latent(X, v, own)
-        value, r, W = likelihood.evaluate(t, f, weights)
-    if guess is not None and K > 1 and len(alpha) >= _MANY and not is_foreign(Phi):
-        v, f, value, r, W = _approach(
-            (v, f, value, r, W), X, t, weights, likelihood, own, guess[order] / spread[:, None]
-        )
+    weighting = Weighting.of(outputs, alpha, likelihood.n_outputs)
+    rows = _Here(weighting.scaled(Phi), t, weights, likelihood, weighting.own)
+    point = weighting.begin(rows, start)
+    if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY and not is_foreign(Phi):
+        point = _approach(rows, point, guess[weighting.order] / weighting.spread[:, None])
+    point, U = newton(rows, point)
+    mean, root = weighting.given(point.v, U)
+    return LaplacePosterior(
+        Phi, outputs, alpha, mean, root, point.f, point.r, point.W, log_evidence(point.value, U)
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Weighting:
+    """The k weights as v = A^1/2 w, those of an output together.
+
+    Attributes
+    ----------
+    order : (k,) the weights in that order.
+    own : places of each output's.
+    spread : (k,) alpha^-1/2 in that order.
+    """
+
+    order: np.ndarray
+    own: list[slice]
+    spread: np.ndarray
+
+    @classmethod
+    def of(cls, outputs: np.ndarray, alpha: np.ndarray, n_outputs: int) -> Weighting:
+        """For weights with these outputs (k,) and precisions (k,)."""
+        order = np.argsort(outputs, kind="stable")
+        ends = np.searchsorted(outputs[order], np.arange(n_outputs + 1))
+        return cls(order, [slice(i, j) for i, j in pairwise(ends.tolist())], 1.0 / np.sqrt(alpha[order]))
+
+    def scaled(self, Phi: Array) -> Array:
+        """X = Phi A^-1/2 (n, k)."""
+        X = Phi if len(self.own) == 1 else take(Phi, self.order, 1)
+        return X * like(X, self.spread) if is_foreign(X) else np.multiply(X, self.spread, order="F")
+
+    def begin(self, rows: ModeRows, start: np.ndarray | None) -> Any:
+        """The point of the weights ``start`` (k,), or of zeros."""
+        if start is not None:
+            point = rows.at(start[self.order] / self.spread)
+            if point.value > -np.inf:
+                return point
+        return rows.at(np.zeros(len(self.spread)))
+
+    def given(self, v: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (k,) and root (k, k) of the weights as they were given."""
+        mean, root = np.empty(len(v)), np.empty((len(v), len(v)))
+        mean[self.order], root[self.order] = self.spread * v, self.spread[:, None] * inverse_triangular(U)
+        return mean, root
+
+
+class ModeRows(Protocol):
+    """What the search for a mode asks of the rows, of which it knows nothing else."""
+
+    def at(self, v: np.ndarray) -> Any:
+        """The point v (k,): ``v``, the objective ``value`` with the prior's -v'v/2, and what the others need."""
+        ...
+
+    def gradient(self, point: Any) -> np.ndarray:
+        """Of the objective, X'r - v (k,)."""
+        ...
+
+    def factor(self, point: Any) -> np.ndarray:
+        """Upper triangular U (k, k) with U'U = I + X'B X."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    v: np.ndarray
+    value: float
+    f: np.ndarray
+    r: np.ndarray
+    W: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Here:
+    """Rows X (n, k) on this machine or its device."""
+
+    X: np.ndarray
+    t: np.ndarray
+    weights: np.ndarray
+    likelihood: Likelihood
+    own: list[slice]
+
+    def at(self, v: np.ndarray) -> _Point:
+        f = _latent(self.X, v, self.own)
+        value, r, W = self.likelihood.evaluate(self.t, f, self.weights)
+        return _Point(v, value - 0.5 * float(v @ v), f, r, W)
+
+    def gradient(self, point: _Point) -> np.ndarray:
+        return _back(self.X, point.r, self.own) - point.v
+
+    def factor(self, point: _Point) -> np.ndarray:
+        return _factor(self.X, point.W, self.weights, self.own)
+
+
+def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
+    """The mode, from a point near or far, and the factor U of minus the Hessian there."""
     best, idle = np.inf, 0
     for _ in range(_MOST_NEWTON):
-        U = _factor(X, W, weights, own)
-        if not len(alpha):
+        U, value = rows.factor(point), point.value
+        if not len(point.v):
             break
-        g = _back(X, r, own) - v
-        half = lapack.dtrtrs(U, g, trans=1)[0]  # scipy's wrapper takes longer than the solution
+        half = lapack.dtrtrs(U, rows.gradient(point), trans=1)[0]  # scipy's wrapper takes longer than the solution
         decrement = float(half @ half)
         small = decrement < _ROUGHLY * max(1.0, abs(value))
         if small and (decrement < _EXACTLY * max(1.0, abs(value)) or decrement >= 0.5 * best):
@@ -338,22 +422,20 @@ def laplace(
         if idle == _IDLE:  # rounding, of weights of 1e12 say, hides where the mode is
             break
         best = decrement
-        step, length = lapack.dtrtrs(U, half)[0], 1.0
+        step, length, v = lapack.dtrtrs(U, half)[0], 1.0, point.v
         while True:
-            trial = v + length * step
-            f_trial = _latent(X, trial, own)
-            new, r, W = likelihood.evaluate(t, f_trial, weights)
-            new -= 0.5 * float(trial @ trial)
+            point = rows.at(v + length * step)
             # near the mode values no longer tell steps apart, and Newton converges by itself
-            if small or new >= value + 1e-4 * length * decrement or length < 1e-12:
+            if small or point.value >= value + 1e-4 * length * decrement or length < 1e-12:
                 break
             length *= 0.5
-        idle += not (small or new > value)
-        v, f, value = trial, f_trial, new
-    log_evidence = value - float(np.log(np.diagonal(U)).sum())
-    mean, root = np.empty(len(alpha)), np.empty((len(alpha), len(alpha)))
-    mean[order], root[order] = spread * v, spread[:, None] * inverse_triangular(U)
-    return LaplacePosterior(Phi, outputs, alpha, mean, root, f, r, W, float(log_evidence))
+        idle += not (small or point.value > value)
+    return point, U
+
+
+def log_evidence(value: float, U: np.ndarray) -> float:
+    """The Laplace evidence from the objective at the mode and the factor U there."""
+    return float(value - float(np.log(np.diagonal(U)).sum()))
 
 
 _MOST_NEWTON, _IDLE = 200, 5
@@ -362,36 +444,32 @@ _MOST_APPROACH, _MEMORY = 60, 20
 _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 
 
-def _approach(state: tuple, X: np.ndarray, t, weights, likelihood: Likelihood, own: list, root: np.ndarray) -> tuple:
-    """v, f, objective, r and W nearer to the mode: steps of limited-memory BFGS from the curvature (root root')^-1.
+def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:
+    """A point nearer to the mode: steps of limited-memory BFGS from the curvature (root root')^-1.
 
     A step costs two products with X; the Hessian that Newton's method wants costs as many as there are weights.
     """
-    v, f, value, r, W = state
-    g = _back(X, r, own) - v
+    g = rows.gradient(point)
     path: list[tuple[np.ndarray, np.ndarray, float]] = []
     for _ in range(_MOST_APPROACH):
-        step = _two_loops(g, path, root)
+        step, value = _two_loops(g, path, root), point.value
         decrement = float(g @ step)
         if not decrement > 0.1 * _EXACTLY * max(1.0, abs(value)):
             break
         length = 1.0
         while True:
-            trial = v + length * step
-            f_trial = _latent(X, trial, own)
-            new, r, W = likelihood.evaluate(t, f_trial, weights)
-            new -= 0.5 * float(trial @ trial)
-            if decrement < _ROUGHLY * max(1.0, abs(value)) or new >= value + 1e-4 * length * decrement:
+            trial = rows.at(point.v + length * step)
+            if decrement < _ROUGHLY * max(1.0, abs(value)) or trial.value >= value + 1e-4 * length * decrement:
                 break
             length *= 0.5
             if length < 1e-6:
-                return v, f, value, *likelihood.working(t, f, weights)
-        g_new = _back(X, r, own) - trial
-        s, y = trial - v, g - g_new
+                return point
+        g_new = rows.gradient(trial)
+        s, y = trial.v - point.v, g - g_new
         if s @ y > 0.0:
             path = [*path[-_MEMORY:], (s, y, 1.0 / float(s @ y))]
-        v, f, value, g = trial, f_trial, new, g_new
-    return v, f, value, r, W
+        point, g = trial, g_new
+    return point
 
 
 def _two_loops(g: np.ndarray, path: list[tuple[np.ndarray, np.ndarray, float]], root: np.ndarray) -> np.ndarray:
@@ -432,6 +510,14 @@ def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice])
         return _factor_on_device(X, W, weights, own)
     if W.ndim == 1:
         return factor_ridge(np.sqrt(W)[:, None] * X)
+    return factor_identity_plus(curvature_gram(X, W, weights, own))
+
+
+def curvature_gram(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
+    """X'B X (k, k)."""
+    if W.ndim == 1:
+        Z = np.sqrt(W)[:, None] * X
+        return Z.T @ Z
     # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
     Z, P, Q = np.empty_like(X), np.asfortranarray(W), others(W)
     root = np.sqrt(weights)
@@ -443,7 +529,7 @@ def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice])
         if i.stop > i.start:
             Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * Q[:, a])[:, None], out=Z[:, i])
             G[i, i] = Y.T @ Y
-    return factor_identity_plus(G)
+    return G
 
 
 def ridge_on_device(X: Array) -> np.ndarray:
