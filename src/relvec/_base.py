@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from importlib.util import find_spec
 from typing import Any
 
@@ -895,6 +895,19 @@ def merge_rows(X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple
     return rows, mean, size
 
 
+def laplace_prior(estimator) -> tuple[GammaPrior, Any]:
+    """The hyperprior and the solver of a fit of classes or counts."""
+    prior, solver = estimator._hyperprior(), as_solver(estimator.solver)
+    if prior.on_noise:
+        raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
+    if prior.on_weights and isinstance(solver, Sequential):
+        raise ValueError(
+            "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
+            "use solver='mackay' or solver='em', or leave a and b at 0"
+        )
+    return prior, solver
+
+
 def fit_laplace(
     estimator, basis: Basis, free: np.ndarray, X: np.ndarray, targets: list[np.ndarray], weights: np.ndarray,
     likelihood: Likelihood, share: bool = False, place: Place | None = None,
@@ -904,15 +917,7 @@ def fit_laplace(
     What is as long as the rows lives at ``place``, a device, where one is given. Also returns the dictionary with the
     parameters marked in ``free`` (p,) learned, and how; and, where centres have moved, what `_store_centres` asks for.
     """
-    prior = estimator._hyperprior()
-    if prior.on_noise:
-        raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
-    solver = as_solver(estimator.solver)
-    if prior.on_weights and isinstance(solver, Sequential):
-        raise ValueError(
-            "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
-            "use solver='mackay' or solver='em', or leave a and b at 0"
-        )
+    prior, solver = laplace_prior(estimator)
     width = targets[0].shape[1] if targets[0].ndim == 2 else 1
     raw = np.column_stack(targets)
     if isinstance(estimator.kernel, str) and estimator.kernel == "precomputed":
@@ -978,7 +983,12 @@ def fit_laplace(
         estimator.n_candidates_, estimator.n_subsets_ = basis.n_atoms, 1
         if design is not None:
             return searched(basis, design, starts, True), basis
-        return _laplace_in_subsets(estimator, basis, rows, starts, memory, searched)
+        restarting = memory > 4 * MODELS * len(rows)  # the models of a restart are twice as large
+        return laplace_in_subsets(
+            estimator, basis, len(rows), starts, most_scanned(len(rows), memory),
+            lambda part: scan_design(part, rows, compression=False, memory=memory),
+            partial(searched, restarting=restarting),
+        )  # fmt: skip
 
     fits, basis = over(basis, starts)
     moved = None
@@ -992,15 +1002,16 @@ def fit_laplace(
     return fits, basis, learned, moved
 
 
-def _laplace_in_subsets(
-    estimator, basis: Basis, rows: np.ndarray, starts: list, memory: float, searched: Callable
+def laplace_in_subsets(
+    estimator, basis: Any, n_rows: int, starts: list, size: int, designed: Callable, searched: Callable
 ) -> tuple[list[LaplaceFit], Basis]:
-    """Fit over a dictionary that does not fit into ``memory`` bytes; also the part of it that came last."""
+    """Fit over a dictionary in subsets of ``size`` atoms; also the part of it that came last.
+
+    ``designed(part)`` is the design of a part, ``searched(part, design, starts, first)`` fits over it.
+    """
     M, part = basis.n_atoms, basis
     fits: list[LaplaceFit] = []
     given = [np.zeros(0, dtype=np.intp), *(s[0] % M for s in starts if s is not None)]
-    size = most_scanned(len(rows), memory)
-    restarting = memory > 4 * MODELS * len(rows)  # the models of a restart are twice as large
 
     def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
         nonlocal fits, part, starts
@@ -1011,14 +1022,14 @@ def _laplace_in_subsets(
         before = [f.result.state.objective for f in fits] or [-np.inf] * len(starts)
         fits = []  # their dictionary goes before the next one comes
         release()
-        fits = searched(part, scan_design(part, rows, compression=False, memory=memory), local, first, restarting)
+        fits = searched(part, designed(part), local, first)
         states = [f.result.state for f in fits]
         gained = any(s.objective > b + estimator._tol for s, b in zip(states, before, strict=True))
         units = [s.active // len(atoms) * M + atoms[s.active % len(atoms)] for s in states]
         starts = [(u, s.posterior.alpha[:: f.problem.per_unit]) for u, s, f in zip(units, states, fits, strict=True)]
         return np.concatenate(units) % M, gained, any(cut_short(f.result) for f in fits)
 
-    work = 2000.0 * len(rows) * (size + _MODEL_ATOMS)
+    work = 2000.0 * n_rows * (size + _MODEL_ATOMS)
     estimator.n_candidates_, estimator.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
     return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part
 

@@ -206,11 +206,10 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorClassifier:
         if is_dask(X):
-            raise TypeError(
-                "a classifier is fitted to rows in memory, since every step needs all of them: give a sample, as in "
-                "fit(X[:100_000].compute(), ...). predict and predict_proba take collections of Dask, and "
-                "RelevanceVectorRegressor is fitted to them"
-            )
+            from relvec._distributed_classes import fit_classes_on_workers
+
+            fit_classes_on_workers(self, X, y, sample_weight)
+            return self
         loaded = self._loaded(X, y, sample_weight)
         if loaded is None:
             return self
@@ -221,9 +220,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         place = place_of(on_device) if on_device is not None else place
         check_classification_targets(y)
         self._check_numbers()
-        for name, choices in (("multi_class", ("multinomial", "ovr")), ("averaging", ("posterior", "mode"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        self._check_choices()
         classes, label = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"a classifier needs at least 2 classes in y, got only one class: {classes.tolist()}")
@@ -265,7 +262,12 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             ]
         return self
 
-    def _store(self, basis: Basis, X: np.ndarray, fits: list[LaplaceFit]) -> None:
+    def _check_choices(self) -> None:
+        for name, choices in (("multi_class", ("multinomial", "ovr")), ("averaging", ("posterior", "mode"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+
+    def _store(self, basis: Basis, X: Any, fits: list[LaplaceFit]) -> None:
         """Public attributes, in the units of the basis functions as given."""
         union = np.unique(np.concatenate([fit.pairs[1] for fit in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
@@ -346,6 +348,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         >>> model.decision_function([[0.0], [3.0]]).shape
         (2,)
         """
+        if is_dask(X):
+            return self._lazily("decision_function", X)
         X, back = self._rows(X)
         xp = namespace(X)
         if len(self.classes_) > 2 and len(self._models) == 1:
@@ -399,6 +403,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         >>> model.predict_log_proba([[0.0]]).shape
         (1, 2)
         """
+        if is_dask(X):
+            return self._lazily("predict_log_proba", X)
         proba = self.predict_proba(X)
         with np.errstate(divide="ignore"):
             return namespace(proba).log(proba)
@@ -446,6 +452,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         check_is_fitted(self)
         if method == "predict":
             return by_chunk(self, method, X, None, self.classes_.dtype)
+        if method == "decision_function" and len(self.classes_) == 2:
+            return by_chunk(self, method, X, None)
         return by_chunk(self, method, X, [str(name) for name in self.classes_])
 
     def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:

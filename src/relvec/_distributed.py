@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,33 +31,58 @@ from relvec.progress import stage
 from relvec.solvers import Problem, Sequential, Start, as_solver
 from relvec.tune import Learned
 
-_FEW = 3000  # rows that are brought here and fitted here
+FEW = 3000  # rows that are brought here and fitted here
 _LEARN_ROWS = 20_000  # rows of the sample that widths are learned from
 
 
 def fit_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
     """Fit a regressor to collections of Dask."""
-    if model._counts or as_predictive(model.predictive) is not None:
-        raise ValueError("rows of Dask are fitted for likelihood='gaussian' with predictive='rvm' only")
-    if isinstance(model.kernel, str) and model.kernel == "precomputed":
-        raise ValueError("a precomputed kernel has as many columns as rows: give Dask the inputs and the kernel's name")
+    check_dask(model)
+    if as_predictive(model.predictive) is not None:
+        raise ValueError("rows of Dask are fitted for predictive='rvm' only: the others keep their training rows")
     model._check_numbers()
+    if model._counts:
+        from relvec._distributed_classes import fit_counts_on_workers
+
+        fit_counts_on_workers(model, X, y, sample_weight)
+        return
     samples = DaskSamples(X, y, sample_weight)
-    if samples.n_rows <= _FEW:
+    if samples.n_rows <= FEW:
         model._fit(*gathered(X, y, sample_weight))
         return
     model._forget_parts()
+    begin_model(model, samples)
     model._of_counts, model._single = False, samples.single
-    model.n_features_in_ = samples.n_features
-    model.__dict__.pop("feature_names_in_", None)
-    if samples.names is not None:
-        model.feature_names_in_ = np.array(samples.names, dtype=object)
-    basis, on_rows, learned, starts = _dictionary(model, samples)
+
+    def learn(basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list]:
+        return _learned(model, samples, basis, free, drawn)
+
+    basis, on_rows, learned, starts = dictionary_of(model, samples, learn)
     if not on_rows:
         summary = samples.reduce(_Summarise(basis), Summary.merged)
         model._begin(summary, samples.single)
         return
     _search(model, RowKernel(basis, on_rows[0], samples), learned, starts)
+
+
+def check_dask(model: Any) -> None:
+    """Refuse what no fit to collections of Dask can do."""
+    if model.checkpoint is not None:
+        raise ValueError("a fit to collections of Dask keeps no checkpoint: leave checkpoint at None")
+    if model.device is not None:
+        raise ValueError("collections of Dask are fitted where their workers are: leave device at None")
+    if model.centres != "data":
+        raise ValueError("centres that move need the rows in memory: with Dask leave centres at 'data'")
+    if isinstance(model.kernel, str) and model.kernel == "precomputed":
+        raise ValueError("a precomputed kernel has as many columns as rows: give Dask the inputs and the kernel's name")
+
+
+def begin_model(model: Any, samples: DaskSamples) -> None:
+    """Store what is known of the columns of X."""
+    model.n_features_in_ = samples.n_features
+    model.__dict__.pop("feature_names_in_", None)
+    if samples.names is not None:
+        model.feature_names_in_ = np.array(samples.names, dtype=object)
 
 
 def by_chunk(
@@ -66,13 +92,17 @@ def by_chunk(
 
     Values are (n,), or (n, q) with these q names. With ``parts`` the method gives as many of them, and so does this.
     """
-    check_columns(model, X)
     outputs = () if names is None else (len(names),)
-    shape = (*outputs, parts) if parts else outputs
-    values = lazily(X, _Chunkwise(model, method, shape, dtype, options), shape, dtype)
+    values = chunkwise(model, method, X, (*outputs, parts) if parts else outputs, dtype, **options)
     if not parts:
         return as_series(values, X, names)
     return tuple(as_series(values[..., i], X, names) for i in range(parts))
+
+
+def chunkwise(model: Any, method: str, X: Any, shape: tuple[int, ...], dtype: Any = float, **options: Any) -> Any:
+    """A method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
+    check_columns(model, X)
+    return lazily(X, _Chunkwise(model, method, shape, dtype, options), shape, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +128,13 @@ class _Summarise:
         return summarise(self.basis, block.X, block.targets, block.weights)
 
 
-def _dictionary(model: Any, samples: DaskSamples) -> tuple[Concat, list[int], Learned | None, list]:
+def dictionary_of(
+    model: Any, samples: DaskSamples, learn: Callable[[Basis, np.ndarray, Any], tuple[Learned, list]]
+) -> tuple[Concat, list[int], Learned | None, list]:
     """The dictionary, bound as far as it does not hold rows, and which of its parts are kernels on every row.
 
-    Also how its widths were learned, and the models that learning them ended with, as starts.
+    Also how its widths were learned, and the models that learning them ended with, as starts: see ``learn``, which is
+    given the dictionary on the rows of a draw, the parameters that are to be learned, and the draw.
     """
     facts, d = samples.facts, samples.n_features
     unbound = model._unbound(d)
@@ -128,17 +161,21 @@ def _dictionary(model: Any, samples: DaskSamples) -> tuple[Concat, list[int], Le
     if not free.any() or not np.any(units_of(facts.mean, facts.spread, facts.weight, samples.n_targets)[1]):
         return basis, on_rows, None, [None] * samples.n_targets
     drawn = samples.draw(_LEARN_ROWS)
-    weight = float(drawn.weights.sum())
+    learned, starts = learn(Concat(tuple(parts)).bind(drawn.X, drawn.weights, rng), free, drawn)
+    theta = np.where(free, learned.basis.theta, basis.theta)
+    return basis.with_theta(theta), on_rows, learned, starts  # type: ignore[return-value]
+
+
+def _learned(model: Any, samples: DaskSamples, basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list]:
+    """A dictionary with its widths learned on a draw, and the models that this ended with."""
+    facts, weight = samples.facts, float(drawn.weights.sum())
     units, variances = units_of(facts.mean, facts.spread, facts.weight, samples.n_targets)
-    few = Concat(tuple(parts)).bind(drawn.X, drawn.weights, rng)
     targets = [
         gaussian_target(gaussian_problem(model, unit, variance, weight, 0), t / unit, drawn.weights)
         for unit, variance, t in zip(units, variances, drawn.targets.T, strict=True)
     ]
-    learned = model._learned(few, free, drawn.X, targets)
-    theta = np.where(free, learned.basis.theta, basis.theta)
-    starts = [_lifted(learned.basis, start, drawn, samples.n_rows) for start in learned.models]
-    return basis.with_theta(theta), on_rows, learned, starts  # type: ignore[return-value]
+    learned = model._learned(basis, free, drawn.X, targets)
+    return learned, [_lifted(learned.basis, start, drawn, samples.n_rows) for start in learned.models]
 
 
 def _leaves(basis: Basis) -> list[Basis]:
@@ -161,13 +198,17 @@ class _Sampled:
 
 def _lifted(basis: Basis, start: Start, drawn: Any, n_rows: int) -> _Sampled | None:
     """A model of a sample of rows as one of all."""
-    rows = basis.rows[start.active]
-    others = np.cumsum(basis.rows < 0) - 1
-    atoms = np.where(rows >= 0, drawn.rows[np.maximum(rows, 0)], n_rows + others[start.active])
+    atoms = lifted_atoms(basis, start.active, drawn.rows, n_rows)
     columns = basis.take(start.active)(drawn.X) * np.sqrt(drawn.weights)[:, None]
     scale = np.sqrt(np.einsum("ij,ij->j", columns, columns))
     order = np.argsort(atoms)
     return _Sampled(atoms[order], start.alpha[order], start.beta, scale[order])
+
+
+def lifted_atoms(basis: Basis, atoms: np.ndarray, drawn: np.ndarray, n_rows: int) -> np.ndarray:
+    """Atoms (k,) of a dictionary on a draw of rows, with these numbers, as atoms of the one on all rows."""
+    rows, others = basis.rows[atoms], np.cumsum(basis.rows < 0) - 1
+    return np.where(rows >= 0, drawn[np.maximum(rows, 0)], n_rows + others[atoms])
 
 
 def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: list[_Sampled | None]) -> None:
@@ -215,12 +256,20 @@ def _store(
 ) -> None:  # fmt: skip
     """Keep the models over a small dictionary, of the ``seen`` candidates that were looked at."""
     d, facts = samples.n_features, samples.facts
-    kernel = next((part for part in basis.parts if isinstance(part, KernelBasis) and np.all(part.rows >= 0)), None)
-    centres = dict(zip(kernel.rows.tolist(), kernel.order_keys(), strict=True)) if kernel else {}  # type: ignore[arg-type]
-    X = Lookup(facts.n_rows, lambda rows: np.array([centres[row] for row in rows.tolist()]).reshape(-1, d))
-    model._finish(basis, X, rows, fits, samples.single)
+    model._finish(basis, kept_rows(basis, samples), rows, fits, samples.single)
     model.n_candidates_ = seen
     model._store_widths(basis, facts.spread[:d] ** 2 / facts.weight, learned)
+
+
+def kept_rows(basis: Basis, samples: DaskSamples) -> Lookup:
+    """The rows of X that kernels of a small dictionary stand on."""
+    kernels = [part for part in _leaves(basis) if isinstance(part, KernelBasis) and np.all(part.rows >= 0)]
+    centres = {row: z for kernel in kernels for row, z in zip(kernel.rows.tolist(), kernel.order_keys(), strict=True)}  # type: ignore[arg-type]
+
+    def find(rows: np.ndarray) -> np.ndarray:
+        return np.array([centres[row] for row in rows.tolist()]).reshape(-1, samples.n_features)
+
+    return Lookup(samples.facts.n_rows, find)
 
 
 def _search_subsets(
@@ -273,9 +322,11 @@ def _visited(fit: GaussianFit) -> np.ndarray:
 def _renumbered(fit: GaussianFit, visited: np.ndarray) -> GaussianFit:
     """The fit with the atoms ``visited`` (k,) as its dictionary."""
     result = fit.result
-    history = [
-        replace(step, atom=int(np.searchsorted(visited, step.atom)) if step.atom >= 0 else -1)
-        for step in result.history
-    ]
+    history = renumbered_history(result.history, lambda atoms: np.searchsorted(visited, atoms))
     state = replace(result.state, active=np.searchsorted(visited, result.state.active))
     return replace(fit, result=replace(result, state=state, history=history), scale=fit.scale[visited])
+
+
+def renumbered_history(history: list, renumber: Callable[[np.ndarray], np.ndarray]) -> list:
+    """The steps of a fit with other numbers of their atoms."""
+    return [replace(step, atom=int(renumber(np.array(step.atom))) if step.atom >= 0 else -1) for step in history]

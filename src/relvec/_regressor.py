@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from relvec._base import (
     BaseRelevanceVector,
     GaussianFit,
+    LaplaceFit,
     by_blocks,
     check_representable,
     feature_variances,
@@ -305,8 +306,6 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
         if is_dask(X):
-            if self.checkpoint is not None:
-                raise ValueError("a fit to collections of Dask keeps no checkpoint: leave checkpoint at None")
             from relvec._distributed import fit_on_workers
 
             fit_on_workers(self, X, y, sample_weight)
@@ -701,23 +700,31 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self, basis: Basis, free: np.ndarray, X: np.ndarray, used: np.ndarray, counts: np.ndarray,
         weights: np.ndarray, single: bool, place: Place | None,
     ) -> RelevanceVectorRegressor:  # fmt: skip
-        if np.any(counts < 0.0) or np.any(counts != np.floor(counts)):
-            raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
-        if as_predictive(self.predictive) is not None:
-            raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
-        if self.noise_variance is not None:
-            raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
+        self._check_counts(bool(np.all(counts >= 0.0) and np.all(counts == np.floor(counts))))
         fits, basis, learned, moved = fit_laplace(
             self, basis, free, X[used], list(counts.T), weights, Poisson(), place=place
         )
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
-        self._store(basis, X, fits, single=single)
+        self._store_counts(basis, X, fits, single)
         self._store_widths(basis, feature_variances(X[used], weights), learned)
         self._store_centres(basis, *(moved or (X, [], [], [])))
+        return self
+
+    def _check_counts(self, whole: bool) -> None:
+        """Errors where targets, ``whole`` numbers from 0 on or not, or parameters are not for counts."""
+        if not whole:
+            raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
+        if as_predictive(self.predictive) is not None:
+            raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
+        if self.noise_variance is not None:
+            raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
+
+    def _store_counts(self, basis: Basis, X: Any, fits: list[LaplaceFit], single: bool) -> None:
+        """Public attributes of a fit of counts."""
+        self._store(basis, X, fits, single=single)
         self._models = [CountPredictor(model) for model in self._models]
         self.compression_ = None
-        return self
 
     def _store(self, basis: Basis, X: Any, fits: Any, single: bool) -> None:
         """Public attributes, in the units of X and y."""
@@ -824,6 +831,13 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         names = None if self._single else [f"prediction {i}" for i in range(len(self._models))]
         return by_chunk(self, "predict", X, names, parts=2 if return_std else 0, return_std=return_std, noise=noise)
 
+    def _quantiles_lazily(self, X: Any, q: np.ndarray, noise: bool) -> Any:
+        """Quantiles of counts for a collection of Dask, as an array of Dask."""
+        from relvec._distributed import chunkwise
+
+        shape = (len(q),) if self._single else (len(self._models), len(q))
+        return chunkwise(self, "predict_quantiles", X, shape, q=q, noise=noise)
+
     @by_blocks
     def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
         """Quantiles of a new target.
@@ -852,6 +866,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
         check_is_fitted(self)
         if self._of_counts:
+            if is_dask(X):
+                return self._quantiles_lazily(X, q, noise)
             X, back = self._rows(X, False)
             found = [m.quantiles(X, q, noise) for m in self._models]
             return back(found[0] if self._single else np.stack(found, axis=1))

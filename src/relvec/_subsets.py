@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from relvec.basis import Basis, Concat, content_ranks
+from relvec.basis import Basis, Concat, content_ranks, scattered
 from relvec.design import MODELS, WORK, kernel_on_training_rows, scan_design
 from relvec.solvers import Sequential, Status
 from relvec.solvers._iterate import Result
@@ -22,7 +22,7 @@ from relvec.solvers._laplace_search import solve_laplace
 
 _PASSES = 2  # as long as a pass may be: more shorter ones take as much time
 _ROOM = 0.5  # of a subset, at least, for new candidates
-_MANY, _FEW = 20_000, 4000  # rows from which classes and counts are first searched on a few, and how many
+MANY_ROWS, FEW_ROWS = 20_000, 4000  # rows from which classes and counts are first searched on a few, and how many
 
 Run = Callable[[np.ndarray, bool], tuple[np.ndarray, bool, bool]]
 
@@ -67,10 +67,10 @@ def thinned_start(
 
     The search costs as many passes over the rows as it has steps; what is left after this is a few additions.
     """
-    if len(rows) <= _MANY or not isinstance(solver, Sequential) or problem.start is not None:
+    if len(rows) <= MANY_ROWS or not isinstance(solver, Sequential) or problem.start is not None:
         return None
-    rng = np.random.default_rng(0)
-    some = np.sort(rng.choice(len(rows), _FEW, replace=False))
+    # an even draw by content, as workers that hold the rows would make it
+    some = np.sort(np.argsort(scattered(np.column_stack([np.zeros(len(rows)), rows])), kind="stable")[:FEW_ROWS])
     atoms = np.flatnonzero(basis.rows < 0)
     part = kernel_on_training_rows(basis)
     if part is not None and part.centres is not None and np.array_equal(part.centres, rows):
@@ -78,19 +78,28 @@ def thinned_start(
         where = next(w for q, w in zip(basis.parts, basis.places(), strict=True) if q is part)
         atoms = np.union1d(atoms, where[some])
     else:
-        atoms = np.union1d(atoms, rng.choice(basis.n_atoms, min(_FEW, basis.n_atoms), replace=False))
-    few = basis.take(atoms)
-    # in the memory of the models of all rows, which come later
-    design = scan_design(few, rows[some], memory=max(MODELS * len(rows), 7.0 * _FEW * len(atoms)))
-    assert design is not None
+        drawn = np.random.default_rng(0).choice(basis.n_atoms, min(FEW_ROWS, basis.n_atoms), replace=False)
+        atoms = np.union1d(atoms, drawn)
     fewer = replace(
-        problem, design=design, target=problem.target[some], weights=problem.weights[some], shift=0.0,
-        order=content_ranks(few, design.scale), bias=len(atoms) - 1 if problem.bias >= 0 else -1,
+        problem, target=problem.target[some], weights=problem.weights[some],
+        bias=len(atoms) - 1 if problem.bias >= 0 else -1,
     )  # fmt: skip
+    # in the memory of the models of all rows, which come later
+    memory = max(MODELS * len(rows), 7.0 * FEW_ROWS * len(atoms))
+    outputs, own, alpha = start_on_few(solver, fewer, basis.take(atoms), rows[some], max_iter, memory)
+    return outputs * basis.n_atoms + atoms[own], alpha / problem.design.scale[atoms[own]] ** 2
+
+
+def start_on_few(
+    solver, problem: LaplaceProblem, basis: Basis, rows: np.ndarray, max_iter: int, memory: float = 4e9
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Outputs, atoms and precisions, in the units of the basis, of a model found on a few rows (n, d)."""
+    design = scan_design(basis, rows, memory=memory)
+    assert design is not None
+    fewer = replace(problem, design=design, shift=0.0, order=content_ranks(basis, design.scale))
     state = solve_laplace(solver, fewer, max_iter).state
-    outputs, own = state.active // len(atoms), state.active % len(atoms)
-    alpha = state.posterior.alpha[:: problem.per_unit] * (design.scale[own] / problem.design.scale[atoms[own]]) ** 2
-    return outputs * basis.n_atoms + atoms[own], alpha
+    outputs, own = state.active // basis.n_atoms, state.active % basis.n_atoms
+    return outputs, own, state.posterior.alpha[:: problem.per_unit] * design.scale[own] ** 2
 
 
 def unhurried(solver):

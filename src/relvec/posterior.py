@@ -204,16 +204,19 @@ class LaplacePosterior:
         """Statistics s and q (k,) of the model's own atoms in the linearised problem, TF03 eq. (19)."""
         return self.gamma / self.variance, self.mean / self.variance
 
-    def implicit_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
-        """What the motion of B with the mode adds to dL/dlog alpha (k,).
+    def slopes(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """dL/dw (k,) through B alone, -1/2 d log|Phi'B Phi + A|/dw: a sum over the rows."""
+        if not len(self.alpha):
+            return np.zeros(0)
+        return self._back(self._evidence_slope(likelihood, weights), likelihood)
+
+    def implicit_gradient(self, slopes: np.ndarray) -> np.ndarray:
+        """What the motion of B with the mode adds to dL/dlog alpha (k,), given `slopes` (k,).
 
         dw_MP/dlog alpha_i = -alpha_i w_i Sigma_i and dL/dw_j = -1/2 d log|Phi'B Phi + A|/dw_j, since the mode
         makes the rest of the evidence stationary. T01 eq. (16) leaves this out.
         """
-        if not len(self.alpha):
-            return np.zeros(0)
-        g = self._back(self._evidence_slope(likelihood, weights), likelihood)
-        return -self.alpha * self.mean * (self.root @ (self.root.T @ g))
+        return -self.alpha * self.mean * (self.root @ (self.root.T @ slopes))
 
     def design_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/dPhi (n, k) of the Laplace evidence, the motion of the mode included.
@@ -228,7 +231,7 @@ class LaplacePosterior:
         own = self._own(likelihood)
         s = self._evidence_slope(likelihood, weights)
         u = self.root @ (self.root.T @ self._back(s, likelihood))
-        moved = _curved(self.W, weights, _latent(self.Phi, u, own))
+        moved = _curved(self.W, weights, latent(self.Phi, u, own))
         by_output = s - moved
         if self.W.ndim == 1:
             spread = _curved(self.W, weights, self.Phi @ self.root) @ self.root.T
@@ -396,12 +399,12 @@ class _Here:
     own: list[slice]
 
     def at(self, v: np.ndarray) -> _Point:
-        f = _latent(self.X, v, self.own)
+        f = latent(self.X, v, self.own)
         value, r, W = self.likelihood.evaluate(self.t, f, self.weights)
         return _Point(v, value - 0.5 * float(v @ v), f, r, W)
 
     def gradient(self, point: _Point) -> np.ndarray:
-        return _back(self.X, point.r, self.own) - point.v
+        return pulled_back(self.X, point.r, self.own) - point.v
 
     def factor(self, point: _Point) -> np.ndarray:
         return _factor(self.X, point.W, self.weights, self.own)
@@ -484,7 +487,7 @@ def _two_loops(g: np.ndarray, path: list[tuple[np.ndarray, np.ndarray, float]], 
     return q
 
 
-def _latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:
+def latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:
     """Latent function f = X v, output by output."""
     v = like(X, v)
     return X @ v if len(own) == 1 else namespace(X).stack([X[:, i] @ v[i] for i in own], axis=1)
@@ -497,7 +500,7 @@ def _curved(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
     return weights[:, None] * W * (F - np.einsum("nk,nk->n", W, F)[:, None])
 
 
-def _back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
+def pulled_back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
     """X'r (k,), each weight with the residual of its own output."""
     if r.ndim == 1:
         return to_host(X.T @ r)

@@ -317,7 +317,8 @@ class LaplaceTarget:
     def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
         likelihood, weights = self.problem.likelihood, self.problem.weights
         p = laplace(Phi, self.problem.target, weights, alpha, likelihood, mean)
-        by_alpha = gradient(p.alpha, p.mean, p.gamma, 1.0, 0.0, 0.0)[0] + p.implicit_gradient(likelihood, weights)
+        slopes = p.slopes(likelihood, weights)
+        by_alpha = gradient(p.alpha, p.mean, p.gamma, 1.0, 0.0, 0.0)[0] + p.implicit_gradient(slopes)
         Phi_bar = p.design_gradient(likelihood, weights)
         return Whole(p.log_evidence, Phi_bar, by_alpha, 0.0, float(p.gamma.sum()), p.mean)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from relvec._xp import Array
-from relvec.design._base import Compression, Design, Rows, ScanDesign
+from relvec.design._base import Compression, Design, Piece, RemoteDesign, Rows, ScanDesign
 from relvec.design._blocks import DenseDesign
 from relvec.design._dask import (
     DaskSamples,
@@ -16,6 +16,8 @@ from relvec.design._dask import (
     is_dask,
     lazily,
 )
+from relvec.design._dask_labels import aligned_labels, count_labels, label_weights, memberships
+from relvec.design._dask_scan import WorkerDesign, scan_basis, scan_rows
 from relvec.design._device import DeviceDesign, device_rows, exact_columns
 from relvec.design._device_scan import DeviceScanDesign, device_scan_design
 from relvec.design._exact import SingleDesign
@@ -28,13 +30,58 @@ from relvec.design._stream import WHOLE, LowRankDesign, compress_in_passes, tall
 from relvec.design._summary import Summary, summarise, units_of
 
 __all__ = [
-    "IN_MEMORY", "MODELS", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DeviceDesign",
-    "DeviceScanDesign", "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "RowKernel", "Rows", "Samples",
-    "ScanDesign", "SingleDesign", "Summary", "as_series", "blocks_to_predict", "check_columns", "compress",
-    "compress_rows", "device_rows", "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask",
-    "is_sliced", "kernel_on_training_rows", "lazily", "load", "make_rows", "most_atoms", "most_scanned",
+    "IN_MEMORY",
+    "MODELS",
+    "WORK",
+    "Block",
+    "Compression",
+    "DaskSamples",
+    "DenseDesign",
+    "Design",
+    "DeviceDesign",
+    "DeviceScanDesign",
+    "FactorDesign",
+    "LocalSamples",
+    "Lookup",
+    "LowRankDesign",
+    "Piece",
+    "RemoteDesign",
+    "RowKernel",
+    "Rows",
+    "Samples",
+    "ScanDesign",
+    "SingleDesign",
+    "Summary",
+    "WorkerDesign",
+    "aligned_labels",
+    "as_series",
+    "blocks_to_predict",
+    "check_columns",
+    "compress",
+    "compress_rows",
+    "count_labels",
+    "device_rows",
+    "device_scan_design",
+    "exact_columns",
+    "gathered",
+    "gram_rows",
+    "is_dask",
+    "is_sliced",
+    "kernel_on_training_rows",
+    "label_weights",
+    "lazily",
+    "load",
+    "make_rows",
+    "memberships",
+    "most_atoms",
+    "most_scanned",
     "rows_on_disk",
-    "scan_design", "summarise", "tall_qr", "units_of",
+    "scan_basis",
+    "scan_design",
+    "scan_rows",
+    "summarise",
+    "tall_qr",
+    "units_of",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from relvec._xp import to_host
+from relvec.posterior import LaplacePosterior
+
 Value = TypeVar("Value")
-Piece = Callable[[np.ndarray, np.ndarray], Value]  # of atoms (b,) and Y'Phi (j, b)
+OnPiece = Callable[[np.ndarray, np.ndarray], Value]  # of atoms (b,) and Y'Phi (j, b)
 Combine = Callable[[Value, Value], Value]
 
 
@@ -61,7 +64,7 @@ class Design(ABC):
         """The same design with a sweep to full precision, which may take longer."""
         return self
 
-    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         """Combine function(atoms (b,), Y'Phi (j, b)) over pieces of the dictionary, for Y (n, j); both are pure.
 
         The function is called where the design lives, with Y'Phi in its array library; only what it returns travels.
@@ -86,6 +89,15 @@ class ScanDesign(Design):
         """
         return None
 
+    def held(self, atoms) -> np.ndarray:
+        """What a posterior keeps of the columns of its model: themselves (n, k)."""
+        return self.columns(atoms)
+
+    def gram(self, atoms) -> np.ndarray:
+        """Inner products (k, k) of the columns of the given atoms."""
+        columns = self.columns(atoms)
+        return to_host(columns.T @ columns)
+
     @abstractmethod
     def approximate(self, atoms) -> np.ndarray:
         """The columns of the given atoms (n, k) as scans see them."""
@@ -93,6 +105,53 @@ class ScanDesign(Design):
     @abstractmethod
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
+
+
+class Piece(NamedTuple):
+    """Atoms (L,) of a dictionary with their contents (L, q), by which they are sorted, Y'Phi (J, L), and the weighted
+    squares phi' diag(w) phi (K, L).
+    """
+
+    atoms: np.ndarray
+    keys: np.ndarray
+    projected: np.ndarray
+    squares: np.ndarray
+
+    def only(self, places: np.ndarray) -> Piece:
+        """Some of them."""
+        return Piece(
+            self.atoms[places], self.keys[places], self.projected[:, places], self.squares[:, places]
+        )  # fmt: skip
+
+
+class RemoteDesign(ScanDesign):
+    """A dictionary whose rows, with their targets and weights, are elsewhere: what is asked of them are sums.
+
+    A posterior keeps the numbers of its atoms (1, k) in the place of columns, and nothing of a row. Functions of rows
+    are given a posterior on some of these, and their weights; their values are added up. ``weights`` (1,) is the sum
+    of all weights, times the factor that the fit multiplies them with.
+    """
+
+    def held(self, atoms) -> np.ndarray:
+        return np.asarray(atoms, dtype=np.intp)[None, :]
+
+    @abstractmethod
+    def mode(
+        self, atoms: np.ndarray, outputs: np.ndarray, alpha: np.ndarray, weights: np.ndarray, start: np.ndarray | None
+    ) -> LaplacePosterior:
+        """`relvec.posterior.laplace` of the weights of these atoms (k,) and outputs (k,)."""
+
+    @abstractmethod
+    def total(self, p: LaplacePosterior, weights: np.ndarray, function: Callable, atoms=None) -> Value:
+        """Sum of function(posterior, weights) over all rows; with further atoms (u,) their columns come third."""
+
+    @abstractmethod
+    def weigh(self, p: LaplacePosterior, weights: np.ndarray, function: Callable) -> object:
+        """What `look` needs for Y (n, J) and W (n, K), both given by function(posterior, weights)."""
+
+    @abstractmethod
+    def look(self, weighed: object, function: Callable[[Piece], Value], combine: Combine[Value]) -> Value:
+        """Combine the function's values on all pieces of the dictionary; called where the pieces are."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from relvec._threads import product
-from relvec.design._base import Combine, Piece, ScanDesign, Value
+from relvec.design._base import Combine, OnPiece, ScanDesign, Value
 from relvec.design._source import in_order
 
 _PIECE = 65_536  # atoms looked at together
@@ -72,7 +72,7 @@ class DenseDesign(ScanDesign):
     def project(self, Y: np.ndarray) -> np.ndarray:
         return product(Y.T, self._Phi)
 
-    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         if self.n_atoms <= _PIECE:
             return super().sweep(Y, function, combine)
 

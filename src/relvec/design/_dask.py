@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis, scattered
-from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
+from relvec.design._base import Combine, Compression, Design, OnPiece, Rows, Value
 from relvec.design._blocks import DenseDesign
 from relvec.design._lowrank import TOLERANCE, partial_cholesky
 from relvec.design._source import BLOCK_ROWS, Block, Samples
@@ -121,6 +121,16 @@ class DaskSamples(Samples):
         self._taken: dict[int, np.ndarray] = {}
         self._scaled = np.ones(self.n_targets)
         self._at_once = BLOCK_ROWS
+
+    def persisted(self) -> DaskSamples:
+        """The same rows, kept by Dask in the memory of the workers, or on their disks, and computed anew if lost."""
+        import dask
+
+        other = object.__new__(DaskSamples)
+        other.__dict__.update(self.__dict__)
+        with _plain_messages():
+            other._chunks = list(dask.persist(*self._chunks))
+        return other
 
     def in_units(self, units: np.ndarray) -> DaskSamples:
         """The same rows with targets divided by units (q,)."""
@@ -255,6 +265,11 @@ class RowKernel:
         return kernel
 
     @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self._kernel.kernel
+
+    @property
     def others(self) -> Concat | None:
         """The functions besides."""
         parts = tuple(part for i, part in enumerate(self.basis.parts) if i != self.part)
@@ -277,12 +292,18 @@ class RowKernel:
 
     def take(self, atoms: np.ndarray) -> Concat:
         """The dictionary of some atoms (k,), sorted: those of the rows, then the others."""
+        return self._taken(atoms, self.samples.given_rows(atoms[atoms < self.samples.n_rows]))
+
+    def unnumbered(self, atoms: np.ndarray) -> Concat:
+        """The same without the numbers of the rows, which may have to be asked for."""
+        return self._taken(atoms, None)
+
+    def _taken(self, atoms: np.ndarray, rows: np.ndarray | None) -> Concat:
         own = atoms[atoms < self.samples.n_rows]
         rest = atoms[atoms >= self.samples.n_rows] - self.samples.n_rows
-        kernel = KernelBasis(
-            self._kernel.kernel, self.samples.take(own), centre_rows=self.samples.given_rows(own)
-        )  # fmt: skip
-        parts: list[Basis] = [kernel] if len(own) else []
+        parts: list[Basis] = []
+        if len(own):
+            parts.append(KernelBasis(self.kernel, self.samples.take(own), centre_rows=rows))
         if len(rest):
             assert self.others is not None
             parts.append(self.others.take(rest))
@@ -348,7 +369,7 @@ class DaskDesign(Design):
     def project(self, Y: np.ndarray) -> np.ndarray:
         raise NotImplementedError("a dictionary on the workers is looked at in pieces: see `sweep`")
 
-    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         factor, r = self._columns.factor, self._columns.factor.rank
         # Y' R [0; L^-1 k] with what does not depend on the row first
         look = _Sweep(factor.kernel, factor.pivots, Y.T @ self._columns.R[:, -r:] @ factor.inverse, function)
@@ -423,9 +444,27 @@ def compress_rows(dictionary: RowKernel, memory: float) -> Rows | None:
     Pivots come from a sample of the rows, then from what a pass over all rows finds unexplained, until nothing is.
     """
     samples, others = dictionary.samples, dictionary.others
-    if not dictionary._kernel.kernel.positive_definite:
+    if not dictionary.kernel.positive_definite:
         return None
-    kernel, p = dictionary._kernel.kernel, dictionary.n_others
+    found = row_factor(samples, dictionary.kernel, memory, others)
+    if found is None:
+        return None
+    factor, total, stop = found
+    samples = samples.blocked(_block_rows(factor.rank))
+    R, y, rest = reduced(samples, factor, others, total)
+    columns = Columns(factor, R)
+    held = samples.kept(_Norms(columns))
+    error = samples.reduce(_Error(stop, total.left), max, held)
+    return Rows(DaskDesign(dictionary, columns, held), y, rest, Compression(samples.n_rows, len(R), TOLERANCE, error))
+
+
+def row_factor(
+    samples: DaskSamples, kernel: Any, memory: float, others: Basis | None = None
+) -> tuple[Factor, Moments, float] | None:
+    """A factor of a kernel on all rows, its moments with the columns of ``others``, and what it may leave of k(x, x).
+
+    None where the rank is not low.
+    """
     Z = samples.draw(_SAMPLE).X
     if len(Z) < samples.n_rows:
         d = samples.n_features
@@ -434,7 +473,7 @@ def compress_rows(dictionary: RowKernel, memory: float) -> Rows | None:
     Z = np.unique(Z, axis=0)
     most = min(most_rank(samples.n_rows, memory), int(_MOST_RANK * len(Z)))
     found = partial_cholesky(kernel, Z, 0.5 * TOLERANCE, most)
-    if found is None or p > len(found[2]):
+    if found is None or (others is not None and others.n_atoms > len(found[2])):
         return None
     F, _, pivots = found
     factor = Factor.of(kernel, Z[pivots], np.asfortranarray(np.tril(F[pivots])))
@@ -444,16 +483,11 @@ def compress_rows(dictionary: RowKernel, memory: float) -> Rows | None:
         total = samples.reduce(_Pass(factor, others, stop), Moments.__add__)
         report(factor.rank)
         if not len(total.worst):
-            break
+            return factor, total, stop
         longer = factor.extended(total.worst, 0.5 * stop)
         if longer is None or longer.rank > most:
             return None
         factor = longer
-    R, y, rest = reduced(samples, factor, others, total)
-    columns = Columns(factor, R)
-    held = samples.kept(_Norms(columns))
-    error = samples.reduce(_Error(stop, total.left), max, held)
-    return Rows(DaskDesign(dictionary, columns, held), y, rest, Compression(samples.n_rows, len(R), TOLERANCE, error))
 
 
 @dataclass(frozen=True)

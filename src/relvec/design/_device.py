@@ -16,7 +16,7 @@ from scipy.linalg import lapack, qr, solve_triangular
 
 from relvec._xp import Array, Place, like, namespace, pieces, place_of, squares, take, to_host, unique_rows
 from relvec.basis import Basis, Concat
-from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
+from relvec.design._base import Combine, Compression, Design, OnPiece, Rows, Value
 from relvec.design._blocks import DenseDesign, not_finite, tame
 from relvec.design._lowrank import (
     _BLOCK,
@@ -79,7 +79,7 @@ class DeviceDesign(Design):
     def project(self, Y: np.ndarray) -> np.ndarray:
         return self.sweep(Y, lambda atoms, YPhi: to_host(YPhi).astype(float), lambda a, b: np.hstack([a, b]))
 
-    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         Y = like(self._Phi, Y)
         values = (
             function(np.arange(rows.start, rows.stop), (self._Phi[rows, :] @ Y).T)

@@ -20,7 +20,7 @@ from relvec._memory import release
 from relvec._threads import n_threads
 from relvec._xp import Array, like, namespace, pieces, take, to_host
 from relvec.basis import Basis, Concat
-from relvec.design._base import Combine, Compression, Design, Piece, Rows, Value
+from relvec.design._base import Combine, Compression, Design, OnPiece, Rows, Value
 from relvec.design._blocks import DenseDesign
 from relvec.design._lowrank import (
     TOLERANCE,
@@ -355,7 +355,7 @@ class LowRankDesign(Design):
         self.sweep(Y, put, lambda a, b: None)
         return projected
 
-    def sweep(self, Y: np.ndarray, function: Piece[Value], combine: Combine[Value]) -> Value:
+    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         # Y'R [0; L^-1 k(Z, z)]: without a factor for every block
         weights = (Y.T @ self._R[:, len(self._R) - self._factor.rank :]) @ self._factor.inverse
 

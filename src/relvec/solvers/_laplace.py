@@ -15,7 +15,7 @@ from scipy.linalg import block_diag
 
 from relvec._linalg import solve_symmetric
 from relvec._xp import namespace, take
-from relvec.design import ScanDesign
+from relvec.design import RemoteDesign, ScanDesign
 from relvec.evidence import gain_delete, hessian
 from relvec.likelihoods import Likelihood
 from relvec.posterior import LaplacePosterior, laplace
@@ -45,8 +45,8 @@ class LaplaceProblem:
     Attributes
     ----------
     design : (n, M) the dictionary.
-    target : (n,) or (n, K).
-    weights : (n,) sample weights.
+    target : (n,) or (n, K); None where the rows are elsewhere.
+    weights : (n,) sample weights; (1,), their sum, where the rows are elsewhere.
     likelihood : of K outputs.
     order : (M,) rank of each atom by content, which decides between equally good ones.
     share : whether the classes share one precision per atom.
@@ -99,9 +99,7 @@ class LaplaceProblem:
 
     def pairs(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output and atom of every weight of the units, unit by unit."""
-        if self.share:
-            return np.tile(np.arange(self.K), len(units)), np.repeat(units, self.K)
-        return units // self.design.n_atoms, units % self.design.n_atoms
+        return paired(units, self.design.n_atoms, self.K if self.share else 1)
 
     def outside(self, active: np.ndarray) -> np.ndarray:
         """Mask of the units that may enter a model of the active ones."""
@@ -126,8 +124,11 @@ class LaplaceProblem:
     def posterior(self, units, alpha, start=None, Phi=None, guess=None) -> LaplacePosterior:
         """The Laplace posterior of the units at precisions alpha (u,); ``guess`` as in `laplace`."""
         outputs, atoms = self.pairs(units)
-        Phi = self.design.columns(atoms) if Phi is None else Phi
         each = np.repeat(alpha, self.per_unit)
+        if isinstance(self.design, RemoteDesign):
+            self.meter.spent += 4.0 * self.design.n_rows * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
+            return self.design.mode(atoms, outputs, each, self.weights, start)
+        Phi = self.design.columns(atoms) if Phi is None else Phi
         if compiled.in_use(self.likelihood, len(each), self.target):
             found = compiled.mode(self.likelihood, Phi, self.target, self.weights, each, start, self.constant)
             if found is not None:
@@ -136,6 +137,12 @@ class LaplaceProblem:
         self.meter.spent += 4.0 * Phi.shape[0] * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
         return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess)
 
+    def slopes(self, posterior: LaplacePosterior) -> np.ndarray:
+        """-1/2 dlog|Phi'B Phi + A|/dw (k,) through B."""
+        if isinstance(self.design, RemoteDesign):
+            return self.design.total(posterior, self.weights, Slopes(self.likelihood))
+        return posterior.slopes(self.likelihood, self.weights)
+
     def objective(self, units: np.ndarray, posterior: LaplacePosterior) -> float:
         """The Laplace evidence plus the hyperprior's terms, T01 eq. (36)."""
         value = posterior.log_evidence + self.shift
@@ -143,6 +150,23 @@ class LaplaceProblem:
             b = self.prior_b[units % self.design.n_atoms]
             value += self.prior.log_density(posterior.alpha[:: self.per_unit], np.nan, b, 0.0)
         return value
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """`LaplacePosterior.slopes` of some rows."""
+
+    likelihood: Likelihood
+
+    def __call__(self, p: LaplacePosterior, weights: np.ndarray) -> np.ndarray:
+        return p.slopes(self.likelihood, weights)
+
+
+def paired(units: np.ndarray, n_atoms: int, shared: int) -> tuple[np.ndarray, np.ndarray]:
+    """Output and atom of every weight of the units of a dictionary, unit by unit, where so many outputs share each."""
+    if shared > 1:
+        return np.tile(np.arange(shared), len(units)), np.repeat(units, shared)
+    return units // n_atoms, units % n_atoms
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +225,7 @@ class LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
         _, atoms = self.problem.pairs(units)
         p = self.posterior
-        Phi = namespace(p.Phi).concat([p.Phi, self.problem.design.columns(atoms)], axis=1)
+        Phi = namespace(p.Phi).concat([p.Phi, self.problem.design.held(atoms)], axis=1)
         active = np.append(self.active, units)
         spread = 1.0 / np.sqrt(np.repeat(alpha, self.problem.per_unit))
         guess = block_diag(p.root, np.diag(spread))
@@ -212,7 +236,7 @@ class LaplaceModel:
         """Exact dL/dlog alpha of every unit: T01 eq. (42) and the implicit term."""
         p = self.posterior
         explicit = 0.5 * (p.gamma - p.alpha * p.mean**2)
-        return self.problem.gather(explicit + p.implicit_gradient(self.problem.likelihood, self.problem.weights))
+        return self.problem.gather(explicit + p.implicit_gradient(self.problem.slopes(p)))
 
     def relaxed(self, steps: int) -> LaplaceModel:
         """The model after Newton-like steps on its precisions."""

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from relvec._linalg import factor_ridge, inverse_triangular
+from relvec._linalg import factor_identity_plus, factor_ridge, inverse_triangular
 from relvec._xp import is_foreign, like, namespace, take, to_host
+from relvec.design import Piece, RemoteDesign
 from relvec.evidence import exchange_statistics, gain_add, optimal_alpha
 from relvec.likelihoods import others
-from relvec.posterior import ridge_on_device
-from relvec.solvers._laplace import LaplaceModel, deletion_gains
+from relvec.posterior import LaplacePosterior, ridge_on_device
+from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, deletion_gains, paired
 from relvec.solvers._moves import _first_of_equals
 
 # Scans of K classes take all pairs of the model into account up to this many products, its own class's beyond.
 _EXACT = 2e9
+_PROMISING = 512  # atoms that a scan of rows elsewhere returns
 _GRID = np.exp(np.linspace(-9.0, 9.0, 37))  # shared precisions are proposed on this grid, relative to the mean s
 
 
 @dataclass(frozen=True, eq=False)
 class ClassScan:
-    """S, Q (M,) of every atom for one class, TF03 eq. (24)-(25), and what exchanges need.
+    """S, Q (L,) of atoms for one class, TF03 eq. (24)-(25), and what exchanges need.
 
-    ``T`` (j, M) has S = diagonal - |T|^2, and ``root[i] @ T`` is the row of Sigma Phi_a' B Phi of the i-th weight of
+    ``T`` (j, L) has S = diagonal - |T|^2, and ``root[i] @ T`` is the row of Sigma Phi_a' B Phi of the i-th weight of
     this class; ``own`` are the places of its weights in the model.
     """
 
@@ -36,73 +39,140 @@ class ClassScan:
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """Statistics (K, M) of the dictionary, and for each unit the gain of adding it and the precision for it."""
+    """Statistics of L atoms, and for each unit of theirs the gain of adding it and the precision for it.
+
+    The atoms are the dictionary, or the best of one whose rows are elsewhere. Units are counted as if there were no
+    others: unit i is one of atom i % L, and its number in the dictionary is ``units[i]``.
+
+    Attributes
+    ----------
+    classes : of the K outputs.
+    exact : see `Sides`.
+    atoms, order : (L,) numbers and ranks by content of the atoms.
+    units, gains, alpha : (L,) or (K L,) of the units.
+    looked : what the rows elsewhere were asked, for further questions; None where they are here.
+    """
 
     classes: list[ClassScan]
     exact: bool
+    atoms: np.ndarray
+    order: np.ndarray
+    units: np.ndarray
     gains: np.ndarray
     alpha: np.ndarray
+    looked: Any = None
 
-    def start(self, model: LaplaceModel, units: np.ndarray) -> np.ndarray:
-        """Weights of the units, pair by pair, in the linearised problem: Q / (alpha + S)."""
-        outputs, atoms = model.problem.pairs(units)
-        alpha = np.repeat(self.alpha[units], model.problem.per_unit)
+    def pairs(self, problem: LaplaceProblem, i: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Output of every weight of the units i, and the place of its atom."""
+        return paired(i, len(self.atoms), problem.K if problem.share else 1)
+
+    def rank(self, i: np.ndarray) -> np.ndarray:
+        """Rank of units by content."""
+        return self.order[i % len(self.atoms)] * len(self.classes) + i // len(self.atoms)
+
+    def start(self, model: LaplaceModel, i: np.ndarray) -> np.ndarray:
+        """Weights of the units i, pair by pair, in the linearised problem: Q / (alpha + S)."""
+        outputs, atoms = self.pairs(model.problem, i)
+        alpha = np.repeat(self.alpha[i], model.problem.per_unit)
         S, Q = np.array([(self.classes[c].S[m], self.classes[c].Q[m]) for c, m in zip(outputs, atoms)]).T
         return Q / (alpha + S)
 
 
 def scan(model: LaplaceModel) -> Scan:
-    """Gains of all additions, exact for the linearised problem (for K classes: see `_class_scan`)."""
-    problem, p = model.problem, model.posterior
-    size = problem.design.n_rows * problem.design.n_atoms * max(1, len(p.alpha))
+    """Gains of all additions, exact for the linearised problem (for K classes: see `Sides`)."""
+    problem, p, design = model.problem, model.posterior, model.problem.design
+    size = design.n_rows * design.n_atoms * max(1, len(p.alpha))
     exact = problem.K == 1 or problem.K * size <= _EXACT
-    if problem.K == 1:
-        diagonal = problem.design.diagonal(p.W)[None, :]
-    else:
-        diagonal = problem.design.diagonal(problem.weights[:, None] * p.W * others(p.W))
     rows = 1.0 + len(p.alpha) / (1 if exact else problem.K)
-    problem.meter.spent += problem.K * problem.design.scan_size * (0.3 + 0.1 * rows)
-    classes = [_class_scan(model, c, diagonal[c], exact) for c in range(problem.K)]
-    S, Q = np.stack([s.S for s in classes]), np.stack([s.Q for s in classes])
-    if problem.share:
-        gains, alpha = shared_optimum(S, Q)
-    else:
-        gains, alpha = gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel()
+    problem.meter.spent += problem.K * design.scan_size * (0.3 + 0.1 * rows)
+    sides = Sides(problem.K, exact, _roots(model, exact), [np.flatnonzero(p.outputs == c) for c in range(problem.K)])
+    if isinstance(design, RemoteDesign):
+        return _scan_there(model, design, sides)
+    curvature = sides.curvature(p, problem.weights)
+    diagonal = design.diagonal(curvature[:, 0] if problem.K == 1 else curvature).reshape(problem.K, -1)
+    together = [design.project(sides(p, problem.weights, c)) for c in range(problem.K)]
+    classes = sides.classes(together, diagonal, design.error)
+    gains, alpha = _gains(classes, problem.share)
     gains[~problem.outside(model.active)] = 0.0
-    return Scan(classes, exact, gains, alpha)
+    return Scan(classes, exact, np.arange(design.n_atoms), problem.order, np.arange(len(gains)), gains, alpha)
 
 
-def _class_scan(model: LaplaceModel, c: int, diagonal: np.ndarray, exact: bool) -> ClassScan:
-    """One class. Where K classes are dear (``exact`` False) only the model's own weights of the class count.
+def _gains(classes: list[ClassScan], share: bool) -> tuple[np.ndarray, np.ndarray]:
+    S, Q = np.stack([s.S for s in classes]), np.stack([s.Q for s in classes])
+    return shared_optimum(S, Q) if share else (gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel())
 
-    That takes B for block-diagonal over the classes, which is used to propose moves only: they are kept or not by
-    the evidence of the joint model.
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """What a scan of K classes multiplies the dictionary with, row by row.
+
+    Where K classes are dear (``exact`` False) only the model's own weights of the class count. That takes B for
+    block-diagonal over the classes, which is used to propose moves only: they are kept or not by the evidence of the
+    joint model.
+
+    Attributes
+    ----------
+    roots : for each class the root of Sigma, (k, k), or of its own weights' share, (k_c, k_c).
+    own : places of the weights of each class.
     """
-    problem, p = model.problem, model.posterior
-    own = np.flatnonzero(p.outputs == c)
-    if problem.K == 1:
-        root = p.root
-        Y = p.Phi @ like(p.Phi, np.column_stack([root, np.zeros(len(root))]))  # the last column is for r
-        Y *= p.W[:, None]
-        Y[:, -1] = p.r
-    else:
-        w, r = problem.weights * p.W[:, c], p.r[:, c]
-        if exact:
+
+    K: int
+    exact: bool
+    roots: list[np.ndarray]
+    own: list[np.ndarray]
+
+    def curvature(self, p: LaplacePosterior, weights: np.ndarray) -> np.ndarray:
+        """The diagonal of B (n, K)."""
+        return p.W[:, None] if self.K == 1 else weights[:, None] * p.W * others(p.W)
+
+    def __call__(self, p: LaplacePosterior, weights: np.ndarray, c: int) -> np.ndarray:
+        """Y (n, j + 1) with Y'Phi = [T; Q] for class c."""
+        root = self.roots[c]
+        if self.K == 1:
+            Y = p.Phi @ like(p.Phi, np.column_stack([root, np.zeros(len(root))]))  # the last column is for r
+            Y *= p.W[:, None]
+            Y[:, -1] = p.r
+            return Y
+        w = weights * p.W[:, c]
+        if self.exact:
             # column of Phi_a'B for class c: weight p_c' (delta - p_c) phi
             factor = w[:, None] * (like(w, p.outputs == c) - take(p.W, p.outputs, 1))
-            Y, root = (p.Phi * factor) @ like(p.Phi, p.root), p.root[own]
+            Y = (p.Phi * factor) @ like(p.Phi, root)
         else:
-            w = w * others(p.W)[:, c]
-            spread, Phi = 1.0 / np.sqrt(p.alpha[own]), take(p.Phi, own, 1)
-            X = namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
-            root = spread[:, None] * inverse_triangular(ridge_on_device(X) if is_foreign(X) else factor_ridge(X))
-            Y = (Phi @ like(Phi, root)) * w[:, None]
-        Y = namespace(Y).concat([Y, r[:, None]], axis=1)
-    together = problem.design.project(Y)
-    T, Q = together[:-1], together[-1]
-    S = diagonal - np.einsum("ij,ij->j", T, T)
-    S[S < problem.design.error * diagonal] = 0.0
-    return ClassScan(S, Q, T, root, own)
+            Y = (take(p.Phi, self.own[c], 1) @ like(p.Phi, root)) * (w * others(p.W)[:, c])[:, None]
+        return namespace(Y).concat([Y, p.r[:, c][:, None]], axis=1)
+
+    def classes(self, together: list[np.ndarray], diagonal: np.ndarray, error: float) -> list[ClassScan]:
+        """The statistics, from Y'Phi (j + 1, L) of each class and the weighted squares (K, L) of the atoms."""
+        found = []
+        for c, (each, squares) in enumerate(zip(together, diagonal, strict=True)):
+            T, Q = each[:-1], each[-1]
+            S = squares - np.einsum("ij,ij->j", T, T)
+            S[S < error * squares] = 0.0
+            root = self.roots[c][self.own[c]] if self.exact else self.roots[c]
+            found.append(ClassScan(S, Q, T, root, self.own[c]))
+        return found
+
+
+def _roots(model: LaplaceModel, exact: bool) -> list[np.ndarray]:
+    problem, p, design = model.problem, model.posterior, model.problem.design
+    if exact:
+        return [p.root] * problem.K
+    own = [np.flatnonzero(p.outputs == c) for c in range(problem.K)]
+    spreads = [1.0 / np.sqrt(p.alpha[i]) for i in own]
+    if isinstance(design, RemoteDesign):
+        grams = design.total(p, problem.weights, _OwnGrams(own, spreads))
+        factors = [factor_identity_plus(gram.copy()) for gram in grams]
+    else:
+        ridged = (_own_columns(p, problem.weights, c, *each) for c, each in enumerate(zip(own, spreads, strict=True)))
+        factors = [ridge_on_device(X) if is_foreign(X) else factor_ridge(X) for X in ridged]
+    return [spread[:, None] * inverse_triangular(U) for spread, U in zip(spreads, factors, strict=True)]
+
+
+def _own_columns(p: LaplacePosterior, weights: np.ndarray, c: int, own: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Columns (n, k_c) of the weights of class c, times the root of the diagonal of B and over those of alpha."""
+    w, Phi = weights * p.W[:, c] * others(p.W)[:, c], take(p.Phi, own, 1)
+    return namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
 
 
 def shared_optimum(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -120,38 +190,53 @@ def shared_optimum(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return gains, best
 
 
-def overlaps(model: LaplaceModel, found: Scan, units: np.ndarray) -> np.ndarray:
-    """Correlation (u, u) of candidate units in the metric C^-1 of the linearised problem, absolute."""
-    problem, p = model.problem, model.posterior
-    outputs, atoms = problem.pairs(units)
-    if problem.share:
-        columns = problem.design.approximate(units)
-        return np.abs(to_host(columns.T @ columns))
-    columns = problem.design.approximate(atoms)
-    if problem.K == 1:
-        inner = to_host(columns.T @ (columns * p.W[:, None]))
+def overlaps(model: LaplaceModel, found: Scan, i: np.ndarray) -> np.ndarray:
+    """Correlation (u, u) of candidate units i in the metric C^-1 of the linearised problem, absolute."""
+    problem, p, design = model.problem, model.posterior, model.problem.design
+    outputs, atoms = (np.zeros(len(i), dtype=np.intp), i) if problem.share else found.pairs(problem, i)
+    metric = Metric(outputs, problem.K, problem.share)
+    if isinstance(design, RemoteDesign):
+        inner = design.total(p, problem.weights, metric, found.atoms[atoms])
     else:
-        root = namespace(p.W).sqrt(problem.weights)[:, None]
-        P = take(p.W, outputs, 1) * root
-        inner = -to_host((columns * P).T @ (columns * P))
-        inner += (outputs[:, None] == outputs) * to_host(columns.T @ (columns * (P * root)))
+        inner = metric(p, problem.weights, design.approximate(found.atoms[atoms]))
+    if problem.share:
+        return np.abs(inner)
     S = np.array([found.classes[c].S[m] for c, m in zip(outputs, atoms)])
     if found.exact:
         T = np.column_stack([found.classes[c].T[:, m] for c, m in zip(outputs, atoms)])
         inner -= T.T @ T
     else:
         for c in np.unique(outputs):
-            i = np.flatnonzero(outputs == c)
-            T = found.classes[c].T[:, atoms[i]]
-            inner[np.ix_(i, i)] -= T.T @ T
+            own = np.flatnonzero(outputs == c)
+            T = found.classes[c].T[:, atoms[own]]
+            inner[np.ix_(own, own)] -= T.T @ T
     size = np.sqrt(np.maximum(S, 1e-300))
     return np.abs(inner) / np.outer(size, size)
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """Inner products (u, u) of columns (n, u) under B, or plain where classes share precisions; outputs (u,)."""
+
+    outputs: np.ndarray
+    K: int
+    plain: bool
+
+    def __call__(self, p: LaplacePosterior, weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        if self.plain:
+            return to_host(columns.T @ columns)
+        if self.K == 1:
+            return to_host(columns.T @ (columns * p.W[:, None]))
+        root = namespace(p.W).sqrt(weights)[:, None]
+        P = take(p.W, self.outputs, 1) * root
+        inner = -to_host((columns * P).T @ (columns * P))
+        return inner + (self.outputs[:, None] == self.outputs) * to_host(columns.T @ (columns * (P * root)))
 
 
 def alike(model: LaplaceModel, found: Scan, first: int, others: np.ndarray) -> np.ndarray:
     """Correlation (u,) of one candidate with others: a row of `overlaps`, without the columns of the others."""
     problem, p = model.problem, model.posterior
-    if problem.K > 1 or problem.share:
+    if problem.K > 1 or problem.share or isinstance(problem.design, RemoteDesign):
         return overlaps(model, found, np.append(first, others))[0, 1:]
     scanned = found.classes[0]
     weighted = problem.design.approximate(np.array([first])) * p.W[:, None]
@@ -172,39 +257,183 @@ class Swaps:
 
 def swaps(model: LaplaceModel, found: Scan) -> Swaps:
     """The best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
-    problem, p = model.problem, model.posterior
+    problem, p, design = model.problem, model.posterior, model.problem.design
     lost, _ = deletion_gains(model)
-    outside = problem.outside(model.active)
-    rows = []
-    if problem.share:
-        tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, p.variance[s.own], p.mean[s.own]) for s in found.classes]
-        ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
-        j = _first_of_equals(np.where(outside, ratio, 0.0), problem.order)
-        for i, m in enumerate(j):
-            if not (outside[m] and ratio[i, m] > 0.0):
-                continue
-            S, Q = (np.array([table[k][i, m] for table in tables]) for k in (0, 1))
-            gain, alpha = shared_optimum(S[:, None], Q[:, None])
-            a = float(alpha[0]) if np.isfinite(alpha[0]) else 1e3 * float(S.mean())
-            rows.append((i, int(m), lost[i] + gain[0], a, Q / (a + S)))
+    seek = Exchange(problem.share, p.variance, p.mean)
+    if isinstance(design, RemoteDesign):
+        best = _exchange_there(model, design, found, seek)
     else:
-        M = problem.design.n_atoms
-        for c, s in enumerate(found.classes):
-            if not s.own.size:
-                continue
-            S, Q = exchange_statistics(s.S, s.Q, s.root @ s.T, p.variance[s.own], p.mean[s.own])
-            free = outside[c * M : (c + 1) * M] & (s.S > 0.0)
-            ratio = np.where(free, Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
-            j = _first_of_equals(ratio, problem.order)
-            at = np.arange(len(j))
-            S, Q = np.where(ratio[at, j] > 0.0, S[at, j], 1.0), Q[at, j]
-            gain = np.where(ratio[at, j] > 0.0, lost[s.own] + gain_add(S, Q), -np.inf)
-            # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
-            alpha = S * S / np.maximum(Q * Q - S, 1e-3 * S)
-            rows += [
-                (i, c * M + m, g, a, np.array([q / (a + v)])) for i, m, g, a, q, v in zip(s.own, j, gain, alpha, Q, S)
-            ]
+        outside = problem.outside(model.active).reshape(-1, design.n_atoms)
+        best = seek(found.classes, outside, problem.order)
+        best = best._replace(entering=best.entering + (0 if problem.share else best.outputs * design.n_atoms))
+    rows = []
+    for i, entering, S, Q, ratio in zip(best.leaving, best.entering, best.S, best.Q, best.ratio, strict=True):
+        if problem.share:
+            if ratio > 0.0:
+                gain, alpha = shared_optimum(S[:, None], Q[:, None])
+                a = float(alpha[0]) if np.isfinite(alpha[0]) else 1e3 * float(S.mean())
+                rows.append((i, entering, lost[i] + gain[0], a, Q / (a + S)))
+            continue
+        # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
+        s, q = (S[0] if ratio > 0.0 else 1.0), Q[0]
+        a = s * s / max(q * q - s, 1e-3 * s)
+        rows.append((i, entering, lost[i] + float(gain_add(s, q)) if ratio > 0.0 else -np.inf, a, Q / (a + s)))
     if not rows:
         return Swaps(np.zeros(0, int), np.zeros(0, int), np.zeros(0), np.zeros(0), [])
     leaving, entering, gains, alphas, weight = zip(*rows)
     return Swaps(np.array(leaving), np.array(entering), np.array(gains), np.array(alphas), list(weight))
+
+
+class Best(NamedTuple):
+    """For units of a model (places ``leaving``, their outputs) the atom of the largest Q^2 / S in exchange.
+
+    S and Q are (u, 1), or (u, K) where the classes share their precisions.
+    """
+
+    leaving: np.ndarray
+    outputs: np.ndarray
+    entering: np.ndarray
+    ratio: np.ndarray
+    S: np.ndarray
+    Q: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """The search for the best exchanges among some atoms, given variance and mean (k,) of the model's weights."""
+
+    share: bool
+    variance: np.ndarray
+    mean: np.ndarray
+
+    def __call__(self, classes: list[ClassScan], outside: np.ndarray, order: np.ndarray) -> Best:
+        """Among L atoms with ranks ``order`` (L,), of which those marked ``outside``, (1, L) or (K, L), may enter."""
+        tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, self.variance[s.own], self.mean[s.own]) for s in classes]
+        if self.share:
+            ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
+            j = _first_of_equals(np.where(outside, ratio, 0.0), order)
+            at = np.arange(len(j))
+            S, Q = (np.stack([table[k][at, j] for table in tables], axis=1) for k in (0, 1))
+            return Best(at, np.zeros(len(j), dtype=np.intp), j, np.where(outside[0, j], ratio[at, j], 0.0), S, Q)
+        parts = []
+        for c, (s, (S, Q)) in enumerate(zip(classes, tables, strict=True)):
+            ratio = np.where(outside[c] & (s.S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
+            j = _first_of_equals(ratio, order)
+            at = np.arange(len(j))
+            parts.append(Best(s.own, np.full(len(j), c), j, ratio[at, j], S[at, j][:, None], Q[at, j][:, None]))
+        return Best(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+# ---------------------------------------------------------------- rows that are elsewhere
+
+
+@dataclass(frozen=True, eq=False)
+class _OwnGrams:
+    """For each class the Gram matrix of `_own_columns`."""
+
+    own: list[np.ndarray]
+    spreads: list[np.ndarray]
+
+    def __call__(self, p: LaplacePosterior, weights: np.ndarray) -> list[np.ndarray]:
+        parts = (_own_columns(p, weights, c, *each) for c, each in enumerate(zip(self.own, self.spreads, strict=True)))
+        return [X.T @ X for X in parts]
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """How a piece of the dictionary looks to a scan: of the units ``active``, and what else of the problem matters."""
+
+    sides: Sides
+    share: bool
+    n_atoms: int
+    active: np.ndarray
+    closed: np.ndarray
+    error: float
+
+    def sums(self, p: LaplacePosterior, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Y (n, J) of all classes and the diagonal of B (n, K), of some rows."""
+        sides = self.sides
+        return np.hstack([sides(p, weights, c) for c in range(sides.K)]), sides.curvature(p, weights)
+
+    def classes(self, piece: Piece) -> list[ClassScan]:
+        ends = np.cumsum([root.shape[1] + 1 for root in self.sides.roots])[:-1]
+        return self.sides.classes(np.split(piece.projected, ends), piece.squares, self.error)
+
+    def units(self, atoms: np.ndarray) -> np.ndarray:
+        """Numbers (K, L) of the units of atoms, (1, L) where classes share them."""
+        return atoms + self.n_atoms * np.arange(1 if self.share else self.sides.K)[:, None]
+
+    def outside(self, atoms: np.ndarray) -> np.ndarray:
+        """Which of those may enter."""
+        return ~np.isin(self.units(atoms), self.active) & ~np.isin(atoms, self.closed)
+
+
+@dataclass(frozen=True, eq=False)
+class _Promising:
+    """The pieces of a dictionary, with no more than ``most`` atoms: those of the largest gains."""
+
+    view: _View
+    most: int
+
+    def __call__(self, piece: Piece) -> Piece:
+        gains, _ = _gains(self.view.classes(piece), self.view.share)
+        outside = self.view.outside(piece.atoms)
+        best = np.where(outside, gains.reshape(outside.shape), 0.0).max(axis=0)
+        top = np.lexsort((*piece.keys.T[::-1], -best))[: self.most]
+        return piece.only(top)
+
+    def joined(self, a: Piece, b: Piece) -> Piece:
+        """Both as one."""
+        return self(Piece(*(np.concatenate(pair, axis=-1 if i > 1 else 0) for i, pair in enumerate(zip(a, b)))))
+
+
+def _scan_there(model: LaplaceModel, design: RemoteDesign, sides: Sides) -> Scan:
+    problem = model.problem
+    closed = np.array(problem.closed, dtype=np.intp)
+    view = _View(sides, problem.share, design.n_atoms, model.active, closed, design.error)
+    sums = design.weigh(model.posterior, problem.weights, view.sums)
+    promising = _Promising(view, _PROMISING)
+    piece = design.look(sums, promising, promising.joined)
+    classes, outside = view.classes(piece), view.outside(piece.atoms)
+    gains, alpha = _gains(classes, problem.share)
+    gains[~outside.ravel()] = 0.0
+    order, units = _ranks(piece.keys), view.units(piece.atoms).ravel()
+    return Scan(classes, sides.exact, piece.atoms, order, units, gains, alpha, (view, sums))
+
+
+def _ranks(keys: np.ndarray) -> np.ndarray:
+    """Ranks (L,) of atoms by content, keys (L, q)."""
+    ranks = np.empty(len(keys), dtype=np.intp)
+    ranks[np.lexsort(keys.T[::-1])] = np.arange(len(keys))
+    return ranks
+
+
+@dataclass(frozen=True, eq=False)
+class _Exchanging:
+    """The best exchanges among the atoms of a piece, whose contents (u, q) go with them."""
+
+    view: _View
+    seek: Exchange
+
+    def __call__(self, piece: Piece) -> tuple[Best, np.ndarray]:
+        best = self.seek(self.view.classes(piece), self.view.outside(piece.atoms), _ranks(piece.keys))
+        entering = self.view.units(piece.atoms)[best.outputs, best.entering]
+        return best._replace(entering=entering), piece.keys[best.entering]
+
+    @staticmethod
+    def joined(a: tuple[Best, np.ndarray], b: tuple[Best, np.ndarray]) -> tuple[Best, np.ndarray]:
+        """The better of both for each unit."""
+        both = np.stack([a[0].ratio, b[0].ratio], axis=1)
+        order = np.array([_ranks(np.stack(pair)) for pair in zip(a[1], b[1], strict=True)]).reshape(-1, 2)
+        second = _first_of_equals(both, order).astype(bool)
+
+        def better(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+            return np.where(second if one.ndim == 1 else second[:, None], other, one)
+
+        return Best(*(better(*pair) for pair in zip(a[0], b[0], strict=True))), better(a[1], b[1])
+
+
+def _exchange_there(model: LaplaceModel, design: RemoteDesign, found: Scan, seek: Exchange) -> Best:
+    view, sums = found.looked
+    exchanging = _Exchanging(view, seek)
+    return design.look(sums, exchanging, exchanging.joined)[0]

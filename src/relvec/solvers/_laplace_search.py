@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec._xp import namespace, to_host
+from relvec._xp import namespace
 from relvec.evidence import mackay_alpha
 from relvec.solvers import _laplace_compiled as compiled
 from relvec.solvers._iterate import Result, Start, State, Status, iterate
@@ -59,10 +59,10 @@ class LaplaceSequential:
             units, alpha = problem.start
             model = LaplaceModel(problem, units, problem.posterior(units, alpha))
         elif self.start_at_bias and problem.bias >= 0:
-            found, units = scan(model), _bias_units(problem)
-            units = units[np.isfinite(found.alpha[units])]
-            if units.size:
-                model = model.joined(units, found.alpha[units], found.start(model, units))
+            found = scan(model)
+            first = np.flatnonzero(np.isin(found.units, _bias_units(problem)) & np.isfinite(found.alpha))
+            if first.size:
+                model = model.joined(found.units[first], found.alpha[first], found.start(model, first))
         notes = _Notes(model, Limit(self._deadline), problem.meter.spent)
         return State(model.active, model.posterior, model.objective, notes=notes)
 
@@ -224,11 +224,11 @@ def tempered(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
     return new
 
 
-def first_of(gains: np.ndarray, problem: LaplaceProblem) -> int:
-    """The unit of largest gain; among equals the lowest in order."""
+def first_of(gains: np.ndarray, ranked: Scan | LaplaceProblem) -> int:
+    """The unit of largest gain; among equals the lowest in rank."""
     largest = gains.max()
     equal = np.flatnonzero(gains >= largest - _TIE * max(1.0, largest))
-    return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(problem.rank(equal))])
+    return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(ranked.rank(equal))])
 
 
 def propose(model: LaplaceModel) -> Scan | None:
@@ -266,12 +266,12 @@ def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tup
     found = scan(model) if found is None else found
     gains, most = found.gains.copy(), 0.0
     for _ in range(_REFUTED):
-        first = first_of(gains, model.problem)
+        first = first_of(gains, found)
         if gains[first] <= tol:
             return None, max(most, float(gains[first]))
         chosen = _batch(model, found, gains, first, batch)
         while len(chosen):
-            grown = model.joined(chosen, found.alpha[chosen], found.start(model, chosen))
+            grown = model.joined(found.units[chosen], found.alpha[chosen], found.start(model, chosen))
             if grown.objective > model.objective - 0.5 * gains[first]:
                 grown = tempered(grown.relaxed(2), model)
                 gain = grown.objective - model.objective if trusted(grown, model) else 0.0
@@ -293,7 +293,7 @@ def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batc
     near = np.flatnonzero(gains >= _WORTH * gains[first])
     if batch == 1 or near.size == 1:
         return np.array([first])
-    near = near[np.lexsort((model.problem.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
+    near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
     near = np.concatenate([[first], near[near != first]])
     close = overlaps(model, found, near) > _APART
     chosen = [0]
@@ -364,7 +364,7 @@ def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
     where = slice(place * k, place * k + k)
     old, start = model.posterior.Phi, model.posterior.mean.copy()
     Phi = namespace(old).asarray(old, copy=True)
-    Phi[:, where] = problem.design.columns(problem.pairs(active[[place]])[1])
+    Phi[:, where] = problem.design.held(problem.pairs(active[[place]])[1])
     start[where] = pairs.weight[i]
     return LaplaceModel(problem, active, problem.posterior(active, alpha, start, Phi), int(active[place]))
 
@@ -422,8 +422,7 @@ def _kick(model: LaplaceModel) -> LaplaceModel:
     if u < 2:
         return model
     atoms = model.active % model.problem.design.n_atoms
-    columns = model.problem.design.columns(atoms)
-    similar = np.abs(to_host(columns.T @ columns[:, int(rng.integers(u))]))
+    similar = np.abs(model.problem.design.gram(atoms)[int(rng.integers(u))])
     gone = np.argsort(-similar)[: rng.integers(1, min(4, u))]
     leave = np.zeros(u, bool)
     leave[gone] = True

@@ -1,0 +1,281 @@
+"""Fits of classes and counts to rows that Dask holds: the same search, its rows on the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from relvec._base import (
+    LaplaceFit,
+    _scaled_rates,
+    _search_laplace,
+    laplace_in_subsets,
+    laplace_prior,
+    memory_bytes,
+    merge_rows,
+    warn_unless_converged,
+)
+from relvec._distributed import (
+    FEW,
+    begin_model,
+    check_dask,
+    dictionary_of,
+    kept_rows,
+    lifted_atoms,
+    renumbered_history,
+)
+from relvec._subsets import FEW_ROWS, MANY_ROWS, start_on_few, unhurried
+from relvec._threads import one_thread
+from relvec.basis import Basis, Concat, KernelBasis, content_ranks
+from relvec.design import (
+    Block,
+    DaskSamples,
+    DenseDesign,
+    Lookup,
+    RowKernel,
+    WorkerDesign,
+    aligned_labels,
+    count_labels,
+    gathered,
+    label_weights,
+    memberships,
+    most_atoms,
+    scan_basis,
+    scan_rows,
+)
+from relvec.likelihoods import Bernoulli, Categorical, Likelihood, Poisson
+from relvec.process import as_predictive
+from relvec.progress import carried, stage
+from relvec.solvers import Sequential
+from relvec.solvers._laplace import LaplaceProblem
+from relvec.targets import LaplaceTarget
+from relvec.tune import Learned
+
+_PART = 2000  # atoms of a subset, which every scan evaluates on all rows
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # outputs, atoms and precisions in the units of the basis, (u,)
+
+
+def fit_classes_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
+    """Fit a classifier to collections of Dask."""
+    check_dask(model)
+    if as_predictive(model.predictive) is not None:
+        raise ValueError("rows of Dask are fitted for predictive='rvm' only: RVM* keeps its training rows")
+    model._check_numbers()
+    labels = aligned_labels(X, y)
+    classes, counts = count_labels(labels, check_classification_targets)
+    if counts.sum() <= FEW:
+        model._fit(*gathered(X, y, sample_weight))
+        return
+    model._check_choices()
+    if len(classes) < 2:
+        raise ValueError(f"a classifier needs at least 2 classes in y, got only one class: {classes.tolist()}")
+    weights = sample_weight
+    if model.class_weight is not None:
+        factors = _class_factors(model.class_weight, classes, counts)
+        weights = label_weights(labels, X, sample_weight, classes, factors)
+    samples = DaskSamples(X, memberships(labels, classes), weights)
+    shares = samples.facts.mean[samples.n_features :]
+    if np.count_nonzero(shares) < 2 and not (len(classes) == 2 and 0.0 < shares[0] < 1.0):
+        raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
+    begin_model(model, samples)
+    joint = len(classes) > 2 and model.multi_class == "multinomial"
+    likelihood: Likelihood = Categorical(len(classes)) if joint else Bernoulli()
+    found = _fitted(model, samples, likelihood, share=joint and bool(model.share_alpha))
+    for i, fit in enumerate(found.fits):
+        where = f"class {classes[i]!r} against the rest: " if len(found.fits) > 1 else ""
+        warn_unless_converged(fit.result, model.tol, where)
+    model.classes_ = classes
+    model._store(found.basis, kept_rows(found.basis, samples), found.fits)
+    found.store_rest(model, samples)
+
+
+def fit_counts_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
+    """Fit a regressor with likelihood="poisson" to collections of Dask."""
+    samples = DaskSamples(X, y, sample_weight)
+    if samples.n_rows <= FEW:
+        model._fit(*gathered(X, y, sample_weight))
+        return
+    model._check_counts(samples.reduce(_whole_numbers, _both))
+    model._forget_parts()
+    begin_model(model, samples)
+    model._of_counts, model._single = True, samples.single
+    found = _fitted(model, samples, Poisson())
+    for i, fit in enumerate(found.fits):
+        warn_unless_converged(fit.result, model.tol, "" if samples.single else f"output {i}: ")
+    model._store_counts(found.basis, kept_rows(found.basis, samples), found.fits, samples.single)
+    found.store_rest(model, samples)
+
+
+def _whole_numbers(block: Block) -> bool:
+    return bool(np.all(block.targets >= 0.0) and np.all(block.targets == np.floor(block.targets)))
+
+
+def _both(a: bool, b: bool) -> bool:
+    return a and b
+
+
+def _class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """What class_weight multiplies the weights of each class (K,) with."""
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return counts.sum() / (len(classes) * counts)
+    return compute_class_weight(class_weight, classes=classes, y=classes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Fits over a small dictionary, of the ``seen`` candidates that were looked at."""
+
+    fits: list[LaplaceFit]
+    basis: Basis
+    learned: Learned | None
+    seen: int
+
+    def store_rest(self, model: Any, samples: DaskSamples) -> None:
+        """The attributes that tell of candidates, widths and centres."""
+        model.n_candidates_ = self.seen
+        d, facts = samples.n_features, samples.facts
+        model._store_widths(self.basis, facts.spread[:d] ** 2 / facts.weight, self.learned)
+        model._store_centres(self.basis, None, [], [], [])
+
+
+def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: bool = False) -> _Found:
+    """Maximise the Laplace evidence for each target of the samples, over one dictionary."""
+    prior, solver = laplace_prior(model)
+    samples, K = samples.persisted(), likelihood.n_outputs
+    n_targets, memory = samples.n_targets // K, memory_bytes(model.memory_limit)
+    seeds = check_random_state(model.random_state).randint(2**31, size=n_targets)
+    blank = DenseDesign(np.zeros((1, 0)))
+    problems = [
+        LaplaceProblem(
+            design=blank, target=None, weights=np.array([samples.facts.weight]), likelihood=likelihood,  # type: ignore[arg-type]
+            order=np.zeros(0, dtype=np.intp), share=share, tol=float(model.tol), rng=np.random.default_rng(seed),
+        )
+        for seed in seeds
+    ]  # fmt: skip
+    few = _Few(problems, K)
+
+    def learn(basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list[Entries | None]]:
+        rows, own = few.of(drawn)
+        learned = model._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in own])
+        starts = [None if m is None else _entries(learned.basis, rows, m, drawn, samples) for m in learned.models]
+        return learned, starts
+
+    basis, on_rows, learned, starts = dictionary_of(model, samples, learn)
+    if on_rows and not isinstance(solver, Sequential):
+        raise ValueError(
+            "with Dask and a kernel on every row the solver must be 'sequential'; over given centres "
+            "(relvec.basis.KernelBasis(kernel, centres=Z)) any will do"
+        )
+
+    def searched(part: Basis | RowKernel, design: WorkerDesign, starts: list, first: bool) -> list[LaplaceFit]:
+        whole = isinstance(part, RowKernel)
+        order: Any = Lookup(part.n_atoms, part.order) if whole else content_ranks(part, design.scale)  # type: ignore[arg-type, union-attr]
+        b = None if whole else _scaled_rates(prior, design.scale)
+        own = [
+            replace(problem, design=design.aimed(likelihood, i), order=order, start=start, prior=prior, prior_b=b,
+                    bias=part.n_atoms - 1 if model.fit_intercept else -1)
+            for i, (problem, start) in enumerate(zip(problems, starts, strict=True))
+        ]  # fmt: skip
+        run, max_iter, logs = delayed(carried(_search_laplace)), int(model.max_iter), int(model._logs)
+        with one_thread():
+            results = Parallel(n_jobs=model.n_jobs, prefer="threads")(
+                run(i, solver if first else unhurried(solver), problem, max_iter, logs, None)
+                for i, problem in enumerate(own)
+            )
+        return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
+
+    dictionary = RowKernel(basis, on_rows[0], samples) if on_rows else basis
+    model.n_subsets_ = 1
+    with stage("kernel"):
+        design = scan_rows(dictionary, memory) if isinstance(dictionary, RowKernel) else scan_basis(basis, samples)
+    if samples.n_rows > MANY_ROWS and isinstance(solver, Sequential) and not any(starts):
+        starts = few.starts(solver, dictionary, samples, int(model.max_iter))
+    if design is not None:
+        scale = design.scale
+        fits = searched(dictionary, design, [_as_units(s, scale, dictionary.n_atoms) for s in starts], True)
+        if isinstance(dictionary, RowKernel):
+            small, fits = _small(dictionary, fits, model.fit_intercept)
+            return _Found(fits, small, learned, dictionary.n_atoms)
+        return _Found(fits, basis, learned, basis.n_atoms)
+    size = int(np.clip(most_atoms(samples.n_rows, memory), 64, _PART))
+    fits, part = laplace_in_subsets(
+        model, dictionary, samples.n_rows, [None] * n_targets, size, lambda part: scan_basis(part, samples), searched
+    )
+    return _Found(fits, part, learned, model.n_candidates_)
+
+
+def _as_units(start: Entries | None, scale: Any, n_atoms: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Units and their precisions for columns divided by scale (M,)."""
+    if start is None or not len(start[1]):
+        return None
+    outputs, atoms, alpha = start
+    norms = scale[atoms]
+    kept = norms > 0.0
+    return (outputs * n_atoms + atoms)[kept], (alpha / np.where(kept, norms, 1.0) ** 2)[kept]
+
+
+@dataclass(frozen=True, eq=False)
+class _Few:
+    """The same problems on a few rows that are brought here."""
+
+    problems: list[LaplaceProblem]
+    K: int
+
+    def of(self, drawn: Any) -> tuple[np.ndarray, list[LaplaceProblem]]:
+        """Distinct rows of a draw, and the problems there."""
+        rows, mean, size = merge_rows(drawn.X, drawn.targets, drawn.weights)
+        targets = [mean[:, i * self.K : i * self.K + self.K] for i in range(len(self.problems))]
+        targets = [np.ascontiguousarray(t[:, 0]) if self.K == 1 else t for t in targets]
+        return rows, [replace(p, target=t, weights=size) for p, t in zip(self.problems, targets, strict=True)]
+
+    def starts(self, solver: Any, dictionary: Any, samples: DaskSamples, max_iter: int) -> list[Entries | None]:
+        """Models of a few rows to start from."""
+        drawn = samples.draw(FEW_ROWS)
+        rows, problems = self.of(drawn)
+        basis: Basis = dictionary
+        if isinstance(dictionary, RowKernel):
+            own = KernelBasis(dictionary.kernel).bind(drawn.X)
+            parts = [own if i == dictionary.part else q for i, q in enumerate(dictionary.basis.parts)]
+            basis = Concat(tuple(parts), n_features=samples.n_features)
+        bias = basis.n_atoms - 1 if self.problems[0].bias >= 0 else -1
+        starts: list[Entries | None] = []
+        for problem in problems:
+            with stage("search"):
+                outputs, atoms, alpha = start_on_few(solver, replace(problem, bias=bias), basis, rows, max_iter)
+            if isinstance(dictionary, RowKernel):
+                atoms = lifted_atoms(basis, atoms, drawn.rows, samples.n_rows)
+            starts.append((outputs, atoms, alpha))
+        return starts
+
+
+def _entries(basis: Basis, rows: np.ndarray, model: tuple, drawn: Any, samples: DaskSamples) -> Entries:
+    """A model of a draw (units, precisions for columns of unit norm on its rows) as one of all rows."""
+    outputs, atoms = model[0] // basis.n_atoms, model[0] % basis.n_atoms
+    columns = basis.take(atoms)(rows)
+    alpha = model[1] * np.einsum("ij,ij->j", columns, columns)
+    return outputs, lifted_atoms(basis, atoms, drawn.rows, samples.n_rows), alpha
+
+
+def _small(dictionary: RowKernel, fits: list[LaplaceFit], intercept: bool) -> tuple[Basis, list[LaplaceFit]]:
+    """The atoms that the fits came by as a dictionary, and the fits over that."""
+    M = dictionary.n_atoms
+    units = [np.array([step.atom for step in fit.result.history if step.atom >= 0], dtype=np.intp) for fit in fits]
+    met = np.concatenate([*units, *(fit.result.state.active for fit in fits)]) % M
+    visited = np.union1d(met, [M - 1] if intercept else []).astype(np.intp)
+
+    def renumber(units: np.ndarray) -> np.ndarray:
+        return units // M * len(visited) + np.searchsorted(visited, units % M)
+
+    found = []
+    for fit in fits:
+        result, design = fit.result, DenseDesign.of(np.zeros((0, len(visited))), fit.problem.design.scale[visited])
+        state = replace(result.state, active=renumber(result.state.active))
+        result = replace(result, state=state, history=renumbered_history(result.history, renumber))
+        found.append(LaplaceFit(result, replace(fit.problem, design=design)))
+    return dictionary.take(visited), found
