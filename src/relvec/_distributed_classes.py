@@ -167,6 +167,7 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
         return learned, starts
 
     basis, on_rows, learned, starts = dictionary_of(model, samples, learn)
+    starts = [None] * n_targets if learned is None else starts
     if on_rows and not isinstance(solver, Sequential):
         raise ValueError(
             "with Dask and a kernel on every row the solver must be 'sequential'; over given centres "

@@ -9,11 +9,11 @@ model, and a sample of rows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,9 +158,13 @@ class DaskSamples(Samples):
     def _values(self, function: Callable, combine: Callable, beside: list | None) -> list:
         import dask
 
-        both = dask.delayed((function, combine, self._scaled, self._at_once), traverse=False)
+        both = function, combine, self._scaled, self._at_once
+        if len(self._chunks) <= _FAN:  # what they are asked goes with every task: sharing it takes another trip
+            value = dask.delayed(partial(_value, both))
+        else:
+            value = partial(dask.delayed(_value), dask.delayed(both, traverse=False))
         places = zip(self._chunks, self._first, beside or [None] * len(self._chunks), strict=False)
-        return [dask.delayed(_value)(both, chunk, int(first), more) for chunk, first, more in places]
+        return [value(chunk, int(first), more) for chunk, first, more in places]
 
     def reduce(
         self, function: Callable[..., Value], combine: Callable[[Value, Value], Value], beside: list | None = None
@@ -168,11 +172,13 @@ class DaskSamples(Samples):
         """As everywhere; with values ``beside`` the rows, from `kept`, the function is given those of the block too."""
         import dask
 
-        both, values = dask.delayed(combine, traverse=False), self._values(function, combine, beside)
-        while len(values) > 1:
-            values = [dask.delayed(_combined)(both, values[i : i + _FAN]) for i in range(0, len(values), _FAN)]
+        values = self._values(function, combine, beside)
+        if len(values) > _FAN:
+            both = dask.delayed(combine, traverse=False)
+            while len(values) > _FAN:
+                values = [dask.delayed(_combined)(both, values[i : i + _FAN]) for i in range(0, len(values), _FAN)]
         with _plain_messages():
-            found = values[0].compute()
+            found = _combined(combine, dask.compute(*values))
         if found is None:
             raise ValueError("no rows of positive weight are left: check sample_weight")
         return found
@@ -590,7 +596,7 @@ def _value(both: tuple, chunk: Chunk, first: int, beside: np.ndarray | None) -> 
     return reduce(combine, map(value, range(0, len(X), at_once))) if len(X) else None
 
 
-def _combined(combine: Callable, values: list) -> Any:
+def _combined(combine: Callable, values: Sequence) -> Any:
     there = [value for value in values if value is not None]
     # what a task has been given stays as it is: it may be needed again where a worker is lost
     return reduce(combine, there[1:], deepcopy(there[0])) if there else None
