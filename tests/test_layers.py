@@ -18,7 +18,7 @@ LAYERS = {
     "design": 3,
     "solvers": 4, "predictive": 4,
     "targets": 5, "tied": 5, "tune": 5, "decisions": 5, "process": 5, "centres": 5, "grvm": 5, "grvm_widths": 5,
-    "_base": 6, "_distributed": 6, "_subsets": 6, "_regressor": 6, "_classifier": 6,
+    "_base": 6, "_distributed": 6, "_distributed_classes": 6, "_subsets": 6, "_regressor": 6, "_classifier": 6,
     "__init__": 7, "persistence": 7, "onnx": 7, "_skl2onnx": 7, "c99": 7, "_c99_steps": 7,
     "plot": 7, "report": 7, "papers": 7, "cli": 7, "__main__": 8,
     "tables": 7, "columns": 7, "pipelines": 7, "evaluation": 7, "importance": 7, "commands": 7,

@@ -142,7 +142,7 @@ class RemoteDesign(ScanDesign):
         """`relvec.posterior.laplace` of the weights of these atoms (k,) and outputs (k,)."""
 
     @abstractmethod
-    def total(self, p: LaplacePosterior, weights: np.ndarray, function: Callable, atoms=None) -> Value:
+    def total(self, p: LaplacePosterior, weights: np.ndarray, function: Callable[..., Value], atoms=None) -> Value:
         """Sum of function(posterior, weights) over all rows; with further atoms (u,) their columns come third."""
 
     @abstractmethod

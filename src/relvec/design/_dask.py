@@ -550,6 +550,14 @@ def check_columns(model: Any, X: Any) -> None:
         )
 
 
+def each_chunk(values: Any, function: Callable[[Any], Any]) -> tuple:
+    """A function of every chunk of an array of Dask, computed where the chunks are."""
+    import dask
+
+    with _plain_messages():
+        return dask.compute(*(dask.delayed(function)(chunk) for chunk in _chunks(values)))
+
+
 def gathered(*collections: Any) -> tuple:
     """Collections of Dask brought here; others as they are."""
     import dask

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from relvec.design._dask import _aligned, _as_array, _chunks, _plain_messages
+from relvec.design._dask import _aligned, _as_array, each_chunk
 
 
 def aligned_labels(X: Any, y: Any) -> Any:
@@ -22,32 +23,25 @@ def aligned_labels(X: Any, y: Any) -> Any:
 
 def count_labels(labels: Any, check: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
     """The distinct labels (K,), sorted, and how often each comes (K,); ``check`` refuses what is no label."""
-    import dask
-
-    with _plain_messages():
-        found = dask.compute(*(dask.delayed(_counted)(chunk, check) for chunk in _chunks(labels)))
+    found = each_chunk(labels, partial(_counted, check))
     classes, place = np.unique(np.concatenate([names for names, _ in found]), return_inverse=True)
     return classes, np.bincount(place, np.concatenate([counts for _, counts in found])).astype(np.intp)
 
 
 def memberships(labels: Any, classes: np.ndarray) -> Any:
     """One for the class of each row, zero for the others: (n, K), or (n, 1) for the second of two."""
-    import dask.array as da
-
     columns = len(classes) if len(classes) > 2 else 1
     chunks = (labels.chunks[0], (columns,))
-    return da.map_blocks(_members, labels, classes, chunks=chunks, new_axis=1, meta=np.zeros((0, 0)))
+    return labels.map_blocks(_members, classes, chunks=chunks, new_axis=1, meta=np.zeros((0, 0)))
 
 
 def label_weights(labels: Any, X: Any, sample_weight: Any, classes: np.ndarray, factors: np.ndarray) -> Any:
     """Sample weights (n,), ones for None, times the factor (K,) of each row's class."""
-    import dask.array as da
-
     weights = _aligned(sample_weight, _as_array(X, "X", 2), "sample_weight")
-    return da.map_blocks(_weighted, labels, weights, classes, factors, dtype=float)
+    return labels.map_blocks(_weighted, weights, classes, factors, dtype=float)
 
 
-def _counted(labels: Any, check: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
+def _counted(check: Callable[[np.ndarray], None], labels: Any) -> tuple[np.ndarray, np.ndarray]:
     labels = np.asarray(labels)
     if len(labels):
         check(labels)

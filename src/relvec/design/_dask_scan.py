@@ -166,13 +166,15 @@ class WorkerDesign(RemoteDesign):
     """
 
     def __init__(self, terms: Terms, samples: DaskSamples):
-        self._terms, self._samples, self._aim = terms, samples, (slice(0, 0), None)
-        self.scale, self.error = terms.scale, terms.error  # type: ignore[assignment]
+        self._terms, self._samples = terms, samples
+        self._likelihood: Likelihood | None = None
+        self._target = slice(0, 0)
+        self.scale, self.error = terms.scale, terms.error
 
     def aimed(self, likelihood: Likelihood, output: int) -> WorkerDesign:
         """The same for the output-th target of that likelihood, which has as many columns as its outputs."""
         part, K = copy(self), likelihood.n_outputs
-        part._aim = slice(output * K, output * K + K), likelihood
+        part._likelihood, part._target = likelihood, slice(output * K, output * K + K)
         return part
 
     @property
@@ -210,9 +212,8 @@ class WorkerDesign(RemoteDesign):
         return self._terms.look(weighed, self._samples, function, combine)
 
     def _aimed(self, weights: np.ndarray) -> _Aim:
-        columns, likelihood = self._aim
-        assert likelihood is not None
-        return _Aim(likelihood, columns, float(weights.sum()) / self._samples.facts.weight)
+        assert self._likelihood is not None
+        return _Aim(self._likelihood, self._target, float(weights.sum()) / self._samples.facts.weight)
 
     def _columns(self, atoms: np.ndarray) -> _Columns:
         own, places = np.unique(atoms, return_inverse=True)
@@ -382,7 +383,7 @@ class RowTerms(Terms):
         return self._dictionary.unnumbered(atoms)
 
     @property
-    def of_rows(self) -> Callable:
+    def of_rows(self) -> _AtPivots:
         factor, square = self._factors
         others = self._dictionary.others
         return _AtPivots(others, factor.kernel, factor.pivots, square.kernel, square.pivots)
