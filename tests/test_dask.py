@@ -10,11 +10,15 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
-from relvec.basis import KernelBasis, Polynomial
-from relvec.design import DaskSamples
+from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
+from relvec.design import DaskSamples, RowKernel, scan_basis, scan_rows
 from relvec.kernels import Gaussian, LogDistance
+from relvec.likelihoods import Bernoulli, Categorical
+from relvec.posterior import laplace
 from relvec.progress import watch
 from relvec.solvers import Sequential
+from relvec.solvers._laplace import Slopes
+from relvec.solvers._laplace_scan import Metric
 
 da = pytest.importorskip("dask.array", reason="needs relvec[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs relvec[dask]")
@@ -25,6 +29,9 @@ X = RNG.uniform(-5.0, 5.0, size=(4000, 2))
 Y = np.sinc(np.hypot(X[:, 0], X[:, 1]) / np.pi) + 0.1 * RNG.standard_normal(4000)
 W = RNG.uniform(0.5, 2.0, size=4000) * (RNG.random(4000) > 0.1)
 CENTRES = RNG.uniform(-5.0, 5.0, size=(60, 2))
+WAVE = np.where(X[:, 1] > 3.0 * np.sin(X[:, 0]) + RNG.standard_normal(4000), "above", "below")
+SECTOR = np.digitize(X[:, 0] + 0.3 * X[:, 1] ** 2 + RNG.standard_normal(4000), [0.0, 3.0]) * 5 - 2
+COUNTS = RNG.poisson(np.exp(0.5 + np.sin(0.7 * X[:, 0]) + 0.1 * X[:, 1]))
 
 
 def chunked(*arrays, rows=900):
@@ -67,6 +74,8 @@ def here():
 
 
 MODEL = RVR(width=2.5)
+QUICK = Sequential(restarts=0, exchange=False)
+CLASSIFIER = RVC(width=3.0, solver=QUICK, tol=10.0)
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +140,223 @@ def test_rows_that_no_process_ever_holds(client):
     assert model.status_ == "converged" and model.n_iter_ > 0
     assert abs(model.noise_variance_ - 0.01) < 6e-4
     assert np.abs(model.predict(np.array([[0.0], [2.0]])) - np.sinc(np.array([0.0, 2.0]) / np.pi)).max() < 0.03
+
+
+@pytest.fixture(scope="module")
+def classified():
+    return clone(CLASSIFIER).fit(X, WAVE)
+
+
+def test_a_lost_worker_costs_no_fit_of_classes(client, classified):
+    """A worker is killed in the middle of the search, whose rows it held."""
+    killed = []
+
+    def kill(progress):
+        if progress.stage == "search" and progress.size == 2 and not killed:
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with watch(kill):
+        model = clone(CLASSIFIER).fit(*chunked(X, WAVE, rows=2000))
+    assert killed
+    assert_same_classes(model, classified)
+    assert len(classified.relevance_) > 3
+    proba = model.predict_proba(chunked(X, rows=1500)[0])
+    assert isinstance(proba, da.Array) and np.allclose(proba.compute(), classified.predict_proba(X))
+    client.wait_for_workers(2, timeout=120)
+
+
+# ---------------------------------------------------------------- classes and counts, without a cluster
+
+
+def assert_same_classes(model, other, rtol=1e-9):
+    assert model.atoms_ == other.atoms_ and model.status_ == other.status_
+    assert np.array_equal(model.relevance_, other.relevance_)
+    assert np.array_equal(model.relevance_vectors_, other.relevance_vectors_)
+    assert model.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=rtol)
+    assert np.allclose(model.weights_, other.weights_, rtol=1e-4, atol=1e-6)
+    assert np.allclose(model.feature_relevance_, other.feature_relevance_)
+    assert model.n_candidates_ == other.n_candidates_ and model.n_subsets_ == other.n_subsets_
+    if isinstance(other, RVC):
+        assert np.array_equal(model.classes_, other.classes_) and model.classes_.dtype == other.classes_.dtype
+        assert [rows.tolist() for rows in model.relevance_per_class_] == [
+            rows.tolist() for rows in other.relevance_per_class_
+        ]
+
+
+@pytest.fixture
+def in_double(monkeypatch):
+    """Scans of one process in double precision too: in single, near-ties may fall otherwise."""
+    monkeypatch.setattr("relvec.design._factor._single", lambda A: A)
+    monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
+
+
+@pytest.mark.usefixtures("here", "in_double")
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [
+        (RVC(width=3.0, solver=Sequential(restarts=1), tol=5.0), WAVE),
+        (RVC(width=3.0, solver=QUICK, tol=10.0), SECTOR),
+        (RVC(width=3.0, solver=QUICK, tol=10.0, share_alpha=True), SECTOR),
+        (RVC(width="scale", solver=QUICK, tol=10.0, multi_class="ovr", n_jobs=2, class_weight="balanced"), SECTOR),
+        (RVR(width=3.0, solver=QUICK, tol=3.0, likelihood="poisson", basis="linear"), COUNTS),
+        (RVR(width=4.0, solver=QUICK, tol=10.0, likelihood="poisson"), np.column_stack([COUNTS, COUNTS // 2])),
+    ],
+    ids=["two", "softmax", "shared", "one against the rest", "counts", "two counts"],
+)
+def test_classes_and_counts(model, y):
+    alone, model = clone(model).fit(X, y, W), clone(model).fit(*chunked(X, y, W, rows=2000))
+    assert_same_classes(model, alone)
+    assert len(alone.relevance_) > 2
+    predicted = model.predict(chunked(X)[0])
+    assert isinstance(predicted, da.Array) and predicted.shape == np.shape(y)
+    if isinstance(alone, RVC):
+        assert np.array_equal(predicted.compute(), alone.predict(X))
+        for method in ("predict_proba", "predict_log_proba", "decision_function"):
+            found = getattr(model, method)(chunked(X)[0])
+            assert np.allclose(found.compute(), getattr(alone, method)(X), atol=1e-6)
+    else:
+        assert np.allclose(predicted.compute(), alone.predict(X))
+        assert np.allclose(model.predict_interval(chunked(X)[0]).compute(), alone.predict_interval(X))
+        std = model.predict(chunked(X)[0], return_std=True)[1]
+        assert np.allclose(std.compute(), alone.predict(X, return_std=True)[1])
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("solver", [QUICK, "mackay"], ids=["sequential", "mackay"])
+@pytest.mark.parametrize("multi_class", ["multinomial", "ovr"])
+def test_classes_over_given_centres(solver, multi_class):
+    basis = [KernelBasis(Gaussian(3.0), centres=CENTRES[:4]), "linear"]
+    weight = {-2: 1.0, 3: 2.0, 8: 0.5}
+    model = RVC(kernel=None, basis=basis, solver=solver, multi_class=multi_class, class_weight=weight, tol=1.0)
+    alone, model = clone(model).fit(X, SECTOR, W), clone(model).fit(*chunked(X, SECTOR, W, rows=4000))
+    assert model.atoms_ == alone.atoms_ and model.status_ == alone.status_
+    assert model.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-8)
+    assert np.allclose(model.weights_, alone.weights_, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("here")
+def test_tables_of_classes():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": WAVE, "w": W}, index=np.arange(4000) + 7)
+    parts = dd.from_pandas(table, npartitions=2)
+    model = clone(CLASSIFIER)
+    alone = clone(model).fit(table[["a", "b"]], table["y"], table["w"])
+    model.fit(parts[["a", "b"]], parts["y"], parts["w"])
+    assert model.classes_.tolist() == alone.classes_.tolist() == ["above", "below"]
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert np.array_equal(model.relevance_, alone.relevance_)
+    assert model.predict(parts[["a", "b"]]).compute().tolist() == alone.predict(table[["a", "b"]]).tolist()
+    proba = model.predict_proba(parts[["a", "b"]]).compute()
+    assert list(proba.columns) == ["above", "below"] and proba.index.equals(table.index)
+    assert np.allclose(proba, alone.predict_proba(table[["a", "b"]]))
+    odds = model.decision_function(parts[["a", "b"]]).compute()
+    assert np.allclose(odds, alone.decision_function(table[["a", "b"]]))
+
+
+@pytest.mark.usefixtures("here")
+def test_few_rows_of_classes_are_brought_here():
+    model = RVC(width=3.0, solver=QUICK)
+    alone, model = clone(model).fit(X[:300], WAVE[:300]), model.fit(*chunked(X[:300], WAVE[:300]))
+    assert np.array_equal(model.weights_, alone.weights_)
+    with pytest.raises(ValueError, match="only one class"):
+        RVC(width=3.0).fit(*chunked(X[:300], np.zeros(300)))
+
+
+@pytest.mark.usefixtures("here")
+def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(monkeypatch):
+    monkeypatch.setattr("relvec._subsets.MANY_ROWS", 3500)
+    monkeypatch.setattr("relvec._distributed_classes.MANY_ROWS", 3500)
+    for module in ("_subsets", "_distributed_classes"):
+        monkeypatch.setattr(f"relvec.{module}.FEW_ROWS", 500)
+    alone, model = clone(CLASSIFIER).fit(X, WAVE), clone(CLASSIFIER).fit(*chunked(X, WAVE, rows=2000))
+    assert_same_classes(model, alone)
+    assert model.history_["size"][0] == alone.history_["size"][0] > 2
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.slow
+def test_learned_widths_of_classes():
+    model = RVC(width="learn", solver=QUICK, tol=0.1)
+    alone, model = clone(model).fit(X, WAVE), clone(model).fit(*chunked(X, WAVE))
+    assert model.width_ == pytest.approx(alone.width_, rel=1e-6)
+    assert_same_classes(model, alone)
+
+
+@pytest.mark.usefixtures("here")
+def test_classes_without_low_rank_are_searched_in_subsets():
+    model = RVC(kernel="log_distance", width=1.0, memory_limit="10MB", max_iter=2, solver=QUICK)
+    with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
+        model.fit(*chunked(X, WAVE, W))
+    assert 64 <= model.n_candidates_ < 1000 and model.n_subsets_ == 1
+    assert len(model.relevance_) and np.array_equal(model.relevance_vectors_, X[model.relevance_])
+    assert np.mean(model.predict(X) == WAVE) > 0.7
+
+
+@pytest.mark.usefixtures("here")
+def test_digits_that_the_gram_matrix_of_a_class_would_lose():
+    X_far, y = 1e7 * X[:, :1], X[:, 0] + 0.1 * RNG.standard_normal(4000) > 0.0
+    model = RVC(kernel=None, basis="linear", solver=QUICK)
+    alone, found = clone(model).fit(X_far, y), clone(model).fit(*chunked(X_far, y))
+    assert found.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-9)
+
+
+def added(a, b):
+    return tuple(np.concatenate(pair, axis=-1) for pair in zip(a, b, strict=True))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("K", [1, 3])
+@pytest.mark.parametrize("whole", [True, False], ids=["on every row", "given"])
+def test_contract_of_rows_elsewhere(whole, K):
+    """What a search asks of rows that are elsewhere, against the dense matrix."""
+    n = 700
+    rows, weights = X[:n], RNG.uniform(0.5, 2.0, n)
+    label = SECTOR[:n] // 5 + 1
+    t = np.equal.outer(label, np.arange(3)).astype(float) if K == 3 else (label == 1).astype(float)
+    likelihood = Categorical(3) if K == 3 else Bernoulli()
+    samples = DaskSamples(
+        *chunked(rows, np.column_stack([0.0 * rows[:, 0], t])[:, 1:] if K == 1 else t, weights, rows=200)
+    )
+    part = KernelBasis(Gaussian(3.0), rows, centre_rows=np.arange(n)) if whole else KernelBasis(Gaussian(3.0), CENTRES)
+    basis = Concat((part, Linear(), Bias())).bind(rows)
+    if whole:
+        design = scan_rows(RowKernel(Concat((part.take([0]), *basis.parts[1:]), n_features=2), 0, samples), 1e9)
+    else:
+        design = scan_basis(basis, samples)
+    design = design.aimed(likelihood, 0)
+    Phi, atoms = basis(rows), np.array([3, 17, 40, 3, 55, len(part.rows)])
+    norms = np.sqrt((Phi**2).sum(axis=0))
+    assert design.n_atoms == basis.n_atoms and design.n_rows == n
+    some = np.arange(0, basis.n_atoms, 7)
+    np.testing.assert_allclose(design.scale[some], norms[some], rtol=1e-6)
+    Phi = Phi / design.scale[np.arange(basis.n_atoms)]
+    np.testing.assert_allclose(design.gram(atoms), Phi[:, atoms].T @ Phi[:, atoms], atol=1e-12)
+    assert design.held(atoms).tolist() == [atoms.tolist()]
+
+    outputs, alpha, heat = np.array([0, 1, 2, 1, 0, 2]) % K, RNG.uniform(0.1, 1.0, 6), 3.0
+    total = np.array([heat * weights.sum()])
+    here = laplace(Phi[:, atoms], t, heat * weights, alpha, likelihood, outputs=outputs)
+    there = design.mode(atoms, outputs, alpha, total, 0.1 * here.mean)
+    for name in ("mean", "root", "log_evidence"):
+        np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-8, atol=1e-10)
+    slopes = design.total(there, total, Slopes(likelihood))
+    np.testing.assert_allclose(slopes, here.slopes(likelihood, heat * weights), rtol=1e-6, atol=1e-10)
+    metric = Metric(outputs, K, False)
+    expected = metric(here, heat * weights, Phi[:, atoms])
+    np.testing.assert_allclose(design.total(there, total, metric, atoms), expected, rtol=1e-7, atol=1e-12)
+
+    def sides(p, w):
+        return np.column_stack([p.Phi, p.r]), p.W.reshape(len(w), -1)
+
+    def seen(piece):
+        return piece.atoms, piece.keys.T, piece.projected, piece.squares
+
+    numbers, keys, projected, squares = design.look(design.weigh(there, total, sides), seen, added)
+    assert numbers.tolist() == list(range(basis.n_atoms)) and len(np.unique(keys, axis=1).T) == basis.n_atoms
+    Y, B = sides(here, weights)
+    np.testing.assert_allclose(projected, Y.T @ Phi, atol=1e-5 * np.abs(Y.T @ Phi).max())
+    np.testing.assert_allclose(squares, B.T @ Phi**2, atol=1e-5 * np.abs(B.T @ Phi**2).max())
 
 
 # ---------------------------------------------------------------- everything else needs no cluster
@@ -253,7 +479,22 @@ def test_digits_that_a_gram_matrix_would_lose():
         (RVR(width=2.5, solver="em"), (X, Y), "must be 'sequential'"),
         (RVR(width=2.5, solver=Sequential(select="gain")), (X, Y), "select='batch'"),
         (RVR(width=2.5, predictive="process"), (X, Y), "predictive='rvm'"),
-        (RVR(width=2.5, likelihood="poisson"), (X, Y), "likelihood='gaussian'"),
+        (RVR(width=2.5, likelihood="poisson"), (X, Y), "whole numbers"),
+        (RVR(width=2.5, likelihood="poisson", noise_variance=1.0), (X, COUNTS), "leave noise_variance"),
+        (RVR(width=2.5, checkpoint="folder"), (X, Y), "no checkpoint"),
+        (RVR(width=2.5, centres="move"), (X, Y), "centres that move"),
+        (RVR(width=2.5, device="torch"), (X, Y), "leave device at None"),
+        (RVC(width=2.5), (X, Y), "Unknown label type: continuous"),
+        (RVC(width=2.5), (X, np.where(Y > 1.0, np.nan, Y > 0.1)), "NaN"),
+        (RVC(width=2.5), (X, np.zeros(4000)), "only one class"),
+        (RVC(width=2.5), (X, np.column_stack([WAVE, WAVE])), "one label for every row"),
+        (RVC(width=2.5), (X, WAVE, 1.0 * (WAVE == "above")), "at least 2 classes need samples"),
+        (RVC(width=2.5, class_weight={"above": 0.0}, solver=QUICK), (X, WAVE), "at least 2 classes need samples"),
+        (RVC(width=2.5, predictive="augmented"), (X, WAVE), "predictive='rvm'"),
+        (RVC(width=2.5, multi_class="all"), (X, WAVE), "multi_class must be"),
+        (RVC(width=2.5, solver="em"), (X, WAVE), "must be 'sequential'"),
+        (RVC(width=2.5, hyperprior={"a": 1.0, "b": 1.0}), (X, WAVE), "no closed form"),
+        (RVC(kernel="precomputed"), (X, WAVE), "precomputed"),
     ],
 )
 def test_what_is_refused(model, data, message):
@@ -263,9 +504,7 @@ def test_what_is_refused(model, data, message):
 
 
 @pytest.mark.usefixtures("here")
-def test_classes_and_covariances_are_refused(alone):
-    with pytest.raises(TypeError, match="fitted to rows in memory"):
-        RVC().fit(*chunked(X, Y > 0))
+def test_covariances_and_other_columns_are_refused(alone):
     with pytest.raises(ValueError, match="ask for return_std"):
         alone.predict(chunked(X)[0], return_cov=True)
     with pytest.raises(ValueError, match="expects 2 features"):

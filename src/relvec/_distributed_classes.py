@@ -80,8 +80,7 @@ def fit_classes_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> No
         factors = _class_factors(model.class_weight, classes, counts)
         weights = label_weights(labels, X, sample_weight, classes, factors)
     samples = DaskSamples(X, memberships(labels, classes), weights)
-    shares = samples.facts.mean[samples.n_features :]
-    if np.count_nonzero(shares) < 2 and not (len(classes) == 2 and 0.0 < shares[0] < 1.0):
+    if np.count_nonzero(samples.reduce(_present, np.logical_or)) < 2:
         raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
     begin_model(model, samples)
     joint = len(classes) > 2 and model.multi_class == "multinomial"
@@ -110,6 +109,12 @@ def fit_counts_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> Non
         warn_unless_converged(fit.result, model.tol, "" if samples.single else f"output {i}: ")
     model._store_counts(found.basis, kept_rows(found.basis, samples), found.fits, samples.single)
     found.store_rest(model, samples)
+
+
+def _present(block: Block) -> np.ndarray:
+    """Which classes some rows have."""
+    members = block.targets if block.targets.shape[1] > 1 else np.column_stack([1.0 - block.targets, block.targets])
+    return members.any(axis=0)
 
 
 def _whole_numbers(block: Block) -> bool:

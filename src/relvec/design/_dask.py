@@ -631,7 +631,8 @@ def _is_table(X: Any) -> bool:
 
 def _as_array(values: Any, name: str, ndim: int | None) -> Any:
     """A collection of Dask as an array of Dask; other arrays as they are."""
-    array = values.to_dask_array() if _is_table(values) else values if is_dask(values) else np.asarray(values)
+    with _plain_messages():
+        array = values.to_dask_array() if _is_table(values) else values if is_dask(values) else np.asarray(values)
     if ndim is not None and array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimensions (n_samples, n_features), got {array.ndim}")
     return array
@@ -683,7 +684,11 @@ def _check(facts: Facts) -> None:
 
 @contextmanager
 def _plain_messages() -> Iterator[None]:
-    """Without the scheduler's advice to scatter what a pass needs: what is scattered is lost with its worker."""
+    """Without the scheduler's advice to scatter what a pass needs: what is scattered is lost with its worker.
+
+    Nor word of strings that become objects, as they would in memory.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sending large graph")
+        warnings.filterwarnings("ignore", message="Dask currently has limited support for converting pandas extension")
         yield

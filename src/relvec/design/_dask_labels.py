@@ -43,6 +43,8 @@ def label_weights(labels: Any, X: Any, sample_weight: Any, classes: np.ndarray, 
 
 def _counted(check: Callable[[np.ndarray], None], labels: Any) -> tuple[np.ndarray, np.ndarray]:
     labels = np.asarray(labels)
+    if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
+        raise ValueError("Input y contains NaN or infinity: remove or impute such rows")
     if len(labels):
         check(labels)
     return np.unique(labels, return_counts=True)
