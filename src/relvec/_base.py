@@ -121,7 +121,8 @@ class BaseRelevanceVector(BaseEstimator):
         X : array-like (n_samples, n_features), or (n_samples, n_samples) for ``kernel="precomputed"``
             Training inputs. Also rows that are not in memory (see the guide, "Large data"): a `numpy.memmap`, a Zarr or
             HDF5 array, the path of a Parquet file (then ``y`` names its column of targets), and an iterator of blocks
-            ``(X, y)`` or ``(X, y, sample_weight)``, or a function that returns one (then ``y`` is None).
+            ``(X, y)`` or ``(X, y, sample_weight)``, or a function that returns one (then ``y`` is None). Arrays and
+            tables of Dask, whose rows stay with its workers (see the guide, "Dask").
         y : array-like (n_samples,) or (n_samples, n_outputs)
             Training targets.
         sample_weight : array-like (n_samples,), optional
