@@ -177,6 +177,8 @@ def assert_same_classes(model, other, rtol=1e-9):
     assert np.allclose(model.weights_, other.weights_, rtol=1e-4, atol=1e-6)
     assert np.allclose(model.feature_relevance_, other.feature_relevance_)
     assert model.n_candidates_ == other.n_candidates_ and model.n_subsets_ == other.n_subsets_
+    steps, expected = (h if isinstance(h, list) else [h] for h in (model.history_, other.history_))
+    assert [h["row"].tolist() for h in steps] == [h["row"].tolist() for h in expected]
     if isinstance(other, RVC):
         assert np.array_equal(model.classes_, other.classes_) and model.classes_.dtype == other.classes_.dtype
         assert [rows.tolist() for rows in model.relevance_per_class_] == [

@@ -114,7 +114,7 @@ def fit_counts_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> Non
 def _present(block: Block) -> np.ndarray:
     """Which classes some rows have."""
     members = block.targets if block.targets.shape[1] > 1 else np.column_stack([1.0 - block.targets, block.targets])
-    return members.any(axis=0)
+    return np.asarray(members.any(axis=0))
 
 
 def _whole_numbers(block: Block) -> bool:
@@ -163,7 +163,7 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
         )
         for seed in seeds
     ]  # fmt: skip
-    few = _Few(problems, K)
+    few = _Few(problems, K, bool(model.fit_intercept))
 
     def learn(basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list[Entries | None]]:
         rows, own = few.of(drawn)
@@ -232,6 +232,7 @@ class _Few:
 
     problems: list[LaplaceProblem]
     K: int
+    intercept: bool
 
     def of(self, drawn: Any) -> tuple[np.ndarray, list[LaplaceProblem]]:
         """Distinct rows of a draw, and the problems there."""
@@ -249,7 +250,7 @@ class _Few:
             own = KernelBasis(dictionary.kernel).bind(drawn.X)
             parts = [own if i == dictionary.part else q for i, q in enumerate(dictionary.basis.parts)]
             basis = Concat(tuple(parts), n_features=samples.n_features)
-        bias = basis.n_atoms - 1 if self.problems[0].bias >= 0 else -1
+        bias = basis.n_atoms - 1 if self.intercept else -1
         starts: list[Entries | None] = []
         for problem in problems:
             with stage("search"):
