@@ -276,6 +276,17 @@ def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(mon
     assert model.history_["size"][0] == alone.history_["size"][0] > 1
 
 
+@pytest.mark.usefixtures("here", "in_double")
+@pytest.mark.parametrize(("y", "finer"), [(WAVE, 5.0), (SECTOR, 2.5)], ids=["fine", "coarse"])
+def test_equal_rows_are_one_candidate(y, finer, monkeypatch):
+    """Rows on a grid, coarse or fine: only the first of those that are equal stands for them."""
+    monkeypatch.setattr("relvec.solvers._laplace_scan._PROMISING", 60)
+    grid, model = np.round(finer * X) / finer, RVC(width=3.0, tol=20.0, solver=Sequential(restarts=0))
+    alone, model = clone(model).fit(grid, y, W), clone(model).fit(*chunked(grid, y, W, rows=2000))
+    assert model.atoms_ == alone.atoms_ and len(model.relevance_) > 2
+    assert model.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-9)
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.slow
 def test_learned_widths_of_classes():
@@ -355,7 +366,8 @@ def test_contract_of_rows_elsewhere(whole, K):
         return piece.atoms, piece.keys.T, piece.projected, piece.squares
 
     numbers, keys, projected, squares = design.look(design.weigh(there, total, sides), seen, added)
-    assert numbers.tolist() == list(range(basis.n_atoms)) and len(np.unique(keys, axis=1).T) == basis.n_atoms
+    assert numbers.tolist() == list(range(basis.n_atoms)) and np.array_equal(keys.T, design.keys(numbers))
+    assert len(np.unique(keys[:-1], axis=1).T) == basis.n_atoms and np.array_equal(keys[-1], numbers)
     Y, B = sides(here, weights)
     np.testing.assert_allclose(projected, Y.T @ Phi, atol=1e-5 * np.abs(Y.T @ Phi).max())
     np.testing.assert_allclose(squares, B.T @ Phi**2, atol=1e-5 * np.abs(B.T @ Phi**2).max())

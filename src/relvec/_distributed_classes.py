@@ -34,6 +34,7 @@ from relvec._subsets import FEW_ROWS, MANY_ROWS, start_on_few, unhurried
 from relvec._threads import one_thread
 from relvec.basis import Basis, Concat, KernelBasis, content_ranks
 from relvec.design import (
+    LEAST_ROWS,
     Block,
     DaskSamples,
     DenseDesign,
@@ -196,10 +197,12 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
             )
         return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
 
-    dictionary = RowKernel(basis, on_rows[0], samples) if on_rows else basis
+    dictionary: Any = RowKernel(basis, on_rows[0], samples) if on_rows else basis
     model.n_subsets_ = 1
     with stage("kernel"):
-        design = scan_rows(dictionary, memory) if isinstance(dictionary, RowKernel) else scan_basis(basis, samples)
+        dictionary, design = _designed(dictionary, samples, memory)
+    if on_rows and not isinstance(dictionary, RowKernel):
+        starts = [None] * n_targets  # they are numbered by rows
     if samples.n_rows > MANY_ROWS and isinstance(solver, Sequential) and not any(starts):
         starts = few.starts(solver, dictionary, samples, int(model.max_iter))
     if design is not None:
@@ -208,12 +211,27 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
         if isinstance(dictionary, RowKernel):
             small, fits = _small(dictionary, fits, model.fit_intercept)
             return _Found(fits, small, learned, dictionary.n_atoms)
-        return _Found(fits, basis, learned, basis.n_atoms)
+        return _Found(fits, dictionary, learned, dictionary.n_atoms)
     size = int(np.clip(most_atoms(samples.n_rows, memory), 64, _PART))
     fits, part = laplace_in_subsets(
         model, dictionary, samples.n_rows, [None] * n_targets, size, lambda part: scan_basis(part, samples), searched
     )
     return _Found(fits, part, learned, model.n_candidates_)
+
+
+def _designed(dictionary: Any, samples: DaskSamples, memory: float) -> tuple[Any, WorkerDesign | None]:
+    """The design of a dictionary, None where it neither is short nor has a low rank.
+
+    A kernel on rows of which few are distinct becomes one on those.
+    """
+    if not isinstance(dictionary, RowKernel):
+        return dictionary, scan_basis(dictionary, samples)
+    rows = samples.distinct(_PART)
+    design = scan_rows(dictionary, memory) if rows is None or len(rows) >= LEAST_ROWS else None
+    if design is None and rows is not None:
+        few = dictionary.take(np.append(rows, samples.n_rows + np.arange(dictionary.n_others)))
+        return few, scan_basis(few, samples)
+    return dictionary, design
 
 
 def _as_units(start: Entries | None, scale: Any, n_atoms: int) -> tuple[np.ndarray, np.ndarray] | None:

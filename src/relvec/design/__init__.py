@@ -30,13 +30,13 @@ from relvec.design._stream import WHOLE, LowRankDesign, compress_in_passes, tall
 from relvec.design._summary import Summary, summarise, units_of
 
 __all__ = [
-    "IN_MEMORY", "MODELS", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design", "DeviceDesign",
-    "DeviceScanDesign", "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "Piece", "RemoteDesign", "RowKernel",
-    "Rows", "Samples", "ScanDesign", "SingleDesign", "Summary", "WorkerDesign", "aligned_labels", "as_series",
-    "blocks_to_predict", "check_columns", "compress", "compress_rows", "count_labels", "device_rows",
-    "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask", "is_sliced", "kernel_on_training_rows",
-    "label_weights", "lazily", "load", "make_rows", "memberships", "most_atoms", "most_scanned", "rows_on_disk",
-    "scan_basis", "scan_design", "scan_rows", "summarise", "tall_qr", "units_of",
+    "IN_MEMORY", "LEAST_ROWS", "MODELS", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design",
+    "DeviceDesign", "DeviceScanDesign", "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "Piece",
+    "RemoteDesign", "RowKernel", "Rows", "Samples", "ScanDesign", "SingleDesign", "Summary", "WorkerDesign",
+    "aligned_labels", "as_series", "blocks_to_predict", "check_columns", "compress", "compress_rows", "count_labels",
+    "device_rows", "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask", "is_sliced",
+    "kernel_on_training_rows", "label_weights", "lazily", "load", "make_rows", "memberships", "most_atoms",
+    "most_scanned", "rows_on_disk", "scan_basis", "scan_design", "scan_rows", "summarise", "tall_qr", "units_of",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes

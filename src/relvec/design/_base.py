@@ -108,8 +108,8 @@ class ScanDesign(Design):
 
 
 class Piece(NamedTuple):
-    """Atoms (L,) of a dictionary with their contents (L, q), by which they are sorted, Y'Phi (J, L), and the weighted
-    squares phi' diag(w) phi (K, L).
+    """Atoms (L,) of a dictionary with `RemoteDesign.keys`, Y'Phi (J, L), and the weighted squares phi' diag(w) phi
+    (K, L).
     """
 
     atoms: np.ndarray
@@ -134,6 +134,10 @@ class RemoteDesign(ScanDesign):
 
     def held(self, atoms) -> np.ndarray:
         return np.asarray(atoms, dtype=np.intp)[None, :]
+
+    @abstractmethod
+    def keys(self, atoms) -> np.ndarray:
+        """What atoms are, and their number in the last column (k, q): the order in which one of equals is chosen."""
 
     @abstractmethod
     def mode(

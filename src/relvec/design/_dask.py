@@ -218,6 +218,11 @@ class DaskSamples(Samples):
         self._taken.update(zip(drawn.rows.tolist(), drawn.X, strict=True))
         return drawn
 
+    def distinct(self, most: int) -> np.ndarray | None:
+        """The first of each set of equal rows, ascending; None where they are more than ``most``."""
+        found = self.reduce(_Distinct(most), _Distinct(most).combined)
+        return None if len(found.rows) > most else np.sort(found.rows)
+
 
 class Drawn(NamedTuple):
     """Rows of a draw: their scattered content (n,), their numbers (n,), X (n, d), targets (n, q) and weights (n,)."""
@@ -245,6 +250,30 @@ class _Draw:
     def _lowest(self, drawn: Drawn) -> Drawn:
         top = np.argsort(drawn.hashed, kind="stable")[: self.size]
         return Drawn(*(values[top] for values in drawn))
+
+
+class _Rows(NamedTuple):
+    hashed: np.ndarray
+    rows: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """The first rows of each content, no more than one too many."""
+
+    most: int
+
+    def __call__(self, block: Block) -> _Rows:
+        return self._first(_Rows(scattered(block.X), block.start + np.arange(len(block.X))))
+
+    def combined(self, a: _Rows, b: _Rows) -> _Rows:
+        """Those of both."""
+        return self._first(_Rows(*(np.concatenate(pair) for pair in zip(a, b, strict=True))))
+
+    def _first(self, found: _Rows) -> _Rows:
+        order = np.argsort(found.rows)
+        first = order[np.unique(found.hashed[order], return_index=True)[1]][: self.most + 1]
+        return _Rows(found.hashed[first], found.rows[first])
 
 
 # ---------------------------------------------------------------- a kernel on every row

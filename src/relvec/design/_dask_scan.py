@@ -185,6 +185,9 @@ class WorkerDesign(RemoteDesign):
     def scan_size(self) -> float:
         return self._terms.scan_size
 
+    def keys(self, atoms) -> np.ndarray:
+        return self._terms.keys(np.asarray(atoms, dtype=np.intp))
+
     def gram(self, atoms) -> np.ndarray:
         columns = self._columns(np.asarray(atoms))
         return self._samples.reduce(_Gram(columns), _add)
@@ -270,6 +273,10 @@ class Terms(ABC):
     def take(self, atoms: np.ndarray) -> Basis:
         """The dictionary of some atoms (k,), sorted and distinct."""
 
+    @abstractmethod
+    def keys(self, atoms: np.ndarray) -> np.ndarray:
+        """See `RemoteDesign.keys`."""
+
     @property
     @abstractmethod
     def of_rows(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -307,10 +314,14 @@ class BasisTerms(Terms):
         if not np.all(np.isfinite(squares)):
             raise not_finite(int(np.argmin(np.isfinite(squares))))
         self.scale = np.sqrt(squares)
-        self._keys = content_ranks(basis, self.scale)[:, None]
+        contents = basis.order_keys()
+        self._contents = content_ranks(basis, self.scale)[:, None] if contents is None else contents
 
     def take(self, atoms: np.ndarray) -> Basis:
         return self._basis.take(atoms)
+
+    def keys(self, atoms: np.ndarray) -> np.ndarray:
+        return np.column_stack([self._contents[atoms], atoms]).astype(float)
 
     @property
     def of_rows(self) -> Callable:
@@ -321,7 +332,8 @@ class BasisTerms(Terms):
         return A / safe, B / safe**2
 
     def look(self, weighed: Any, samples: DaskSamples, function: Callable, combine: Combine) -> Any:
-        return function(Piece(np.arange(len(self.scale)), self._keys, *weighed))
+        atoms = np.arange(len(self.scale))
+        return function(Piece(atoms, self.keys(atoms), *weighed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,6 +394,12 @@ class RowTerms(Terms):
     def take(self, atoms: np.ndarray) -> Basis:
         return self._dictionary.unnumbered(atoms)
 
+    def keys(self, atoms: np.ndarray) -> np.ndarray:
+        samples, own = self._dictionary.samples, atoms < self._dictionary.samples.n_rows
+        X = np.zeros((len(atoms), samples.n_features))
+        X[own] = samples.take(atoms[own])
+        return _row_keys(np.where(own, 0, atoms - samples.n_rows + 1), X, atoms)
+
     @property
     def of_rows(self) -> _AtPivots:
         factor, square = self._factors
@@ -401,9 +419,13 @@ class RowTerms(Terms):
         p = self._dictionary.n_others
         if p:
             atoms, safe = samples.n_rows + np.arange(p), np.where(self._other_scale > 0.0, self._other_scale, 1.0)
-            keys = np.column_stack([np.ones(p), np.zeros((p, samples.n_features)), atoms])
-            total = combine(total, function(Piece(atoms, keys, A / safe, B / safe**2)))
+            total = combine(total, function(Piece(atoms, self.keys(atoms), A / safe, B / safe**2)))
         return total
+
+
+def _row_keys(kind: np.ndarray, X: np.ndarray, atoms: np.ndarray) -> np.ndarray:
+    """Kernels by their rows X (k, d), then the others, of kinds (k,) from 1 on."""
+    return np.column_stack([kind, X, atoms])
 
 
 @dataclass(frozen=True, eq=False)
@@ -423,7 +445,7 @@ class _Look:
         *squares, norms = self.N @ E.T
         safe = np.where(norms > 0.0, norms, 1.0)
         atoms = block.start + np.arange(len(block.X))
-        keys = np.column_stack([np.zeros(len(atoms)), block.X, atoms])
+        keys = _row_keys(np.zeros(len(atoms)), block.X, atoms)
         return self.function(Piece(atoms, keys, (self.M @ K.T) / np.sqrt(safe), np.array(squares) / safe))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from relvec._linalg import factor_identity_plus, factor_ridge, inverse_triangular
 from relvec._xp import is_foreign, like, namespace, take, to_host
+from relvec.basis import scattered
 from relvec.design import Piece, RemoteDesign
 from relvec.evidence import exchange_statistics, gain_add, optimal_alpha
 from relvec.likelihoods import others
@@ -341,12 +342,16 @@ class _OwnGrams:
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """How a piece of the dictionary looks to a scan: of the units ``active``, and what else of the problem matters."""
+    """How a piece of the dictionary looks to a scan.
+
+    ``taken`` are the contents, scattered, of the atoms that each class has in the model (one list where classes share
+    them): what is like them on another row may not enter beside them, since equal rows are not merged there.
+    """
 
     sides: Sides
     share: bool
     n_atoms: int
-    active: np.ndarray
+    taken: list[np.ndarray]
     closed: np.ndarray
     error: float
 
@@ -356,31 +361,40 @@ class _View:
         return np.hstack([sides(p, weights, c) for c in range(sides.K)]), sides.curvature(p, weights)
 
     def classes(self, piece: Piece) -> list[ClassScan]:
+        """The statistics of its atoms."""
         ends = np.cumsum([root.shape[1] + 1 for root in self.sides.roots])[:-1]
         return self.sides.classes(np.split(piece.projected, ends), piece.squares, self.error)
 
     def units(self, atoms: np.ndarray) -> np.ndarray:
         """Numbers (K, L) of the units of atoms, (1, L) where classes share them."""
-        return atoms + self.n_atoms * np.arange(1 if self.share else self.sides.K)[:, None]
+        return atoms + self.n_atoms * np.arange(len(self.taken))[:, None]
 
-    def outside(self, atoms: np.ndarray) -> np.ndarray:
+    def outside(self, piece: Piece) -> np.ndarray:
         """Which of those may enter."""
-        return ~np.isin(self.units(atoms), self.active) & ~np.isin(atoms, self.closed)
+        hashed = _contents(piece.keys)
+        return np.stack([~np.isin(hashed, own) for own in self.taken]) & ~np.isin(piece.atoms, self.closed)
+
+
+def _contents(keys: np.ndarray) -> np.ndarray:
+    """What atoms are (L,), whatever their numbers."""
+    return scattered(keys[:, :-1])
 
 
 @dataclass(frozen=True, eq=False)
 class _Promising:
-    """The pieces of a dictionary, with no more than ``most`` atoms: those of the largest gains."""
+    """The pieces of a dictionary, with no more than ``most`` atoms: those of the largest gains, none twice."""
 
     view: _View
     most: int
 
     def __call__(self, piece: Piece) -> Piece:
+        by_number = np.argsort(piece.atoms)
+        first = by_number[np.unique(_contents(piece.keys)[by_number], return_index=True)[1]]
+        piece = piece.only(np.sort(first))
         gains, _ = _gains(self.view.classes(piece), self.view.share)
-        outside = self.view.outside(piece.atoms)
+        outside = self.view.outside(piece)
         best = np.where(outside, gains.reshape(outside.shape), 0.0).max(axis=0)
-        top = np.lexsort((*piece.keys.T[::-1], -best))[: self.most]
-        return piece.only(top)
+        return piece.only(np.argsort(-best, kind="stable")[: self.most])
 
     def joined(self, a: Piece, b: Piece) -> Piece:
         """Both as one."""
@@ -388,13 +402,14 @@ class _Promising:
 
 
 def _scan_there(model: LaplaceModel, design: RemoteDesign, sides: Sides) -> Scan:
-    problem = model.problem
-    closed = np.array(problem.closed, dtype=np.intp)
-    view = _View(sides, problem.share, design.n_atoms, model.active, closed, design.error)
+    problem, M = model.problem, design.n_atoms
+    output, contents = model.active // M, _contents(design.keys(model.active % M))
+    taken = [contents[output == c] for c in range(1 if problem.share else problem.K)]
+    view = _View(sides, problem.share, M, taken, np.array(problem.closed, dtype=np.intp), design.error)
     sums = design.weigh(model.posterior, problem.weights, view.sums)
     promising = _Promising(view, _PROMISING)
     piece = design.look(sums, promising, promising.joined)
-    classes, outside = view.classes(piece), view.outside(piece.atoms)
+    classes, outside = view.classes(piece), view.outside(piece)
     gains, alpha = _gains(classes, problem.share)
     gains[~outside.ravel()] = 0.0
     order, units = _ranks(piece.keys), view.units(piece.atoms).ravel()
@@ -416,7 +431,7 @@ class _Exchanging:
     seek: Exchange
 
     def __call__(self, piece: Piece) -> tuple[Best, np.ndarray]:
-        best = self.seek(self.view.classes(piece), self.view.outside(piece.atoms), _ranks(piece.keys))
+        best = self.seek(self.view.classes(piece), self.view.outside(piece), _ranks(piece.keys))
         entering = self.view.units(piece.atoms)[best.outputs, best.entering]
         return best._replace(entering=entering), piece.keys[best.entering]
 
