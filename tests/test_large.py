@@ -202,8 +202,8 @@ def ripley(n, seed=0):
 def test_classes_start_from_a_few_rows(monkeypatch):
     X, y = ripley(1500)
     whole = RVC(width=0.5).fit(X, y)
-    monkeypatch.setattr(subsets, "_MANY", 1000)
-    monkeypatch.setattr(subsets, "_FEW", 300)
+    monkeypatch.setattr(subsets, "MANY_ROWS", 1000)
+    monkeypatch.setattr(subsets, "FEW_ROWS", 300)
     thinned = RVC(width=0.5).fit(X, y)
     assert thinned.status_ == "converged"
     assert thinned.log_marginal_likelihood_ > whole.log_marginal_likelihood_ - 1.0
