@@ -89,7 +89,7 @@ def fit_classes_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> No
     found = _fitted(model, samples, likelihood, share=joint and bool(model.share_alpha))
     for i, fit in enumerate(found.fits):
         where = f"class {classes[i]!r} against the rest: " if len(found.fits) > 1 else ""
-        warn_unless_converged(fit.result, model.tol, where)
+        warn_unless_converged(fit.result, model._tol, where)
     model.classes_ = classes
     model._store(found.basis, kept_rows(found.basis, samples), found.fits)
     found.store_rest(model, samples)
@@ -107,7 +107,7 @@ def fit_counts_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> Non
     model._of_counts, model._single = True, samples.single
     found = _fitted(model, samples, Poisson())
     for i, fit in enumerate(found.fits):
-        warn_unless_converged(fit.result, model.tol, "" if samples.single else f"output {i}: ")
+        warn_unless_converged(fit.result, model._tol, "" if samples.single else f"output {i}: ")
     model._store_counts(found.basis, kept_rows(found.basis, samples), found.fits, samples.single)
     found.store_rest(model, samples)
 
@@ -160,7 +160,7 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
     problems = [
         LaplaceProblem(
             design=blank, target=None, weights=np.array([samples.facts.weight]), likelihood=likelihood,  # type: ignore[arg-type]
-            order=np.zeros(0, dtype=np.intp), share=share, tol=float(model.tol), rng=np.random.default_rng(seed),
+            order=np.zeros(0, dtype=np.intp), share=share, tol=float(model._tol), rng=np.random.default_rng(seed),
         )
         for seed in seeds
     ]  # fmt: skip
