@@ -1,8 +1,8 @@
 """Fits on Dask's workers: the same model as in one process, with a worker killed, and on rows nobody holds.
 
-    python benchmarks/distributed.py                       # two workers; 100,000 rows, then ten million
+    python benchmarks/distributed.py          # two workers; 100,000 rows, then ten million, then classes
     python benchmarks/distributed.py --rows 50000 --long 0 --classes 0
-    python benchmarks/distributed.py --rows 0 --classes 200000
+    python benchmarks/distributed.py --rows 0 --classes 100000
 
 The two-dimensional sinc, x uniform in [-5, 5]^2, noise 0.1, width 5, every row a candidate centre. Rows are generated
 chunk by chunk on the workers, anew at every pass. A worker is a process with one thread and a memory limit. CPU seconds
@@ -166,7 +166,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100_000, help="0 leaves regression out")
-    parser.add_argument("--classes", type=int, default=200_000, help="rows of two classes; 0 leaves them out")
+    parser.add_argument("--classes", type=int, default=30_000, help="rows of two classes; 0 leaves them out")
     parser.add_argument("--long", type=int, default=10_000_000, help="rows of the last fit; 0 leaves it out")
     parser.add_argument("--width", type=float, default=5.0)
     parser.add_argument("--tol", type=float, default=0.1, help="tolerance of the last fit, nats")
