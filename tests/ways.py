@@ -2,8 +2,8 @@
 
 The moves of a search are judged by the evidence after them, so that a mistake in how they are proposed, ordered or
 ended costs time and a little evidence, and no test of the result sees it. Here every step is kept: what was done, with
-which atom, and the objective after it. Where a change of the search is wanted, the file is written anew. Data whose last
-digits are changed must go the same way, or the case is not written: another machine rounds otherwise.
+which atom, and the objective after it. Where a change of the search is wanted, the file is written anew. Data whose
+last digits are changed must go the same way, or the case is not written: another machine rounds otherwise.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ def uneven(size: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).uniform(-5.0, 5.0, size))
 
 
-def regression(
-    solver, jitter: float, N=40, M=40, width=1.5, noise=0.1, copies=False, at_once=None, **options
-) -> Result:
+def regression(solver, jitter: float, N=40, M=40, width=1.5, noise=0.1, copies=False, whole=None, **options) -> Result:
     """Search a dictionary of M Gaussians and a constant, for N samples of a sinc."""
     rng, x = np.random.default_rng(3), uneven(N, 0)
     Phi = np.column_stack([np.exp(-((x[:, None] - uneven(M, 0)) ** 2) / width**2), np.ones(N)])
