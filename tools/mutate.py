@@ -26,9 +26,10 @@ ROOT = Path(__file__).parents[1]
 WITH_C = ("tests/test_engine.py", "tests/test_compiled_classes.py")
 WAYS = "tests/test_ways.py::test_the_way_of_a_search"
 CLASSES = f"{WAYS}_for_classes_or_counts"
-SOLVERS = [WAYS, "tests/test_moves.py", "tests/test_solvers.py", "tests/test_evidence.py"]
+PIECES = "tests/test_pieces.py"
+SOLVERS = [WAYS, PIECES, "tests/test_moves.py", "tests/test_solvers.py", "tests/test_evidence.py"]
 ENGINE = [WAYS, "tests/test_engine.py", *SOLVERS[1:]]
-LAPLACE = [CLASSES, "tests/test_compiled_classes.py", "tests/test_moves.py", "tests/test_laplace.py",
+LAPLACE = [CLASSES, PIECES, "tests/test_compiled_classes.py", "tests/test_moves.py", "tests/test_laplace.py",
            "tests/test_classifier.py"]  # fmt: skip
 DEVICE = ["tests/test_device.py::test_scans", "tests/test_device.py::test_regression_finds_the_same_model",
           "tests/test_device.py::test_classification_finds_the_same_model"]  # fmt: skip
@@ -36,8 +37,8 @@ RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
 CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "tests/test_progress.py"]
 # The tests that speak for a module, those that find most first.
 TESTS = {
-    "evidence.py": ["tests/test_evidence.py", WAYS, CLASSES, "tests/test_solvers.py", "tests/test_laplace.py"],
-    "posterior.py": ["tests/test_evidence.py", CLASSES, WAYS, "tests/test_compiled_classes.py", "tests/test_laplace.py",
+    "evidence.py": ["tests/test_evidence.py", WAYS, CLASSES, PIECES, "tests/test_solvers.py", "tests/test_laplace.py"],
+    "posterior.py": ["tests/test_evidence.py", CLASSES, PIECES, WAYS, "tests/test_compiled_classes.py", "tests/test_laplace.py",
                      "tests/test_tune.py::TestGradients", *DEVICE, "tests/test_solvers.py"],
     "solvers/_newton.py": ENGINE,
     "solvers/_moves.py": ENGINE,
