@@ -234,13 +234,10 @@ def test_a_step_of_a_fixed_point_is_that_of_the_paper(solver, update, noise):
 
 def test_statistics_of_every_atom_at_a_fixed_point():
     design, t = dictionary()
-    state = MacKay().init(problem_of(design, t))
-    p = _fixed_point._posterior(
-        state_problem := problem_of(design, t), design.columns([4, 9]), np.array([0.5, 2.0]), BETA
-    )
-    S, Q = _scan(state_problem, p)
+    problem, alpha = problem_of(design, t), np.array([0.5, 2.0])
+    S, Q = _scan(problem, _fixed_point._posterior(problem, design.columns([4, 9]), alpha, BETA))
     columns = design.columns(np.arange(40))
-    expected = oracle.S_Q(columns, columns[:, [4, 9]], t, np.array([0.5, 2.0]), BETA)
+    expected = oracle.S_Q(columns, columns[:, [4, 9]], t, alpha, BETA)
     np.testing.assert_allclose(S, expected[0], atol=1e-10)
     np.testing.assert_allclose(Q, expected[1], atol=1e-10)
 
@@ -378,30 +375,35 @@ def classes_of(share=False, exact=True, likelihood=None, monkeypatch=None, **opt
     return model, scan(model)
 
 
-def dense_metric(model, block=False):
-    """Phi' C^-1 Phi of all pairs (class, atom) in the linearised problem, and Phi'r; ``block``: classes apart."""
-    problem, p = model.problem, model.posterior
+def dense_B(model, apart=False):
+    """Phi'B Phi over all pairs (class, atom), T01 eq. (28); ``apart``: each class for itself."""
+    problem, W = model.problem, np.asarray(model.posterior.W)
     M, K = problem.design.n_atoms, problem.K
     Phi = problem.design.columns(np.arange(M))
     if K == 1:
-        B, W = np.diag(np.asarray(p.W)), None
-        G = Phi.T @ B @ Phi
-        places = model.active
-        Q = Phi.T @ p.r
-    else:
-        n, W = len(p.W), np.asarray(p.W)
-        G = np.zeros((K * M, K * M))
-        for c in range(K):
-            for k in range(K):
-                if block and c != k:
-                    continue
+        return Phi.T @ (W[:, None] * Phi)
+    G = np.zeros((K * M, K * M))
+    for c in range(K):
+        for k in range(K):
+            if c == k or not apart:
                 b = problem.weights * W[:, c] * ((c == k) - W[:, k])
                 G[c * M : (c + 1) * M, k * M : (k + 1) * M] = Phi.T @ (b[:, None] * Phi)
-        places = p.outputs * M + (np.repeat(model.active, K) if problem.share else model.active % M)
-        Q = (Phi.T @ p.r).T.ravel()
-    A = np.diag(p.alpha)
-    inner = G - G[:, places] @ np.linalg.inv(G[np.ix_(places, places)] + A) @ G[places]
-    return inner, Q, places
+    return G
+
+
+def dense_places(model):
+    """Where the weights of the model stand among all pairs."""
+    problem, p = model.problem, model.posterior
+    atoms = np.repeat(model.active, problem.K) if problem.share else model.active % problem.design.n_atoms
+    return p.outputs * problem.design.n_atoms + atoms
+
+
+def dense_metric(model, apart=False):
+    """Phi' C^-1 Phi of all pairs in the linearised problem, and Phi'r."""
+    p, G, places = model.posterior, dense_B(model, apart), dense_places(model)
+    inner = G - G[:, places] @ np.linalg.inv(G[np.ix_(places, places)] + np.diag(p.alpha)) @ G[places]
+    Phi = model.problem.design.columns(np.arange(model.problem.design.n_atoms))
+    return inner, (Phi.T @ p.r).T.ravel()
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson(), Categorical(3)])
@@ -411,18 +413,10 @@ def test_correlations_of_candidates(likelihood, exact, monkeypatch):
     assert found.exact is (exact or likelihood.n_outputs == 1)
     M = model.problem.design.n_atoms
     units = np.array([0, 5, 10]) if likelihood.n_outputs == 1 else np.array([0, 5, M, M + 6, 2 * M + 5, 2 * M + 10])
-    G, Q, _ = dense_metric(model, block=not found.exact)
+    G, Q = dense_metric(model, apart=not found.exact)
     np.testing.assert_allclose(np.concatenate([s.S for s in found.classes]), np.diag(G), atol=1e-8)
     np.testing.assert_allclose(np.concatenate([s.Q for s in found.classes]), Q, atol=1e-8)
-    expected = dense_metric(model)[0] if found.exact else None
-    if expected is None:  # the classes overlap through B itself, not through the model
-        p, Phi, n = model.posterior, model.problem.design.columns(np.arange(M)), 40
-        expected = G.copy()
-        for c in range(3):
-            for k in range(3):
-                if c != k:
-                    b = -model.problem.weights * p.W[:, c] * p.W[:, k]
-                    expected[c * M : (c + 1) * M, k * M : (k + 1) * M] = Phi.T @ (b[:, None] * Phi)
+    expected = G if found.exact else G + dense_B(model) - dense_B(model, apart=True)
     size = np.sqrt(np.diag(G))
     expected = np.abs(expected / np.outer(size, size))[np.ix_(units, units)]
     np.testing.assert_allclose(overlaps(model, found, units), expected, atol=1e-7)
@@ -440,7 +434,7 @@ def test_correlations_of_candidates_that_share_a_precision():
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
 def test_starts_of_additions_and_their_gains(likelihood):
     model, found = classes_of(likelihood=likelihood)
-    G, Q, places = dense_metric(model)
+    G, Q = dense_metric(model)
     S = np.diag(G)
     ratio = np.maximum(Q**2 / S, 1.0)
     gains = 0.5 * (ratio - 1.0 - np.log(ratio))
@@ -468,35 +462,15 @@ def test_shared_precisions_are_proposed_near_their_optimum():
 
 
 def without(model, place):
-    """S and Q of every pair (class, atom) after a unit has left, dense, with B and the residual linearised."""
-    problem, p = model.problem, model.posterior
-    k = problem.per_unit
-    gone = np.arange(place * k, place * k + k)
-    keep = np.setdiff1d(np.arange(len(p.alpha)), gone)
-    G, Q, places = dense_metric(model)
-    M = problem.design.n_atoms
-    # the linearised target has Phi'B t_hat = Phi'B Phi w + Phi'r
-    full = G0 = dense_B(model)
-    b = full[:, places] @ p.mean + Q
-    inner = np.linalg.inv(G0[np.ix_(places[keep], places[keep])] + np.diag(p.alpha[keep]))
-    S = np.diag(G0) - np.einsum("ij,jk,ki->i", G0[:, places[keep]], inner, G0[places[keep]])
-    q = b - G0[:, places[keep]] @ (inner @ b[places[keep]])
-    return S.reshape(-1, M), q.reshape(-1, M)
-
-
-def dense_B(model):
-    """Phi'B Phi over all pairs."""
-    problem, p = model.problem, model.posterior
-    M, K = problem.design.n_atoms, problem.K
-    Phi = problem.design.columns(np.arange(M))
-    if K == 1:
-        return Phi.T @ (np.asarray(p.W)[:, None] * Phi)
-    G = np.zeros((K * M, K * M))
-    for c in range(K):
-        for k in range(K):
-            b = problem.weights * p.W[:, c] * ((c == k) - p.W[:, k])
-            G[c * M : (c + 1) * M, k * M : (k + 1) * M] = Phi.T @ (b[:, None] * Phi)
-    return G
+    """S and Q of every pair after a unit has left, with B held."""
+    p, G, places = model.posterior, dense_B(model), dense_places(model)
+    b = G[:, places] @ p.mean + dense_metric(model)[1]  # Phi'B t_hat
+    keep = np.delete(np.arange(len(p.alpha)), place)
+    rest = places[keep]
+    inner = np.linalg.inv(G[np.ix_(rest, rest)] + np.diag(p.alpha[keep]))
+    S = np.diag(G) - np.einsum("ij,jk,ki->i", G[:, rest], inner, G[rest])
+    M = model.problem.design.n_atoms
+    return S.reshape(-1, M), (b - G[:, rest] @ (inner @ b[rest])).reshape(-1, M)
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
@@ -526,18 +500,14 @@ def test_the_best_exchange_of_every_unit_that_shares_its_precision():
     pairs = swaps(model, found)
     assert pairs.leaving.tolist() == [0, 1]
     lost, _ = deletion_gains(model)
-    p = model.posterior
+    p, M = model.posterior, model.problem.design.n_atoms
+    G, r = (np.diag(x).reshape(3, M) if x.ndim == 2 else x.reshape(3, M) for x in dense_metric(model))
+    cross = p.covariance @ dense_B(model)[dense_places(model)]
     for place in (0, 1):
         # each class for itself: what leaves it adds to S and Q of its own class only
-        S, Q = [], []
-        G, r, places = dense_metric(model)
-        M = model.problem.design.n_atoms
-        for c in range(3):
-            i = place * 3 + c
-            cross = (p.covariance @ dense_B(model)[places])[i, c * M : (c + 1) * M]
-            S.append(np.diag(G)[c * M : (c + 1) * M] + cross**2 / p.variance[i])
-            Q.append(r[c * M : (c + 1) * M] + cross * p.mean[i] / p.variance[i])
-        S, Q = np.array(S), np.array(Q)
+        own = [cross[place * 3 + c, c * M : (c + 1) * M] for c in range(3)]
+        variance, mean = (x[place * 3 : place * 3 + 3, None] for x in (p.variance, p.mean))
+        S, Q = G + np.square(own) / variance, r + own * mean / variance
         ratio = (Q**2 / S).sum(axis=0)
         ratio[[2, 3, 7]] = 0.0
         m = int(np.argmax(ratio))
