@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[1]
 WITH_C = ("tests/test_engine.py", "tests/test_compiled_classes.py")
 WAYS = "tests/test_ways.py::test_the_way_of_a_search"
 CLASSES = f"{WAYS}_for_classes_or_counts"
-PIECES = "tests/test_pieces.py"
-SOLVERS = [WAYS, PIECES, "tests/test_moves.py", "tests/test_solvers.py", "tests/test_evidence.py"]
+STEPS, PIECES = "tests/test_steps.py", "tests/test_pieces.py"
+SOLVERS = [WAYS, STEPS, PIECES, "tests/test_moves.py", "tests/test_solvers.py", "tests/test_evidence.py"]
 ENGINE = [WAYS, "tests/test_engine.py", *SOLVERS[1:]]
-LAPLACE = [CLASSES, PIECES, "tests/test_compiled_classes.py", "tests/test_moves.py", "tests/test_laplace.py",
+LAPLACE = [CLASSES, STEPS, PIECES, "tests/test_compiled_classes.py", "tests/test_moves.py", "tests/test_laplace.py",
            "tests/test_classifier.py"]  # fmt: skip
 DEVICE = ["tests/test_device.py::test_scans", "tests/test_device.py::test_regression_finds_the_same_model",
           "tests/test_device.py::test_classification_finds_the_same_model"]  # fmt: skip
