@@ -823,3 +823,109 @@ def test_work_and_time_limit_a_search_for_classes():
     limit = _laplace_search.Limit(time.monotonic() + 60.0)
     assert limit.open(SimpleNamespace(meter=SimpleNamespace(spent=1e300)))
     assert isinstance(classes_of()[0].posterior, LaplacePosterior)
+
+
+# What a fixed point does about atoms that left, or should
+
+
+ALIVE = (2, 5, 17)  # atoms whose optimal precision in a model of all three is finite
+
+
+def reconsidered(alpha=(0.3, 1.0, 2.0), settled=True, stuck=False, **options):
+    """`_reconsider` on a model of three atoms; the problem, the state before, and after."""
+    problem, active, _ = model_of(ALIVE, alpha, **options)
+    columns = problem.design.columns(active)
+    posterior = _fixed_point._posterior(problem, columns, np.array(alpha, float), BETA)
+    objective = problem.objective(active, posterior)
+    state = State(active, posterior, objective, notes=_fixed_point._Notes(columns, 5))
+    return problem, state, lambda: MacKay()._reconsider(problem, state, settled, stuck)
+
+
+def scanned(problem, state):
+    columns = problem.design.columns(np.arange(40))
+    S, Q = oracle.S_Q(columns, columns[:, state.active], problem.target, state.posterior.alpha, BETA)
+    ratio = np.maximum(Q**2 / np.maximum(S, 1e-12), 1.0)
+    gains = 0.5 * (ratio - 1.0 - np.log(ratio))
+    gains[state.active] = 0.0
+    return gains, S**2 / np.maximum(Q**2 - S, 1e-12)
+
+
+def test_a_fixed_point_takes_an_atom_back_that_gains():
+    problem, state, after = reconsidered()
+    gains, alpha = scanned(problem, state)
+    j = int(np.argmax(gains))
+    found = after()
+    assert (found.action, found.atom, found.done) == ("add", j, False) and found.active.tolist() == [*ALIVE, j]
+    np.testing.assert_allclose(found.posterior.alpha, [0.3, 1.0, 2.0, alpha[j]], rtol=1e-6)
+    assert found.objective == pytest.approx(state.objective + gains[j], rel=1e-9) and found.notes.columns.shape[1] == 4
+
+
+@pytest.mark.parametrize(("rise", "taken"), [(0.9e-4, False), (1.1e-4, True)])
+def test_what_the_scan_promised_must_come_true(rise, taken, monkeypatch):
+    problem, state, after = reconsidered()
+    gains, _ = scanned(problem, state)
+    posterior = SimpleNamespace(log_evidence=state.objective + rise)
+    monkeypatch.setattr(_fixed_point, "_posterior", lambda *given: posterior)
+    found = after()
+    assert (found.action == "add") is taken
+    if not taken:  # the next best is what remains
+        s, q = state.posterior.sparsity_quality()
+        inside = _moves.gain_reestimate(state.posterior.alpha, s, q).max()
+        assert found.largest_gain == pytest.approx(max(np.sort(gains)[-2], inside), rel=1e-6) and not found.done
+
+
+@pytest.mark.parametrize(
+    ("settled", "stuck", "tol", "done"),
+    [(False, False, 1e9, False), (True, False, 1e9, True), (False, True, 1e-3, True), (False, False, 1e-3, False)],
+)
+@pytest.mark.parametrize("prior", [False, True])
+def test_when_a_fixed_point_has_ended(settled, stuck, tol, done, prior):
+    options = {"prior": GammaPrior(a=0.1, b=0.1), "prior_b": np.full(40, 0.1)} if prior else {}
+    problem, state, after = reconsidered(settled=settled, stuck=stuck, tol=tol, **options)
+    found = after()
+    assert found.done is done
+    if not prior:
+        s, q = state.posterior.sparsity_quality()
+        inside = _moves.gain_reestimate(state.posterior.alpha, s, q).max()
+        assert found.largest_gain == pytest.approx(max(scanned(problem, state)[0].max(), inside), rel=1e-6)
+
+
+def test_a_fixed_point_lets_go_of_what_has_no_finite_optimum(monkeypatch):
+    """All such atoms at once, or where that loses the one that loses least; else it looks for additions."""
+    problem, active, _ = model_of()
+    columns = problem.design.columns(active)
+    p = _fixed_point._posterior(problem, columns, np.array([0.3, 1.0, 2.0]), BETA)
+    state = State(active, p, p.log_evidence, notes=_fixed_point._Notes(columns, 5))
+    s = np.array([1.0, 2.0, 2.0])
+    q = np.array([1.0, 2.0, 1.0])  # the first, just so, and the last
+    monkeypatch.setattr(type(p), "sparsity_quality", lambda self: (s, q))
+    inside = _moves.gain_reestimate(p.alpha, s, q)
+    worst = int(np.argmax(np.where([True, False, True], inside, -np.inf)))
+    answers = []
+    monkeypatch.setattr(_fixed_point, "not_lower", lambda new, old: answers.pop(0))
+    answers[:] = [True]
+    found = MacKay()._reconsider(problem, state, False, False)
+    assert found.active.tolist() == [12] and (found.action, found.atom) == ("delete", 3)
+    answers[:] = [False, True]
+    found = MacKay()._reconsider(problem, state, False, False)
+    assert found.active.tolist() == np.delete(active, worst).tolist() and found.atom == active[worst]
+    np.testing.assert_array_equal(found.posterior.alpha, np.delete(p.alpha, worst))
+    answers[:] = [False, False]
+    assert MacKay()._reconsider(problem, state, False, False).action == "start"
+    q[:] = 9.0
+    assert MacKay()._reconsider(problem, state, False, False).active.tolist() == active.tolist()
+
+
+def test_a_fixed_point_keeps_one_of_several_copies():
+    problem, _, _ = model_of()
+    Phi = problem.design.columns(np.arange(40))
+    problem = problem_of(DenseDesign(np.hstack([Phi, -Phi[:, [12]]])), problem.target)
+    active, alpha = np.array([3, 12, 40]), np.array([0.3, 1.0, 1.0])
+    columns = problem.design.columns(active)
+    p = _fixed_point._posterior(problem, columns, alpha, BETA)
+    found = MacKay()._reconsider(
+        problem, State(active, p, p.log_evidence, notes=_fixed_point._Notes(columns, 5)), False, False
+    )
+    assert found.active.tolist() == [3, 40] and (found.action, found.atom) == ("delete", 12)  # the first in order stays
+    np.testing.assert_allclose(found.posterior.alpha, [0.3, 0.5])
+    assert found.objective == pytest.approx(p.log_evidence)

@@ -48,10 +48,10 @@ TESTS = {
     "solvers/_iterate.py": [*SOLVERS, *CHECKPOINT],
     "solvers/_fixed_point.py": SOLVERS,
     "solvers/_textbook.py": SOLVERS,
-    "solvers/_laplace.py": LAPLACE,
-    "solvers/_laplace_fixed.py": LAPLACE,
+    "solvers/_laplace.py": [*LAPLACE, *DEVICE[-1:]],
+    "solvers/_laplace_fixed.py": [*LAPLACE, *DEVICE[-1:]],
     "solvers/_laplace_scan.py": [*LAPLACE, *DEVICE],
-    "solvers/_laplace_search.py": LAPLACE,
+    "solvers/_laplace_search.py": [*LAPLACE, *DEVICE[-1:]],
     "solvers/_compiled.py": ["tests/test_engine.py"],
     "solvers/_laplace_compiled.py": ["tests/test_compiled_classes.py"],
 }  # fmt: skip
