@@ -10,7 +10,7 @@ import pytest
 import oracle
 from relvec.design import DenseDesign
 from relvec.likelihoods import Bernoulli, Poisson
-from relvec.solvers import _laplace, _laplace_search, _newton, _textbook
+from relvec.solvers import _laplace, _laplace_search, _moves, _newton, _textbook
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import State
 from relvec.solvers._laplace import Meter, empty_model, relax, within_reach
@@ -701,3 +701,52 @@ def test_models_of_classes_grow_from_a_bias_or_a_start():
     assert LaplaceSequential().init(replace(problem, trusted=0.9)).notes.model.problem.trusted == 0.9
     problem.meter.spent = 12.0
     assert LaplaceSequential().init(replace(problem, meter=Meter(12.0))).notes.began > 12.0
+
+
+# Gains that differ by rounding
+
+
+def test_exchanges_that_differ_by_rounding_are_tried_in_order(monkeypatch):
+    gain = np.array([1.0, 1.0 + 3e-10, 0.5, 1.0 + 3e-9])
+    tried = []
+    pairs = SimpleNamespace(
+        leaving=np.arange(4), gain=gain, entering=np.arange(4), made=lambda model, i: tried.append(int(i)) or Told()
+    )
+
+    class Told:
+        objective = 0.0
+
+        def relaxed(self, steps, enough):
+            tried.append((steps, enough))
+            return self
+
+    monkeypatch.setattr(_moves, "best_exchanges", lambda model: pairs)
+    model = SimpleNamespace(active=np.arange(4), problem=SimpleNamespace(order=np.arange(4)), objective=0.0)
+    assert _moves.exchange(model, 1e-3) is None
+    assert tried == [3, (2, 1e-3), 0, (2, 1e-3), 1, (2, 1e-3), 2, (2, 1e-3)]
+    tried.clear()
+    Told.objective = 1.1e-3
+    assert _moves.exchange(model, 1e-3) is not None and tried == [3, (2, 1e-3), (30, 1e-3)]
+    tried.clear()
+    pairs.gain = np.array([-0.9, -1.1, -1.1, -1.1])
+    Told.objective = 0.9e-3
+    assert _moves.exchange(model, 1e-3) is None and tried == [0, (2, 1e-3)]
+    # of classes
+    tried.clear()
+    pairs.gain = gain
+    monkeypatch.setattr(_laplace_search, "swaps", lambda m, found: pairs)
+    monkeypatch.setattr(_laplace_search, "within_reach", lambda swapped, objective: False)
+    monkeypatch.setattr(_laplace_search, "_swap", lambda m, pairs, i: tried.append(int(i)))
+    _laplace_search.exchange(Stub(active=np.arange(4)), "found", 1e-3)
+    assert tried == [3, 0, 1, 2]
+
+
+def test_batches_of_gains_that_differ_by_rounding_are_in_order(monkeypatch):
+    gains = np.array([2.0, 2.0 - 4e-9, 1.9, 1.9 + 6e-10, 1.8])  # relative to the first
+    monkeypatch.setattr(_laplace_search, "overlaps", lambda model, found, near: np.zeros((5, 5)))
+    assert _laplace_search._batch(Stub(), None, gains, 0, 5).tolist() == [0, 1, 2, 3, 4]
+    design = DenseDesign(np.eye(5))
+    model = SimpleNamespace(
+        problem=problem_of(design, np.ones(5), order=np.arange(5)), posterior=SimpleNamespace(beta=1.0)
+    )
+    assert _moves._batch(model, 0, gains, np.ones(5), np.zeros((1, 5)), 5) == [0, 1, 2, 3, 4]
