@@ -1,5 +1,6 @@
 """What a search does next, with stubs in place of models: which moves it tries, how far, and what it makes of them."""
 
+import logging
 import time
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -10,9 +11,9 @@ import pytest
 import oracle
 from relvec.design import DenseDesign
 from relvec.likelihoods import Bernoulli, Poisson
-from relvec.solvers import _laplace, _laplace_search, _moves, _newton, _textbook
+from relvec.solvers import MacKay, _laplace, _laplace_search, _moves, _newton, _textbook
 from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import State
+from relvec.solvers._iterate import State, iterate
 from relvec.solvers._laplace import Meter, empty_model, relax, within_reach
 from relvec.solvers._laplace_search import LaplaceSequential, Limit, _Notes
 from relvec.solvers._moves import best_of_each
@@ -599,6 +600,22 @@ def test_which_atom_the_textbook_chooses():
         q[state.active] = np.sqrt(1.0 + 1.0 / state.posterior.alpha)  # whose optimum is alpha
         q[3] = np.sqrt(1.0 + np.exp(-change) / state.posterior.alpha[0])
         assert _textbook._choose(problem, state, stats, s, q, "gain") == chosen
+    # nor is what is left of a combination of the model's atoms
+    s, q = np.full(40, 1.0), np.zeros(40)
+    q[state.active] = np.sqrt(1.0 + 1.0 / state.posterior.alpha)
+    q[9] = 2.0
+    for rest, chosen in ((0.5e-14 * BETA, None), (2e-14 * BETA, 9)):
+        left = replace(stats, S=np.where(np.arange(40) == 9, rest, stats.S))
+        assert _textbook._choose(problem, state, left, s, q, "gain") == chosen
+
+
+def test_a_search_is_silent_unless_it_is_asked(caplog):
+    design, t = dictionary(M=6)
+    with caplog.at_level(logging.INFO, "relvec"):
+        iterate(MacKay(), problem_of(design, t), 3)
+        assert not caplog.records
+        iterate(MacKay(), problem_of(design, t), 3, 1)
+    assert len(caplog.records) == 4
 
 
 def test_the_noise_of_the_textbook():

@@ -1,9 +1,10 @@
 """Change the code at one place and look whether the tests notice: `python tools/mutate.py --count 200`.
 
 A mutant swaps an operator, turns a comparison, flips a flag or changes a number inside a function. Numbers at the top
-of a module are left alone: they are what the search prefers, not what is right, and benchmarks judge them. Mutants are
-drawn by a seed; each runs in a process of its own until a test fails. One that takes far longer than the tests do
-counts as noticed. What survives is printed with its line.
+of a module are left alone: they are what the search prefers, not what is right, and benchmarks judge them. So is the
+`strict` of a `zip`, which is about lengths that are equal. Mutants are drawn by a seed; each runs in a process of its
+own until a test fails. One that takes far longer than the tests do counts as noticed. What survives is printed with its
+line.
 """
 
 from __future__ import annotations
@@ -78,6 +79,11 @@ class Places(ast.NodeVisitor):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None and self.inside:
             self.visit(node.value)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """Leave `zip(..., strict=True)`."""
+        if node.arg != "strict":
+            self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
         """Leave what an error says."""
