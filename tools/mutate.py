@@ -56,7 +56,7 @@ TESTS = {
     "solvers/_compiled.py": ["tests/test_engine.py"],
     "solvers/_laplace_compiled.py": ["tests/test_compiled_classes.py"],
 }  # fmt: skip
-LONGEST = 120.0  # CPU seconds: the tests of a module take less
+AT_LEAST, AS_LONG = 60.0, 2.0  # a mutant may take so many CPU seconds, and so many times what the tests take
 BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
           ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.MatMult: ast.Mult}  # fmt: skip
 COMPARED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -165,8 +165,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
 
 
-def survives(module: str, tree: ast.Module | None, tests: list[str]) -> str:
-    """Run tests on the mutant of a module in a forked process: "survived", "killed" or "too long"."""
+def survives(module: str, tree: ast.Module | None, tests: list[str], seconds: float = 600.0) -> str:
+    """Run tests on the mutant of a module in a forked process: "survived", "killed" or, of CPU time, "too long"."""
     name = "relvec." + module.removesuffix(".py").replace("/", ".")
     sys.stdout.flush()
     child = os.fork()
@@ -178,7 +178,7 @@ def survives(module: str, tree: ast.Module | None, tests: list[str]) -> str:
         try:
             import pytest
 
-            resource.setrlimit(resource.RLIMIT_CPU, (int(LONGEST), int(LONGEST)))
+            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
             if tree is not None:
                 sys.meta_path.insert(0, Finder(name, ROOT / "src" / "relvec" / module, tree))
             options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
@@ -223,15 +223,19 @@ def main() -> int:
     results: Counter = Counter()
     begin = time.monotonic()
     files = {file for module, _ in drawn for file in TESTS[module]}
+    took = {}
     for file in sorted(files):  # as it is, all tests must pass
+        before = spent()
         if survives("", None, [file]) != "survived":
             print(f"{file} fails without any change")
             return 1
+        took[file] = spent() - before
     for module, number in drawn:
         if spent() > chosen.seconds or time.monotonic() - begin > 60.0 * chosen.minutes:
             break
         tree, line, what = mutant(sources[module], number)
-        result = survives(module, tree, TESTS[module])
+        seconds = AT_LEAST + AS_LONG * sum(took[file] for file in TESTS[module])
+        result = survives(module, tree, TESTS[module], seconds)
         results[module, result == "survived"] += 1
         if result == "survived":
             print(f"survived: {module}:{line}: {what}", flush=True)
