@@ -178,16 +178,50 @@ def test_the_first_part_of_a_dictionary():
     assert _columns._first_part(given, 3).tolist() == [5, 20, 21, 22, 180]
 
 
-@pytest.mark.parametrize("bias", [-1, 0, 9])
+@pytest.mark.parametrize("bias", [-1, 0, 5, 9])
 def test_a_problem_with_some_of_its_atoms(bias):
     design, t = dictionary()
     start = Start(np.array([9, 20]), np.ones(2), 3.0)
     problem = problem_of(design, t, bias=bias, essential=np.array([1]), draw=lambda size: None)
     few = _columns._restricted(problem, np.array([0, 9, 20, 31]), start, 0.25)
-    assert few.bias == {-1: -1, 0: 0, 9: 1}[bias] and few.tol == 0.25 and few.draw is None and not len(few.essential)
+    assert (
+        few.bias == {-1: -1, 0: 0, 5: -1, 9: 1}[bias]
+        and few.tol == 0.25
+        and few.draw is None
+        and not len(few.essential)
+    )
     assert few.start.active.tolist() == [1, 2] and few.order.tolist() == [39, 30, 19, 8]
     np.testing.assert_array_equal(few.design.columns([2]), design.columns([20]))
     assert _columns._restricted(problem, np.array([0, 9]), None, 0.25).start is None
+
+
+class Imprecise(DenseDesign):
+    """Whose sweeps name atoms that gain nothing."""
+
+    def sweep(self, Y, function, combine):
+        projected = self.project(Y)
+        projected[-1, ::5] += 3.0
+        return function(np.arange(self.n_atoms), projected)
+
+
+@pytest.mark.parametrize("most", [3, 4])
+def test_so_many_rounds_in_a_row_are_refuted(most, monkeypatch):
+    x = np.linspace(-3.0, 3.0, 40)
+    Phi = np.exp(-((x[:, None] - np.linspace(-3.5, 3.5, 120)) ** 2))
+    t = np.sin(2.0 * x) + 0.1 * np.random.default_rng(1).standard_normal(40)
+    for name, value in {"_LONG": 60, "_PART": 24, "_ENTER": 2, "_PARTNERS": 1, "_REFUTED": most}.items():
+        monkeypatch.setattr(_columns, name, value)
+    supports, promising = [], _columns._promising
+
+    def told(problem, active, *given):
+        supports.append(tuple(sorted(active)))
+        return promising(problem, active, *given)
+
+    monkeypatch.setattr(_columns, "_promising", told)
+    found = _columns.solve(Sequential(restarts=0), problem_of(Imprecise(Phi), t / np.sqrt(np.mean(t**2))), 1000)
+    assert found.status is Status.STALLED and found.state.largest_gain > 1e-3
+    # the model is found once, then again in every round that is refuted, one more of them than are let pass
+    assert supports[-most - 2 :] == [supports[-1]] * (most + 2) and supports[-most - 3] != supports[-1]
 
 
 def test_gains_are_made_anew_at_the_joints():
@@ -717,6 +751,19 @@ def test_precisions_that_newton_leaves_are_made_sharp(monkeypatch):
     assert sharp.objective > model.objective + 1.0
 
 
+def test_a_model_is_trimmed_where_its_frame_holds_many_more():
+    rng = np.random.default_rng(0)
+    problem = problem_of(DenseDesign(rng.normal(size=(90, 80))), rng.normal(size=90))
+    frame, active = _moves.Frame(problem.design, problem.target, 0.0), np.array([2, 5])
+    frame.span(active)
+    model = _moves.Model(problem, frame, active, frame.posterior(active, np.ones(2), BETA, 90.0), 5)
+    assert model.trimmed() is model
+    frame.span(np.arange(60))
+    trimmed = model.trimmed()
+    assert trimmed.frame.size == 2 and trimmed.atom == 5 and trimmed.objective == pytest.approx(model.objective)
+    np.testing.assert_array_equal(trimmed.active, active)
+
+
 def test_numbers_in_few_bits():
     assert coarse(1.0 + 2.0**-12) == 1.0 + 2.0**-12 and coarse(1.0 + 2.0**-14) == 1.0
     assert coarse(1.0 + 2.0**-14, 20) == 1.0 + 2.0**-14 and coarse(1.0 + 2.0**-21, 20) == 1.0
@@ -929,3 +976,13 @@ def test_a_fixed_point_keeps_one_of_several_copies():
     assert found.active.tolist() == [3, 40] and (found.action, found.atom) == ("delete", 12)  # the first in order stays
     np.testing.assert_allclose(found.posterior.alpha, [0.3, 0.5])
     assert found.objective == pytest.approx(p.log_evidence)
+
+
+def test_a_start_from_which_rounding_hides_the_way_is_left():
+    """With weights of 1e12 a far start has a likelihood whose digits do not tell one step from another."""
+    Phi, outputs, t, _, alpha = weights_of(3)
+    weights, far = np.full(40, 1e12), 1e9 * np.random.default_rng(3).normal(size=12)
+    found = laplace(Phi, t, weights, alpha, Categorical(3), outputs=outputs)
+    again = laplace(Phi, t, weights, alpha, Categorical(3), far, outputs)
+    assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
+    np.testing.assert_allclose(again.mean, found.mean, rtol=1e-5)

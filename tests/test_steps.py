@@ -11,9 +11,9 @@ import pytest
 import oracle
 from relvec.design import DenseDesign
 from relvec.likelihoods import Bernoulli, Poisson
-from relvec.solvers import MacKay, _laplace, _laplace_search, _moves, _newton, _textbook
+from relvec.solvers import MacKay, Sequential, _laplace, _laplace_search, _moves, _newton, _sequential, _textbook
 from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import State, iterate
+from relvec.solvers._iterate import Start, State, iterate
 from relvec.solvers._laplace import Meter, empty_model, relax, within_reach
 from relvec.solvers._laplace_search import LaplaceSequential, Limit, _Notes
 from relvec.solvers._moves import best_of_each
@@ -231,6 +231,15 @@ def test_a_settled_model_is_one_that_nothing_helps(monkeypatch):
     assert "exchange" not in moves
     moves.clear()
     assert _laplace_search.settle(model, 4, False, Limit(work=0.0)) is model and not moves
+
+
+def test_a_search_in_c_is_told_the_work_that_is_left(monkeypatch):
+    given = []
+    monkeypatch.setattr(_laplace_search, "_in_c", lambda model, *what: given.append(what) or ("made", 0.0))
+    model = Stub(problem=stub_problem(meter=Meter(30.0)))
+    assert _laplace_search.settle(model, 4, True, Limit(work=100.0)) == "made"
+    assert given == [(_laplace_search.compiled.SETTLE, 1e-3, 4, 1, 70.0)]
+    assert _laplace_search.settle(model, 4, True, Limit(work=20.0)) is model and len(given) == 1
 
 
 def test_heat_lets_so_many_units_enter(monkeypatch):
@@ -767,3 +776,150 @@ def test_batches_of_gains_that_differ_by_rounding_are_in_order(monkeypatch):
         problem=problem_of(design, np.ones(5), order=np.arange(5)), posterior=SimpleNamespace(beta=1.0)
     )
     assert _moves._batch(model, 0, gains, np.ones(5), np.zeros((1, 5)), 5) == [0, 1, 2, 3, 4]
+
+
+# The order of moves in regression
+
+
+class Moves:
+    """A model of a regression whose moves give what they are told to; what was asked is in ``told``."""
+
+    def __init__(self, objective=0.0, size=3, told=None, **moves):
+        self.objective, self.active, self.told, self.moves = (
+            objective,
+            np.arange(size),
+            [] if told is None else told,
+            moves,
+        )
+        self.posterior, self.atom, self.problem = SimpleNamespace(beta=BETA, alpha=np.ones(size)), 7, None
+
+    def _made(self, name, default, *given):
+        self.told.append((name, *given))
+        return self.moves.get(name, default)
+
+    def grown(self, batch, tol, hold):
+        return self._made("grown", None, batch, tol, hold)
+
+    def exchanged(self, tol):
+        return self._made("exchanged", None, tol)
+
+    def merged(self):
+        return self._made("merged", self)
+
+    def relaxed(self, steps, enough):
+        return self._made("relaxed", self, steps, enough)
+
+    def sharpened(self, steps):
+        return self._made("sharpened", self, steps)
+
+    def trimmed(self):
+        return self
+
+    def exact(self):
+        return self
+
+
+def regression_step(monkeypatch, solver=None, offer=0.0, deadline=np.inf, objective=0.0, size=3, notes=None, **moves):
+    """One step, and what was asked of the model; restarts answer "restarted"."""
+    model = Moves(objective, size, **moves)
+    monkeypatch.setattr(
+        _sequential, "largest_gain", lambda m, exchanging: model.told.append(("offer", exchanging)) or offer
+    )
+    monkeypatch.setattr(Sequential, "_restarted", lambda *given: SimpleNamespace(action="restarted"))
+    notes = _sequential._Notes(deadline, model=model, **notes or {})
+    state = State(model.active, model.posterior, objective, notes=notes)
+    return (solver or Sequential()).step(SimpleNamespace(tol=1e-3), state), model.told
+
+
+def test_additions_come_first_in_regression(monkeypatch):
+    for steps, hold in ((0, True), (1, True), (2, False)):
+        notes = {"steps": steps, "settled": True, "exact": True}
+        state, told = regression_step(monkeypatch, Sequential(batch=9, noise_every=3), notes=notes, grown=Moves(2.0))
+        assert told == [("grown", 9, 1e-3, hold)] and (state.action, state.atom, state.objective) == ("add", 7, 2.0)
+        assert not state.notes.settled and not state.notes.exact and state.notes.steps == steps + 1
+    state, told = regression_step(monkeypatch, notes={"swapping": False})
+    assert told[1:] == [("merged",), ("relaxed", 100, 1e-3)] and state.action == "reestimate"
+    assert state.notes.settled and state.notes.swapping and not state.done
+
+
+def test_exchanges_come_next_in_regression(monkeypatch):
+    notes = {"settled": True, "exact": True}
+    state, told = regression_step(monkeypatch, notes=notes, exchanged=Moves(1.0))
+    assert told[1:] == [("exchanged", 1e-3)] and state.action == "exchange"
+    assert not state.notes.settled and not state.notes.exact
+    for solver, changed in (
+        (Sequential(), {"swapping": False}),
+        (Sequential(exchange=False), {}),
+        (Sequential(stop="tf03"), {}),
+    ):
+        _, told = regression_step(monkeypatch, solver, notes=notes | changed, exchanged=Moves(1.0))
+        assert ("exchanged", 1e-3) not in told
+
+
+@pytest.mark.parametrize(
+    ("solver", "notes", "size", "restarts"),
+    [
+        ({}, {"failed": 2}, 3, True), ({}, {"failed": 3}, 3, False), ({"restarts": 0}, {}, 3, False),
+        ({"restarts": 1}, {"turn": 3}, 3, True), ({"restarts": 1}, {"turn": 4}, 3, False),
+        ({"restarts": 6}, {"turn": 5}, 3, True), ({"restarts": 6}, {"turn": 6}, 3, False),
+        ({}, {}, 600, True), ({}, {}, 601, False), ({"restarts": 4}, {}, 601, True), ({"stop": "tf03"}, {}, 3, False),
+    ],
+)  # fmt: skip
+def test_when_a_regression_is_restarted(monkeypatch, solver, notes, size, restarts):
+    notes = {"settled": True, "swapping": False} | notes
+    state, told = regression_step(monkeypatch, Sequential(**solver), size=size, notes=notes)
+    assert (state.action == "restarted") is restarts and (("sharpened", 100) in told) is not restarts
+    late, _ = regression_step(monkeypatch, Sequential(**solver), size=size, notes=notes, deadline=0.0)
+    assert late.action == "reestimate" and late.notes.exact
+
+
+@pytest.mark.parametrize(
+    ("objective", "fall", "lost"), [(5.0, 0.9e-3, 0.0), (5.0, 1.1e-3, 1.1e-3), (-1e9, 0.9, 0.0), (-1e9, 1.1, 1.1)]
+)
+def test_what_an_evaluation_anew_has_lost(monkeypatch, objective, fall, lost):
+    notes = {"settled": True, "swapping": False, "failed": 3}
+    state, _ = regression_step(monkeypatch, objective=objective, notes=notes, sharpened=Moves(objective - fall))
+    assert state.notes.lost == pytest.approx(lost, rel=1e-6) and state.notes.exact and state.action == "reestimate"
+
+
+@pytest.mark.parametrize(
+    ("solver", "offer", "lost", "swapped"),
+    [({}, 1.1e-3, 0.0, True), ({}, 0.9e-3, 0.0, False), ({"exchange": False}, 1.1e-3, 0.0, False),
+     ({}, 0.9e-3, 5.0, False), ({"stop": "tf03"}, 1.1e-3, 0.0, False)],
+)  # fmt: skip
+def test_the_certificate_of_a_regression(monkeypatch, solver, offer, lost, swapped):
+    notes = {"settled": True, "swapping": False, "failed": 3, "exact": True, "lost": lost}
+    solver = Sequential(**solver)
+    state, told = regression_step(monkeypatch, solver, offer, notes=notes, exchanged=Moves(1.0))
+    assert ("offer", solver.exchange) in told and (state.action == "exchange") is swapped
+    if swapped:
+        assert not state.notes.settled and not state.notes.exact and not state.done
+    else:
+        assert state.done and state.largest_gain == max(offer, lost) and state.action == ""
+    nothing, told = regression_step(monkeypatch, Sequential(), 1.1e-3, notes=notes)
+    assert nothing.done and told[-1] == ("exchanged", 1e-3)
+
+
+def test_how_a_regression_begins():
+    design, t = dictionary(M=6)
+    t = t + 3.0 * (design.columns([0]) + design.columns([2])).sum(axis=1)
+    problem = problem_of(design, t, bias=2)
+    for noise in (None, 0.3):
+        state = Sequential().init(replace(problem, noise_variance=noise))
+        assert state.posterior.beta == pytest.approx(1.0 / (noise or 0.1)) and not len(state.active)
+    biased = Sequential(start="bias").init(problem)
+    S, Q = oracle.S_Q(design.columns([2]), design.columns([]), t, np.zeros(0), 10.0)
+    assert biased.active.tolist() == [2] and biased.posterior.alpha == pytest.approx(oracle.optimal_alpha(S, Q))
+    assert not len(Sequential(start="bias").init(replace(problem, bias=-1)).active)
+    assert Sequential(start="bias").init(replace(problem, bias=0)).active.tolist() == [0]
+    given = Sequential(start="bias").init(replace(problem, start=Start(np.array([4]), np.array([0.5]), 3.0)))
+    assert given.active.tolist() == [4] and given.posterior.beta == 3.0
+    left = Sequential(time_limit=50.0).init(problem).notes.deadline - time.monotonic()
+    assert 49.0 < left <= 50.0 and Sequential().init(problem).notes.deadline == np.inf
+
+
+def test_a_kick_of_two_units_leaves_one():
+    model, _ = classes_of(likelihood=Bernoulli())
+    assert len(model.active) == 2
+    for _ in range(5):
+        assert len(_laplace_search._kick(model).active) == 1

@@ -30,29 +30,27 @@ CLASSES = f"{WAYS}_for_classes_or_counts"
 STEPS, PIECES = "tests/test_steps.py", "tests/test_pieces.py"
 SOLVERS = [WAYS, STEPS, PIECES, "tests/test_moves.py", "tests/test_solvers.py", "tests/test_evidence.py"]
 ENGINE = [WAYS, "tests/test_engine.py", *SOLVERS[1:]]
-LAPLACE = [CLASSES, STEPS, PIECES, "tests/test_compiled_classes.py", "tests/test_moves.py", "tests/test_laplace.py",
-           "tests/test_classifier.py"]  # fmt: skip
-DEVICE = ["tests/test_device.py::test_scans", "tests/test_device.py::test_regression_finds_the_same_model",
-          "tests/test_device.py::test_classification_finds_the_same_model"]  # fmt: skip
+LAPLACE = [CLASSES, STEPS, PIECES, "tests/test_moves.py", "tests/test_compiled_classes.py", "tests/test_laplace.py"]
+DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
 CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "tests/test_progress.py"]
 # The tests that speak for a module, those that find most first.
 TESTS = {
     "evidence.py": ["tests/test_evidence.py", WAYS, CLASSES, PIECES, "tests/test_solvers.py", "tests/test_laplace.py"],
     "posterior.py": ["tests/test_evidence.py", CLASSES, PIECES, WAYS, "tests/test_compiled_classes.py",
-                     "tests/test_laplace.py", "tests/test_tune.py::TestGradients", *DEVICE, "tests/test_solvers.py"],
+                     "tests/test_laplace.py", "tests/test_tune.py::TestGradients", DEVICE],
     "solvers/_newton.py": ENGINE,
     "solvers/_moves.py": ENGINE,
     "solvers/_frame.py": ENGINE,
     "solvers/_sequential.py": SOLVERS,
-    "solvers/_columns.py": [*SOLVERS, *DEVICE, "tests/test_large.py"],
+    "solvers/_columns.py": [*SOLVERS, "tests/test_large.py"],
     "solvers/_iterate.py": [*SOLVERS, *CHECKPOINT],
     "solvers/_fixed_point.py": SOLVERS,
     "solvers/_textbook.py": SOLVERS,
-    "solvers/_laplace.py": [*LAPLACE, *DEVICE[-1:]],
-    "solvers/_laplace_fixed.py": [*LAPLACE, *DEVICE[-1:]],
-    "solvers/_laplace_scan.py": [*LAPLACE, *DEVICE],
-    "solvers/_laplace_search.py": [*LAPLACE, *DEVICE[-1:]],
+    "solvers/_laplace.py": LAPLACE,
+    "solvers/_laplace_fixed.py": LAPLACE,
+    "solvers/_laplace_scan.py": [*LAPLACE, DEVICE],
+    "solvers/_laplace_search.py": LAPLACE,
     "solvers/_compiled.py": ["tests/test_engine.py"],
     "solvers/_laplace_compiled.py": ["tests/test_compiled_classes.py"],
 }  # fmt: skip

@@ -312,14 +312,15 @@ def laplace(
     spread = 1.0 / np.sqrt(alpha[order])
     X = Phi if K == 1 else take(Phi, order, 1)
     X = X * like(X, spread) if is_foreign(X) else np.multiply(X, spread, order="F")
-    v = np.zeros(len(alpha)) if start is None else start[order] / spread
-    f = _latent(X, v, own)
-    value, r, W = likelihood.evaluate(t, f, weights)
-    value -= 0.5 * float(v @ v)
-    if start is not None and not value > -np.inf:
-        v = np.zeros(len(alpha))
+
+    def at(v: np.ndarray) -> tuple:
         f = _latent(X, v, own)
         value, r, W = likelihood.evaluate(t, f, weights)
+        return v, f, value - 0.5 * float(v @ v), r, W
+
+    v, f, value, r, W = at(np.zeros(len(alpha)))
+    if start is not None and (given := at(start[order] / spread))[2] > value:  # else rounding may hide the way from it
+        v, f, value, r, W = given
     if guess is not None and K > 1 and len(alpha) >= _MANY and not is_foreign(Phi):
         v, f, value, r, W = _approach(
             (v, f, value, r, W), X, t, weights, likelihood, own, guess[order] / spread[:, None]
@@ -340,10 +341,7 @@ def laplace(
         best = decrement
         step, length = lapack.dtrtrs(U, half)[0], 1.0
         while True:
-            trial = v + length * step
-            f_trial = _latent(X, trial, own)
-            new, r, W = likelihood.evaluate(t, f_trial, weights)
-            new -= 0.5 * float(trial @ trial)
+            trial, f_trial, new, r, W = at(v + length * step)
             # near the mode values no longer tell steps apart, and Newton converges by itself
             if small or new >= value + 1e-4 * length * decrement or length < 1e-12:
                 break
