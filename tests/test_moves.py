@@ -319,8 +319,8 @@ def test_restarts_of_classes_follow_their_schedule(monkeypatch):
     monkeypatch.setattr(_laplace_search, "_kick", lambda m: told.append("kick") or other)
     monkeypatch.setattr(_laplace_search, "empty_model", lambda p: told.append(p.closed) or other)
     monkeypatch.setattr(_laplace_search, "settle", lambda m, *options: m)
-    notes = _laplace_search._Notes(model, Limit(work=10.0), first=5.0)
-    model.problem.meter.spent = 0.0
+    notes = _laplace_search._Notes(model, Limit(work=30.0), first=5.0)
+    model.problem.meter.spent = 20.0  # so that work of 10 is left
 
     def restart(turn, **changes):
         told.clear()

@@ -830,6 +830,24 @@ def test_fixed_points_of_classes_begin_with_every_unit(prior):
     np.testing.assert_allclose(state.notes.alpha, alpha, rtol=1e-14)
 
 
+@pytest.mark.parametrize("share", [False, True])
+def test_a_fixed_point_of_classes_ends_where_no_precision_moves(share, monkeypatch):
+    monkeypatch.setattr(LaplaceFixedPoint, "_certificate", lambda self, model: 0.25)
+    prior = {"prior": GammaPrior(a=0.3, b=0.2), "prior_b": np.linspace(0.1, 0.4, 12)}
+    for tol in (1e-300, 1e-2):  # the other way to end is that the objective rests
+        model, _ = classes_of(share=share, tol=tol, **prior)
+        solver = LaplaceFixedPoint(False, 1e-16, 1e12)
+        state, moved, rises = solver.resumed(model.problem, Start(model.active, model.alpha, np.nan), {}), [], []
+        while not state.done:
+            before, state = state, solver.step(model.problem, state)
+            moved.append(np.abs(np.log(state.notes.alpha / before.notes.alpha)).max())
+            rises.append(abs(state.objective - before.objective))
+            assert len(moved) < 300
+        still = [m < 1e-5 or r < 1e-3 * tol for m, r in zip(moved, rises, strict=True)]
+        assert still == [False] * (len(moved) - 1) + [True] and state.largest_gain == 0.25
+        assert bool(moved[-1] < 1e-5) is (tol == 1e-300)
+
+
 def test_what_a_fixed_point_of_classes_prunes():
     """Below gamma (of a unit, the mean over its classes) or above alpha."""
     for share in (False, True):

@@ -625,6 +625,13 @@ def test_a_search_is_silent_unless_it_is_asked(caplog):
         assert not caplog.records
         iterate(MacKay(), problem_of(design, t), 3, 1)
     assert len(caplog.records) == 4
+    caplog.clear()
+    problem = classes_of(likelihood=Bernoulli())[0].problem
+    with caplog.at_level(logging.INFO, "relvec"):
+        _laplace_search.solve_laplace(MacKay(), problem, 2)
+        assert not caplog.records
+        _laplace_search.solve_laplace(MacKay(), problem, 2, 1)
+    assert len(caplog.records) == 3
 
 
 def test_the_noise_of_the_textbook():
