@@ -835,7 +835,7 @@ def regression_step(monkeypatch, solver=None, offer=0.0, deadline=np.inf, object
     monkeypatch.setattr(Sequential, "_restarted", lambda *given: SimpleNamespace(action="restarted"))
     notes = _sequential._Notes(deadline, model=model, **notes or {})
     state = State(model.active, model.posterior, objective, notes=notes)
-    return (solver or Sequential()).step(SimpleNamespace(tol=1e-3), state), model.told
+    return (solver or Sequential()).step(SimpleNamespace(tol=1e-3, enough=lambda size: 1e-3), state), model.told
 
 
 def test_additions_come_first_in_regression(monkeypatch):
