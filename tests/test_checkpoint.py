@@ -34,6 +34,8 @@ LONG = np.linspace(-3.0, 3.0, 3200)[:, None]
 SINE = np.sin(3.0 * LONG[:, 0]) + RNG.normal(0.0, 0.1, 3200)
 MODELS = {
     "regression": (RVR(width=1.0), X, F),
+    "random restarts": (RVR(width=0.5, solver=Sequential(restarts=9), random_state=0), X[:80, :1], F[:80]),
+    "random restarts of classes": (RVC(width=0.7, solver=Sequential(restarts=9), random_state=0), X[:80], F[:80] > 0.1),
     "Python": (RVR(width=1.0, fit_intercept=False), X, F),
     "outputs": (RVR(width=1.0), X, np.column_stack([F, F**2])),
     "textbook": (RVR(width=1.0, solver=Sequential(select="gain")), X, F),

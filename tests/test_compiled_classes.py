@@ -1,5 +1,7 @@
 """The Laplace search in C does what the one in Python does."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ import golden
 from relvec.basis import Concat, KernelBasis
 from relvec.design import DenseDesign, FactorDesign, scan_design
 from relvec.kernels import Gaussian
-from relvec.likelihoods import Bernoulli, Poisson
+from relvec.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.posterior import laplace
 from relvec.solvers import Sequential, _laplace_compiled
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, relax
@@ -164,3 +166,19 @@ def test_the_correlation_of_one_candidate_is_a_row_of_all():
     expected = overlaps(model, found, np.array([5, 1, 8, 40]))[0, 1:]
     np.testing.assert_allclose(alike(model, found, 5, others), expected, rtol=1e-9)
     assert np.ptp(expected) > 0.01
+
+
+def test_what_is_searched_in_c(monkeypatch):
+    def asked(rates=None, size=100.0, arrays=(), likelihood=None):
+        design = SimpleNamespace(scan_size=size, for_search=arrays)
+        return _laplace_compiled.searches(SimpleNamespace(
+            likelihood=likelihood or Bernoulli(), target=np.zeros(2), prior_b=rates, design=design))  # fmt: skip
+
+    assert asked() and asked(size=4e6) and asked(likelihood=Poisson())
+    assert not asked(np.ones(3)) and not asked(size=4e6 + 1.0) and not asked(size=0.0) and not asked(arrays=None)
+    assert not asked(likelihood=Categorical(3))
+    few, target = Bernoulli(), np.zeros(2)
+    assert _laplace_compiled.in_use(few, 60, target) and not _laplace_compiled.in_use(few, 61, target)
+    assert not _laplace_compiled.in_use(few, 1, [0.0, 1.0])
+    in_python(monkeypatch)
+    assert not asked() and not _laplace_compiled.in_use(few, 1, target)

@@ -128,6 +128,7 @@ def test_a_dip_holds_the_noise_and_lets_so_many_atoms_enter(size, most):
     entered = [told for told in model.told if told[0] == "grown"]
     assert len(entered) == (most - size) // 2 and all(told[1] == 0.05 and told[2] is True for told in entered)
     assert kinds[-3:] == ["relaxed", "at", "relaxed"]
+    assert model.told[-3][1] == model.told[-1][1] == 5
     assert model.told[-3][2] is True and model.told[-2] == ("at", most, 20.0) and model.told[-1][2] is False
     assert len(found.active) == most
 
@@ -156,6 +157,7 @@ def test_a_model_settles_when_neither_additions_nor_precisions_help():
     model = Recorded(4, 20.0, stub_problem(), grows=2)
     found = _sequential._settle(model, 3, np.inf)
     assert [told[0] for told in model.told] == ["grown", "grown", "grown", "merged", "relaxed", "grown"]
+    assert model.told[4] == ("relaxed", 100, False)
     assert len(found.active) == 10 and all(told[1] == 0.05 for told in model.told if told[0] == "grown")
     assert _sequential._settle(model, 3, -np.inf) is model
 
@@ -319,8 +321,8 @@ def test_restarts_of_classes_follow_their_schedule(monkeypatch):
     monkeypatch.setattr(_laplace_search, "_kick", lambda m: told.append("kick") or other)
     monkeypatch.setattr(_laplace_search, "empty_model", lambda p: told.append(p.closed) or other)
     monkeypatch.setattr(_laplace_search, "settle", lambda m, *options: m)
-    notes = _laplace_search._Notes(model, Limit(work=10.0), first=5.0)
-    model.problem.meter.spent = 0.0
+    notes = _laplace_search._Notes(model, Limit(work=30.0), first=5.0)
+    model.problem.meter.spent = 20.0  # so that work of 10 is left
 
     def restart(turn, **changes):
         told.clear()

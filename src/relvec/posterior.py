@@ -349,10 +349,10 @@ class Weighting:
         return X * like(X, self.spread) if is_foreign(X) else np.multiply(X, self.spread, order="F")
 
     def begin(self, rows: ModeRows, start: np.ndarray | None) -> Any:
-        """The point of the weights ``start`` (k,), or of zeros."""
+        """The point of the weights ``start`` (k,), or of zeros where those are better: rounding may hide the way."""
         if start is not None:
             point = rows.at(start[self.order] / self.spread)
-            if point.value > -np.inf:
+            if point.value > rows.nothing:
                 return point
         return rows.at(np.zeros(len(self.spread)))
 
@@ -365,6 +365,11 @@ class Weighting:
 
 class ModeRows(Protocol):
     """What the search for a mode asks of the rows, of which it knows nothing else."""
+
+    @property
+    def nothing(self) -> float:
+        """The objective where all weights are zero."""
+        ...
 
     def at(self, v: np.ndarray) -> Any:
         """The point v (k,): ``v``, the objective ``value`` with the prior's -v'v/2, and what the others need."""
@@ -397,6 +402,10 @@ class _Here:
     weights: np.ndarray
     likelihood: Likelihood
     own: list[slice]
+
+    @property
+    def nothing(self) -> float:
+        return self.at(np.zeros(self.X.shape[1])).value
 
     def at(self, v: np.ndarray) -> _Point:
         f = latent(self.X, v, self.own)

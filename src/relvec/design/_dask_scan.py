@@ -116,6 +116,13 @@ class _There:
     columns: _Columns
     weighting: Weighting
     aim: _Aim
+    known: dict[float, float]  # `nothing` by the heat of the aim
+
+    @property
+    def nothing(self) -> float:
+        if self.aim.heat not in self.known:
+            self.known[self.aim.heat] = self.at(np.zeros(len(self.weighting.spread))).value
+        return self.known[self.aim.heat]
 
     def at(self, v: np.ndarray) -> _Point:
         value, back, gram = self.samples.reduce(_At(self.columns, self.weighting, self.aim, v), _add)
@@ -169,12 +176,13 @@ class WorkerDesign(RemoteDesign):
         self._terms, self._samples = terms, samples
         self._likelihood: Likelihood | None = None
         self._target = slice(0, 0)
+        self._nothing: dict[float, float] = {}
         self.scale, self.error = terms.scale, terms.error
 
     def aimed(self, likelihood: Likelihood, output: int) -> WorkerDesign:
         """The same for the output-th target of that likelihood, which has as many columns as its outputs."""
         part, K = copy(self), likelihood.n_outputs
-        part._likelihood, part._target = likelihood, slice(output * K, output * K + K)
+        part._likelihood, part._target, part._nothing = likelihood, slice(output * K, output * K + K), {}
         return part
 
     @property
@@ -195,7 +203,7 @@ class WorkerDesign(RemoteDesign):
     def mode(self, atoms, outputs, alpha, weights, start) -> LaplacePosterior:
         aim = self._aimed(weights)
         weighting = Weighting.of(outputs, alpha, aim.likelihood.n_outputs)
-        rows = _There(self._samples, self._columns(atoms), weighting, aim)
+        rows = _There(self._samples, self._columns(atoms), weighting, aim, self._nothing)
         point, U = newton(rows, weighting.begin(rows, start))
         mean, root = weighting.given(point.v, U)
         none, value = np.zeros(0), log_evidence(point.value, U)

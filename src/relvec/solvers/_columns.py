@@ -197,7 +197,7 @@ class _Look:
         if self.exchanging:
             j, partner_gains = near_exchanges(near, self.partners, scan)
             own = j < k
-            found.partners = np.where(own, -1, atoms[np.where(own, 0, j - k)])
+            found.partners = atoms[np.maximum(j - k, 0)]
             found.partner_gains = np.where(own, -np.inf, partner_gains)
         return found
 

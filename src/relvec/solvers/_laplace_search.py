@@ -237,7 +237,7 @@ def propose(model: LaplaceModel) -> Scan | None:
 
 
 def _in_c(
-    model: LaplaceModel, what: int, batch: int, tol: float, flag: int = 0, work: float = np.inf
+    model: LaplaceModel, what: int, tol: float, batch: int = 1, flag: int = 0, work: float = np.inf
 ) -> tuple[LaplaceModel | None, float] | None:
     """A move made in C, as `grow` returns it; None where it has to be made here."""
     problem = model.problem
@@ -260,7 +260,7 @@ def _in_c(
 
 def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
-    made = _in_c(model, compiled.GROW, batch, tol)
+    made = _in_c(model, compiled.GROW, tol, batch)
     if made is not None:
         return made
     found = scan(model) if found is None else found
@@ -309,7 +309,7 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     """Delete a unit if that, refitted, gains; None and the largest refitted gain otherwise."""
     if not len(model.active):
         return None, 0.0
-    made = _in_c(model, compiled.SHRINK, 1, tol)
+    made = _in_c(model, compiled.SHRINK, tol)
     if made is not None:
         return made
     gains, _ = deletion_gains(model)
@@ -332,7 +332,7 @@ def exchange(model: LaplaceModel, found: Scan | None, tol: float) -> tuple[Lapla
     """Exchange one unit for another; None and the largest refitted gain where none exceeds tol."""
     if not len(model.active):
         return None, 0.0
-    made = _in_c(model, compiled.EXCHANGE, 1, tol)
+    made = _in_c(model, compiled.EXCHANGE, tol)
     if made is not None:
         return made
     pairs, most = swaps(model, scan(model) if found is None else found), 0.0
@@ -373,7 +373,7 @@ def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> L
     """Additions, re-estimation and exchanges until none helps."""
     tol = model.problem.tol
     if limit.open(model.problem):
-        made = _in_c(model, compiled.SETTLE, batch, tol, int(exchanging), limit.work - model.problem.meter.spent)
+        made = _in_c(model, compiled.SETTLE, tol, batch, int(exchanging), limit.work - model.problem.meter.spent)
         if made is not None:
             return made[0]  # type: ignore[return-value]
     while limit.open(model.problem):
@@ -402,7 +402,7 @@ def _heated(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> Lap
     hot = replace(problem, weights=factor * problem.weights)
     held = LaplaceModel(hot, model.active, hot.posterior(model.active, model.alpha, model.posterior.mean))
     most, tol = 2 * len(model.active) + 10 * problem.K, max(problem.tol, _HEAT_TOL)
-    made = _in_c(held, compiled.CLIMB, batch, tol, most, limit.work - problem.meter.spent)
+    made = _in_c(held, compiled.CLIMB, tol, batch, most, limit.work - problem.meter.spent)
     if made is not None:
         held = made[0]  # type: ignore[assignment]
     else:
