@@ -287,7 +287,7 @@ def test_regression_finds_the_same_model(place, width, dispatch):
     there = clone(model).fit(place.put(X), place.put(y))
     np.testing.assert_array_equal(there.relevance_, host.relevance_)
     assert there.log_marginal_likelihood_ == pytest.approx(host.log_marginal_likelihood_, abs=1e-6)
-    assert there.certificate_ <= there.tol and (there.compression_ is None) == (width == 1.0)
+    assert there.certificate_ <= there._tol and (there.compression_ is None) == (width == 1.0)
     assert isinstance(there.weights_, np.ndarray)
     mean, std = there.predict(place.put(X), return_std=True)
     assert is_at(mean, place) and is_at(std, place)
