@@ -11,7 +11,16 @@ import oracle
 from relvec import _xp
 from relvec.design import DenseDesign
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.posterior import LaplacePosterior, _approach, _curved, _factor, _factor_on_device, _two_loops, laplace
+from relvec.posterior import (
+    LaplacePosterior,
+    _approach,
+    _curved,
+    _factor,
+    _factor_on_device,
+    _Here,
+    _two_loops,
+    laplace,
+)
 from relvec.priors import GammaPrior
 from relvec.solvers import EM, MacKay, Problem, Sequential, Status, _columns, _fixed_point, _laplace_search, _moves
 from relvec.solvers._fixed_point import _FixedPoint, _scan
@@ -659,22 +668,20 @@ def test_the_way_to_the_mode_by_gradients():
     X, likelihood, k = Phi[:, order], Categorical(3), len(outputs)
     own = [slice(0, 4), slice(4, 8), slice(8, 12)]
     mode = laplace(X, t, weights, np.ones(k), likelihood, outputs=outputs[order])
-    v = np.zeros(k)
-    f = np.zeros((40, 3))
-    value, r, W = likelihood.evaluate(t, f, weights)
-    begin = (v, f, value, r, W)
-    found, latent, value, r, W = _approach(begin, X, t, weights, likelihood, own, mode.root)
-    np.testing.assert_allclose(found, mode.mean, atol=1e-7)
-    np.testing.assert_allclose(latent, mode.f, atol=1e-6)
-    again = likelihood.evaluate(t, latent, weights)
-    assert value == pytest.approx(again[0] - 0.5 * found @ found)
-    np.testing.assert_allclose(r, again[1])
-    np.testing.assert_allclose(W, again[2])
-    far = _approach(begin, X, t, weights, likelihood, own, 1e5 * np.eye(k))
-    assert far[2] >= begin[2]
-    np.testing.assert_allclose(far[3], likelihood.evaluate(t, far[1], weights)[1])
-    none = _approach(begin, X, t, weights, likelihood, own, np.zeros((k, k)))
-    assert none[0] is v and none[2] == begin[2]
+    rows = _Here(X, t, weights, likelihood, own)
+    begin = rows.at(np.zeros(k))
+    found = _approach(rows, begin, mode.root)
+    np.testing.assert_allclose(found.v, mode.mean, atol=1e-7)
+    np.testing.assert_allclose(found.f, mode.f, atol=1e-6)
+    value, r, W = likelihood.evaluate(t, found.f, weights)
+    assert found.value == pytest.approx(value - 0.5 * found.v @ found.v)
+    np.testing.assert_allclose(found.r, r)
+    np.testing.assert_allclose(found.W, W)
+    far = _approach(rows, begin, 1e5 * np.eye(k))
+    assert far.value >= begin.value
+    np.testing.assert_allclose(far.r, likelihood.evaluate(t, far.f, weights)[1])
+    none = _approach(rows, begin, np.zeros((k, k)))
+    assert none.v is begin.v and none.value == begin.value == rows.nothing
 
 
 # Moves

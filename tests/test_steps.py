@@ -53,6 +53,8 @@ def _in_python(monkeypatch):
 
 # Additions
 
+RANKED = SimpleNamespace(rank=np.asarray)
+
 
 def grow(monkeypatch, joined, gains=(5.0, 3.0, 1e-3), rises=None, trust=1.0, alike=None, batch=2):
     """`grow` where adding so many units leads to ``joined[len]``; what was tried, and what was found."""
@@ -67,7 +69,10 @@ def grow(monkeypatch, joined, gains=(5.0, 3.0, 1e-3), rises=None, trust=1.0, ali
     monkeypatch.setattr(_laplace_search, "_batch", lambda model, found, gains, first, batch: np.array(
         [first, *[u for u in np.argsort(-gains) if u != first and gains[u] > 1.0]][:batch]))  # fmt: skip
     monkeypatch.setattr(_laplace_search, "alike", alike or (lambda model, found, first, near: np.zeros(len(near))))
-    found = SimpleNamespace(gains=np.array(gains), alpha=10.0 + np.arange(len(gains)), start=lambda m, units: "start")
+    units = np.arange(len(gains))
+    found = SimpleNamespace(
+        gains=np.array(gains), alpha=10.0 + units, units=units, rank=np.asarray, start=lambda m, chosen: "start"
+    )
     return tried, model, _laplace_search.grow(model, found, batch, 1e-3)
 
 
@@ -128,14 +133,14 @@ def test_a_batch_of_units_that_hardly_overlap(monkeypatch):
     close[0, 1] = close[1, 0] = close[4, 5] = close[5, 4] = 0.31
     monkeypatch.setattr(_laplace_search, "overlaps", lambda model, found, units: close[np.ix_(units, units)])
     for batch, chosen in ((1, [0]), (2, [0, 4]), (3, [0, 4, 2]), (9, [0, 4, 2])):
-        assert _laplace_search._batch(model, None, gains, 0, batch).tolist() == chosen
-    assert _laplace_search._batch(model, None, np.array([1.0, 0.29]), 0, 4).tolist() == [0]
+        assert _laplace_search._batch(model, RANKED, gains, 0, batch).tolist() == chosen
+    assert _laplace_search._batch(model, RANKED, np.array([1.0, 0.29]), 0, 4).tolist() == [0]
     many = np.linspace(1.0, 0.9, 100)
     seen = []
     monkeypatch.setattr(
         _laplace_search, "overlaps", lambda m, f, units: seen.append(len(units)) or np.ones((len(units),) * 2)
     )
-    assert _laplace_search._batch(model, None, many, 0, 3).tolist() == [0] and seen == [24]
+    assert _laplace_search._batch(model, RANKED, many, 0, 3).tolist() == [0] and seen == [24]
 
 
 # Deletions and exchanges
@@ -777,7 +782,7 @@ def test_exchanges_that_differ_by_rounding_are_tried_in_order(monkeypatch):
 def test_batches_of_gains_that_differ_by_rounding_are_in_order(monkeypatch):
     gains = np.array([2.0, 2.0 - 4e-9, 1.9, 1.9 + 6e-10, 1.8])  # relative to the first
     monkeypatch.setattr(_laplace_search, "overlaps", lambda model, found, near: np.zeros((5, 5)))
-    assert _laplace_search._batch(Stub(), None, gains, 0, 5).tolist() == [0, 1, 2, 3, 4]
+    assert _laplace_search._batch(Stub(), RANKED, gains, 0, 5).tolist() == [0, 1, 2, 3, 4]
     design = DenseDesign(np.eye(5))
     model = SimpleNamespace(
         problem=problem_of(design, np.ones(5), order=np.arange(5)), posterior=SimpleNamespace(beta=1.0)
