@@ -27,7 +27,7 @@ from relvec.solvers._fixed_point import _FixedPoint, _scan
 from relvec.solvers._iterate import Start, State, Step, _fraction
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, _with_secants, deletion_gains
 from relvec.solvers._laplace_fixed import LaplaceFixedPoint, laplace_solver
-from relvec.solvers._laplace_scan import alike, overlaps, scan, shared_optimum, swaps
+from relvec.solvers._laplace_scan import Scan, alike, overlaps, scan, shared_optimum, swaps
 from relvec.solvers._newton import coarse
 
 BETA = 20.0
@@ -1011,3 +1011,28 @@ def test_a_start_from_which_rounding_hides_the_way_is_left():
     again = laplace(Phi, t, weights, alpha, Categorical(3), far, outputs)
     assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
     np.testing.assert_allclose(again.mean, found.mean, rtol=1e-5)
+
+
+# Ranks and counts
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_units_are_ranked_by_content_and_then_by_class(K):
+    order = np.array([2, 0, 3, 1])
+    units = np.arange(4 * K)
+    found = Scan([None] * K, True, np.arange(4), order, units, np.zeros(4 * K), np.zeros(4 * K))
+    likelihood = Categorical(3) if K > 1 else Bernoulli()
+    problem = LaplaceProblem(DenseDesign(np.eye(4)), np.zeros((4, K)), np.ones(4), likelihood, order)
+    expected = np.lexsort((units // 4, order[units % 4]))
+    for ranks in (found.rank(units), problem.rank(units)):
+        assert np.array_equal(np.argsort(ranks), expected) and ranks.dtype.kind == "i"
+
+
+def test_steps_of_the_textbook_are_counted():
+    Phi, t = np.eye(6)[:, :4], np.array([3.0, -2.0, 1.5, 0.4, 0.1, -0.1])
+    problem = problem_of(DenseDesign(Phi), t)
+    solver = Sequential(select="gain", noise_every=2)
+    state = solver.init(problem)
+    for count in (1, 2, 3):
+        state = solver.step(problem, state)
+        assert state.notes.steps == count
