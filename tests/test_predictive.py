@@ -375,7 +375,7 @@ def test_a_process_is_a_sum_of_kernels_and_functions():
         variance = np.sum((Phi @ each.root) ** 2, axis=1) + each.noise
         variance += np.maximum(each.prior - np.sum((Phi @ each.lost) ** 2, axis=1), 0.0)
         np.testing.assert_allclose(Phi @ each.weights, mean[:, i], rtol=1e-7)
-        np.testing.assert_allclose(np.sqrt(variance), std[:, i], rtol=1e-7)
+        np.testing.assert_allclose(np.sqrt(variance), std[:, i], rtol=1e-7, atol=1e-9)
 
 
 # --- priors over weights and functions -----------------------------------------------------------------------------
