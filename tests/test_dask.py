@@ -399,7 +399,7 @@ def test_contract_of_rows_elsewhere(whole, K):
     [
         (RVR(width="scale"), 1e-9),
         (RVR(width=(2.0, 3.0), basis="linear"), 1e-9),
-        pytest.param(RVR(kernel="polynomial", fit_intercept=False), 1e-9, marks=pytest.mark.slow),
+        pytest.param(RVR(kernel="polynomial", width="scale", fit_intercept=False), 1e-9, marks=pytest.mark.slow),
         (RVR(kernel=None, basis=[KernelBasis(Gaussian("scale"), centres=CENTRES), "linear"]), 1e-9),
         (RVR(kernel=None, basis=KernelBasis(LogDistance(), n_random=40), random_state=4), 1e-9),
         (RVR(kernel=None, basis=Polynomial(3), solver="mackay", tol=1e-3), 1e-7),

@@ -175,7 +175,8 @@ def _learned(model: Any, samples: DaskSamples, basis: Basis, free: np.ndarray, d
         for unit, variance, t in zip(units, variances, drawn.targets.T, strict=True)
     ]
     learned = model._learned(basis, free, drawn.X, targets)
-    return learned, [_lifted(learned.basis, start, drawn, samples.n_rows) for start in learned.models]
+    starts = [m if m is None else _lifted(learned.basis, m, drawn, samples.n_rows) for m in learned.models]
+    return learned, starts
 
 
 def _leaves(basis: Basis) -> list[Basis]:
@@ -196,7 +197,7 @@ class _Sampled:
     scale: np.ndarray
 
 
-def _lifted(basis: Basis, start: Start, drawn: Any, n_rows: int) -> _Sampled | None:
+def _lifted(basis: Basis, start: Start, drawn: Any, n_rows: int) -> _Sampled:
     """A model of a sample of rows as one of all."""
     atoms = lifted_atoms(basis, start.active, drawn.rows, n_rows)
     columns = basis.take(start.active)(drawn.X) * np.sqrt(drawn.weights)[:, None]
