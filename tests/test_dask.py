@@ -413,7 +413,6 @@ def test_models(model, tolerance):
     assert_same(clone(model).fit(*chunked(X, Y, W)), alone, tolerance)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_learned_widths():
     one = X[:3200, :1], np.sinc(X[:3200, 0]) + 0.1 * RNG.standard_normal(3200)
