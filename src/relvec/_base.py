@@ -703,7 +703,7 @@ def fit_gaussian(
         essential=essential,
         bias=bias,
         start=start,
-        prior_b=_scaled_rates(prior, design.scale, unit),
+        prior_b=scaled_rates(prior, design.scale, unit),
     )
     solver = as_solver(estimator.solver) if solver is None else solver
     nothing = float(problem.target @ problem.target) + problem.rest == 0.0
@@ -736,7 +736,7 @@ def held_noise(fits: list[GaussianFit], problems: list[Problem], noises: np.ndar
     return [replace(p, noise_variance=float(noise)) if so else p for p, noise, so in pairs] if any(through) else None
 
 
-def _scaled_rates(prior: GammaPrior, scale: np.ndarray, unit: float = 1.0) -> np.ndarray | None:
+def scaled_rates(prior: GammaPrior, scale: np.ndarray, unit: float = 1.0) -> np.ndarray | None:
     """The hyperprior's rates b (M,) for columns divided by scale (M,) and targets by unit; None where it is flat."""
     if not prior.on_weights:
         return None
@@ -951,7 +951,7 @@ def fit_laplace(
     def searched(
         part: Basis, design: ScanDesign, starts: list, first: bool, restarting: bool = True
     ) -> list[LaplaceFit]:
-        order, b = content_ranks(part, design.scale), _scaled_rates(prior, design.scale)
+        order, b = content_ranks(part, design.scale), scaled_rates(prior, design.scale)
         own = [
             replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
                     bias=part.n_atoms - 1 if estimator.fit_intercept else -1)
@@ -960,14 +960,8 @@ def fit_laplace(
         if first and earlier is not None and part is basis:
             rows_of = [earlier[1][i * width : (i + 1) * width] for i in range(len(own))]
             own = [replace(p, start=_laplace_start(p, earlier[0], a)) for p, a in zip(own, rows_of, strict=True)]
-        run, max_iter, logs = delayed(carried(_search_laplace)), int(estimator.max_iter), int(estimator._logs)
         on_few = (solver, part, rows) if first and place is None else None
-        with one_thread():
-            results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-                run(i, solver if first and restarting else unhurried(solver), problem, max_iter, logs, on_few)
-                for i, problem in enumerate(own)
-            )
-        return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
+        return laplace_fits(estimator, solver if first and restarting else unhurried(solver), own, on_few)
 
     placed = problems
     memory = memory_left(estimator.memory_limit, len(rows), row_copies(basis) + 3 * raw.shape[1] + 8, MODELS)
@@ -1033,6 +1027,16 @@ def laplace_in_subsets(
     work = 2000.0 * n_rows * (size + _MODEL_ATOMS)
     estimator.n_candidates_, estimator.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
     return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part
+
+
+def laplace_fits(estimator, solver, problems: list[LaplaceProblem], on_few: tuple | None = None) -> list[LaplaceFit]:
+    """Search each of the problems, side by side; ``on_few`` is what `thinned_start` asks for."""
+    run, max_iter, logs = delayed(carried(_search_laplace)), int(estimator.max_iter), int(estimator._logs)
+    with one_thread():
+        results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
+            run(i, solver, problem, max_iter, logs, on_few) for i, problem in enumerate(problems)
+        )
+    return [LaplaceFit(result, problem) for result, problem in zip(results, problems, strict=True)]
 
 
 def _search_laplace(

@@ -6,19 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from relvec._base import (
     LaplaceFit,
-    _scaled_rates,
-    _search_laplace,
+    laplace_fits,
     laplace_in_subsets,
     laplace_prior,
     memory_bytes,
     merge_rows,
+    scaled_rates,
     warn_unless_converged,
 )
 from relvec._distributed import (
@@ -31,7 +30,6 @@ from relvec._distributed import (
     renumbered_history,
 )
 from relvec._subsets import FEW_ROWS, MANY_ROWS, start_on_few, unhurried
-from relvec._threads import one_thread
 from relvec.basis import Basis, Concat, KernelBasis, content_ranks
 from relvec.design import (
     LEAST_ROWS,
@@ -52,7 +50,7 @@ from relvec.design import (
 )
 from relvec.likelihoods import Bernoulli, Categorical, Likelihood, Poisson
 from relvec.process import as_predictive
-from relvec.progress import carried, stage
+from relvec.progress import stage
 from relvec.solvers import Sequential
 from relvec.solvers._laplace import LaplaceProblem
 from relvec.targets import LaplaceTarget
@@ -183,19 +181,13 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
     def searched(part: Basis | RowKernel, design: WorkerDesign, starts: list, first: bool) -> list[LaplaceFit]:
         whole = isinstance(part, RowKernel)
         order: Any = Lookup(part.n_atoms, part.order) if whole else content_ranks(part, design.scale)  # type: ignore[arg-type, union-attr]
-        b = None if whole else _scaled_rates(prior, design.scale)
+        b = None if whole else scaled_rates(prior, design.scale)
         own = [
             replace(problem, design=design.aimed(likelihood, i), order=order, start=start, prior=prior, prior_b=b,
                     bias=part.n_atoms - 1 if model.fit_intercept else -1)
             for i, (problem, start) in enumerate(zip(problems, starts, strict=True))
         ]  # fmt: skip
-        run, max_iter, logs = delayed(carried(_search_laplace)), int(model.max_iter), int(model._logs)
-        with one_thread():
-            results = Parallel(n_jobs=model.n_jobs, prefer="threads")(
-                run(i, solver if first else unhurried(solver), problem, max_iter, logs, None)
-                for i, problem in enumerate(own)
-            )
-        return [LaplaceFit(result, problem) for result, problem in zip(results, own, strict=True)]
+        return laplace_fits(model, solver if first else unhurried(solver), own)
 
     dictionary: Any = RowKernel(basis, on_rows[0], samples) if on_rows else basis
     model.n_subsets_ = 1

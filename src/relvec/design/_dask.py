@@ -234,6 +234,11 @@ class Drawn(NamedTuple):
     weights: np.ndarray
 
 
+def _joined(a: Any, b: Any) -> Any:
+    """Arrays of two of a kind, one behind the other."""
+    return type(a)(*(np.concatenate(pair) for pair in zip(a, b, strict=True)))
+
+
 @dataclass(frozen=True)
 class _Draw:
     size: int
@@ -245,7 +250,7 @@ class _Draw:
 
     def combined(self, a: Drawn, b: Drawn) -> Drawn:
         """The lowest of both."""
-        return self._lowest(Drawn(*(np.concatenate(pair) for pair in zip(a, b, strict=True))))
+        return self._lowest(_joined(a, b))
 
     def _lowest(self, drawn: Drawn) -> Drawn:
         top = np.argsort(drawn.hashed, kind="stable")[: self.size]
@@ -268,7 +273,7 @@ class _Distinct:
 
     def combined(self, a: _Rows, b: _Rows) -> _Rows:
         """Those of both."""
-        return self._first(_Rows(*(np.concatenate(pair) for pair in zip(a, b, strict=True))))
+        return self._first(_joined(a, b))
 
     def _first(self, found: _Rows) -> _Rows:
         order = np.argsort(found.rows)

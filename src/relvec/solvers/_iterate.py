@@ -21,7 +21,7 @@ from relvec.progress import report
 logger = logging.getLogger("relvec")
 
 TOL, TOL_OF_MANY = 1e-4, 0.3  # nats, where no tol is given: of a model, and of one of more than MANY atoms
-MANY = 300  # a search of more for smaller gains takes most of its time, and predicts no better
+MANY = 300  # the search of a larger model for ever smaller gains is long
 
 _FEW_GAINS, _NEARLY = 5, 0.95  # steps whose gains tell how far a search is, and the most they can tell
 
