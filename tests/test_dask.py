@@ -48,9 +48,9 @@ def assert_same(model, other, rtol=1e-9):
     assert model.status_ == other.status_
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client():
-    """Two workers, each a process of its own."""
+    """Two workers, each a process of its own; a test that kills one leaves nothing to the next."""
     config = {"distributed.scheduler.worker-ttl": None, "distributed.worker.profile.enabled": False}
     import dask
 
@@ -110,8 +110,6 @@ def test_a_lost_worker_costs_no_fit(client, alone):
         model = clone(MODEL).fit(*chunked(X, Y))
     assert killed
     assert_same(model, alone)
-    client.wait_for_workers(2, timeout=120)
-    assert killed[0] not in client.run(os.getpid).values()
 
 
 def test_a_worker_lost_while_it_works(client, alone):
@@ -123,7 +121,6 @@ def test_a_worker_lost_while_it_works(client, alone):
     finally:
         killer.join()
     assert_same(model, alone)
-    client.wait_for_workers(2, timeout=120)
 
 
 def test_rows_that_no_process_ever_holds(client):
@@ -163,7 +160,6 @@ def test_a_lost_worker_costs_no_fit_of_classes(client, classified):
     assert len(classified.relevance_) > 3
     proba = model.predict_proba(chunked(X, rows=1500)[0])
     assert isinstance(proba, da.Array) and np.allclose(proba.compute(), classified.predict_proba(X))
-    client.wait_for_workers(2, timeout=120)
 
 
 # ---------------------------------------------------------------- classes and counts, without a cluster
