@@ -85,35 +85,39 @@ def put(request):
 def test_what_a_piece_of_a_dictionary_offers(put, start):
     problem, active, model = model_of()
     closed = np.array([3, 8, 9, 12, 25, 30])
-    look = _columns._Look(model, active, closed, True, 4, 3, 0.0)
+    look = _columns._Look(model, active, closed, True, 4, 3, 1e-3, 0.0)
     atoms = np.arange(start, 38)
     found = look(atoms, put(problem.design.project(model.frame.directions)[:, atoms]))
     adds, swapped = dense_gains(problem, active, np.array([0.3, 1.0, 2.0]), closed)
     adds[:start], adds[38:], swapped[:, :start], swapped[:, 38:] = -np.inf, -np.inf, -np.inf, -np.inf
-    assert set(found.atoms) == set(np.argsort(-adds)[:4])
+    assert set(found.atoms) == {j for j in np.argsort(-adds)[:4] if adds[j] > 1e-3} and len(found.atoms) > 1
     np.testing.assert_allclose(found.gains, adds[found.atoms], rtol=1e-6)
-    assert found.partners.shape == (3, 3)
     for row in range(3):
-        assert set(found.partners[row]) == set(np.argsort(-swapped[row])[:3])
-        np.testing.assert_allclose(found.partner_gains[row], swapped[row, found.partners[row]], rtol=1e-6, atol=1e-9)
+        partners = found.partners[found.leaving == row]
+        assert set(partners) == {j for j in np.argsort(-swapped[row])[:3] if swapped[row, j] > -1.0}
+        np.testing.assert_allclose(
+            found.partner_gains[found.leaving == row], swapped[row, partners], rtol=1e-6, atol=1e-9
+        )
+    assert len(found.partners) > 3
+    assert found.largest == pytest.approx(max(adds.max(), swapped.max()), rel=1e-6)
 
 
 def test_a_piece_of_nothing_but_the_model_offers_nothing(put):
     problem, active, model = model_of()
-    look = _columns._Look(model, active, active, True, 4, 3, 0.0)
+    look = _columns._Look(model, active, active, True, 4, 3, 1e-3, 0.0)
     projected = put(problem.design.project(model.frame.directions)[:, [12]])
     found = look(np.arange(12, 13), projected)
-    assert found.gains.tolist() == [0.0]
-    assert not _xp.is_foreign(projected) or np.all(found.partner_gains == -np.inf)
-    alone = _columns._Look(model, active, active, False, 4, 3, 0.0)
-    assert alone(np.arange(2), put(problem.design.project(model.frame.directions)[:, :2])).partners.shape == (0, 1)
+    assert found.largest == 0.0 and not len(found.atoms) and not len(found.partners)
+    alone = _columns._Look(model, active, active, False, 4, 3, 1e-3, 0.0)
+    assert not len(alone(np.arange(2), put(problem.design.project(model.frame.directions)[:, :2])).partners)
 
 
 def test_a_blurred_sweep_promises_less():
     problem, active, model = model_of()
     projected = problem.design.project(model.frame.directions)
     gains = [
-        _columns._Look(model, active, active, True, 3, 2, blur)(np.arange(40), projected).gains for blur in (0.0, 0.1)
+        _columns._Look(model, active, active, True, 3, 2, 0.0, blur)(np.arange(40), projected).gains
+        for blur in (0.0, 0.1)
     ]
     S, Q = oracle.S_Q(problem.design.columns(np.arange(40)), problem.design.columns(active), problem.target,
                       np.array([0.3, 1.0, 2.0]), BETA)  # fmt: skip
@@ -137,9 +141,9 @@ def test_atoms_worth_a_look(monkeypatch):
     problem.design.at_once = 19  # 40 atoms are then more than two searches take
     counts = []
     monkeypatch.setattr(_columns, "_Look", lambda *told: counts.append(told[4:6]) or SimpleNamespace(
-        combined=None, __call__=None))  # fmt: skip
+        combined=None, best=lambda offers: offers))  # fmt: skip
     monkeypatch.setattr(type(problem.design), "sweep", lambda self, Y, look, combined: _columns._Offers(
-        np.zeros(1, int), np.ones(1)))  # fmt: skip
+        1.0, np.zeros(1, int), np.ones(1)))  # fmt: skip
     for at_once in (19, 20):
         problem.design.at_once = at_once
         _columns._promising(problem, active, model, True, active[:0])
@@ -159,14 +163,21 @@ def test_the_largest_ratios(put):
 
 
 def test_the_best_of_two_pieces():
-    def offers(atoms, gains, partners, partner_gains):
-        return _columns._Offers(*(np.array(x) for x in (atoms, gains, partners, partner_gains)))
+    _, active, model = model_of()
+    look = _columns._Look(model, active, active, True, 2, 1, 0.0, 0.0)
 
-    a = offers([1, 2], [5.0, 1.0], [[3, 4]], [[2.0, -1.0]])
-    b = offers([7, 8], [3.0, 0.5], [[9, 10]], [[1.0, 4.0]])
-    both = a.combined(b, 3, 2)
-    assert both.atoms.tolist() == [1, 7, 2] and both.gains.tolist() == [5.0, 3.0, 1.0]
-    assert set(both.partners[0]) == {3, 10} and set(both.partner_gains[0]) == {2.0, 4.0}
+    def offers(largest, *columns):
+        return _columns._Offers(largest, *(np.array(column) for column in columns))
+
+    a = offers(5.0, [1, 2], [5.0, 1.0], [0, 2], [3, 4], [2.0, -0.5])
+    b = offers(6.0, [7, 8], [3.0, 0.5], [0, 0], [9, 10], [1.0, 4.0])
+    both = look.combined(a, b)
+    assert both.largest == 6.0 and both.atoms.tolist() == [1, 2, 7, 8] and both.partners.tolist() == [3, 4, 9, 10]
+    best = look.best(both)
+    assert best.atoms.tolist() == [1, 7] and best.gains.tolist() == [5.0, 3.0]
+    assert best.leaving.tolist() == [0, 2] and best.partners.tolist() == [10, 4]
+    many = look.combined(both, both)  # more than twice as many as are named
+    assert many.atoms.tolist() == [1, 1] and many.partners.tolist() == [10, 4]
 
 
 def test_the_first_part_of_a_dictionary():

@@ -743,10 +743,13 @@ def test_an_empty_model_is_a_model(solver):
 
 def test_near_exchanges_hold_the_best_of_every_atom():
     model = small_model()
-    atoms, gains = near_exchanges(model, 3, model.frame.scan(model.posterior))
     pairs = best_exchanges(model)
-    assert set(pairs.entering) <= set(atoms.ravel())
-    assert gains.max() == pytest.approx(pairs.gain.max(), rel=1e-9)
+    leaving, atoms, gains = near_exchanges(model, 3, model.frame.scan(model.posterior))
+    assert set(enumerate(pairs.entering)) <= set(zip(leaving, atoms, strict=True))
+    assert gains.max() == pytest.approx(pairs.gain.max(), rel=1e-9) and np.all(np.bincount(leaving) == 3)
+    least = float(np.sort(gains)[4])
+    few = near_exchanges(model, 3, model.frame.scan(model.posterior), least)
+    assert set(zip(*few, strict=True)) == {e for e in zip(leaving, atoms, gains, strict=True) if e[2] > least}
 
 
 def test_the_certificate_sees_a_pair_that_gains():

@@ -710,13 +710,10 @@ def test_atoms_that_a_double_cannot_tell_apart(apart, size):
 
 
 def test_the_few_best_of_each_row():
-    gains = np.array([[1.0, 5.0, 3.0], [9.0, 2.0, 4.0]])
-    atoms, few = best_of_each(np.arange(6).reshape(2, 3), gains, 2)
-    assert [set(row) for row in atoms.tolist()] == [{1, 2}, {3, 5}] and [set(row) for row in few.tolist()] == [
-        {5.0, 3.0},
-        {9.0, 4.0},
-    ]
-    assert best_of_each(atoms, few, 2)[1] is few
+    leaving, gains = np.array([1, 0, 0, 1, 0, 1]), np.array([9.0, 1.0, 5.0, 2.0, 3.0, 4.0])
+    best = best_of_each(leaving, np.arange(6), gains, 2)
+    assert [column.tolist() for column in best] == [[0, 0, 1, 1], [2, 4, 0, 5], [5.0, 3.0, 9.0, 4.0]]
+    assert best_of_each(*best, 2)[2] is best[2]
 
 
 def test_models_of_classes_grow_from_a_bias_or_a_start():

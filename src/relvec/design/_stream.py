@@ -8,14 +8,16 @@ coordinates is then computed in pieces, and held in double or single precision w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import blas, lapack, qr, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular
 
+from relvec._linalg import triangular_product
 from relvec._memory import release
 from relvec._threads import n_threads
 from relvec._xp import Array, like, namespace, pieces, take, to_host
@@ -30,7 +32,7 @@ from relvec.design._lowrank import (
     partial_cholesky,
     split_triangle,
 )
-from relvec.design._source import Block, LocalSamples, Samples
+from relvec.design._source import Block, LocalSamples, Samples, in_order
 from relvec.kernels import Kernel
 
 WHOLE = 20_000  # rows: more are compressed in passes
@@ -39,7 +41,7 @@ _MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
 _WORK = 6e12  # multiplications of a pass: above, the dictionary is not reduced to its rank
 _DIRECTIONS = 32  # random directions whose extreme centres join the sample
 _WORST = 64  # unexplained rows a block reports
-_CACHE = 600_000  # numbers of a block of the factor: more leave the cache
+_CACHE = 500_000  # numbers of a block of the factor: more leave the cache, and take pages that are long to clear
 _AT_ONCE = 0.1  # share of the memory limit for a part of the dictionary
 _BLOCKS = 0.15  # and for blocks of the factor on all threads
 _PART_ROWS = 512  # rows of a block of a part that is computed anew
@@ -58,7 +60,7 @@ class Factor:
 
     @classmethod
     def of(cls, kernel: Kernel, pivots: np.ndarray, L: np.ndarray) -> Factor:
-        """With K(Z, Z) = L L' for the pivots Z."""
+        """With K(Z, Z) = L L' for the pivots Z, L lower triangular with zeros above."""
         return cls(kernel, pivots, lapack.dtrtri(L, lower=1)[0])
 
     @property
@@ -66,9 +68,10 @@ class Factor:
         """Number r of pivots."""
         return len(self.pivots)
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        """F' (r, b) on rows X (b, d), Fortran order."""
-        return blas.dtrmm(1.0, self.inverse, self.kernel(X, self.pivots).T, lower=1, overwrite_b=1)
+    def __call__(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """F' (r, b) on rows X (b, d), Fortran order; ``out`` (b, r) may be given for its transpose."""
+        out = np.empty((len(X), self.rank)) if out is None else out
+        return triangular_product(self.kernel(X, self.pivots), self.inverse, True, out).T
 
     def left(self, X: np.ndarray, F: np.ndarray) -> np.ndarray:
         """What the factor F (r, b) leaves of k(x, x) on the rows X (b, d)."""
@@ -168,11 +171,14 @@ class _Pass:
     held: dict[int, np.ndarray] | None = None
 
     def __call__(self, block: Block) -> Moments:
-        F = self.factor(block.X)
+        p = 0 if self.others is None else self.others.n_atoms
+        A = np.empty((len(block.X), p + self.factor.rank)).T
+        F = self.factor(block.X, A[p:].T)
         left = self.factor.left(block.X, F)
         if self.held is not None:
-            self.held[block.start] = F.astype(self.dtype)
-        A = F if self.others is None else np.vstack([self.others(block.X).T, F])
+            self.held[block.start] = F.astype(self.dtype, order="F")
+        if self.others is not None:
+            A[:p] = self.others(block.X).T
         A *= block.root.T
         T = block.targets * block.root
         worst = np.argsort(-left, kind="stable")[:_WORST]
@@ -337,8 +343,12 @@ class LowRankDesign(Design):
         place = self._place[np.asarray(atoms, dtype=np.intp)]
         columns = np.empty((self.n_rows, len(place)), order="F")
         own = np.flatnonzero(place >= 0)
-        for some in pieces(own.size, self.n_rows, _CACHE):
-            columns[:, own[some]] = self._coordinates(self._factor(self._candidates.take(place[own[some]])))
+        X = self._candidates.take(place[own])
+
+        def put(some: slice) -> None:
+            columns[:, own[some]] = self._coordinates(self._factor(X[some]))
+
+        deque(in_order(put, pieces(own.size, self.n_rows, _CACHE)), maxlen=0)
         columns[:, place < 0] = self._R[:, -1 - place[place < 0]]
         if self._rough:
             self.scale[atoms] = np.sqrt(np.einsum("ij,ij->j", columns, columns))
@@ -402,9 +412,10 @@ class LowRankDesign(Design):
 def placed(R: np.ndarray, triangular: bool, F: np.ndarray) -> np.ndarray:
     """R [0; F] (c, b) for R (c, c) and F (r, b), in the precision of F."""
     p = len(R) - len(F)
+    R = R[:, p:].astype(F.dtype, copy=False)
+    D = np.empty((F.shape[1], len(R)), dtype=F.dtype)
     if not triangular:
-        return np.asfortranarray(R[:, p:].astype(F.dtype, copy=False) @ F)
-    D = np.zeros((len(R), F.shape[1]), dtype=F.dtype, order="F")
-    D[p:] = F
-    trmm = blas.strmm if F.dtype == np.float32 else blas.dtrmm
-    return trmm(1.0, R, D, overwrite_b=1)
+        return np.matmul(F.T, R.T, out=D).T
+    np.matmul(F.T, R[:p].T, out=D[:, :p])
+    triangular_product(F.T, R[p:], False, D[:, p:])
+    return D.T

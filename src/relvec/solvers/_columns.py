@@ -161,11 +161,9 @@ def _promising(
     """
     more = _MORE if problem.design.n_atoms > 2 * problem.design.at_once else 1
     look = _Look(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _ENTER,
-                 more * _PARTNERS, problem.design.blur)  # fmt: skip
-    best = problem.design.sweep(model.frame.directions, look, look.combined)
-    largest = float(max(best.gains.max(), best.partner_gains.max(initial=-np.inf)))
-    entering = [best.atoms[best.gains > problem.enough(len(active))], best.partners[best.partner_gains > _NEARLY]]
-    return np.unique(np.concatenate(entering)), largest
+                 more * _PARTNERS, problem.enough(len(active)), problem.design.blur)  # fmt: skip
+    best = look.best(problem.design.sweep(model.frame.directions, look, look.combined))
+    return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +179,7 @@ class _Look:
     exchanging: bool
     enter: int  # additions it names
     partners: int  # exchanges for every atom of the model
+    enough: float  # nats: additions that gain no more are not named
     blur: float  # of the design: added to S, so that a promise is not a matter of its digits
 
     def __call__(self, atoms: np.ndarray, projected: Array) -> _Offers:
@@ -192,18 +191,26 @@ class _Look:
         near = replace(model, frame=model.frame.beside(projected, (1.0 + self.blur) * outside))
         scan = S, Q, _ = near.frame.scan(model.posterior)
         gains = gain_add(S[k:], Q[k:])
-        top = np.argsort(-gains)[: self.enter]
-        found = _Offers(atoms[top], gains[top])
+        named = np.flatnonzero(gains > self.enough)
+        found = _Offers(float(gains.max()), atoms[named], gains[named])
         if self.exchanging:
-            j, partner_gains = near_exchanges(near, self.partners, scan)
-            own = j < k
-            found.partners = atoms[np.maximum(j - k, 0)]
-            found.partner_gains = np.where(own, -np.inf, partner_gains)
-        return found
+            leaving, j, partner_gains = near_exchanges(near, self.partners, scan, _NEARLY)
+            found = found.exchanging(leaving, atoms[j - k], partner_gains)
+        return self.best(found)
+
+    def best(self, offers: _Offers) -> _Offers:
+        """As many as are named."""
+        top = np.argsort(-offers.gains, kind="stable")[: self.enter]
+        exchanges = best_of_each(offers.leaving, offers.partners, offers.partner_gains, self.partners)
+        return _Offers(offers.largest, offers.atoms[top], offers.gains[top], *exchanges)
 
     def combined(self, a: _Offers, b: _Offers) -> _Offers:
-        """The best of two pieces."""
-        return a.combined(b, self.enter, self.partners)
+        """Those of two pieces, the best of them where they are many."""
+        both = _Offers(
+            max(a.largest, b.largest), *(np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
+        )
+        many = len(both.atoms) > 2 * self.enter or len(both.partners) > 2 * self.partners * len(self.active)
+        return self.best(both) if many else both
 
 
 def _offers_on_device(look: _Look, start: int, projected: Array) -> _Offers:
@@ -219,13 +226,16 @@ def _offers_on_device(look: _Look, start: int, projected: Array) -> _Offers:
     open_[look.closed[first:end] - start] = 0.0
     S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
     atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], look.enter)
-    found = _Offers(atoms[:, 0] + start, gain_add(S_top, Q_top)[:, 0])
+    gains = gain_add(S_top, Q_top)[:, 0]
+    named = gains > look.enough
+    found = _Offers(float(gains.max()), atoms[named, 0] + start, gains[named])
     if look.exchanging:
         cross = T @ like(P, np.sqrt(beta) * p.root.T)
         S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
         atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], look.partners)
         gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
-        found.partners, found.partner_gains = atoms.T + start, np.where(S_top > 0.0, gains, -np.inf).T
+        near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _NEARLY))
+        found = found.exchanging(leaving, atoms[near, leaving] + start, gains[near, leaving])
     return found
 
 
@@ -242,21 +252,28 @@ def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]
     return [to_host(at), *(to_host(column).astype(float) for column in found)]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Offers:
-    """Atoms with the largest gains of an addition (m,), and those to exchange each atom of the model for (k, few)."""
+    """The largest gain of any atom looked at, atoms (m,) with the gains of their addition, and exchanges (n,): places
+    of the atoms of the model that leave, their partners, and the gains.
+    """
 
+    largest: float
     atoms: np.ndarray
     gains: np.ndarray
-    partners: np.ndarray = field(default_factory=lambda: np.zeros((0, 1), dtype=np.intp))
-    partner_gains: np.ndarray = field(default_factory=lambda: np.zeros((0, 1)))
+    leaving: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    partners: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    partner_gains: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
-    def combined(self, other: _Offers, enter: int, few: int) -> _Offers:
-        """The best of both, so many additions and exchanges."""
-        atoms, gains = np.append(self.atoms, other.atoms), np.append(self.gains, other.gains)
-        top = np.argsort(-gains, kind="stable")[:enter]
-        partners = np.hstack([self.partners, other.partners]), np.hstack([self.partner_gains, other.partner_gains])
-        return _Offers(atoms[top], gains[top], *best_of_each(*partners, few))
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """All but the largest gain."""
+        return self.atoms, self.gains, self.leaving, self.partners, self.partner_gains
+
+    def exchanging(self, leaving: np.ndarray, partners: np.ndarray, gains: np.ndarray) -> _Offers:
+        """With exchanges."""
+        largest = max(self.largest, float(gains.max(initial=-np.inf)))
+        return replace(self, largest=largest, leaving=leaving, partners=partners, partner_gains=gains)
 
 
 def _monotone(history: list[Step]) -> list[Step]:

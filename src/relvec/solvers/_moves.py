@@ -265,32 +265,43 @@ def _best_of(model: Model, S: np.ndarray, Q: np.ndarray, T: np.ndarray, outside:
     return Exchanges(atoms[block, rows], np.where(ratios[block, rows] > 0.0, gain, -np.inf), S, Q)
 
 
-def near_exchanges(model: Model, few: int, scan: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Atoms that would best take the place of each of the model's, and the gains, both (k, few) or fewer."""
+def near_exchanges(
+    model: Model, few: int, scan: tuple[np.ndarray, ...], least: float = -np.inf
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Exchanges that gain more than ``least``, the few best for each atom of the model: the places (m,) of those that
+    leave among its own, the atoms (m,) that enter, and the gains (m,).
+    """
     p, k = model.posterior, len(model.active)
     S, Q, T = scan
     S[model.active] = 0.0
-    lost = gain_delete(p.alpha, p.gamma, p.mean, p.variance)[:, None]
-    atoms, gains = [], []
+    lost = gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+    enough = np.maximum(2.0 * (least - lost) + 1.0, 1.0)[
+        :, None
+    ]  # of Q^2 / S: what an addition gains is below half of it
+    found = []
     width = max(few, _EXCHANGE_BLOCK // k)
     for start in range(0, len(S), width):
         part = slice(start, start + width)
         S_out, Q_out = exchange_statistics(S[part], Q[part], model.frame.cross(p, T[:, part]), p.variance, p.mean)
-        S_out[:, S[part] <= 0.0] = 0.0
-        ratio = np.divide(Q_out * Q_out, S_out, out=np.zeros_like(S_out), where=S_out > 0.0)
-        j = np.argpartition(ratio, -min(few, ratio.shape[1]), axis=1)[:, -few:]
-        rows = np.arange(k)[:, None]
-        atoms.append(j + start)
-        gains.append(gain_add(S_out[rows, j], Q_out[rows, j]) + lost)
-    return best_of_each(np.hstack(atoms), np.hstack(gains), few)
+        S_out[:, S[part] <= 0.0] = np.inf
+        leaving, entering = np.nonzero(Q_out * Q_out > enough * S_out)
+        gains = gain_add(S_out[leaving, entering], Q_out[leaving, entering]) + lost[leaving]
+        good = np.flatnonzero(gains > least)
+        found.append((leaving[good], entering[good] + start, gains[good]))
+    leaving, entering, gains = (np.concatenate(column) for column in zip(*found, strict=True))
+    return best_of_each(leaving, entering, gains, few)
 
 
-def best_of_each(atoms: np.ndarray, gains: np.ndarray, few: int) -> tuple[np.ndarray, np.ndarray]:
-    """The few largest gains of each row (k, m), and their atoms."""
-    if gains.shape[1] > few:
-        j = np.argpartition(gains, -few, axis=1)[:, -few:]
-        atoms, gains = np.take_along_axis(atoms, j, axis=1), np.take_along_axis(gains, j, axis=1)
-    return atoms, gains
+def best_of_each(
+    leaving: np.ndarray, entering: np.ndarray, gains: np.ndarray, few: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of exchanges (m,), the few with the largest gains for each atom that leaves."""
+    if np.bincount(leaving).max(initial=0) <= few:
+        return leaving, entering, gains
+    order = np.lexsort((-gains, leaving))
+    leaving, entering, gains = leaving[order], entering[order], gains[order]
+    keep = np.arange(len(leaving)) - np.searchsorted(leaving, leaving) < few
+    return leaving[keep], entering[keep], gains[keep]
 
 
 def _first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
