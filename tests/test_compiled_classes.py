@@ -132,17 +132,41 @@ def test_a_factored_dictionary_ends_at_exact_columns(monkeypatch):
 def test_what_c_cannot_do_is_done_in_python(monkeypatch):
     problem = problem_of(Bernoulli())
     Phi = problem.design.columns([5, 40])
-    none = _laplace_compiled.mode(Bernoulli(), Phi, problem.target, problem.weights, np.full(2, 1e-12), None, 0.0)
+    twins = np.column_stack([Phi[:, 0], Phi[:, 0] + 1e-6 * Phi[:, 1]])
+    none = _laplace_compiled.mode(Bernoulli(), twins, problem.target, problem.weights, np.full(2, 1e-12), None, 0.0)
     assert none is None  # the normal equations would lose digits
+    apart = _laplace_compiled.mode(Bernoulli(), Phi, problem.target, problem.weights, np.full(2, 1e-12), None, 0.0)
     exact = laplace(Phi, problem.target, problem.weights, np.full(2, 1e-12), Bernoulli())
     found = problem.posterior(np.array([5, 40]), np.full(2, 1e-12))
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1e-9)
+    assert apart.posterior.log_evidence == pytest.approx(exact.log_evidence, abs=1e-9)  # large, but far from each other
     monkeypatch.setattr(_laplace_compiled, "_MOST", 2)
     few = solve_laplace(Sequential(restarts=1), problem, 500)
     in_python(monkeypatch)
     assert few.state.objective == pytest.approx(
         solve_laplace(Sequential(restarts=1), problem, 500).state.objective, abs=1e-6
     )
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson()], ids=["classes", "counts"])
+def test_many_samples_are_shared_among_threads(likelihood, monkeypatch):
+    """The sums are those of one thread, to the last digit, and those of Python to rounding."""
+    n, rng = 20_011, np.random.default_rng(0)
+    Phi = np.asfortranarray(np.exp(-((rng.uniform(-3, 3, n)[:, None] - np.array([-2.0, 0.0, 1.0])) ** 2)))
+    t = (rng.random(n) < 0.5 + 0.4 * np.sin(Phi[:, 0])).astype(float) if isinstance(likelihood, Bernoulli) else (
+        rng.poisson(1.0 + Phi[:, 1]).astype(float))  # fmt: skip
+    weights, alpha = rng.uniform(0.5, 2.0, n), np.array([0.1, 1.0, 3.0])
+    exact = laplace(Phi, t, weights, alpha, likelihood)
+    constant, kept = likelihood.constant(t, weights), np.zeros(3, bool)
+    found = []
+    for threads in (1, 2, 3, 50):
+        monkeypatch.setattr(_laplace_compiled, "n_threads", lambda threads=threads: threads)
+        mode = _laplace_compiled.mode(likelihood, Phi, t, weights, alpha, None, constant).posterior
+        moved = _laplace_compiled.relax(likelihood, mode, t, weights, kept, 5, 1e-6, 0.0, 0.0, constant).posterior
+        found.append((mode.log_evidence, moved.log_evidence, *mode.mean, *moved.alpha))
+    assert all(each == found[0] for each in found)
+    assert found[0][0] == pytest.approx(exact.log_evidence, rel=1e-12) and found[0][1] > found[0][0]
+    np.testing.assert_allclose(found[0][2:5], exact.mean, rtol=1e-7)
 
 
 def test_arrays_that_do_not_fit_are_refused():

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
+from relvec._subsets import stages
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import DaskSamples, RowKernel, scan_basis, scan_rows
 from relvec.kernels import Gaussian, LogDistance
@@ -262,11 +263,12 @@ def test_few_rows_of_classes_are_brought_here():
 
 
 @pytest.mark.usefixtures("here")
-def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(monkeypatch):
+@pytest.mark.parametrize(("few", "searches"), [(500, [500]), (160, [160, 800])])
+def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(few, searches, monkeypatch):
     monkeypatch.setattr("relvec._subsets.MANY_ROWS", 3500)
     monkeypatch.setattr("relvec._distributed_classes.MANY_ROWS", 3500)
-    for module in ("_subsets", "_distributed_classes"):
-        monkeypatch.setattr(f"relvec.{module}.FEW_ROWS", 500)
+    monkeypatch.setattr("relvec._subsets.FEW_ROWS", few)
+    assert stages(len(X)) == searches
     alone, model = clone(CLASSIFIER).fit(X, WAVE), clone(CLASSIFIER).fit(*chunked(X, WAVE, rows=2000))
     assert_same_classes(model, alone)
     assert model.history_["size"][0] == alone.history_["size"][0] > 1

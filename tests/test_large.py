@@ -199,12 +199,25 @@ def ripley(n, seed=0):
     return centres[y, rng.integers(0, 2, n)] + np.sqrt(0.03) * rng.standard_normal((n, 2)), y
 
 
-def test_classes_start_from_a_few_rows(monkeypatch):
+@pytest.mark.parametrize(("few", "times"), [(300, 5), (150, 3)])
+def test_classes_start_from_a_few_rows(few, times, monkeypatch):
     X, y = ripley(1500)
-    whole = RVC(width=0.5).fit(X, y)
+    whole, sizes, start = RVC(width=0.5).fit(X, y), [], subsets.start_on_few
     monkeypatch.setattr(subsets, "MANY_ROWS", 1000)
-    monkeypatch.setattr(subsets, "FEW_ROWS", 300)
+    monkeypatch.setattr(subsets, "FEW_ROWS", few)
+    monkeypatch.setattr(subsets, "_MORE_ROWS", times)
+
+    def told(solver, problem, basis, rows, *given):
+        found = start(solver, problem, basis, rows, *given)
+        begun = given[-1]
+        sizes.append((len(rows), 0 if begun is None else len(begun[1]), len(found[1])))
+        return found
+
+    monkeypatch.setattr(subsets, "start_on_few", told)
     thinned = RVC(width=0.5).fit(X, y)
+    assert [size for size, _, _ in sizes] == ([300] if few == 300 else [150, 450])
+    assert [begun for _, begun, _ in sizes] == [0, *(found for _, _, found in sizes[:-1])]  # each goes on from the last
+    assert thinned.history_["size"][0] >= sizes[-1][2] > 1
     assert thinned.status_ == "converged"
     assert thinned.log_marginal_likelihood_ > whole.log_marginal_likelihood_ - 1.0
     K3 = np.digitize(X[:, 0], [-0.3, 0.3])

@@ -29,7 +29,7 @@ from relvec._distributed import (
     lifted_atoms,
     renumbered_history,
 )
-from relvec._subsets import FEW_ROWS, MANY_ROWS, start_on_few, unhurried
+from relvec._subsets import MANY_ROWS, Entries, stages, start_on_few, unhurried
 from relvec.basis import Basis, Concat, KernelBasis, content_ranks
 from relvec.design import (
     LEAST_ROWS,
@@ -57,7 +57,6 @@ from relvec.targets import LaplaceTarget
 from relvec.tune import Learned
 
 _PART = 2000  # atoms of a subset, which every scan evaluates on all rows
-Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # outputs, atoms and precisions in the units of the basis, (u,)
 
 
 def fit_classes_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
@@ -253,22 +252,37 @@ class _Few:
 
     def starts(self, solver: Any, dictionary: Any, samples: DaskSamples, max_iter: int) -> list[Entries | None]:
         """Models of a few rows to start from."""
-        drawn = samples.draw(FEW_ROWS)
-        rows, problems = self.of(drawn)
-        basis: Basis = dictionary
-        if isinstance(dictionary, RowKernel):
-            own = KernelBasis(dictionary.kernel).bind(drawn.X)
-            parts = [own if i == dictionary.part else q for i, q in enumerate(dictionary.basis.parts)]
-            basis = Concat(tuple(parts), n_features=samples.n_features)
-        bias = basis.n_atoms - 1 if self.intercept else -1
-        starts: list[Entries | None] = []
-        for problem in problems:
-            with stage("search"):
-                outputs, atoms, alpha = start_on_few(solver, replace(problem, bias=bias), basis, rows, max_iter)
+        starts: list[Entries | None] = [None] * len(self.problems)
+        for size in stages(samples.n_rows):
+            drawn = samples.draw(size)
+            rows, problems = self.of(drawn)
+            basis: Basis = dictionary
+            if isinstance(dictionary, RowKernel):
+                own = KernelBasis(dictionary.kernel).bind(drawn.X)
+                parts = [own if i == dictionary.part else q for i, q in enumerate(dictionary.basis.parts)]
+                basis = Concat(tuple(parts), n_features=samples.n_features)
+            atoms = np.arange(basis.n_atoms)
             if isinstance(dictionary, RowKernel):
                 atoms = lifted_atoms(basis, atoms, drawn.rows, samples.n_rows)
-            starts.append((outputs, atoms, alpha))
+            bias = basis.n_atoms - 1 if self.intercept else -1
+            found: list[Entries | None] = []
+            for problem, start in zip(problems, starts, strict=True):
+                with stage("search"):
+                    few = start_on_few(solver, replace(problem, bias=bias), basis, rows, max_iter, samples.n_rows,
+                                       None if start is None else _among(atoms, start))  # fmt: skip
+                if few is None:
+                    return starts
+                found.append((few[0], atoms[few[1]], few[2]))
+            starts, solver = found, unhurried(solver)
         return starts
+
+
+def _among(atoms: np.ndarray, start: Entries) -> Entries:
+    """A model with its atoms as places among those given (M,), without those that are not there."""
+    order = np.argsort(atoms)
+    place = order[np.minimum(np.searchsorted(atoms, start[1], sorter=order), len(atoms) - 1)]
+    there = atoms[place] == start[1]
+    return start[0][there], place[there], start[2][there]
 
 
 def _entries(basis: Basis, rows: np.ndarray, model: tuple, drawn: Any, samples: DaskSamples) -> Entries:

@@ -23,8 +23,10 @@ from relvec.solvers._laplace_search import solve_laplace
 _PASSES = 2  # as long as a pass may be: more shorter ones take as much time
 _ROOM = 0.5  # of a subset, at least, for new candidates
 MANY_ROWS, FEW_ROWS = 20_000, 4000  # rows from which classes and counts are first searched on a few, and how many
+_MORE_ROWS = 5  # times as many in each search that follows, before that of all
 
 Run = Callable[[np.ndarray, bool], tuple[np.ndarray, bool, bool]]
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # outputs, atoms and precisions in the units of the basis, (u,)
 
 
 def in_subsets(basis: Basis, size: int, given: np.ndarray, work: float, run: Run) -> tuple[int, int, bool]:
@@ -70,33 +72,56 @@ def thinned_start(
     if len(rows) <= MANY_ROWS or not isinstance(solver, Sequential) or problem.start is not None:
         return None
     # an even draw by content, as workers that hold the rows would make it
-    some = np.sort(np.argsort(scattered(np.column_stack([np.zeros(len(rows)), rows])), kind="stable")[:FEW_ROWS])
-    atoms = np.flatnonzero(basis.rows < 0)
-    part = kernel_on_training_rows(basis)
+    order = np.argsort(scattered(np.column_stack([np.zeros(len(rows)), rows])), kind="stable")
+    part, free = kernel_on_training_rows(basis), np.flatnonzero(basis.rows < 0)
+    own = np.zeros(0, dtype=np.intp)
     if part is not None and part.centres is not None and np.array_equal(part.centres, rows):
         assert isinstance(basis, Concat)
-        where = next(w for q, w in zip(basis.parts, basis.places(), strict=True) if q is part)
-        atoms = np.union1d(atoms, where[some])
-    else:
-        drawn = np.random.default_rng(0).choice(basis.n_atoms, min(FEW_ROWS, basis.n_atoms), replace=False)
-        atoms = np.union1d(atoms, drawn)
-    fewer = replace(
-        problem, target=problem.target[some], weights=problem.weights[some],
-        bias=len(atoms) - 1 if problem.bias >= 0 else -1,
-    )  # fmt: skip
-    # in the memory of the models of all rows, which come later
-    memory = max(MODELS * len(rows), 7.0 * FEW_ROWS * len(atoms))
-    outputs, own, alpha = start_on_few(solver, fewer, basis.take(atoms), rows[some], max_iter, memory)
-    return outputs * basis.n_atoms + atoms[own], alpha / problem.design.scale[atoms[own]] ** 2
+        own = next(w for q, w in zip(basis.parts, basis.places(), strict=True) if q is part)
+    start: Entries | None = None
+    for size in stages(len(rows)):
+        some = np.sort(order[:size])
+        drawn = own[some] if len(own) else np.random.default_rng(0).permutation(basis.n_atoms)[:size]
+        atoms = np.union1d(free, drawn)
+        fewer = replace(
+            problem, target=problem.target[some], weights=problem.weights[some],
+            bias=len(atoms) - 1 if problem.bias >= 0 else -1,
+        )  # fmt: skip
+        given = None if start is None else (start[0], np.searchsorted(atoms, start[1]), start[2])
+        found = start_on_few(solver, fewer, basis.take(atoms), rows[some], max_iter, len(rows), given)
+        if found is None:
+            break
+        start, solver = (found[0], atoms[found[1]], found[2]), unhurried(solver)
+    assert start is not None
+    return start[0] * basis.n_atoms + start[1], start[2] / problem.design.scale[start[1]] ** 2
+
+
+def stages(n_rows: int) -> list[int]:
+    """How many rows the searches before that of all have.
+
+    >>> stages(30_000), stages(100_000)
+    ([4000], [4000, 20000])
+    """
+    sizes = [FEW_ROWS]
+    while sizes[-1] * _MORE_ROWS * _MORE_ROWS <= n_rows:
+        sizes.append(sizes[-1] * _MORE_ROWS)
+    return sizes
 
 
 def start_on_few(
-    solver, problem: LaplaceProblem, basis: Basis, rows: np.ndarray, max_iter: int, memory: float = 4e9
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Outputs, atoms and precisions, in the units of the basis, of a model found on a few rows (n, d)."""
-    design = scan_design(basis, rows, memory=memory)
-    assert design is not None
-    fewer = replace(problem, design=design, shift=0.0, order=content_ranks(basis, design.scale))
+    solver, problem: LaplaceProblem, basis: Basis, rows: np.ndarray, max_iter: int, n_rows: int,
+    given: Entries | None = None,
+) -> Entries | None:  # fmt: skip
+    """A model found on a few of n_rows rows (n, d), which may begin with a ``given`` one.
+
+    It is found in the memory of the models of all rows, which come later: None where the dictionary does not fit there.
+    """
+    least = 0.0 if len(rows) > FEW_ROWS else 7.0 * FEW_ROWS * basis.n_atoms
+    design = scan_design(basis, rows, memory=max(MODELS * n_rows, least))
+    if design is None:
+        return None
+    start = None if given is None else (given[0] * basis.n_atoms + given[1], given[2] / design.scale[given[1]] ** 2)
+    fewer = replace(problem, design=design, shift=0.0, order=content_ranks(basis, design.scale), start=start)
     state = solve_laplace(solver, fewer, max_iter).state
     outputs, own = state.active // basis.n_atoms, state.active % basis.n_atoms
     return outputs, own, state.posterior.alpha[:: problem.per_unit] * design.scale[own] ** 2

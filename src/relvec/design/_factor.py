@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relvec._threads import product
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design._base import ScanDesign
 from relvec.design._blocks import DenseDesign
@@ -69,10 +70,10 @@ class FactorDesign(ExactColumns):
         return tuple(np.ascontiguousarray(part, dtype=np.float32) for part in parts)
 
     def approximate(self, atoms) -> np.ndarray:
-        return (self._G @ self._D[atoms].T).astype(float, copy=False)
+        return product(self._G, self._D[atoms].T).astype(float, copy=False)
 
     def project(self, Y: np.ndarray) -> np.ndarray:
-        return ((Y.T.astype(self._G.dtype, copy=False) @ self._G) @ self._D.T).astype(float, copy=False)
+        return product(product(Y.T.astype(self._G.dtype, copy=False), self._G), self._D.T).astype(float, copy=False)
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         if self._squares is not None:

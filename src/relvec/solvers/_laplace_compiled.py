@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relvec._threads import n_threads
 from relvec.likelihoods import Bernoulli, Likelihood, Poisson
 from relvec.posterior import LaplacePosterior
 
@@ -20,6 +21,7 @@ except ImportError:  # no compiler when the package was installed
 _KINDS: dict[type, int] = {Bernoulli: 0, Poisson: 1}
 _MOST = 60  # weights: beyond, BLAS is faster than plain loops
 _LARGEST = 4_000_000  # numbers of a dictionary: likewise
+_MANY = 16_384  # samples: fewer are not worth further threads
 GROW, SHRINK, EXCHANGE, SETTLE, CLIMB = range(5)
 
 
@@ -62,6 +64,10 @@ class Answer:
     spent: float
 
 
+def _threads(t: np.ndarray) -> int:
+    return n_threads() if len(t) >= _MANY else 1
+
+
 def mode(likelihood: Likelihood, Phi, t, weights, alpha, start, constant: float) -> Answer | None:
     """`relvec.posterior.laplace` with Phi (n, k), t (n,), weights (n,), alpha (k,), start (k,) or None.
 
@@ -70,7 +76,7 @@ def mode(likelihood: Likelihood, Phi, t, weights, alpha, start, constant: float)
     start = np.zeros(len(alpha)) if start is None else np.ascontiguousarray(start, dtype=float)
     alpha = np.ascontiguousarray(alpha, dtype=float)
     found = _laplace_engine.mode(
-        _KINDS[type(likelihood)], np.ascontiguousarray(Phi.T), t, weights, alpha, start, constant
+        _KINDS[type(likelihood)], np.ascontiguousarray(Phi.T), t, weights, alpha, start, constant, _threads(t)
     )
     return None if found is None else _answer(found, Phi)
 
@@ -84,7 +90,7 @@ def relax(
     arrays = (np.ascontiguousarray(a) for a in (p.alpha, p.mean, p.root, p.f, p.r, p.W))
     found = _laplace_engine.relax(
         _KINDS[type(likelihood)], columns, t, weights, *arrays, p.log_evidence,
-        refused, steps, accuracy, trusted, shift, constant,
+        refused, steps, accuracy, trusted, shift, constant, _threads(t),
     )  # fmt: skip
     return None if found is None else _answer(found, columns.T)
 

@@ -12,16 +12,23 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#define THREADED 1
+#endif
 
 #define MOST_NEWTON 200
 #define ROUGHLY 1e-9
 #define EXACTLY 1e-18
 #define IDLE 5
-#define NORMAL_EQUATIONS_LIMIT 1e10
+#define NORMAL_EQUATIONS_LIMIT 1e10 /* entries above lose digits, */
+#define LEAST_PIVOT 1e-8            /* but few where no pivot is less than this share of its own */
 #define LARGEST 700.0
 #define SLACK 1e-13
 #define LONGEST 3.0
 #define ROWS 512 /* samples at a time, so that the columns of a model stay in the cache */
+#define MANY 16384 /* samples: so many are shared out among threads, */
+#define SHARES 8   /* always in so many parts: sums are the same however many threads there are */
 #define MEMORY 10
 #define TIE 1e-9
 #define WORTH 0.3
@@ -34,7 +41,7 @@ enum { BERNOULLI, POISSON };
 
 /* What stays the same while precisions move. */
 typedef struct {
-    int kind, n, units; /* units: every weight is one */
+    int kind, n, units, threads; /* units: every weight is one */
     const double *t, *weights;
     double constant, shift, trusted, spent;
 } Task;
@@ -218,23 +225,74 @@ static void inverse_factor(const double *L, int k, double *V) {
     }
 }
 
+/* ---------------------------------------------------------------- samples, shared out among threads */
+
+typedef void Part(void *with, int first, int end, int share);
+
+typedef struct {
+    Part *part;
+    void *with;
+    int n, shares, from, apart;
+} Hand;
+
+static int shares_of(const Task *task) { return task->n < MANY ? 1 : SHARES; }
+
+static void *do_shares(void *given) {
+    Hand *hand = given;
+    for (int i = hand->from; i < hand->shares; i += hand->apart)
+        hand->part(hand->with, (int)((int64_t)hand->n * i / hand->shares),
+                   (int)((int64_t)hand->n * (i + 1) / hand->shares), i);
+    return NULL;
+}
+
+/* part(with, first, end, share) for every share of the samples */
+static void share_out(const Task *task, Part *part, void *with) {
+    int shares = shares_of(task), count = task->threads < shares ? task->threads : shares;
+    if (count < 1) count = 1;
+    Hand hands[SHARES];
+    for (int i = 0; i < count; i++) hands[i] = (Hand){part, with, task->n, shares, i, count};
+#ifdef THREADED
+    pthread_t threads[SHARES];
+    int begun[SHARES] = {0};
+    for (int i = 1; i < count; i++) begun[i] = !pthread_create(&threads[i], NULL, do_shares, &hands[i]);
+    do_shares(&hands[0]);
+    for (int i = 1; i < count; i++) {
+        if (begun[i])
+            pthread_join(threads[i], NULL);
+        else
+            do_shares(&hands[i]);
+    }
+#else
+    for (int i = 0; i < count; i++) do_shares(&hands[i]);
+#endif
+}
+
+static int rows_from(int first, int end) { return end - first < ROWS ? end - first : ROWS; }
+
 /* ---------------------------------------------------------------- likelihoods */
 
+/* Weights w (k) of columns Phi with the latent function they make, and what the likelihood says of it */
+typedef struct {
+    const Task *task;
+    const double *Phi, *w;
+    int k;
+    double *f, *r, *W, value[SHARES];
+} Point;
+
 /* Likelihood.evaluate */
-static double evaluate(const Task *task, const double *f, double *r, double *W) {
+static double evaluate(const Task *task, const double *f, double *r, double *W, int first, int end) {
     const double *t = task->t, *w = task->weights;
     double value = 0.0, factor = 1.0;
-    int n = task->n;
     if (task->kind == POISSON) {
-        for (int i = 0; i < n; i++) {
+        for (int i = first; i < end; i++) {
             double rate = exp(f[i] < LARGEST ? f[i] : LARGEST);
             value += w[i] * (t[i] * f[i] - rate);
             r[i] = w[i] * (t[i] - rate);
             W[i] = w[i] * rate;
         }
-        return value + task->constant;
+        return value;
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = first; i < end; i++) {
         double e = exp(-fabs(f[i])), large = 1.0 / (1.0 + e), small = e * large;
         int up = !signbit(f[i]);
         value += w[i] * (t[i] - up) * f[i];
@@ -252,9 +310,25 @@ static double evaluate(const Task *task, const double *f, double *r, double *W) 
     return value - log(factor);
 }
 
-/* ---------------------------------------------------------------- models */
+static void point_part(void *with, int first, int end, int share) {
+    Point *p = with;
+    size_t n = p->task->n;
+    memset(p->f + first, 0, sizeof(double) * (end - first));
+    for (int a = first; a < end; a += ROWS)
+        for (int j = 0; j < p->k; j++) add_scaled(p->f + a, p->w[j], p->Phi + j * n + a, rows_from(a, end));
+    p->value[share] = evaluate(p->task, p->f, p->r, p->W, first, end);
+}
 
-static int rows_from(int first, int n) { return n - first < ROWS ? n - first : ROWS; }
+/* f = Phi w, r and W there; returns the log likelihood */
+static double at(const Task *task, const double *Phi, int k, const double *w, double *f, double *r, double *W) {
+    Point p = {task, Phi, w, k, f, r, W, {0.0}};
+    share_out(task, point_part, &p);
+    double value = task->kind == POISSON ? task->constant : 0.0;
+    for (int i = 0; i < shares_of(task); i++) value += p.value[i];
+    return value;
+}
+
+/* ---------------------------------------------------------------- models */
 
 static void release(Model *m) {
     if (!m) return;
@@ -309,26 +383,34 @@ static Model *room_for(const Task *task, int k) {
     return m;
 }
 
-static void latent(const Task *task, const double *Phi, int k, const double *w, double *f) {
-    int n = task->n;
-    memset(f, 0, sizeof(double) * n);
-    for (int a = 0; a < n; a += ROWS)
-        for (int j = 0; j < k; j++) add_scaled(f + a, w[j], Phi + (size_t)j * n + a, rows_from(a, n));
+typedef struct {
+    const Model *m;
+    size_t n, room;
+    double *sums; /* for every share L (k x k), g (k) and a column of ROWS numbers */
+} Sums;
+
+static void moments_part(void *with, int first, int end, int share) {
+    Sums *sums = with;
+    const Model *m = sums->m;
+    size_t n = sums->n, k = m->k;
+    double *L = sums->sums + share * sums->room, *g = L + k * k, *column = g + k;
+    memset(L, 0, sizeof(double) * (k * k + k));
+    for (int a = first; a < end; a += ROWS) {
+        int rows = rows_from(a, end);
+        for (size_t i = 0; i < k; i++) {
+            weigh(m->W + a, m->Phi + i * n + a, column, rows);
+            dots(m->Phi + a, (int)i + 1, n, column, rows, L + i * k, 1);
+        }
+        dots(m->Phi + a, (int)k, n, m->r + a, rows, g, 1);
+    }
 }
 
-/* Phi'diag(W) Phi (k x k), its lower half, and Phi'r (k); column has room for ROWS numbers */
-static void moments(const Model *m, int n, double *L, double *g, double *column) {
-    int k = m->k;
-    memset(L, 0, sizeof(double) * k * k);
-    memset(g, 0, sizeof(double) * k);
-    for (int a = 0; a < n; a += ROWS) {
-        int rows = rows_from(a, n);
-        for (int i = 0; i < k; i++) {
-            weigh(m->W + a, m->Phi + (size_t)i * n + a, column, rows);
-            dots(m->Phi + a, i + 1, n, column, rows, L + (size_t)i * k, 1);
-        }
-        dots(m->Phi + a, k, n, m->r + a, rows, g, 1);
-    }
+/* Phi'diag(W) Phi (k x k), its lower half, and behind it Phi'r (k): at the beginning of ``sums`` */
+static void moments(const Task *task, const Model *m, double *sums) {
+    size_t k = m->k, both = k * k + k;
+    Sums all = {m, task->n, both + ROWS, sums};
+    share_out(task, moments_part, &all);
+    for (int share = 1; share < shares_of(task); share++) add_scaled(sums, 1.0, sums + share * all.room, (int)both);
 }
 
 /* variance and gamma from the root */
@@ -345,29 +427,33 @@ static void spread_out(Model *m) {
 static int find_mode(Task *task, Model *m) {
     int n = task->n, k = m->k, done = 0;
     task->spent += 4.0 * n * (25.0 + 0.5 * k + 0.05 * k * k);
-    double *work = malloc(sizeof(double) * (3 * (size_t)n + ROWS + 6 * (size_t)(k + 1) + (size_t)k * k));
+    size_t room = (size_t)k * k + k + ROWS;
+    double *work = malloc(sizeof(double) * (3 * (size_t)n + 5 * (size_t)k + shares_of(task) * room));
     if (!work) return 0;
-    double *f2 = work, *r2 = f2 + n, *W2 = r2 + n, *column = W2 + n;
-    double *spread = column + ROWS, *v = spread + k, *g = v + k, *trial = g + k, *w = trial + k, *L = w + k;
+    double *f2 = work, *r2 = f2 + n, *W2 = r2 + n;
+    double *spread = W2 + n, *v = spread + k, *trial = v + k, *w = trial + k, *own = w + k;
+    double *L = own + k, *g = L + (size_t)k * k;
     for (int j = 0; j < k; j++) {
         spread[j] = 1.0 / sqrt(m->alpha[j]);
         v[j] = m->mean[j] / spread[j];
     }
-    latent(task, m->Phi, k, m->mean, m->f);
-    double value = evaluate(task, m->f, m->r, m->W) - 0.5 * dot(v, v, k), best = INFINITY;
+    double value = at(task, m->Phi, k, m->mean, m->f, m->r, m->W) - 0.5 * dot(v, v, k), best = INFINITY;
     if (!(value > -INFINITY)) {
         memset(v, 0, sizeof(double) * k);
-        memset(m->f, 0, sizeof(double) * n);
-        value = evaluate(task, m->f, m->r, m->W);
+        value = at(task, m->Phi, 0, NULL, m->f, m->r, m->W);
     }
     for (int turn = 0, idle = 0; turn < MOST_NEWTON; turn++) {
-        moments(m, n, L, g, column);
+        moments(task, m, L);
         for (int i = 0; i < k; i++) {
             for (int j = 0; j <= i; j++) L[(size_t)i * k + j] *= spread[i] * spread[j];
-            if (!(L[(size_t)i * k + i] <= NORMAL_EQUATIONS_LIMIT)) goto end;
             L[(size_t)i * k + i] += 1.0;
+            own[i] = L[(size_t)i * k + i];
         }
         if (!cholesky(L, k)) goto end;
+        for (int i = 0; i < k; i++) {
+            double pivot = L[(size_t)i * k + i] * L[(size_t)i * k + i];
+            if (!(own[i] <= NORMAL_EQUATIONS_LIMIT || pivot > LEAST_PIVOT * own[i])) goto end;
+        }
         if (!k) break;
         for (int j = 0; j < k; j++) g[j] = spread[j] * g[j] - v[j];
         solve_lower(L, k, g);
@@ -383,8 +469,7 @@ static int find_mode(Task *task, Model *m) {
                 trial[j] = v[j] + length * g[j];
                 w[j] = spread[j] * trial[j];
             }
-            latent(task, m->Phi, k, w, f2);
-            new = evaluate(task, f2, r2, W2) - 0.5 * dot(trial, trial, k);
+            new = at(task, m->Phi, k, w, f2, r2, W2) - 0.5 * dot(trial, trial, k);
             if (small || new >= value + 1e-4 * length * decrement || length < 1e-12) break;
             length *= 0.5;
         }
@@ -542,28 +627,46 @@ static Model *prune(Task *task, Model *m) {
     return m;
 }
 
+typedef struct {
+    const Task *task;
+    const Model *m;
+    double *sums; /* for every share back (k) and two columns of ROWS numbers */
+} Pull;
+
+/* Phi's (k) with s = -1/2 dB/df times the variance of f */
+static void pull_part(void *with, int first, int end, int share) {
+    Pull *pull = with;
+    const Model *m = pull->m;
+    size_t n = pull->task->n, k = m->k;
+    double *back = pull->sums + share * (k + 2 * ROWS), *s = back + k, *part = s + ROWS;
+    memset(back, 0, sizeof(double) * k);
+    for (int a = first; a < end; a += ROWS) {
+        int rows = rows_from(a, end);
+        memset(s, 0, sizeof(double) * rows);
+        for (size_t j = 0; j < k; j++) { /* column j of Phi root */
+            memset(part, 0, sizeof(double) * rows);
+            for (size_t i = 0; i <= j; i++) add_scaled(part, m->root[i * k + j], m->Phi + i * n + a, rows);
+            for (int b = 0; b < rows; b++) s[b] += part[b] * part[b];
+        }
+        for (int b = 0; b < rows; b++) { /* 1 - 2p = -tanh(f/2) */
+            double slope = pull->task->kind == POISSON ? m->W[a + b] : -m->W[a + b] * tanh(0.5 * m->f[a + b]);
+            s[b] *= -0.5 * slope;
+        }
+        dots(m->Phi + a, (int)k, n, s, rows, back, 1);
+    }
+}
+
 /* _laplace._slopes: gradient g (k), minus the linearised Hessian H (k x k), the diagonal em (k) it is damped towards */
 static int slopes(const Task *task, const Model *m, double *g, double *H, double *em) {
-    int n = task->n, k = m->k;
-    double *s = malloc(sizeof(double) * ((size_t)n + ROWS + 2 * (size_t)k + (size_t)k * k));
-    if (!s) return 0;
-    double *part = s + n, *back = part + ROWS, *v = back + k, *Sigma = v + k;
-    memset(s, 0, sizeof(double) * n);
-    for (int a = 0; a < n; a += ROWS) {
-        int rows = rows_from(a, n);
-        for (int j = 0; j < k; j++) { /* column j of Phi root */
-            memset(part, 0, sizeof(double) * rows);
-            for (int i = 0; i <= j; i++)
-                add_scaled(part, m->root[(size_t)i * k + j], m->Phi + (size_t)i * n + a, rows);
-            for (int b = 0; b < rows; b++) s[a + b] += part[b] * part[b];
-        }
-    }
-    for (int a = 0; a < n; a++) { /* -1/2 dB/df times the variance of f; 1 - 2p = -tanh(f/2) */
-        double slope = task->kind == POISSON ? m->W[a] : -m->W[a] * tanh(0.5 * m->f[a]);
-        s[a] *= -0.5 * slope;
-    }
+    int k = m->k, shares = shares_of(task);
+    size_t room = (size_t)k + 2 * ROWS;
+    double *back = malloc(sizeof(double) * (shares * room + (size_t)k + (size_t)k * k));
+    if (!back) return 0;
+    double *v = back + shares * room, *Sigma = v + k;
+    Pull pull = {task, m, back};
+    share_out(task, pull_part, &pull);
+    for (int share = 1; share < shares; share++) add_scaled(back, 1.0, back + share * room, k);
     for (int i = 0; i < k; i++) {
-        back[i] = dot(m->Phi + (size_t)i * n, s, n);
         v[i] = sqrt(m->alpha[i]) * m->mean[i];
         for (int j = 0; j <= i; j++)
             Sigma[(size_t)i * k + j] = Sigma[(size_t)j * k + i] =
@@ -580,7 +683,7 @@ static int slopes(const Task *task, const Model *m, double *g, double *H, double
         }
         H[(size_t)i * k + i] += em[i];
     }
-    free(s);
+    free(back);
     return 1;
 }
 
@@ -1272,13 +1375,13 @@ static int all_one(const double *w, int n) {
     return 1;
 }
 
-/* mode(kind, Phi, t, weights, alpha, start, constant) */
+/* mode(kind, Phi, t, weights, alpha, start, constant, threads) */
 static PyObject *py_mode(PyObject *self, PyObject *args) {
     (void)self;
     Views v = {.count = 5};
     Task task = {0};
-    if (!PyArg_ParseTuple(args, "iy*y*y*y*y*d", &task.kind, &v.view[0], &v.view[1], &v.view[2], &v.view[3], &v.view[4],
-                          &task.constant))
+    if (!PyArg_ParseTuple(args, "iy*y*y*y*y*di", &task.kind, &v.view[0], &v.view[1], &v.view[2], &v.view[3],
+                          &v.view[4], &task.constant, &task.threads))
         return NULL;
     PyObject *answer = NULL;
     task.n = (int)(v.view[1].len / sizeof(double));
@@ -1304,7 +1407,7 @@ static PyObject *py_mode(PyObject *self, PyObject *args) {
 }
 
 /* relax(kind, Phi, t, weights, alpha, mean, root, f, r, W, log_evidence, refused, steps, accuracy, trusted, shift,
- *       constant) */
+ *       constant, threads) */
 static PyObject *py_relax(PyObject *self, PyObject *args) {
     (void)self;
     Views v = {.count = 9};
@@ -1312,9 +1415,9 @@ static PyObject *py_relax(PyObject *self, PyObject *args) {
     Task task = {0};
     int steps;
     double log_evidence, accuracy, expected = 0.0;
-    if (!PyArg_ParseTuple(args, "iy*y*y*y*y*y*y*y*y*dy*idddd", &task.kind, &v.view[0], &v.view[1], &v.view[2], &v.view[3],
-                          &v.view[4], &v.view[5], &v.view[6], &v.view[7], &v.view[8], &log_evidence, &refused, &steps,
-                          &accuracy, &task.trusted, &task.shift, &task.constant))
+    if (!PyArg_ParseTuple(args, "iy*y*y*y*y*y*y*y*y*dy*iddddi", &task.kind, &v.view[0], &v.view[1], &v.view[2],
+                          &v.view[3], &v.view[4], &v.view[5], &v.view[6], &v.view[7], &v.view[8], &log_evidence, &refused, &steps,
+                          &accuracy, &task.trusted, &task.shift, &task.constant, &task.threads))
         return NULL;
     PyObject *answer = NULL;
     task.n = (int)(v.view[1].len / sizeof(double));
@@ -1442,10 +1545,10 @@ static PyObject *py_search(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"mode", py_mode, METH_VARARGS, "mode(kind, Phi, t, weights, alpha, start, constant), or None"},
+    {"mode", py_mode, METH_VARARGS, "mode(kind, Phi, t, weights, alpha, start, constant, threads), or None"},
     {"relax", py_relax, METH_VARARGS,
      "relax(kind, Phi, t, weights, alpha, mean, root, f, r, W, log_evidence, refused, steps, accuracy, trusted, "
-     "shift, constant), or None"},
+     "shift, constant, threads), or None"},
     {"search", py_search, METH_VARARGS,
      "search(move, kind, dictionary, D, E, R, t, weights, order, closed, active, alpha, mean, refused, batch, flag, "
      "tol, work, scan_size, error, trusted, shift, constant, search_tol, most)"},
