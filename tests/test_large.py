@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 import relvec._subsets as subsets
 import relvec.design as designs
 from relvec import RVC, RVR
-from relvec._base import memory_bytes, memory_left
+from relvec._memory import memory_bytes, memory_left
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import LocalSamples, gram_rows, tall_qr
 from relvec.design import _readers as readers

@@ -51,7 +51,8 @@ def bound(kernel, X, *others):
 
 
 def gaussian_setting(X, y, weights=None, **options):
-    from relvec._base import gaussian_problem, gaussian_target, target_units
+    from relvec._gaussian_fit import gaussian_problem, gaussian_target
+    from relvec._units import target_units
 
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
@@ -451,7 +452,7 @@ def test_a_fit_through_its_targets_has_its_noise_held():
     """Many functions and far less noise than the tied model's; neither alone, nor where the noise is given."""
     from types import SimpleNamespace
 
-    from relvec._base import held_noise
+    from relvec._gaussian_fit import held_noise
 
     def fit(size, noise):
         state = SimpleNamespace(active=np.arange(size), posterior=SimpleNamespace(beta=1.0 / noise))

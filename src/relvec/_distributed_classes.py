@@ -10,16 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from relvec._base import (
-    LaplaceFit,
-    laplace_fits,
-    laplace_in_subsets,
-    laplace_prior,
-    memory_bytes,
-    merge_rows,
-    scaled_rates,
-    warn_unless_converged,
-)
+from relvec._dictionary import learned_widths, store_centres, store_widths
 from relvec._distributed import (
     FEW,
     begin_model,
@@ -29,7 +20,11 @@ from relvec._distributed import (
     lifted_atoms,
     renumbered_history,
 )
+from relvec._laplace_fit import LaplaceFit, laplace_fits, laplace_in_subsets, laplace_prior, merge_rows
+from relvec._memory import memory_bytes
+from relvec._outcome import warn_unless_converged
 from relvec._subsets import FEW_ROWS, MANY_ROWS, start_on_few, unhurried
+from relvec._units import scaled_rates
 from relvec.basis import Basis, Concat, KernelBasis, content_ranks
 from relvec.design import (
     LEAST_ROWS,
@@ -144,8 +139,8 @@ class _Found:
         """The attributes that tell of candidates, widths and centres."""
         model.n_candidates_ = self.seen
         d, facts = samples.n_features, samples.facts
-        model._store_widths(self.basis, facts.spread[:d] ** 2 / facts.weight, self.learned)
-        model._store_centres(self.basis, None, [], [], [])
+        store_widths(model, self.basis, facts.spread[:d] ** 2 / facts.weight, self.learned)
+        store_centres(model, self.basis, None, [], [], [])
 
 
 def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: bool = False) -> _Found:
@@ -166,7 +161,7 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
 
     def learn(basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list[Entries | None]]:
         rows, own = few.of(drawn)
-        learned = model._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in own])
+        learned = learned_widths(model, basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in own])
         starts = [None if m is None else _entries(learned.basis, rows, m, drawn, samples) for m in learned.models]
         return learned, starts
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils import check_array, check_random_state
@@ -16,48 +15,50 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._base import (
     BaseRelevanceVector,
-    GaussianFit,
-    LaplaceFit,
     by_blocks,
-    check_representable,
-    feature_variances,
-    fit_gaussian,
-    fit_laplace,
-    gaussian_problem,
-    gaussian_target,
-    held_noise,
-    kept_centres,
-    memory_left,
-    predictor,
-    renumbered,
-    row_copies,
     some_of,
     spreads,
-    target_units,
-    warm_starts,
-    warn_unless_converged,
 )
-from relvec._memory import release
-from relvec._subsets import cut_short, in_subsets, of_some, unhurried
+from relvec._dictionary import (
+    dictionary,
+    is_linear,
+    kept_centres,
+    learned_widths,
+    moved_centres,
+    renumbered,
+    row_copies,
+    store_centres,
+    store_widths,
+)
+from relvec._gaussian_fit import (
+    GaussianFit,
+    gaussian_fits,
+    gaussian_in_subsets,
+    gaussian_problems,
+    gaussian_target,
+    held_noise,
+    polished_by,
+)
+from relvec._laplace_fit import LaplaceFit, fit_laplace
+from relvec._memory import memory_left
+from relvec._outcome import warn_unless_converged
+from relvec._subsets import of_some
+from relvec._units import check_representable, feature_variances, target_units
 from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, even_draw, is_fixed
+from relvec.basis import Basis, as_basis, is_fixed
 from relvec.design import (
     LocalSamples,
     Rows,
     Samples,
     Summary,
     exact_columns,
-    gram_rows,
     is_dask,
     make_rows,
-    most_atoms,
     rows_on_disk,
     summarise,
-    tall_qr,
 )
 from relvec.evidence import LOG_2PI
 from relvec.kernels import Kernel
-from relvec.kernels import Linear as LinearKernel
 from relvec.likelihoods import Poisson
 from relvec.predictive import Augmented, AugmentedPredictor, CountPredictor, LinearPredictor
 from relvec.process import (
@@ -69,9 +70,8 @@ from relvec.process import (
     kernels_of,
     process_predictor,
 )
-from relvec.progress import carried, stage
-from relvec.solvers import Problem, as_solver
-from relvec.solvers._iterate import TOL, Start
+from relvec.progress import stage
+from relvec.solvers._iterate import TOL
 
 _MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
 
@@ -323,7 +323,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         used = np.flatnonzero(weights > 0.0)
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
-        basis, free = self._dictionary(X, weights, on_device)
+        basis, free = dictionary(self, X, weights, on_device)
         self._identify(basis, X, y, weights)
         if on_device is not None and used.size < len(X):
             on_device = take(on_device, used)
@@ -340,12 +340,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             place = None if on_device is None else place_of(on_device)
             return self._fit_counts(basis, free, X, used, outputs, w, y.ndim == 1, place)
         units, variances = target_units(outputs, w)
-        problems = self._problems(units, variances, float(w.sum()))
+        problems = gaussian_problems(self, units, variances, float(w.sum()))
         learned, starts = None, None
         outputs = outputs / units
         scaled = [gaussian_target(p, np.ascontiguousarray(t), w) for p, t in zip(problems, outputs.T, strict=True)]
         if free.any() and variances.any():  # constant targets say nothing about widths
-            learned = self._learned(basis, free, inputs, scaled)
+            learned = learned_widths(self, basis, free, inputs, scaled)
             basis, starts = learned.basis, learned.models
         memory = memory_left(self.memory_limit, len(inputs), row_copies(basis) + 2 * len(units) + 10)
         root, samples = np.sqrt(w), LocalSamples(inputs, outputs, w)
@@ -355,7 +355,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
                 return exact_columns(part.take(active), on_device, root, rows.design.scale[active], outputs[:, output])
 
             exact = polished_by(samples, part, rows) if on_device is None else there
-            return self._fits(part, rows, problems, units, variances, starts, exact, first)
+            return gaussian_fits(self, part, rows, problems, units, variances, starts, exact, first)
 
         def searched(basis: Basis, starts: list | None) -> tuple[list[GaussianFit], Basis, Rows]:
             with stage("kernel"):
@@ -363,7 +363,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
             if rows is not None:
                 return fitted(basis, rows, starts, True), basis, rows
-            return self._in_subsets(basis, samples, starts, memory, fitted)
+            return gaussian_in_subsets(self, basis, samples, starts, memory, fitted)
 
         fits, basis, rows = searched(basis, starts)
         if learned is not None and (held := held_noise(fits, problems, learned.noises)) is not None:
@@ -371,12 +371,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             fits, basis, rows = searched(learned.basis, None)
         moves: list = []
         if self.centres != "data" and variances.all():
-            basis, starts, moves = self._moved(basis, inputs, scaled, [fit.model for fit in fits])
+            basis, starts, moves = moved_centres(self, basis, inputs, scaled, [fit.model for fit in fits])
             if moves:
                 fits, basis, rows = searched(basis, starts)
         self._finish(basis, X, rows, fits, single=y.ndim == 1)
-        self._store_widths(basis, feature_variances(X, weights), learned)
-        self._store_centres(basis, inputs, scaled, [fit.model for fit in fits], moves)
+        store_widths(self, basis, feature_variances(X, weights), learned)
+        store_centres(self, basis, inputs, scaled, [fit.model for fit in fits], moves)
         targets = outputs.T
         if isinstance(predictive, Augmented):
             self._augment(predictive, kernels_of(basis)[0], inputs, root, targets, variances)
@@ -407,28 +407,28 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         few = max(int(CANDIDATES * memory / (8 * samples.n_features)), 1000)
         drawn = used if len(used) <= few else np.sort(np.random.default_rng(0).choice(used, few, replace=False))
         rows_drawn = samples.take(drawn)
-        basis, free = self._dictionary(rows_drawn, weights[drawn])
+        basis, free = dictionary(self, rows_drawn, weights[drawn])
         self._identify(basis, spread, y, weights)
-        problems = self._problems(units, variances, float(weights.sum()))
+        problems = gaussian_problems(self, units, variances, float(weights.sum()))
         self._forget_parts()
         self._of_counts, learned = False, None
         if free.any() and variances.any():
             targets = [gaussian_target(p, t, weights[drawn]) for p, t in zip(problems, (outputs / units)[drawn].T)]
-            learned = self._learned(basis, free, rows_drawn, targets)
+            learned = learned_widths(self, basis, free, rows_drawn, targets)
             basis = learned.basis
         basis = renumbered(basis, drawn)
         self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
 
         def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
             exact = polished_by(samples, part, rows)
-            return self._fits(part, rows, problems, units, variances, starts, exact, first)
+            return gaussian_fits(self, part, rows, problems, units, variances, starts, exact, first)
 
         with stage("kernel"):
             rows = rows_on_disk(basis, samples, memory)
         if rows is not None:
             fits = fitted(basis, rows, [None] * len(units), True)
         else:
-            fits, basis, rows = self._in_subsets(basis, samples, None, memory, fitted)
+            fits, basis, rows = gaussian_in_subsets(self, basis, samples, None, memory, fitted)
         if len(drawn) < len(used) and np.any(basis.rows >= 0):
             fits = [replace(f, result=of_some(f.result)) for f in fits]
         self.n_features_in_ = samples.n_features
@@ -436,7 +436,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         self._finish(basis, samples, rows, fits, y.ndim == 1)
-        self._store_widths(basis, spread, learned)
+        store_widths(self, basis, spread, learned)
 
     def _check_numbers(self) -> None:
         super()._check_numbers()
@@ -446,63 +446,6 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         forgetting: Any = self.forgetting
         if not (isinstance(forgetting, numbers.Real) and 0 < float(forgetting) <= 1):
             raise ValueError(f"forgetting must be a number above 0 and up to 1 (nothing), got {self.forgetting!r}")
-
-    def _problems(self, units: np.ndarray, variances: np.ndarray, n_samples: float) -> list[Problem]:
-        """What each output's solver is asked, all but the design."""
-        seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
-        return [
-            gaussian_problem(self, unit, variance, n_samples, seed)
-            for unit, variance, seed in zip(units, variances, seeds, strict=True)
-        ]
-
-    def _fits(
-        self, basis: Basis, rows: Rows, problems: list[Problem], units: np.ndarray, variances: np.ndarray,
-        starts: list[Any] | None, exact: Any, restarting: bool = True,
-    ) -> list[GaussianFit]:  # fmt: skip
-        """Fit each output on its rows."""
-        order = content_ranks(basis, rows.design.scale)
-        problems = [replace(problem, draw=even_draw(basis)) for problem in problems]
-        if starts is None:
-            starts = warm_starts(self, basis, problems, rows.design.scale, units)
-        bias = basis.n_atoms - 1 if self.fit_intercept else -1
-        essential = np.flatnonzero(basis.rows < 0)
-        solver = as_solver(self.solver) if restarting else unhurried(as_solver(self.solver))
-        return Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(carried(fit_gaussian))(
-                self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i], solver
-            )
-            for i in range(len(units))
-        )
-
-    def _in_subsets(
-        self, basis: Basis, samples: Samples, starts: list | None, memory: float, fitted: Any
-    ) -> tuple[list[GaussianFit], Basis, Rows]:
-        """Fit over a dictionary that neither fits in memory nor is of low rank; also the part of it that came last."""
-        M, size = basis.n_atoms, most_atoms(samples.n_rows, memory)
-        fits: list[GaussianFit] = []
-        part, rows = basis, None
-        given = [np.zeros(0, dtype=np.intp), *(s.active for s in starts or [] if s is not None)]
-
-        def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
-            nonlocal fits, part, rows, starts
-            place = np.full(M, -1)
-            place[atoms] = np.arange(len(atoms))
-            part = basis.take(atoms)
-            before = [f.result.state.objective for f in fits]
-            fits, rows = [], None  # their dictionary goes before the next one comes
-            release()
-            rows = gram_rows(part, samples, memory)
-            local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
-            fits = fitted(part, rows, local, first)
-            states = [f.result.state for f in fits]
-            gained = first or any(s.objective > b + self._tol for s, b in zip(states, before, strict=True))
-            starts = [Start(atoms[s.active], s.posterior.alpha, s.posterior.beta) for s in states]
-            return np.concatenate([s.active for s in starts]), gained, any(cut_short(f.result) for f in fits)
-
-        work = samples.n_rows * float(size) ** 2
-        self.n_candidates_, self.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
-        assert rows is not None
-        return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part, rows
 
     def _finish(self, basis: Basis, X: Any, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
         """Store the models, and say where one has no certificate."""
@@ -568,7 +511,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if earlier is not None and (single != self._single or y.size != len(y) * earlier.n_outputs):
             kept = "(n,)" if self._single else f"(n, {earlier.n_outputs})"
             raise ValueError(f"y had the shape {kept} in earlier calls of partial_fit, got {y.shape}")
-        basis, _ = self._dictionary(X, np.ones(len(X)))
+        basis, _ = dictionary(self, X, np.ones(len(X)))
         block = summarise(basis, X, y.reshape(len(y), -1), weights)
         if block.n_rows == 0:
             raise ValueError("at least one sample needs a positive weight, got none: check sample_weight")
@@ -597,12 +540,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if not refit:
             return
         units, variances = summary.units
-        problems = self._problems(units, variances, summary.weight)
+        problems = gaussian_problems(self, units, variances, summary.weight)
         nothing = np.zeros((0, self.n_features_in_))
         rows = summary.rows(units)
-        fits = self._fits(summary.basis, rows, problems, units, variances, None, None)
+        fits = gaussian_fits(self, summary.basis, rows, problems, units, variances, None, None)
         self._finish(summary.basis, nothing, rows, fits, single=self._single)
-        self._store_widths(summary.basis, summary.feature_variances, None)
+        store_widths(self, summary.basis, summary.feature_variances, None)
 
     @available_if(_takes_parts)
     def merge(self, *others: RelevanceVectorRegressor) -> RelevanceVectorRegressor:
@@ -707,8 +650,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
         self._store_counts(basis, X, fits, single)
-        self._store_widths(basis, feature_variances(X[used], weights), learned)
-        self._store_centres(basis, *(moved or (X, [], [], [])))
+        store_widths(self, basis, feature_variances(X[used], weights), learned)
+        store_centres(self, basis, *(moved or (X, [], [], [])))
         return self
 
     def _check_counts(self, whole: bool) -> None:
@@ -731,7 +674,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
         kept = basis.take(atoms)
-        models = [predictor(f, kept, atoms) for f in fits]
+        models = [_predictor(f, kept, atoms) for f in fits]
         alpha, gamma = np.full((len(fits), len(atoms)), np.inf), np.zeros((len(fits), len(atoms)))
         ranked = np.argsort(atoms)
         for i, f in enumerate(fits):
@@ -767,7 +710,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self._drop_stale()
         if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             self.relevance_vectors_ = X.take(self.relevance_) if isinstance(X, Samples) else X[self.relevance_]
-        if _is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
+        if is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
             slopes = kept(np.eye(self.n_features_in_)) - kept(np.zeros((1, self.n_features_in_)))
             self.coef_ = per_output(weights @ slopes.T)
 
@@ -994,21 +937,13 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return values[0] if self._single else namespace(values[0]).stack(values, axis=-1)
 
 
-def polished_by(samples: Samples, basis: Basis, rows: Rows) -> Any:
-    """What gives `fit_gaussian` the exact columns of some atoms, and a target, in a pass over the samples."""
-
-    def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-        atoms, scale = basis.take(active), rows.design.scale[active]
-        R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
-        return R[:, :-1], R[:, -1]
-
-    return exact
-
-
-def _is_linear(basis: Basis) -> bool:
-    """Whether every atom of a dictionary is a linear function of the inputs, or constant."""
-    if isinstance(basis, Concat):
-        return all(_is_linear(part) for part in basis.parts)
-    return isinstance(basis, Bias | Linear) or (
-        isinstance(basis, KernelBasis) and isinstance(basis.kernel, LinearKernel)
-    )
+def _predictor(fit: GaussianFit | LaplaceFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
+    """The fitted function over the given atoms, a superset of the fit's own in a fixed order."""
+    state = fit.result.state
+    place = {atom: i for i, atom in enumerate(state.active.tolist())}
+    own = np.array([i for i, atom in enumerate(atoms.tolist()) if atom in place], dtype=np.intp)
+    source = np.array([place[atoms[i]] for i in own], dtype=np.intp)
+    mean, root = np.zeros(len(atoms)), np.zeros((len(atoms), len(place)))
+    mean[own] = state.posterior.mean[source]
+    root[own] = state.posterior.root[source]
+    return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)
