@@ -18,15 +18,7 @@ from relvec import checkpoint
 from relvec._callbacks import fit_with_callbacks
 from relvec._memory import memory_bytes
 from relvec._xp import Array, as_place, is_foreign, place_of, to_host
-from relvec.design import (
-    IN_MEMORY,
-    Block,
-    Samples,
-    blocks_to_predict,
-    is_dask,
-    is_sliced,
-    load,
-)
+from relvec.design import IN_MEMORY, blocks_to_predict, is_dask, is_sliced, load
 from relvec.priors import FLAT, GammaPrior
 from relvec.progress import line
 
@@ -124,6 +116,13 @@ class BaseRelevanceVector(BaseEstimator):
         from sklearn.callback import CallbackSupportMixin  # which imports rich where that is installed
 
         return CallbackSupportMixin.set_callbacks(self, *callbacks)
+
+    def _store_features(self, n_features: int, names: list[str] | None) -> None:
+        """Attributes that tell of the columns of X, where scikit-learn does not see them."""
+        self.n_features_in_ = n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
 
     def _identify(self, *data: Any) -> None:
         """Where a checkpoint is kept: read what an earlier fit to the same data left there."""
@@ -230,22 +229,6 @@ class BaseRelevanceVector(BaseEstimator):
             "hyperprior must be None, a relvec.priors.GammaPrior or a dict with keys among a, b, c, d, "
             f"got {self.hyperprior!r}"
         )
-
-
-def spreads(samples: Samples) -> np.ndarray:
-    """Weighted variances of the features (d,) of samples in blocks; an error where one is not finite."""
-    origin = samples.take(np.array([0]))[0]
-
-    def sums(block: Block) -> np.ndarray:
-        if not np.all(np.isfinite(block.X)):
-            raise ValueError(
-                f"X has entries that are not finite between rows {block.start} and {block.start + len(block.X)}"
-            )
-        Z = block.X - origin
-        return np.column_stack([block.weights @ Z, block.weights @ Z**2, np.full(len(origin), block.weights.sum())])
-
-    first, second, total = samples.reduce(sums, np.add).T
-    return np.maximum(second / total - (first / total) ** 2, 0.0)
 
 
 def some_of(rows: np.ndarray, used: np.ndarray) -> np.ndarray:

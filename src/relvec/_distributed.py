@@ -63,7 +63,7 @@ def fit_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         model._fit(*gathered(X, y, sample_weight))
         return
     model._forget_parts()
-    begin_model(model, samples)
+    model._store_features(samples.n_features, samples.names)
     model._of_counts, model._single = False, samples.single
 
     def learn(basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list]:
@@ -87,14 +87,6 @@ def check_dask(model: Any) -> None:
         raise ValueError("centres that move need the rows in memory: with Dask leave centres at 'data'")
     if isinstance(model.kernel, str) and model.kernel == "precomputed":
         raise ValueError("a precomputed kernel has as many columns as rows: give Dask the inputs and the kernel's name")
-
-
-def begin_model(model: Any, samples: DaskSamples) -> None:
-    """Store what is known of the columns of X."""
-    model.n_features_in_ = samples.n_features
-    model.__dict__.pop("feature_names_in_", None)
-    if samples.names is not None:
-        model.feature_names_in_ = np.array(samples.names, dtype=object)
 
 
 def by_chunk(

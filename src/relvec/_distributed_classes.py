@@ -11,15 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from relvec._dictionary import learned_widths, store_centres, store_widths
-from relvec._distributed import (
-    FEW,
-    begin_model,
-    check_dask,
-    dictionary_of,
-    kept_rows,
-    lifted_atoms,
-    renumbered_history,
-)
+from relvec._distributed import FEW, check_dask, dictionary_of, kept_rows, lifted_atoms, renumbered_history
 from relvec._laplace_fit import LaplaceFit, laplace_fits, laplace_in_subsets, laplace_prior, merge_rows
 from relvec._memory import memory_bytes
 from relvec._outcome import warn_unless_converged
@@ -76,7 +68,7 @@ def fit_classes_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> No
     samples = DaskSamples(X, memberships(labels, classes), weights)
     if np.count_nonzero(samples.reduce(_present, np.logical_or)) < 2:
         raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
-    begin_model(model, samples)
+    model._store_features(samples.n_features, samples.names)
     joint = len(classes) > 2 and model.multi_class == "multinomial"
     likelihood: Likelihood = Categorical(len(classes)) if joint else Bernoulli()
     found = _fitted(model, samples, likelihood, share=joint and bool(model.share_alpha))
@@ -96,7 +88,7 @@ def fit_counts_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> Non
         return
     model._check_counts(samples.reduce(_whole_numbers, _both))
     model._forget_parts()
-    begin_model(model, samples)
+    model._store_features(samples.n_features, samples.names)
     model._of_counts, model._single = True, samples.single
     found = _fitted(model, samples, Poisson())
     for i, fit in enumerate(found.fits):
