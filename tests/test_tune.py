@@ -16,8 +16,8 @@ from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.design import DenseDesign
 from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
 from relvec.kernels import Polynomial as PolynomialKernel
+from relvec.laplace import laplace
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.posterior import laplace
 from relvec.solvers import Sequential
 from relvec.solvers._laplace import LaplaceProblem
 from relvec.targets import LaplaceTarget

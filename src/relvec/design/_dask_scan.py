@@ -27,16 +27,8 @@ from relvec.design._factor import _Square
 from relvec.design._source import Block
 from relvec.design._stream import Factor, _block_rows, tall_qr
 from relvec.kernels import Kernel
+from relvec.laplace import LaplacePosterior, Weighting, curvature_gram, latent, log_evidence, newton, pulled_back
 from relvec.likelihoods import Likelihood
-from relvec.posterior import (
-    LaplacePosterior,
-    Weighting,
-    curvature_gram,
-    latent,
-    log_evidence,
-    newton,
-    pulled_back,
-)
 
 _NUMBERS = 600_000  # of a block of a dictionary: more leave the cache
 _NO_ROW = "the rows are on workers: see `total`, `weigh` and `look`"

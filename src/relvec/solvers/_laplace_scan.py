@@ -12,8 +12,8 @@ from relvec._xp import is_foreign, like, namespace, take, to_host
 from relvec.basis import scattered
 from relvec.design import Piece, RemoteDesign
 from relvec.evidence import exchange_statistics, gain_add, optimal_alpha
+from relvec.laplace import LaplacePosterior, ridge_on_device
 from relvec.likelihoods import others
-from relvec.posterior import LaplacePosterior, ridge_on_device
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, deletion_gains, paired
 from relvec.solvers._moves import _first_of_equals
 
