@@ -21,9 +21,11 @@ from relvec._linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_
 from relvec.basis import Basis, content_ranks, workspace
 from relvec.design._base import Combine, Piece, RemoteDesign, Value
 from relvec.design._blocks import not_finite
-from relvec.design._dask import DaskSamples, Lookup, RowKernel, row_factor
+from relvec.design._dask import DaskSamples
+from relvec.design._dask_lowrank import row_factor
 from relvec.design._exact import ExactColumns
 from relvec.design._factor import _Square
+from relvec.design._row_kernel import Lookup, RowKernel
 from relvec.design._source import Block
 from relvec.design._stream import Factor, _block_rows, tall_qr
 from relvec.kernels import Kernel
