@@ -12,9 +12,10 @@ SRC = Path(__file__).parents[1] / "src" / "relvec"
 
 # A module may import from its own layer and from lower ones; a package stands for all its modules.
 LAYERS = {
-    "_version": 0, "_xp": 0, "_linalg": 0, "_threads": 0, "_memory": 0, "priors": 0, "progress": 0, "checkpoint": 0,
+    "_version": 0, "_xp": 0, "_linalg": 0, "_distances": 0, "_threads": 0, "_memory": 0, "priors": 0, "progress": 0,
+    "checkpoint": 0,
     "kernels": 1, "likelihoods": 1, "evidence": 1,
-    "basis": 2, "posterior": 2, "laplace": 2,
+    "basis": 2, "_content": 2, "posterior": 2, "laplace": 2,
     "design": 3,
     "solvers": 4, "predictive": 4,
     "targets": 5, "tied": 5, "tune": 5, "decisions": 5, "process": 5, "centres": 5, "grvm": 5, "grvm_widths": 5,

@@ -104,7 +104,7 @@ class TestGradients:
         basis = bound(KERNELS[name], X)
         setting = gaussian_setting(X, y)(basis)
         target = setting.targets[0]
-        from relvec.basis import content_ranks
+        from relvec._content import content_ranks
         from relvec.design import DenseDesign
 
         design = DenseDesign(basis(X))

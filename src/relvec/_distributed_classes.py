@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from relvec._content import content_ranks
 from relvec._dictionary import learned_widths, store_centres, store_widths
 from relvec._distributed import FEW, check_dask, dictionary_of, kept_rows, lifted_atoms, renumbered_history
 from relvec._laplace_fit import LaplaceFit, laplace_fits, laplace_in_subsets, laplace_prior, merge_rows
@@ -17,7 +18,7 @@ from relvec._memory import memory_bytes
 from relvec._outcome import warn_unless_converged
 from relvec._subsets import FEW_ROWS, MANY_ROWS, start_on_few, unhurried
 from relvec._units import scaled_rates
-from relvec.basis import Basis, Concat, KernelBasis, content_ranks
+from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design import (
     LEAST_ROWS,
     Block,

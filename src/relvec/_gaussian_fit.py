@@ -10,13 +10,14 @@ from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
 from relvec import checkpoint
+from relvec._content import content_ranks, even_draw
 from relvec._memory import release
 from relvec._outcome import history_table
 from relvec._subsets import cut_short, in_subsets, of_some, unhurried
 from relvec._threads import one_thread
 from relvec._units import scaled_rates
 from relvec._warm_start import gaussian_starts
-from relvec.basis import Basis, content_ranks, even_draw
+from relvec.basis import Basis
 from relvec.design import Block, DenseDesign, Rows, Samples, gram_rows, most_atoms, tall_qr
 from relvec.priors import FLAT, GammaPrior
 from relvec.progress import carried, stage

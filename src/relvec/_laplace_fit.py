@@ -12,6 +12,7 @@ from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
 from relvec import checkpoint
+from relvec._content import content_ranks
 from relvec._dictionary import learned_widths, moved_centres, row_copies
 from relvec._memory import memory_left, release
 from relvec._outcome import history_table
@@ -20,7 +21,7 @@ from relvec._threads import one_thread
 from relvec._units import scaled_rates
 from relvec._warm_start import laplace_start, last_fit
 from relvec._xp import Place, unique_rows
-from relvec.basis import Basis, content_ranks
+from relvec.basis import Basis
 from relvec.design import MODELS, DenseDesign, ScanDesign, device_scan_design, most_scanned, scan_design
 from relvec.likelihoods import Likelihood
 from relvec.predictive import LatentPredictor

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from relvec._content import atom_keys
 from relvec._units import scaled_precisions
-from relvec.basis import Basis, atom_keys
+from relvec.basis import Basis
 from relvec.solvers import Problem, Start
 from relvec.solvers._laplace import LaplaceProblem
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relvec.basis import scattered
+from relvec._content import scattered
 from relvec.design._base import Value
 from relvec.design._source import BLOCK_ROWS, Block, Samples
 

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relvec._content import content_ranks
 from relvec._linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge
-from relvec.basis import Basis, content_ranks, workspace
+from relvec.basis import Basis, workspace
 from relvec.design._base import Combine, Piece, RemoteDesign, Value
 from relvec.design._blocks import not_finite
 from relvec.design._dask import DaskSamples
