@@ -1,4 +1,4 @@
-"""Where the solvers meet scikit-learn: validation, the fit pipeline, the fitted attributes."""
+"""What both estimators are to scikit-learn: a fit that is all or nothing, rows from anywhere, checked parameters."""
 
 from __future__ import annotations
 
