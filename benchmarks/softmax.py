@@ -14,8 +14,8 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from relvec.laplace import laplace
 from relvec.likelihoods import Categorical
-from relvec.posterior import laplace
 
 
 def main() -> None:

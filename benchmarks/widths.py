@@ -30,7 +30,8 @@ from sklearn.datasets import make_friedman1
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from relvec import RVC, RVR
-from relvec._base import gaussian_problem, gaussian_target, target_units
+from relvec._gaussian_fit import gaussian_problem, gaussian_target
+from relvec._units import target_units
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential

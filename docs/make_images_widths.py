@@ -7,7 +7,8 @@ from make_images_regression import IMAGES, plain, sinc_data
 from sklearn.datasets import make_friedman1
 
 from relvec import RVR, tied
-from relvec._base import gaussian_problem, gaussian_target, target_units
+from relvec._gaussian_fit import gaussian_problem, gaussian_target
+from relvec._units import target_units
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, FeatureRelevanceDisplay, new_figure

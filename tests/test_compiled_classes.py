@@ -9,8 +9,8 @@ import golden
 from relvec.basis import Concat, KernelBasis
 from relvec.design import DenseDesign, FactorDesign, scan_design
 from relvec.kernels import Gaussian
+from relvec.laplace import laplace
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.posterior import laplace
 from relvec.solvers import Sequential, _laplace_compiled
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, relax
 from relvec.solvers._laplace_scan import alike, overlaps

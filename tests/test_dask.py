@@ -14,8 +14,8 @@ from relvec._subsets import stages
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import DaskSamples, RowKernel, scan_basis, scan_rows
 from relvec.kernels import Gaussian, LogDistance
+from relvec.laplace import laplace
 from relvec.likelihoods import Bernoulli, Categorical
-from relvec.posterior import laplace
 from relvec.progress import watch
 from relvec.solvers import Sequential
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, Slopes

@@ -54,7 +54,7 @@ def space_of(kind, X, t, dictionary, weights=None):
     """The space of a dictionary for one target."""
     weights = np.ones(len(X)) if weights is None else weights
     if kind == "gaussian":
-        from relvec._base import gaussian_problem, gaussian_target
+        from relvec._gaussian_fit import gaussian_problem, gaussian_target
 
         target = gaussian_target(gaussian_problem(RVR(), 1.0, t.var(), weights.sum(), 0), t, weights)
     else:

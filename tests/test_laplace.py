@@ -6,8 +6,8 @@ import oracle
 from relvec.basis import Concat, Functions, KernelBasis
 from relvec.design import DenseDesign, FactorDesign, SingleDesign, scan_design
 from relvec.kernels import Gaussian
+from relvec.laplace import laplace
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.posterior import laplace
 from relvec.solvers import EM, MacKay, Sequential, Status
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers._laplace_scan import scan, shared_optimum
@@ -86,8 +86,8 @@ def test_the_mode_by_gradients_is_the_mode_by_newton_steps(monkeypatch):
     atoms, outputs = np.tile(np.arange(0, 80, 4), 3), np.repeat(np.arange(3), 20)
     columns, alpha = design.columns(atoms), np.exp(np.random.default_rng(0).normal(-2.0, 2.0, 60))
     newton = laplace(columns, t, np.ones(80), alpha, Categorical(3), outputs=outputs)
-    monkeypatch.setattr("relvec.posterior._MANY", 1)
-    monkeypatch.setattr("relvec.posterior._MOST_NEWTON", 1)  # no Newton step follows
+    monkeypatch.setattr("relvec.laplace._MANY", 1)
+    monkeypatch.setattr("relvec.laplace._MOST_NEWTON", 1)  # no Newton step follows
     for guess in (newton.root, np.diag(alpha**-0.5), 3.0 * newton.root[:, 5:]):
         found = laplace(columns, t, np.ones(80), alpha, Categorical(3), None, outputs, guess)
         if guess.shape[1] == 60:
@@ -98,7 +98,7 @@ def test_the_mode_by_gradients_is_the_mode_by_newton_steps(monkeypatch):
             assert found.log_evidence == pytest.approx(exact, abs=1e-8)
         else:  # a curvature without some directions never reaches the mode by itself
             assert np.abs(found.mean - newton.mean).max() > 1e-3
-    monkeypatch.setattr("relvec.posterior._MOST_NEWTON", 200)
+    monkeypatch.setattr("relvec.laplace._MOST_NEWTON", 200)
     found = laplace(columns, t, np.ones(80), alpha, Categorical(3), None, outputs, 3.0 * newton.root[:, 5:])
     assert found.log_evidence == pytest.approx(newton.log_evidence, abs=1e-8)
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 import relvec._subsets as subsets
 import relvec.design as designs
 from relvec import RVC, RVR
-from relvec._base import memory_bytes, memory_left
+from relvec._memory import memory_bytes, memory_left
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import LocalSamples, gram_rows, tall_qr
 from relvec.design import _readers as readers
@@ -364,7 +364,7 @@ def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
 
 
 def test_more_rows_on_disk_than_candidates(fitted, tmp_path, on_disk, monkeypatch):
-    monkeypatch.setattr("relvec._regressor.CANDIDATES", 0.0)
+    monkeypatch.setattr("relvec._on_disk.CANDIDATES", 0.0)
     X, y = sinc(2000)
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     mapped[:] = X

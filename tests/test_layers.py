@@ -12,13 +12,16 @@ SRC = Path(__file__).parents[1] / "src" / "relvec"
 
 # A module may import from its own layer and from lower ones; a package stands for all its modules.
 LAYERS = {
-    "_version": 0, "_xp": 0, "_linalg": 0, "_threads": 0, "_memory": 0, "priors": 0, "progress": 0, "checkpoint": 0,
+    "_version": 0, "_xp": 0, "_linalg": 0, "_distances": 0, "_threads": 0, "_memory": 0, "priors": 0, "progress": 0,
+    "checkpoint": 0,
     "kernels": 1, "likelihoods": 1, "evidence": 1,
-    "basis": 2, "posterior": 2,
+    "basis": 2, "_content": 2, "posterior": 2, "laplace": 2,
     "design": 3,
     "solvers": 4, "predictive": 4,
     "targets": 5, "tied": 5, "tune": 5, "decisions": 5, "process": 5, "centres": 5, "grvm": 5, "grvm_widths": 5,
-    "_base": 6, "_distributed": 6, "_distributed_classes": 6, "_subsets": 6, "_regressor": 6, "_classifier": 6,
+    "_units": 6, "_warm_start": 6, "_outcome": 6, "_callbacks": 6, "_dictionary": 6, "_gaussian_fit": 6,
+    "_laplace_fit": 6, "_base": 6, "_streaming": 6, "_on_disk": 6, "_predictions": 6, "_distributed": 6,
+    "_distributed_classes": 6, "_subsets": 6, "_regressor": 6, "_classifier": 6,
     "__init__": 7, "persistence": 7, "onnx": 7, "_skl2onnx": 7, "c99": 7, "_c99_steps": 7,
     "plot": 7, "report": 7, "papers": 7, "cli": 7, "__main__": 8,
     "tables": 7, "columns": 7, "pipelines": 7, "evaluation": 7, "importance": 7, "commands": 7,

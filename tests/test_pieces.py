@@ -10,17 +10,8 @@ import pytest
 import oracle
 from relvec import _xp
 from relvec.design import DenseDesign
+from relvec.laplace import LaplacePosterior, _approach, _curved, _factor, _factor_on_device, _Here, _two_loops, laplace
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.posterior import (
-    LaplacePosterior,
-    _approach,
-    _curved,
-    _factor,
-    _factor_on_device,
-    _Here,
-    _two_loops,
-    laplace,
-)
 from relvec.priors import GammaPrior
 from relvec.solvers import EM, MacKay, Problem, Sequential, Status, _columns, _fixed_point, _laplace_search, _moves
 from relvec.solvers._fixed_point import _FixedPoint, _scan

@@ -16,8 +16,8 @@ from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.design import DenseDesign
 from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
 from relvec.kernels import Polynomial as PolynomialKernel
+from relvec.laplace import laplace
 from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.posterior import laplace
 from relvec.solvers import Sequential
 from relvec.solvers._laplace import LaplaceProblem
 from relvec.targets import LaplaceTarget
@@ -51,7 +51,8 @@ def bound(kernel, X, *others):
 
 
 def gaussian_setting(X, y, weights=None, **options):
-    from relvec._base import gaussian_problem, gaussian_target, target_units
+    from relvec._gaussian_fit import gaussian_problem, gaussian_target
+    from relvec._units import target_units
 
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
@@ -103,7 +104,7 @@ class TestGradients:
         basis = bound(KERNELS[name], X)
         setting = gaussian_setting(X, y)(basis)
         target = setting.targets[0]
-        from relvec.basis import content_ranks
+        from relvec._content import content_ranks
         from relvec.design import DenseDesign
 
         design = DenseDesign(basis(X))
@@ -451,7 +452,7 @@ def test_a_fit_through_its_targets_has_its_noise_held():
     """Many functions and far less noise than the tied model's; neither alone, nor where the noise is given."""
     from types import SimpleNamespace
 
-    from relvec._base import held_noise
+    from relvec._gaussian_fit import held_noise
 
     def fit(size, noise):
         state = SimpleNamespace(active=np.arange(size), posterior=SimpleNamespace(beta=1.0 / noise))

@@ -37,8 +37,9 @@ CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "test
 # The tests that speak for a module, those that find most first.
 TESTS = {
     "evidence.py": ["tests/test_evidence.py", WAYS, CLASSES, PIECES, "tests/test_solvers.py", "tests/test_laplace.py"],
-    "posterior.py": ["tests/test_evidence.py", CLASSES, PIECES, WAYS, "tests/test_compiled_classes.py",
-                     "tests/test_laplace.py", "tests/test_tune.py::TestGradients", DEVICE],
+    "posterior.py": ["tests/test_evidence.py", WAYS, PIECES, "tests/test_tune.py::TestGradients"],
+    "laplace.py": [CLASSES, PIECES, WAYS, "tests/test_compiled_classes.py", "tests/test_laplace.py",
+                   "tests/test_tune.py::TestGradients", DEVICE],
     "solvers/_newton.py": ENGINE,
     "solvers/_moves.py": ENGINE,
     "solvers/_frame.py": ENGINE,

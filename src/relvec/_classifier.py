@@ -10,17 +10,11 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from relvec._base import (
-    BaseRelevanceVector,
-    LaplaceFit,
-    by_blocks,
-    check_representable,
-    feature_variances,
-    fit_laplace,
-    kept_centres,
-    some_of,
-    warn_unless_converged,
-)
+from relvec._base import BaseRelevanceVector, by_blocks, some_of
+from relvec._dictionary import dictionary, kept_centres, store_centres, store_widths
+from relvec._laplace_fit import LaplaceFit, fit_laplace
+from relvec._outcome import warn_unless_converged
+from relvec._units import check_representable, feature_variances
 from relvec._xp import as_place, namespace, place_of, to_host
 from relvec.basis import Basis
 from relvec.design import is_dask
@@ -229,7 +223,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         used = np.flatnonzero(weights > 0.0)
         if len(np.unique(label[used])) < 2:
             raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
-        basis, free = self._dictionary(X, weights)
+        basis, free = dictionary(self, X, weights)
         self._identify(basis, X, label, classes, weights)
         predictive = _as_augmented(self.predictive)
         if predictive is not None:
@@ -252,8 +246,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
             warn_unless_converged(fit.result, self._tol, where)
         self.classes_ = classes
         self._store(basis, X, fits)
-        self._store_widths(basis, feature_variances(X, weights), learned)
-        self._store_centres(basis, *(moved or (X, [], [], [])))
+        store_widths(self, basis, feature_variances(X, weights), learned)
+        store_centres(self, basis, *(moved or (X, [], [], [])))
         if predictive is not None:
             kernel = kernels_of(basis)[0]
             self._models = [

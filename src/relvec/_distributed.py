@@ -8,8 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from relvec._base import GaussianFit, fit_gaussian, gaussian_problem, gaussian_target, memory_bytes
-from relvec.basis import Basis, Concat, KernelBasis
+from relvec._dictionary import candidates, generator, learned_widths, store_widths
+from relvec._gaussian_fit import (
+    GaussianFit,
+    ModelRows,
+    fit_gaussian,
+    gaussian_fits,
+    gaussian_in_subsets,
+    gaussian_problem,
+    gaussian_problems,
+    gaussian_target,
+    polished_by,
+)
+from relvec._memory import memory_bytes
+from relvec.basis import Basis, Concat, KernelBasis, leaves
 from relvec.design import (
     Block,
     DaskSamples,
@@ -51,7 +63,7 @@ def fit_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         model._fit(*gathered(X, y, sample_weight))
         return
     model._forget_parts()
-    begin_model(model, samples)
+    model._store_features(samples.n_features, samples.names)
     model._of_counts, model._single = False, samples.single
 
     def learn(basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list]:
@@ -75,14 +87,6 @@ def check_dask(model: Any) -> None:
         raise ValueError("centres that move need the rows in memory: with Dask leave centres at 'data'")
     if isinstance(model.kernel, str) and model.kernel == "precomputed":
         raise ValueError("a precomputed kernel has as many columns as rows: give Dask the inputs and the kernel's name")
-
-
-def begin_model(model: Any, samples: DaskSamples) -> None:
-    """Store what is known of the columns of X."""
-    model.n_features_in_ = samples.n_features
-    model.__dict__.pop("feature_names_in_", None)
-    if samples.names is not None:
-        model.feature_names_in_ = np.array(samples.names, dtype=object)
 
 
 def by_chunk(
@@ -137,8 +141,8 @@ def dictionary_of(
     given the dictionary on the rows of a draw, the parameters that are to be learned, and the draw.
     """
     facts, d = samples.facts, samples.n_features
-    unbound = model._unbound(d)
-    parts, free = _leaves(unbound), unbound.learned(d)
+    unbound = candidates(model, d)
+    parts, free = leaves(unbound), unbound.learned(d)
     # two rows that have the means and variances of all, and two that have their bounds
     deviation = facts.spread[:d] / np.sqrt(facts.weight)
     alike, bounds = (
@@ -146,7 +150,7 @@ def dictionary_of(
         np.array([facts.low, facts.high]),
     )
     on_rows = [i for i, part in enumerate(parts) if isinstance(part, KernelBasis) and _needs_rows(part)]
-    rng = model._generator()
+    rng = generator(model)
     bound: list[Basis] = []
     for part in parts:
         if isinstance(part, KernelBasis):
@@ -174,13 +178,9 @@ def _learned(model: Any, samples: DaskSamples, basis: Basis, free: np.ndarray, d
         gaussian_target(gaussian_problem(model, unit, variance, weight, 0), t / unit, drawn.weights)
         for unit, variance, t in zip(units, variances, drawn.targets.T, strict=True)
     ]
-    learned = model._learned(basis, free, drawn.X, targets)
+    learned = learned_widths(model, basis, free, drawn.X, targets)
     starts = [m if m is None else _lifted(learned.basis, m, drawn, samples.n_rows) for m in learned.models]
     return learned, starts
-
-
-def _leaves(basis: Basis) -> list[Basis]:
-    return [leaf for part in basis.parts for leaf in _leaves(part)] if isinstance(basis, Concat) else [basis]
 
 
 def _needs_rows(part: KernelBasis) -> bool:
@@ -233,13 +233,13 @@ def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: 
     essential = n + np.arange(dictionary.n_others)
     bias = dictionary.n_atoms - 1 if model.fit_intercept else -1
     fits = []
-    for i, problem in enumerate(model._problems(units, variances, facts.weight)):
+    for i, problem in enumerate(gaussian_problems(model, units, variances, facts.weight)):
         problem, start = replace(problem, draw=dictionary.draw), _started(starts[i], rows, problem)
 
         def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
             order = np.argsort(active)
             own = active[order]
-            R = tall_qr(scaled, _Exact(dictionary.take(own), design.scale[own], output))
+            R = tall_qr(scaled, ModelRows(dictionary.take(own), design.scale[own], output))
             return R[:, np.argsort(order)], R[:, -1]
 
         fits.append(
@@ -259,12 +259,12 @@ def _store(
     d, facts = samples.n_features, samples.facts
     model._finish(basis, kept_rows(basis, samples), rows, fits, samples.single)
     model.n_candidates_ = seen
-    model._store_widths(basis, facts.spread[:d] ** 2 / facts.weight, learned)
+    store_widths(model, basis, facts.spread[:d] ** 2 / facts.weight, learned)
 
 
 def kept_rows(basis: Basis, samples: DaskSamples) -> Lookup:
     """The rows of X that kernels of a small dictionary stand on."""
-    kernels = [part for part in _leaves(basis) if isinstance(part, KernelBasis) and np.all(part.rows >= 0)]
+    kernels = [part for part in leaves(basis) if isinstance(part, KernelBasis) and np.all(part.rows >= 0)]
     centres = {row: z for kernel in kernels for row, z in zip(kernel.rows.tolist(), kernel.order_keys(), strict=True)}  # type: ignore[arg-type]
 
     def find(rows: np.ndarray) -> np.ndarray:
@@ -278,30 +278,15 @@ def _search_subsets(
 ) -> None:
     """Search a dictionary without low rank in subsets, and store the models."""
     units, variances = units_of(samples.facts.mean, samples.facts.spread, samples.facts.weight, samples.n_targets)
-    problems = model._problems(units, variances, samples.facts.weight)
+    problems = gaussian_problems(model, units, variances, samples.facts.weight)
 
     def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
-        def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-            R = tall_qr(samples, _Exact(part.take(active), rows.design.scale[active], output))
-            return R[:, :-1], R[:, -1]
+        exact = polished_by(samples, part, rows)
+        return gaussian_fits(model, part, rows, problems, units, variances, starts, exact, first)
 
-        return model._fits(part, rows, problems, units, variances, starts, exact, first)
-
-    fits, basis, rows = model._in_subsets(dictionary, samples, None, memory, fitted)
+    fits, basis, rows = gaussian_in_subsets(model, dictionary, samples, None, memory, fitted)
     assert isinstance(basis, Concat)
     _store(model, basis, rows, fits, samples, model.n_candidates_, learned)
-
-
-@dataclass(frozen=True, eq=False)
-class _Exact:
-    """The columns of a model and its target on some rows."""
-
-    basis: Basis
-    scale: np.ndarray
-    output: int
-
-    def __call__(self, block: Block) -> np.ndarray:
-        return np.column_stack([self.basis(block.X) / self.scale, block.targets[:, self.output]]) * block.root
 
 
 def _started(start: _Sampled | None, rows: Rows, problem: Problem) -> Start | None:

@@ -10,27 +10,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from relvec._base import (
-    LaplaceFit,
-    laplace_fits,
-    laplace_in_subsets,
-    laplace_prior,
-    memory_bytes,
-    merge_rows,
-    scaled_rates,
-    warn_unless_converged,
-)
-from relvec._distributed import (
-    FEW,
-    begin_model,
-    check_dask,
-    dictionary_of,
-    kept_rows,
-    lifted_atoms,
-    renumbered_history,
-)
+from relvec._content import content_ranks
+from relvec._dictionary import learned_widths, store_centres, store_widths
+from relvec._distributed import FEW, check_dask, dictionary_of, kept_rows, lifted_atoms, renumbered_history
+from relvec._laplace_fit import LaplaceFit, laplace_fits, laplace_in_subsets, laplace_prior, merge_rows
+from relvec._memory import memory_bytes
+from relvec._outcome import warn_unless_converged
 from relvec._subsets import MANY_ROWS, Entries, stages, start_on_few, unhurried
-from relvec.basis import Basis, Concat, KernelBasis, content_ranks
+from relvec._units import scaled_rates
+from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design import (
     LEAST_ROWS,
     Block,
@@ -80,7 +68,7 @@ def fit_classes_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> No
     samples = DaskSamples(X, memberships(labels, classes), weights)
     if np.count_nonzero(samples.reduce(_present, np.logical_or)) < 2:
         raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
-    begin_model(model, samples)
+    model._store_features(samples.n_features, samples.names)
     joint = len(classes) > 2 and model.multi_class == "multinomial"
     likelihood: Likelihood = Categorical(len(classes)) if joint else Bernoulli()
     found = _fitted(model, samples, likelihood, share=joint and bool(model.share_alpha))
@@ -100,7 +88,7 @@ def fit_counts_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> Non
         return
     model._check_counts(samples.reduce(_whole_numbers, _both))
     model._forget_parts()
-    begin_model(model, samples)
+    model._store_features(samples.n_features, samples.names)
     model._of_counts, model._single = True, samples.single
     found = _fitted(model, samples, Poisson())
     for i, fit in enumerate(found.fits):
@@ -143,8 +131,8 @@ class _Found:
         """The attributes that tell of candidates, widths and centres."""
         model.n_candidates_ = self.seen
         d, facts = samples.n_features, samples.facts
-        model._store_widths(self.basis, facts.spread[:d] ** 2 / facts.weight, self.learned)
-        model._store_centres(self.basis, None, [], [], [])
+        store_widths(model, self.basis, facts.spread[:d] ** 2 / facts.weight, self.learned)
+        store_centres(model, self.basis, None, [], [], [])
 
 
 def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: bool = False) -> _Found:
@@ -165,7 +153,7 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
 
     def learn(basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list[Entries | None]]:
         rows, own = few.of(drawn)
-        learned = model._learned(basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in own])
+        learned = learned_widths(model, basis, free, rows, [LaplaceTarget(p, basis.n_atoms) for p in own])
         starts = [None if m is None else _entries(learned.basis, rows, m, drawn, samples) for m in learned.models]
         return learned, starts
 

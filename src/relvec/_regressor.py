@@ -3,100 +3,49 @@
 from __future__ import annotations
 
 import numbers
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
-from scipy.special import ndtri
-from sklearn.base import RegressorMixin, clone
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec._base import (
-    BaseRelevanceVector,
+from relvec._base import some_of
+from relvec._dictionary import (
+    dictionary,
+    is_linear,
+    kept_centres,
+    learned_widths,
+    moved_centres,
+    row_copies,
+    store_centres,
+    store_widths,
+)
+from relvec._gaussian_fit import (
     GaussianFit,
-    LaplaceFit,
-    by_blocks,
-    check_representable,
-    feature_variances,
-    fit_gaussian,
-    fit_laplace,
-    gaussian_problem,
+    gaussian_fits,
+    gaussian_in_subsets,
+    gaussian_problems,
     gaussian_target,
     held_noise,
-    kept_centres,
-    memory_left,
-    predictor,
-    renumbered,
-    row_copies,
-    some_of,
-    spreads,
-    target_units,
-    warm_starts,
-    warn_unless_converged,
+    polished_by,
 )
-from relvec._memory import release
-from relvec._subsets import cut_short, in_subsets, of_some, unhurried
-from relvec._xp import Place, as_place, is_foreign, like, namespace, place_of, take, to_host
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, as_basis, content_ranks, even_draw, is_fixed
-from relvec.design import (
-    LocalSamples,
-    Rows,
-    Samples,
-    Summary,
-    exact_columns,
-    gram_rows,
-    is_dask,
-    make_rows,
-    most_atoms,
-    rows_on_disk,
-    summarise,
-    tall_qr,
-)
-from relvec.evidence import LOG_2PI
-from relvec.kernels import Kernel
-from relvec.kernels import Linear as LinearKernel
+from relvec._laplace_fit import LaplaceFit, fit_laplace
+from relvec._memory import memory_left
+from relvec._on_disk import fit_on_disk
+from relvec._outcome import warn_unless_converged
+from relvec._predictions import RegressionPredictions
+from relvec._streaming import RowsInParts
+from relvec._units import check_representable, feature_variances, target_units
+from relvec._xp import Place, as_place, place_of, take
+from relvec.basis import Basis
+from relvec.design import LocalSamples, Rows, Samples, exact_columns, is_dask, make_rows, summarise
 from relvec.likelihoods import Poisson
-from relvec.predictive import Augmented, AugmentedPredictor, CountPredictor, LinearPredictor
-from relvec.process import (
-    Process,
-    ProcessPredictor,
-    ProcessRows,
-    as_predictive,
-    check_kernels,
-    kernels_of,
-    process_predictor,
-)
-from relvec.progress import carried, stage
-from relvec.solvers import Problem, as_solver
-from relvec.solvers._iterate import TOL, Start
-
-_MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
+from relvec.predictive import Augmented, CountPredictor, LinearPredictor
+from relvec.process import Process, as_predictive, check_kernels, kernels_of
+from relvec.progress import stage
+from relvec.solvers._iterate import TOL
 
 
-def _takes_parts(model: RelevanceVectorRegressor) -> bool:
-    """Whether rows may come in parts; an AttributeError says why not."""
-    gaussian = isinstance(model.likelihood, str) and model.likelihood == "gaussian"
-    if not gaussian or not isinstance(model.predictive, str) or model.predictive != "rvm":
-        raise AttributeError("rows can come in parts for likelihood='gaussian' with predictive='rvm' only")
-    try:
-        fixed = model.basis is None or is_fixed(as_basis(model.basis))
-    except ValueError as error:
-        raise AttributeError(f"rows can come in parts only for a basis: {error}") from error
-    if model.kernel is not None or not fixed or model.centres != "data":
-        raise AttributeError(
-            "rows can come in parts only where the basis functions are known before any row: kernel=None, and a basis "
-            "such as 'linear', functions, or relvec.basis.KernelBasis(Gaussian(2.0), centres=Z) with a width in numbers"
-        )
-    return True
-
-
-CANDIDATES = 0.05  # share of the memory limit for centres of rows on disk
-
-
-class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
+class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
     """Relevance vector regression: a sparse linear model over basis functions, with error bars.
 
     The target is ``y = sum_m w_m phi_m(x) + noise`` with a Gaussian prior of its own precision ``alpha_m`` over each
@@ -242,12 +191,6 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
     True
     """
 
-    _models: list[Any]
-    _single: bool
-    _summary: Summary
-    alpha_: Any
-    basis_: Basis
-    noise_variance_: Any
     weights_: Any
 
     def __init__(
@@ -323,7 +266,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         used = np.flatnonzero(weights > 0.0)
         if used.size < 2:
             raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
-        basis, free = self._dictionary(X, weights, on_device)
+        basis, free = dictionary(self, X, weights, on_device)
         self._identify(basis, X, y, weights)
         if on_device is not None and used.size < len(X):
             on_device = take(on_device, used)
@@ -340,12 +283,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             place = None if on_device is None else place_of(on_device)
             return self._fit_counts(basis, free, X, used, outputs, w, y.ndim == 1, place)
         units, variances = target_units(outputs, w)
-        problems = self._problems(units, variances, float(w.sum()))
+        problems = gaussian_problems(self, units, variances, float(w.sum()))
         learned, starts = None, None
         outputs = outputs / units
         scaled = [gaussian_target(p, np.ascontiguousarray(t), w) for p, t in zip(problems, outputs.T, strict=True)]
         if free.any() and variances.any():  # constant targets say nothing about widths
-            learned = self._learned(basis, free, inputs, scaled)
+            learned = learned_widths(self, basis, free, inputs, scaled)
             basis, starts = learned.basis, learned.models
         memory = memory_left(self.memory_limit, len(inputs), row_copies(basis) + 2 * len(units) + 10)
         root, samples = np.sqrt(w), LocalSamples(inputs, outputs, w)
@@ -355,7 +298,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
                 return exact_columns(part.take(active), on_device, root, rows.design.scale[active], outputs[:, output])
 
             exact = polished_by(samples, part, rows) if on_device is None else there
-            return self._fits(part, rows, problems, units, variances, starts, exact, first)
+            return gaussian_fits(self, part, rows, problems, units, variances, starts, exact, first)
 
         def searched(basis: Basis, starts: list | None) -> tuple[list[GaussianFit], Basis, Rows]:
             with stage("kernel"):
@@ -363,7 +306,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
             if rows is not None:
                 return fitted(basis, rows, starts, True), basis, rows
-            return self._in_subsets(basis, samples, starts, memory, fitted)
+            return gaussian_in_subsets(self, basis, samples, starts, memory, fitted)
 
         fits, basis, rows = searched(basis, starts)
         if learned is not None and (held := held_noise(fits, problems, learned.noises)) is not None:
@@ -371,12 +314,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
             fits, basis, rows = searched(learned.basis, None)
         moves: list = []
         if self.centres != "data" and variances.all():
-            basis, starts, moves = self._moved(basis, inputs, scaled, [fit.model for fit in fits])
+            basis, starts, moves = moved_centres(self, basis, inputs, scaled, [fit.model for fit in fits])
             if moves:
                 fits, basis, rows = searched(basis, starts)
         self._finish(basis, X, rows, fits, single=y.ndim == 1)
-        self._store_widths(basis, feature_variances(X, weights), learned)
-        self._store_centres(basis, inputs, scaled, [fit.model for fit in fits], moves)
+        store_widths(self, basis, feature_variances(X, weights), learned)
+        store_centres(self, basis, inputs, scaled, [fit.model for fit in fits], moves)
         targets = outputs.T
         if isinstance(predictive, Augmented):
             self._augment(predictive, kernels_of(basis)[0], inputs, root, targets, variances)
@@ -386,57 +329,10 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         return self
 
     def _fit_on_disk(self, X: Any, y: Any, sample_weight: Any, names: list[str] | None, memory: float) -> None:
-        """Fit rows X that are read in blocks; as many of them as fit are candidates, evenly drawn."""
         self._check_numbers()
         if self._counts:
             super()._fit_on_disk(X, y, sample_weight, names, memory)
-        if as_predictive(self.predictive) is not None or self.device is not None or self.centres != "data":
-            raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
-        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-        if len(y) != X.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
-        used = np.flatnonzero(weights > 0.0)
-        if used.size < 2:
-            raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
-        outputs = y.reshape(len(y), -1)
-        units, variances = target_units(some_of(outputs, used), some_of(weights, used))
-        samples = LocalSamples(X, outputs / units, weights)
-        memory = memory_left(self.memory_limit, len(y), len(units) + 3)
-        spread = spreads(samples)
-        few = max(int(CANDIDATES * memory / (8 * samples.n_features)), 1000)
-        drawn = used if len(used) <= few else np.sort(np.random.default_rng(0).choice(used, few, replace=False))
-        rows_drawn = samples.take(drawn)
-        basis, free = self._dictionary(rows_drawn, weights[drawn])
-        self._identify(basis, spread, y, weights)
-        problems = self._problems(units, variances, float(weights.sum()))
-        self._forget_parts()
-        self._of_counts, learned = False, None
-        if free.any() and variances.any():
-            targets = [gaussian_target(p, t, weights[drawn]) for p, t in zip(problems, (outputs / units)[drawn].T)]
-            learned = self._learned(basis, free, rows_drawn, targets)
-            basis = learned.basis
-        basis = renumbered(basis, drawn)
-        self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
-
-        def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
-            exact = polished_by(samples, part, rows)
-            return self._fits(part, rows, problems, units, variances, starts, exact, first)
-
-        with stage("kernel"):
-            rows = rows_on_disk(basis, samples, memory)
-        if rows is not None:
-            fits = fitted(basis, rows, [None] * len(units), True)
-        else:
-            fits, basis, rows = self._in_subsets(basis, samples, None, memory, fitted)
-        if len(drawn) < len(used) and np.any(basis.rows >= 0):
-            fits = [replace(f, result=of_some(f.result)) for f in fits]
-        self.n_features_in_ = samples.n_features
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        self._finish(basis, samples, rows, fits, y.ndim == 1)
-        self._store_widths(basis, spread, learned)
+        fit_on_disk(self, X, y, sample_weight, names)
 
     def _check_numbers(self) -> None:
         super()._check_numbers()
@@ -447,244 +343,12 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         if not (isinstance(forgetting, numbers.Real) and 0 < float(forgetting) <= 1):
             raise ValueError(f"forgetting must be a number above 0 and up to 1 (nothing), got {self.forgetting!r}")
 
-    def _problems(self, units: np.ndarray, variances: np.ndarray, n_samples: float) -> list[Problem]:
-        """What each output's solver is asked, all but the design."""
-        seeds = check_random_state(self.random_state).randint(2**31, size=len(units))
-        return [
-            gaussian_problem(self, unit, variance, n_samples, seed)
-            for unit, variance, seed in zip(units, variances, seeds, strict=True)
-        ]
-
-    def _fits(
-        self, basis: Basis, rows: Rows, problems: list[Problem], units: np.ndarray, variances: np.ndarray,
-        starts: list[Any] | None, exact: Any, restarting: bool = True,
-    ) -> list[GaussianFit]:  # fmt: skip
-        """Fit each output on its rows."""
-        order = content_ranks(basis, rows.design.scale)
-        problems = [replace(problem, draw=even_draw(basis)) for problem in problems]
-        if starts is None:
-            starts = warm_starts(self, basis, problems, rows.design.scale, units)
-        bias = basis.n_atoms - 1 if self.fit_intercept else -1
-        essential = np.flatnonzero(basis.rows < 0)
-        solver = as_solver(self.solver) if restarting else unhurried(as_solver(self.solver))
-        return Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(carried(fit_gaussian))(
-                self, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i], solver
-            )
-            for i in range(len(units))
-        )
-
-    def _in_subsets(
-        self, basis: Basis, samples: Samples, starts: list | None, memory: float, fitted: Any
-    ) -> tuple[list[GaussianFit], Basis, Rows]:
-        """Fit over a dictionary that neither fits in memory nor is of low rank; also the part of it that came last."""
-        M, size = basis.n_atoms, most_atoms(samples.n_rows, memory)
-        fits: list[GaussianFit] = []
-        part, rows = basis, None
-        given = [np.zeros(0, dtype=np.intp), *(s.active for s in starts or [] if s is not None)]
-
-        def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
-            nonlocal fits, part, rows, starts
-            place = np.full(M, -1)
-            place[atoms] = np.arange(len(atoms))
-            part = basis.take(atoms)
-            before = [f.result.state.objective for f in fits]
-            fits, rows = [], None  # their dictionary goes before the next one comes
-            release()
-            rows = gram_rows(part, samples, memory)
-            local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
-            fits = fitted(part, rows, local, first)
-            states = [f.result.state for f in fits]
-            gained = first or any(s.objective > b + self._tol for s, b in zip(states, before, strict=True))
-            starts = [Start(atoms[s.active], s.posterior.alpha, s.posterior.beta) for s in states]
-            return np.concatenate([s.active for s in starts]), gained, any(cut_short(f.result) for f in fits)
-
-        work = samples.n_rows * float(size) ** 2
-        self.n_candidates_, self.n_subsets_, complete = in_subsets(basis, size, np.concatenate(given), work, run)
-        assert rows is not None
-        return fits if complete else [replace(f, result=of_some(f.result)) for f in fits], part, rows
-
     def _finish(self, basis: Basis, X: Any, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
         """Store the models, and say where one has no certificate."""
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
         self._store(basis, X, fits, single=single)
         self.compression_ = rows.compression
-
-    @available_if(_takes_parts)
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, refit: bool = True) -> RelevanceVectorRegressor:
-        """Take further rows in, and fit the model to all rows seen so far.
-
-        For basis functions that are known before any row. The model is the one that `fit` would find on all rows at
-        once, with the weights ``forgetting`` has left them: what is kept is one triangular matrix of as many rows
-        as there are basis functions and outputs (a QR factorisation, brought up to date). After `fit` it goes on from
-        the rows of `fit`.
-
-        Parameters
-        ----------
-        X : array-like (n_samples, n_features)
-        y : array-like (n_samples,) or (n_samples, n_outputs)
-        sample_weight : array-like (n_samples,), optional
-            As in `fit`.
-        refit : bool, default True
-            Whether to search for the model now. With False the rows are only taken in, and the model stays as it is
-            (none before the first search): for blocks that follow one another closely.
-
-        Returns
-        -------
-        self : the estimator.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from relvec import RVR
-        >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
-        >>> y = 3.0 * X[:, 0] + 0.1 * np.cos(40.0 * X[:, 0])
-        >>> model = RVR(kernel=None, basis="quadratic")
-        >>> for i in range(0, 60, 20):
-        ...     model = model.partial_fit(X[i : i + 20], y[i : i + 20], refit=i == 40)
-        >>> batch = RVR(kernel=None, basis="quadratic").fit(X, y)
-        >>> model.atoms_ == batch.atoms_, model.n_samples_seen_
-        (True, 60)
-        >>> bool(np.isclose(model.log_marginal_likelihood_, batch.log_marginal_likelihood_, rtol=1e-8))
-        True
-        """
-        return self._all_or_nothing(self._partial_fit, X, y, sample_weight, refit)
-
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, refit: bool) -> None:
-        earlier: Summary | None = getattr(self, "_summary", None)
-        if earlier is None and hasattr(self, "weights_"):
-            raise ValueError(
-                f"this model comes from a fit that kept nothing of its rows: it had other parameters, or more than "
-                f"{_MOST_KEPT} numbers to keep. Begin with partial_fit on a new estimator (sklearn.base.clone)"
-            )
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
-        )  # fmt: skip
-        y = np.asarray(y, dtype=np.float64)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        self._check_numbers()
-        single = y.ndim == 1
-        if earlier is not None and (single != self._single or y.size != len(y) * earlier.n_outputs):
-            kept = "(n,)" if self._single else f"(n, {earlier.n_outputs})"
-            raise ValueError(f"y had the shape {kept} in earlier calls of partial_fit, got {y.shape}")
-        basis, _ = self._dictionary(X, np.ones(len(X)))
-        block = summarise(basis, X, y.reshape(len(y), -1), weights)
-        if block.n_rows == 0:
-            raise ValueError("at least one sample needs a positive weight, got none: check sample_weight")
-        summary = block if earlier is None else earlier.faded(float(self.forgetting)).merged(block)
-        self._single, self._of_counts = single, False
-        self._keep(summary, refit)
-
-    @property
-    def _comes_in_parts(self) -> bool:
-        try:
-            return _takes_parts(self)
-        except AttributeError:
-            return False
-
-    def _begin(self, summary: Summary, single: bool) -> RelevanceVectorRegressor:
-        """Fit to the first rows, all there are as far as `fit` knows."""
-        self._single = single
-        self._keep(summary, refit=True)
-        if summary.R.size > _MOST_KEPT:
-            self._forget_parts()
-        return self
-
-    def _keep(self, summary: Summary, refit: bool) -> None:
-        """Remember what is left of the rows seen, and fit the model to it."""
-        self._summary, self.n_samples_seen_ = summary, summary.n_rows
-        if not refit:
-            return
-        units, variances = summary.units
-        problems = self._problems(units, variances, summary.weight)
-        nothing = np.zeros((0, self.n_features_in_))
-        rows = summary.rows(units)
-        fits = self._fits(summary.basis, rows, problems, units, variances, None, None)
-        self._finish(summary.basis, nothing, rows, fits, single=self._single)
-        self._store_widths(summary.basis, summary.feature_variances, None)
-
-    @available_if(_takes_parts)
-    def merge(self, *others: RelevanceVectorRegressor) -> RelevanceVectorRegressor:
-        """The model of all rows that this one and others have taken in.
-
-        Parameters
-        ----------
-        *others : fitted regressors over the same basis functions, with the same outputs.
-
-        Returns
-        -------
-        merged : a new regressor with this one's parameters, fitted to the rows of all; it can take in more.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from relvec import RVR
-        >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
-        >>> y = 3.0 * X[:, 0] + 0.1 * np.cos(40.0 * X[:, 0])
-        >>> parts = [RVR(kernel=None, basis="linear").partial_fit(X[i::3], y[i::3]) for i in range(3)]
-        >>> parts[0].merge(*parts[1:]).n_samples_seen_
-        60
-        """
-        for model in (self, *others):
-            if not isinstance(getattr(model, "_summary", None), Summary):
-                raise ValueError(
-                    f"only fitted models whose rows can come in parts can be merged (see partial_fit), got {model!r}"
-                )
-        merged = clone(self)
-        for name in ("n_features_in_", "feature_names_in_", "_single", "_of_counts"):
-            if hasattr(self, name):
-                setattr(merged, name, getattr(self, name))
-        summary = self._summary
-        for other in others:
-            if other._single != self._single:
-                raise ValueError("models of y of shape (n,) and of shape (n, 1) do not merge: give all parts the same")
-            if list(getattr(other, "feature_names_in_", ())) != list(getattr(self, "feature_names_in_", ())):
-                raise ValueError("the models have seen features of different names: give all parts the same columns")
-            summary = summary.merged(other._summary)
-        merged._keep(summary, refit=True)
-        return merged
-
-    def _forget_parts(self) -> None:
-        for name in ("_summary", "n_samples_seen_"):
-            self.__dict__.pop(name, None)
-
-    def _augment(
-        self, spec: Augmented, kernel: Kernel, X: np.ndarray, root: np.ndarray, targets: np.ndarray,
-        variances: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Replace the models of the outputs by RVM* (RQ05)."""
-        models = []
-        for model, t, variance, alpha in zip(self._models, targets, variances, np.atleast_2d(self.alpha_), strict=True):
-            if spec.alpha is None:
-                star = 1.0 / variance if variance > 0.0 else np.inf
-            else:
-                star = None if isinstance(spec.alpha, str) else float(spec.alpha) * model.unit**2
-            with np.errstate(over="ignore", under="ignore"):
-                precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
-            remainder = root * (t - model.columns(X) @ model.mean)
-            models.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
-        self._models = models
-
-    def _condition(
-        self, spec: Process, kernels: tuple[Kernel, ...], X: np.ndarray, weights: np.ndarray, targets: np.ndarray,
-        variances: np.ndarray, floors: list[float | None],
-    ) -> None:  # fmt: skip
-        """Replace the models of the outputs by processes on their relevance vectors."""
-        processes: list[ProcessPredictor | None] = []
-        for i, model in enumerate(self._models):
-            own = np.flatnonzero(np.isfinite(np.atleast_2d(self.alpha_)[i]))
-            rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
-            weight = model.mean[own] / model.scale[own]
-            with stage("process", shift=-weights.sum() * np.log(model.unit)):
-                found = own.size and process_predictor(
-                    spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
-                    model.noise, floors[i])  # fmt: skip
-            processes.append(found or None)
-        self._models = [process or model for process, model in zip(processes, self._models, strict=True)]
-        noise = np.array([model.noise * model.unit**2 for model in self._models])
-        self.process_ = processes[0] if self._single else processes
-        self.noise_variance_ = noise[0] if self._single else noise
 
     @property
     def _trusts_evidence(self) -> bool:
@@ -707,8 +371,8 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for i, fit in enumerate(fits):
             warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
         self._store_counts(basis, X, fits, single)
-        self._store_widths(basis, feature_variances(X[used], weights), learned)
-        self._store_centres(basis, *(moved or (X, [], [], [])))
+        store_widths(self, basis, feature_variances(X[used], weights), learned)
+        store_centres(self, basis, *(moved or (X, [], [], [])))
         return self
 
     def _check_counts(self, whole: bool) -> None:
@@ -731,7 +395,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
         atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
         kept = basis.take(atoms)
-        models = [predictor(f, kept, atoms) for f in fits]
+        models = [_predictor(f, kept, atoms) for f in fits]
         alpha, gamma = np.full((len(fits), len(atoms)), np.inf), np.zeros((len(fits), len(atoms)))
         ranked = np.argsort(atoms)
         for i, f in enumerate(fits):
@@ -767,7 +431,7 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         self._drop_stale()
         if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
             self.relevance_vectors_ = X.take(self.relevance_) if isinstance(X, Samples) else X[self.relevance_]
-        if _is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
+        if is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
             slopes = kept(np.eye(self.n_features_in_)) - kept(np.zeros((1, self.n_features_in_)))
             self.coef_ = per_output(weights @ slopes.T)
 
@@ -775,240 +439,14 @@ class RelevanceVectorRegressor(RegressorMixin, BaseRelevanceVector):
         for name in ("coef_", "relevance_vectors_", "process_"):
             self.__dict__.pop(name, None)
 
-    @by_blocks
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
-        """Predictive mean, with standard deviation or covariance if asked.
 
-        Parameters
-        ----------
-        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
-        return_std : bool, default False
-            Also the standard deviation of a new target (T01 eq. (22)).
-        return_cov : bool, default False
-            Also the joint covariance; not together with `return_std`.
-        noise : bool, default True
-            Whether std and cov include the noise. False describes the function itself.
-
-        Returns
-        -------
-        mean : (n,) or (n, n_outputs)
-        std : (n,) or (n, n_outputs), if return_std
-        cov : (n, n) or (n, n, n_outputs), if return_cov
-
-        Examples
-        --------
-        >>> from relvec import RVR
-        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
-        >>> mean, std = model.predict([[4.0]], return_std=True)
-        >>> mean.shape, std.shape
-        ((1,), (1,))
-        """
-        if return_std and return_cov:
-            raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
-        if is_dask(X):
-            return self._predict_lazily(X, return_std, return_cov, noise)
-        X, back = self._rows(X, self._native)
-        moments = [m.moments(X, return_std, noise) for m in self._models]
-        mean = back(self._by_output([mean for mean, _ in moments]))
-        if return_std:
-            return mean, back(self._by_output([namespace(v).sqrt(v) for _, v in moments if v is not None]))
-        if return_cov:
-            return mean, back(self._by_output([m.covariance(X, noise) for m in self._models]))
-        return mean
-
-    @property
-    def _native(self) -> bool:
-        """Whether predictions can be made on a device."""
-        return all(type(model) is LinearPredictor for model in getattr(self, "_models", ()))
-
-    def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
-        """Predictions for a collection of Dask, as such collections."""
-        check_is_fitted(self)
-        if return_cov:
-            raise ValueError("a covariance is of the size of all pairs of rows: with Dask ask for return_std")
-        from relvec._distributed import by_chunk
-
-        names = None if self._single else [f"prediction {i}" for i in range(len(self._models))]
-        return by_chunk(self, "predict", X, names, parts=2 if return_std else 0, return_std=return_std, noise=noise)
-
-    def _quantiles_lazily(self, X: Any, q: np.ndarray, noise: bool) -> Any:
-        """Quantiles of counts for a collection of Dask, as an array of Dask."""
-        from relvec._distributed import chunkwise
-
-        shape = (len(q),) if self._single else (len(self._models), len(q))
-        return chunkwise(self, "predict_quantiles", X, shape, q=q, noise=noise)
-
-    @by_blocks
-    def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
-        """Quantiles of a new target.
-
-        Parameters
-        ----------
-        X : array-like (n, n_features)
-        q : array-like (n_q,)
-            Probabilities between 0 and 1.
-        noise : bool, default True
-            Whether the noise counts; False gives quantiles of the function.
-
-        Returns
-        -------
-        quantiles : (n, n_q) or (n, n_outputs, n_q)
-
-        Examples
-        --------
-        >>> from relvec import RVR
-        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
-        >>> model.predict_quantiles([[1.5]], [0.1, 0.5, 0.9]).shape
-        (1, 3)
-        """
-        q = np.atleast_1d(np.asarray(q, dtype=float))
-        if q.ndim != 1 or not np.all((q > 0) & (q < 1)):
-            raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
-        check_is_fitted(self)
-        if self._of_counts:
-            if is_dask(X):
-                return self._quantiles_lazily(X, q, noise)
-            X, back = self._rows(X, False)
-            found = [m.quantiles(X, q, noise) for m in self._models]
-            return back(found[0] if self._single else np.stack(found, axis=1))
-        mean, std = self.predict(X, return_std=True, noise=noise)
-        return mean[..., None] + std[..., None] * like(mean, ndtri(q))
-
-    @by_blocks
-    def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
-        """Central interval that holds a new target with the given probability.
-
-        Parameters
-        ----------
-        X : array-like (n, n_features)
-        coverage : float, default 0.9
-        noise : bool, default True
-            Whether the noise counts; False gives an interval for the function.
-
-        Returns
-        -------
-        interval : (n, 2) or (n, n_outputs, 2), lower and upper end
-
-        Examples
-        --------
-        >>> from relvec import RVR
-        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
-        >>> lower, upper = model.predict_interval([[1.5]], coverage=0.5)[0]
-        >>> bool(lower < 1.5 < upper)
-        True
-        """
-        if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) < 1):
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
-        return self.predict_quantiles(X, [0.5 - float(coverage) / 2, 0.5 + float(coverage) / 2], noise=noise)
-
-    @by_blocks
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
-        """Draw functions from the posterior, evaluated at X.
-
-        Parameters
-        ----------
-        X : array-like (n, n_features)
-        n_samples : int, default 1
-        random_state : int, RandomState or None, default 0
-        noise : bool, default False
-            Whether to add observation noise.
-
-        Returns
-        -------
-        samples : (n, n_samples) or (n, n_outputs, n_samples)
-
-        Examples
-        --------
-        >>> from relvec import RVR
-        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
-        >>> model.sample_y([[0.0], [1.0]], n_samples=5).shape
-        (2, 5)
-        """
-        (X, back), rng = self._rows(X, False), check_random_state(random_state)
-        drawn = [m.samples(X, n_samples, rng, noise) for m in self._models]
-        return back(drawn[0] if self._single else np.stack(drawn, axis=1))
-
-    def log_predictive_density(self, X: Any, y: Any) -> np.ndarray:
-        """Log density of each target under its predictive distribution.
-
-        Parameters
-        ----------
-        X : array-like (n, n_features)
-        y : array-like (n,) or (n, n_outputs)
-
-        Returns
-        -------
-        log_density : (n,) or (n, n_outputs)
-
-        Examples
-        --------
-        >>> from relvec import RVR
-        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
-        >>> model.log_predictive_density([[1.5]], [1.5]).shape
-        (1,)
-        """
-        mean, std = self.predict(X, return_std=True)
-        y = like(mean, to_host(y))
-        if y.shape != mean.shape:
-            raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
-        check_is_fitted(self)
-        if self._of_counts:
-            (X, back), y = self._rows(X, False), to_host(y)
-            columns = y.reshape(len(y), -1).T
-            return back(self._by_output([m.log_density(X, t) for m, t in zip(self._models, columns, strict=True)]))
-        return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - namespace(std).log(std)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 of `predict`; D^2, the fraction of the Poisson deviance explained, for counts.
-
-        Parameters
-        ----------
-        X : array-like (n, n_features)
-        y : array-like (n,) or (n, n_outputs)
-        sample_weight : array-like (n,), optional
-
-        Examples
-        --------
-        >>> from relvec import RVR
-        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [1, 3, 7, 20]
-        >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
-        True
-        """
-        from sklearn.metrics import d2_tweedie_score, r2_score  # imports much, and most fits never need it
-
-        check_is_fitted(self)
-        if not self._of_counts and not is_foreign(X):
-            return super().score(X, y, sample_weight)
-        mean, y = to_host(self.predict(X)), np.asarray(to_host(y), dtype=float)
-        if not self._of_counts:
-            return r2_score(y, mean, sample_weight=to_host(sample_weight))
-        weights = _check_sample_weight(sample_weight, mean, dtype=np.float64)
-        average = np.average(y, axis=0, weights=weights)
-        parts = [
-            d2_tweedie_score(t, m, sample_weight=weights, power=1) if a > 0.0 else 0.0
-            for t, m, a in zip(y.reshape(len(y), -1).T, mean.reshape(len(y), -1).T, np.ravel(average), strict=True)
-        ]
-        return float(np.mean(parts))
-
-    def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
-        return values[0] if self._single else namespace(values[0]).stack(values, axis=-1)
-
-
-def polished_by(samples: Samples, basis: Basis, rows: Rows) -> Any:
-    """What gives `fit_gaussian` the exact columns of some atoms, and a target, in a pass over the samples."""
-
-    def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-        atoms, scale = basis.take(active), rows.design.scale[active]
-        R = tall_qr(samples, lambda b: b.root * np.column_stack([atoms(b.X) / scale, b.targets[:, output]]))
-        return R[:, :-1], R[:, -1]
-
-    return exact
-
-
-def _is_linear(basis: Basis) -> bool:
-    """Whether every atom of a dictionary is a linear function of the inputs, or constant."""
-    if isinstance(basis, Concat):
-        return all(_is_linear(part) for part in basis.parts)
-    return isinstance(basis, Bias | Linear) or (
-        isinstance(basis, KernelBasis) and isinstance(basis.kernel, LinearKernel)
-    )
+def _predictor(fit: GaussianFit | LaplaceFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
+    """The fitted function over the given atoms, a superset of the fit's own in a fixed order."""
+    state = fit.result.state
+    place = {atom: i for i, atom in enumerate(state.active.tolist())}
+    own = np.array([i for i, atom in enumerate(atoms.tolist()) if atom in place], dtype=np.intp)
+    source = np.array([place[atoms[i]] for i in own], dtype=np.intp)
+    mean, root = np.zeros(len(atoms)), np.zeros((len(atoms), len(place)))
+    mean[own] = state.posterior.mean[source]
+    root[own] = state.posterior.root[source]
+    return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)

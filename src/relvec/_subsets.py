@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from relvec.basis import Basis, Concat, content_ranks, scattered
+from relvec._content import content_ranks, scattered
+from relvec.basis import Basis, Concat
 from relvec.design import MODELS, WORK, kernel_on_training_rows, scan_design
 from relvec.solvers import Sequential, Status
 from relvec.solvers._iterate import Result

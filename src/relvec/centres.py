@@ -19,8 +19,9 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize
 
+from relvec._content import content_ranks
 from relvec._threads import one_thread
-from relvec.basis import Basis, Concat, KernelBasis, content_ranks, leaves
+from relvec.basis import Basis, Concat, KernelBasis, leaves
 from relvec.design import DenseDesign
 from relvec.kernels import Kernel
 from relvec.targets import Evaluated, LaplaceTarget

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
+from relvec._content import content_ranks
 from relvec._threads import one_thread
-from relvec.basis import Basis, content_ranks
+from relvec.basis import Basis
 from relvec.centres import Move, Placed, Space, evaluated, place, start
 from relvec.design import DenseDesign
 from relvec.grvm import CentresEvidence, evidence, train

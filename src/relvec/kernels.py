@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import cdist
 
+from relvec._distances import squared_distances
 from relvec._xp import is_foreign, like, namespace, overwrite, squares, to_host
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
 ]
 
 LEARNED = ("learn", "learn-per-feature")
-_FEW_PAIRS = 2048  # up to which a matrix product does not pay
 WIDTH_WORDS = ("scale", *LEARNED)
 Width = str | float | tuple[float, ...]
 
@@ -207,7 +206,7 @@ class _Stationary(_Scaled):
     def slope_and_bend(self, X: ArrayLike, Z: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """f'(D2) and f''(D2), each (n, m): what derivatives with respect to the centres are made of."""
         X, Z = _row_pair(X, Z)
-        D2 = _squared_distances(self._scale(X), self._scale(Z))
+        D2 = squared_distances(self._scale(X), self._scale(Z))
         bend = self._bend(D2)
         return self._slope(D2), bend
 
@@ -219,14 +218,14 @@ class _Stationary(_Scaled):
         return replace(self, width=self._width_from(parameters))  # type: ignore[type-var]
 
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        return self._profile(_squared_distances(self._scale(X), self._scale(Z), self._rough))
+        return self._profile(squared_distances(self._scale(X), self._scale(Z), self._rough))
 
     def _diag(self, X: np.ndarray) -> np.ndarray:
         return self._profile(0.0 * X[:, 0])
 
     def _vjp(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         U, V = self._scale(X), self._scale(Z)
-        G = self._slope(_squared_distances(U, V))
+        G = self._slope(squared_distances(U, V))
         G *= K_bar
         # With G = dF/dD2 and D2 = sum_k (u_k - v_k)^2, u = x/width, v = z/width, the square multiplied out:
         #   dF/dv_jk         = -2 sum_i G_ij (u_ik - v_jk)   = 2 (c_j v_jk - (G'U)_jk),   c = column sums of G
@@ -796,54 +795,6 @@ def _row_pair(X: Any, Z: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _parts(kernel: Kernel, kind: type[_Composite]) -> tuple[Kernel, ...]:
     return kernel.parts if isinstance(kernel, kind) else (kernel,)
-
-
-def _squared_distances(U: np.ndarray, V: np.ndarray, rough: bool = True) -> np.ndarray:
-    """|u_i - v_j|^2, shape (n, m), finite even where the square overflows: a profile may meet inf * 0 otherwise.
-
-    Where the kernel is not ``rough`` an array library without `cdist` may take the product of many features.
-    """
-    if is_foreign(U):
-        return _distances_on_device(U, V, rough)
-    few = U.shape[1] <= 8 or len(U) * len(V) <= _FEW_PAIRS
-    D2 = cdist(U, V, "sqeuclidean") if few else _distances_by_product(U, V)
-    return np.minimum(D2, 1e300, out=D2)
-
-
-def _distances_by_product(U: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """|u|^2 - 2 u'v + |v|^2, one matrix product, with the few entries it would spoil by cancellation redone."""
-    centre = V.mean(axis=0)
-    A, B = U - centre, V - centre
-    largest = max(np.abs(A).max(), np.abs(B).max())
-    if largest > 1e140:  # the squares would overflow
-        return cdist(U, V, "sqeuclidean")
-    a2, b2 = (A**2).sum(axis=1), (B**2).sum(axis=1)
-    D2 = A @ B.T
-    D2 *= -2.0
-    D2 += a2[:, None]
-    D2 += b2
-    # The error is about eps (|a|^2 + |b|^2); above this threshold it is at most 1e-8 of the entry itself. Entries
-    # below are redone, so that the distance of a point to itself is 0 and not 1e-15, whose root is 3e-8.
-    near = np.flatnonzero(D2 <= 1e-7 * (a2.max() + b2.max()))
-    if near.size > 4 * max(D2.shape):
-        return cdist(U, V, "sqeuclidean")
-    i, j = np.unravel_index(near, D2.shape)
-    D2[i, j] = ((A[i] - B[j]) ** 2).sum(axis=1)
-    return D2
-
-
-def _distances_on_device(U: np.ndarray, V: np.ndarray, rough: bool) -> np.ndarray:
-    xp = namespace(U)
-    if U.shape[1] <= 8 or rough:
-        D2 = (U[:, 0][:, None] - V[:, 0][None, :]) ** 2
-        for k in range(1, U.shape[1]):
-            D2 += (U[:, k][:, None] - V[:, k][None, :]) ** 2
-    else:
-        centre = xp.mean(V, axis=0)
-        A, B = U - centre, V - centre
-        D2 = squares(A, 1)[:, None] + squares(B, 1)[None, :]
-        D2 -= 2.0 * (A @ B.T)
-    return xp.clip(D2, 0.0, 1e300 if D2.dtype == xp.float64 else 1e37)
 
 
 def _spline(x: np.ndarray, z: np.ndarray) -> np.ndarray:

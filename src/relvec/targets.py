@@ -10,8 +10,9 @@ from scipy.linalg import qr
 
 from relvec.design import DenseDesign
 from relvec.evidence import gradient, mackay_alpha, mackay_noise
+from relvec.laplace import laplace
 from relvec.likelihoods import Bernoulli
-from relvec.posterior import gaussian, laplace
+from relvec.posterior import gaussian
 from relvec.solvers import Problem, Sequential, solve
 from relvec.solvers._frame import Frame
 from relvec.solvers._iterate import Start

@@ -5,18 +5,9 @@ import numpy as np
 from relvec._xp import Array
 from relvec.design._base import Compression, Design, Piece, RemoteDesign, Rows, ScanDesign
 from relvec.design._blocks import DenseDesign
-from relvec.design._dask import (
-    DaskSamples,
-    Lookup,
-    RowKernel,
-    as_series,
-    check_columns,
-    compress_rows,
-    gathered,
-    is_dask,
-    lazily,
-)
+from relvec.design._dask import DaskSamples, as_series, check_columns, gathered, is_dask, lazily
 from relvec.design._dask_labels import aligned_labels, count_labels, label_weights, memberships
+from relvec.design._dask_lowrank import compress_rows
 from relvec.design._dask_scan import WorkerDesign, scan_basis, scan_rows
 from relvec.design._device import DeviceDesign, device_rows, exact_columns
 from relvec.design._device_scan import DeviceScanDesign, device_scan_design
@@ -25,6 +16,7 @@ from relvec.design._factor import MODELS, FactorDesign, most_scanned, scan_desig
 from relvec.design._gram import WORK, gram_rows, most_atoms
 from relvec.design._lowrank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
 from relvec.design._readers import IN_MEMORY, blocks_to_predict, is_sliced, load
+from relvec.design._row_kernel import Lookup, RowKernel
 from relvec.design._source import Block, LocalSamples, Samples
 from relvec.design._stream import WHOLE, LowRankDesign, compress_in_passes, tall_qr
 from relvec.design._summary import Summary, summarise, units_of

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from relvec._xp import to_host
-from relvec.posterior import LaplacePosterior
+from relvec.laplace import LaplacePosterior
 
 Value = TypeVar("Value")
 OnPiece = Callable[[np.ndarray, np.ndarray], Value]  # of atoms (b,) and Y'Phi (j, b)
@@ -143,7 +143,7 @@ class RemoteDesign(ScanDesign):
     def mode(
         self, atoms: np.ndarray, outputs: np.ndarray, alpha: np.ndarray, weights: np.ndarray, start: np.ndarray | None
     ) -> LaplacePosterior:
-        """`relvec.posterior.laplace` of the weights of these atoms (k,) and outputs (k,)."""
+        """`relvec.laplace.laplace` of the weights of these atoms (k,) and outputs (k,)."""
 
     @abstractmethod
     def total(self, p: LaplacePosterior, weights: np.ndarray, function: Callable[..., Value], atoms=None) -> Value:

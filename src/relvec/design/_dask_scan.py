@@ -17,26 +17,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relvec._content import content_ranks
 from relvec._linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge
-from relvec.basis import Basis, content_ranks, workspace
+from relvec.basis import Basis, workspace
 from relvec.design._base import Combine, Piece, RemoteDesign, Value
 from relvec.design._blocks import not_finite
-from relvec.design._dask import DaskSamples, Lookup, RowKernel, row_factor
+from relvec.design._dask import DaskSamples
+from relvec.design._dask_lowrank import row_factor
 from relvec.design._exact import ExactColumns
 from relvec.design._factor import _Square
+from relvec.design._row_kernel import Lookup, RowKernel
 from relvec.design._source import Block
 from relvec.design._stream import Factor, _block_rows, tall_qr
 from relvec.kernels import Kernel
+from relvec.laplace import LaplacePosterior, Weighting, curvature_gram, latent, log_evidence, newton, pulled_back
 from relvec.likelihoods import Likelihood
-from relvec.posterior import (
-    LaplacePosterior,
-    Weighting,
-    curvature_gram,
-    latent,
-    log_evidence,
-    newton,
-    pulled_back,
-)
 
 _NUMBERS = 600_000  # of a block of a dictionary: more leave the cache
 _NO_ROW = "the rows are on workers: see `total`, `weigh` and `look`"

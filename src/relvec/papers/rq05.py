@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import ttest_rel
 
 from relvec import RVR
-from relvec._base import NOISE_FLOOR
+from relvec._gaussian_fit import NOISE_FLOOR
 from relvec.basis import KernelBasis
 from relvec.kernels import Gaussian, Kernel, LogDistance
 from relvec.papers._experiment import Context, Experiment, Outcome, Published, stacked

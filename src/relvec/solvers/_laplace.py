@@ -17,8 +17,8 @@ from relvec._linalg import solve_symmetric
 from relvec._xp import namespace, take
 from relvec.design import RemoteDesign, ScanDesign
 from relvec.evidence import gain_delete, hessian
+from relvec.laplace import LaplacePosterior, laplace
 from relvec.likelihoods import Likelihood
-from relvec.posterior import LaplacePosterior, laplace
 from relvec.priors import FLAT, GammaPrior
 from relvec.solvers import _laplace_compiled as compiled
 from relvec.solvers._newton import not_lower

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from relvec._threads import n_threads
+from relvec.laplace import LaplacePosterior
 from relvec.likelihoods import Bernoulli, Likelihood, Poisson
-from relvec.posterior import LaplacePosterior
 
 try:
     _laplace_engine: Any = import_module("relvec.solvers._laplace_engine")
@@ -69,7 +69,7 @@ def _threads(t: np.ndarray) -> int:
 
 
 def mode(likelihood: Likelihood, Phi, t, weights, alpha, start, constant: float) -> Answer | None:
-    """`relvec.posterior.laplace` with Phi (n, k), t (n,), weights (n,), alpha (k,), start (k,) or None.
+    """`relvec.laplace.laplace` with Phi (n, k), t (n,), weights (n,), alpha (k,), start (k,) or None.
 
     None where the problem is too badly conditioned for it.
     """

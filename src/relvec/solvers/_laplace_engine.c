@@ -1,4 +1,4 @@
-/* The inner problem under the Laplace approximation in C: what posterior.laplace and _laplace.relax do for one output.
+/* The inner problem under the Laplace approximation in C: what laplace.laplace and _laplace.relax do for one output.
  *
  * Same formulas, same constants and same order of decisions as those modules, whose docstrings explain them. Columns
  * lie one after the other, square matrices by rows. Models are small here, so plain loops serve and no BLAS is needed;
@@ -423,7 +423,7 @@ static void spread_out(Model *m) {
     }
 }
 
-/* posterior.laplace: the mode of m->Phi at m->alpha from the weights in m->mean. 0 where Python has to do it. */
+/* laplace.laplace: the mode of m->Phi at m->alpha from the weights in m->mean. 0 where Python has to do it. */
 static int find_mode(Task *task, Model *m) {
     int n = task->n, k = m->k, done = 0;
     task->spent += 4.0 * n * (25.0 + 0.5 * k + 0.05 * k * k);

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relvec._content import scattered
 from relvec._linalg import factor_identity_plus, factor_ridge, inverse_triangular
 from relvec._xp import is_foreign, like, namespace, take, to_host
-from relvec.basis import scattered
 from relvec.design import Piece, RemoteDesign
 from relvec.evidence import exchange_statistics, gain_add, optimal_alpha
+from relvec.laplace import LaplacePosterior, ridge_on_device
 from relvec.likelihoods import others
-from relvec.posterior import LaplacePosterior, ridge_on_device
 from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, deletion_gains, paired
 from relvec.solvers._moves import _first_of_equals
 
