@@ -1,5 +1,6 @@
 """The Laplace search in C does what the one in Python does."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -167,6 +168,19 @@ def test_many_samples_are_shared_among_threads(likelihood, monkeypatch):
     assert all(each == found[0] for each in found)
     assert found[0][0] == pytest.approx(exact.log_evidence, rel=1e-12) and found[0][1] > found[0][0]
     np.testing.assert_allclose(found[0][2:5], exact.mean, rtol=1e-7)
+
+
+def test_closed_atoms_are_not_added_in_c():
+    problem = problem_of(Bernoulli())
+    p = problem.posterior(np.array([80]), np.ones(1))
+
+    def added(closed):
+        shut = replace(problem, closed=frozenset(closed))
+        return _laplace_compiled.move(shut, _laplace_compiled.GROW, np.array([80]), p, frozenset(), 1, 1e-3)[2]
+
+    first = added([])
+    second = added([first])
+    assert len({first, second, added([first, second]), 80}) == 4
 
 
 def test_arrays_that_do_not_fit_are_refused():

@@ -277,6 +277,31 @@ def test_a_step_of_a_fixed_point_is_that_of_the_paper(solver, update, noise):
         assert state.posterior.beta == pytest.approx(p.beta if noise else beta, rel=1e-7)
 
 
+@pytest.mark.parametrize(("c", "moves"), [(0.2, False), (0.9, True)])
+def test_noise_that_the_samples_do_not_tell_stays(c, moves):
+    """T01 eq. (18) has the sign of n + 2c less the sum of gamma, here of two atoms that the data decide."""
+    design, t = dictionary()
+    problem = problem_of(design, t, n_samples=0.5, prior=GammaPrior(c=c))
+    alpha = np.full(2, 1e-9)
+    p = _fixed_point._posterior(problem, design.columns([4, 30]), alpha, BETA)
+    assert 1.9 < p.gamma.sum() < 2.1
+    state = State(np.array([4, 30]), p, -np.inf, notes=_fixed_point._Notes(design.columns([4, 30]), 0))
+    found = MacKay()._update(problem, state.notes.columns, state, 0.0)
+    assert bool(found.beta != BETA) is moves
+
+
+@pytest.mark.parametrize(("tol", "settled", "stuck", "done"), [
+    (1.0, True, False, False), (3.0, True, False, True), (2.0, True, False, True), (3.0, False, False, False),
+    (1.0, False, True, True),
+])  # fmt: skip
+def test_under_a_prior_a_fixed_point_ends_where_its_slope_does(tol, settled, stuck, done, monkeypatch):
+    monkeypatch.setattr(_fixed_point, "_largest_gradient", lambda problem, state: 2.0)
+    state = State(np.arange(1), SimpleNamespace(), 0.0, notes=_fixed_point._Notes(np.ones((2, 1)), 0))
+    problem = SimpleNamespace(prior_b=np.ones(1), tol=tol)
+    found = MacKay()._reconsider(problem, state, settled, stuck)
+    assert found.done is done and found.largest_gain == 2.0
+
+
 def test_statistics_of_every_atom_at_a_fixed_point():
     design, t = dictionary()
     problem, alpha = problem_of(design, t), np.array([0.5, 2.0])

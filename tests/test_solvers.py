@@ -747,6 +747,8 @@ def test_near_exchanges_hold_the_best_of_every_atom():
     leaving, atoms, gains = near_exchanges(model, 3, model.frame.scan(model.posterior))
     assert set(enumerate(pairs.entering)) <= set(zip(leaving, atoms, strict=True))
     assert gains.max() == pytest.approx(pairs.gain.max(), rel=1e-9) and np.all(np.bincount(leaving) == 3)
+    every = near_exchanges(model, 1000, model.frame.scan(model.posterior))[1]
+    assert len(every) > len(atoms) and not set(every) & set(model.active)
     least = float(np.sort(gains)[4])
     few = near_exchanges(model, 3, model.frame.scan(model.posterior), least)
     assert set(zip(*few, strict=True)) == {e for e in zip(leaving, atoms, gains, strict=True) if e[2] > least}
