@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg import lapack
 
@@ -13,6 +15,34 @@ _STRIP = 96  # columns of a triangular product at once
 
 class SingularError(ValueError):
     """A matrix that must be positive definite is not, or holds NaN or infinities."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reflections:
+    """Q (n + k, k) of a QR factorisation [X; I] = Q U for X (n, k), as Householder's reflections.
+
+    X U^-1, the first n rows of Q, has lost as many digits as X is large; these have all of theirs.
+    """
+
+    packed: np.ndarray  # (n + k, k)
+    tau: np.ndarray
+    signs: np.ndarray  # (k,) of the diagonal that LAPACK gave U
+
+    @property
+    def top(self) -> np.ndarray:
+        """The first n rows of Q (n, k)."""
+        Q, _, _ = lapack.dorgqr(self.packed, self.tau, lwork=64 * len(self.tau))
+        return Q[: len(Q) - len(self.tau)] * self.signs
+
+    def split(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Q'[z; 0] (k,), and what Q Q' leaves of z (n,)."""
+        k = len(self.tau)
+        whole = np.concatenate([z, np.zeros(k)])[:, None]
+        whole, _, _ = lapack.dormqr("L", "T", self.packed, self.tau, whole, 64)
+        inside = whole[:k, 0] * self.signs
+        whole[:k] = 0.0
+        whole, _, _ = lapack.dormqr("L", "N", self.packed, self.tau, whole, 64, overwrite_c=1)
+        return inside, whole[: len(z), 0]
 
 
 def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
@@ -28,9 +58,14 @@ def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
     >>> bool(np.allclose(U.T @ U, np.eye(2) + X.T @ X))
     True
     """
+    return factor_ridge_and_basis(X, gram)[0]
+
+
+def factor_ridge_and_basis(X: np.ndarray, gram: np.ndarray | None = None) -> tuple[np.ndarray, Reflections | None]:
+    """The U of `factor_ridge`, and Q with [X; I] = Q U where X is large."""
     n, k = X.shape
     if k == 0:
-        return np.zeros((0, 0))
+        return np.zeros((0, 0)), None
     if gram is None:
         with np.errstate(over="ignore", invalid="ignore"):  # squares beyond the range of a double: the QR needs none
             gram = X.T @ X
@@ -41,14 +76,13 @@ def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
         gram.flat[:: k + 1] += 1.0
         U, info = lapack.dpotrf(gram, lower=0, clean=1, overwrite_a=1)
         if info == 0:
-            return U
+            return U, None
     stacked = np.zeros((n + k, k), order="F")
     stacked[:n] = X
     stacked[n:].flat[:: k + 1] = 1.0
-    qr, _, _, info = lapack.dgeqrf(stacked, lwork=64 * k, overwrite_a=1)
-    U = np.triu(qr[:k])
-    U *= np.where(np.diagonal(U) < 0.0, -1.0, 1.0)[:, None]
-    return U
+    packed, tau, _, info = lapack.dgeqrf(stacked, lwork=64 * k, overwrite_a=1)
+    signs = np.where(np.diagonal(packed) < 0.0, -1.0, 1.0)
+    return np.triu(packed[:k]) * signs[:, None], Reflections(packed, tau, signs)
 
 
 def factor_identity_plus(G: np.ndarray) -> np.ndarray:

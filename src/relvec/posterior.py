@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from relvec._linalg import factor_ridge, inverse_triangular
+from relvec._linalg import Reflections, factor_ridge_and_basis, inverse_triangular
 from relvec.evidence import LOG_2PI
 
 
@@ -27,6 +27,7 @@ class Posterior:
     n_samples : N, the sum of the sample weights.
     scaled : (n, k) X = beta^1/2 Phi A^-1/2, in the coordinates the model was given in.
     remainder : (n,) z - R mu, the residual in those coordinates.
+    basis : Q with [X; I] = Q V^-1, where X is so large that X V would lose digits; else None.
     """
 
     alpha: np.ndarray
@@ -38,11 +39,12 @@ class Posterior:
     n_samples: float
     scaled: np.ndarray
     remainder: np.ndarray
+    basis: Reflections | None = None
 
     @cached_property
     def leverage(self) -> np.ndarray:
         """X V (n, k); C^-1 = beta (I - leverage leverage')."""
-        return self.scaled @ self.V
+        return self.scaled @ self.V if self.basis is None else self.basis.top
 
     @cached_property
     def mean(self) -> np.ndarray:
@@ -136,11 +138,15 @@ def gaussian(
     if gram is not None:
         gram = gram * spread
         gram *= spread[:, None]
-    U = factor_ridge(X, gram)  # U'U = A^-1/2 (A + beta Phi'Phi) A^-1/2, T01 eq. (12)
+    U, basis = factor_ridge_and_basis(X, gram)  # U'U = A^-1/2 (A + beta Phi'Phi) A^-1/2, T01 eq. (12)
     V = inverse_triangular(U)
-    # X'z loses digits, or overflows, where X is large
-    v = V @ ((precision * z) @ (X @ V) if U.diagonal().max(initial=0.0) > 1e3 else ((precision * z) @ X) @ V)
-    remainder = z - (X @ v) / precision
+    if basis is None:
+        # X'z loses digits, or overflows, where X is large
+        v = V @ ((precision * z) @ (X @ V) if U.diagonal().max(initial=0.0) > 1e3 else ((precision * z) @ X) @ V)
+        remainder = z - (X @ v) / precision
+    else:
+        explained, remainder = basis.split(z)
+        v = V @ (precision * explained)
     residual = float(remainder @ remainder) + rest
     # T01 eq. (38) and (41): log |C| = 2 log |U| - N log beta, t'C^-1 t = beta |t - Phi mu|^2 + mu'A mu
     log_evidence = -0.5 * (
@@ -149,4 +155,4 @@ def gaussian(
         + beta * residual
         + float(v @ v)
     )
-    return Posterior(alpha, beta, v, V, residual, log_evidence, n_samples, X, remainder)
+    return Posterior(alpha, beta, v, V, residual, log_evidence, n_samples, X, remainder, basis)

@@ -21,6 +21,9 @@ typedef void (*potrf_t)(char *, int *, double *, int *, int *);
 typedef void (*trtri_t)(char *, char *, int *, double *, int *, int *);
 typedef void (*posv_t)(char *, int *, int *, double *, int *, double *, int *, int *);
 typedef void (*geqrf_t)(int *, int *, double *, int *, double *, double *, int *, int *);
+typedef void (*orgqr_t)(int *, int *, int *, double *, int *, double *, double *, int *, int *);
+typedef void (*ormqr_t)(char *, char *, int *, int *, int *, double *, int *, double *, double *, int *, double *,
+                        int *, int *);
 
 static gemm_t dgemm;
 static gemv_t dgemv;
@@ -31,6 +34,8 @@ static potrf_t dpotrf, dlauum;
 static trtri_t dtrtri;
 static posv_t dposv;
 static geqrf_t dgeqrf;
+static orgqr_t dorgqr;
+static ormqr_t dormqr;
 
 static double one = 1.0, zero = 0.0, minus_one = -1.0;
 static int step1 = 1;
@@ -58,7 +63,8 @@ static int find_all(void) {
                 (dsyrk = (syrk_t)find(b, "dsyrk")) && (dtrmm = (trmm_t)find(b, "dtrmm")) &&
                 (dtrmv = (trmv_t)find(b, "dtrmv")) && (dpotrf = (potrf_t)find(l, "dpotrf")) &&
                 (dlauum = (potrf_t)find(l, "dlauum")) && (dtrtri = (trtri_t)find(l, "dtrtri")) &&
-                (dposv = (posv_t)find(l, "dposv")) && (dgeqrf = (geqrf_t)find(l, "dgeqrf"));
+                (dposv = (posv_t)find(l, "dposv")) && (dgeqrf = (geqrf_t)find(l, "dgeqrf")) &&
+                (dorgqr = (orgqr_t)find(l, "dorgqr")) && (dormqr = (ormqr_t)find(l, "dormqr"));
     Py_XDECREF(blas);
     Py_XDECREF(lapack);
     Py_XDECREF(b);

@@ -47,6 +47,7 @@ typedef struct {
     double beta, residual, objective;
     double *v, *V, *X, *remainder, *shrinkage;
     double *gamma, *leverage; /* NULL until asked for */
+    double *packed, *tau;     /* _linalg.Reflections, (f + k) x k and k, or NULL */
     int atom;
 } Core;
 

@@ -21,6 +21,8 @@ static void release(Core *m) {
     free(m->shrinkage);
     free(m->gamma);
     free(m->leverage);
+    free(m->packed);
+    free(m->tau);
     free(m);
 }
 
@@ -48,7 +50,7 @@ static void load_support(Search *s, const int *active, int k) {
     s->R_version = s->version;
 }
 
-/* U (upper, k x k) with U'U = I + X'X, _linalg.factor_ridge; U holds X'X (upper) when called */
+/* U (upper, k x k) with U'U = I + X'X, _linalg.factor_ridge_and_basis; U holds X'X (upper) when called */
 static void factor(Search *s, Core *m, double *U) {
     int k = m->k, f = m->f, info = 1;
     double size = 0.0;
@@ -66,26 +68,63 @@ static void factor(Search *s, Core *m, double *U) {
         if (info == 0) return;
     }
     int rows = f + k, width = 64 * k;
-    double *stacked = room(&s->health, (size_t)rows * k, sizeof(double));
-    double *tau = room(&s->health, k, sizeof(double)), *work = room(&s->health, width, sizeof(double));
+    double *packed = m->packed = room(&s->health, (size_t)rows * k, sizeof(double));
+    m->tau = room(&s->health, k, sizeof(double));
+    double *work = room(&s->health, width, sizeof(double));
     if (!s->health.failed) {
         for (int i = 0; i < k; i++) {
-            memcpy(stacked + (size_t)i * rows, m->X + (size_t)i * f, sizeof(double) * f);
-            stacked[(size_t)i * rows + f + i] = 1.0;
+            memcpy(packed + (size_t)i * rows, m->X + (size_t)i * f, sizeof(double) * f);
+            packed[(size_t)i * rows + f + i] = 1.0;
         }
-        dgeqrf(&rows, &k, stacked, &rows, tau, work, &width, &info);
+        dgeqrf(&rows, &k, packed, &rows, m->tau, work, &width, &info);
         for (int i = 0; i < k; i++) {
-            double sign = stacked[(size_t)i * rows + i] < 0.0 ? -1.0 : 1.0;
-            for (int j = i; j < k; j++) U[(size_t)j * k + i] = sign * stacked[(size_t)j * rows + i];
+            double sign = packed[(size_t)i * rows + i] < 0.0 ? -1.0 : 1.0;
+            for (int j = i; j < k; j++) U[(size_t)j * k + i] = sign * packed[(size_t)j * rows + i];
         }
     }
-    free(stacked);
-    free(tau);
+    free(work);
+}
+
+/* Reflections.top */
+static void top(Search *s, Core *m) {
+    int k = m->k, f = m->f, rows = f + k, width = 64 * k, info;
+    double *Q = room(&s->health, (size_t)rows * k, sizeof(double)), *work = room(&s->health, width, sizeof(double));
+    if (!s->health.failed) {
+        memcpy(Q, m->packed, sizeof(double) * rows * k);
+        dorgqr(&rows, &k, &k, Q, &rows, m->tau, work, &width, &info);
+        for (int i = 0; i < k; i++) {
+            double sign = m->packed[(size_t)i * rows + i] < 0.0 ? -1.0 : 1.0;
+            for (int r = 0; r < f; r++) m->leverage[(size_t)i * f + r] = sign * Q[(size_t)i * rows + r];
+        }
+    }
+    free(Q);
+    free(work);
+}
+
+/* Reflections.split of z: Q'[z; 0] into m->v, what is left of z into m->remainder */
+static void split(Search *s, Core *m) {
+    int k = m->k, f = m->f, rows = f + k, width = 64, info;
+    double *z = room(&s->health, rows, sizeof(double)), *work = room(&s->health, width, sizeof(double));
+    if (!s->health.failed) {
+        memcpy(z, s->z, sizeof(double) * f);
+        dormqr("L", "T", &rows, &step1, &k, m->packed, &rows, m->tau, z, &rows, work, &width, &info);
+        for (int i = 0; i < k; i++) {
+            m->v[i] = m->packed[(size_t)i * rows + i] < 0.0 ? -z[i] : z[i];
+            z[i] = 0.0;
+        }
+        dormqr("L", "N", &rows, &step1, &k, m->packed, &rows, m->tau, z, &rows, work, &width, &info);
+        memcpy(m->remainder, z, sizeof(double) * f);
+    }
+    free(z);
     free(work);
 }
 
 static double *leverage(Search *s, Core *m) {
     if (!m->leverage && (m->leverage = room(&s->health, (size_t)m->f * m->k, sizeof(double)))) {
+        if (m->packed) {
+            top(s, m);
+            return s->health.failed ? NULL : m->leverage;
+        }
         memcpy(m->leverage, m->X, sizeof(double) * m->f * m->k);
         if (m->k && m->f) dtrmm("R", "U", "N", "N", &m->f, &m->k, &one, m->V, &m->k, m->leverage, &m->f);
     }
@@ -126,7 +165,12 @@ static void evaluate(Search *s, Core *m) {
             s->health.failed = 1;
             return;
         }
-        if (f) {
+        if (m->packed) {
+            split(s, m);
+            if (s->health.failed) return;
+            for (int i = 0; i < k; i++) m->v[i] *= precision;
+            dtrmv("U", "N", "N", &k, m->V, &k, m->v, &step1);
+        } else if (f) {
             double *X = widest > 1e3 ? leverage(s, m) : m->X; /* X'z loses digits, or overflows, where X is large */
             if (s->health.failed) return;
             dgemv("T", &f, &k, &precision, X, &f, s->z, &step1, &zero, m->v, &step1);
@@ -134,8 +178,8 @@ static void evaluate(Search *s, Core *m) {
             dtrmv("U", "N", "N", &k, m->V, &k, m->v, &step1);
         }
     }
-    memcpy(m->remainder, s->z, sizeof(double) * f);
-    if (k && f) {
+    if (!m->packed) memcpy(m->remainder, s->z, sizeof(double) * f);
+    if (k && f && !m->packed) {
         double shrink = -1.0 / precision;
         dgemv("N", &f, &k, &shrink, m->X, &f, m->v, &step1, &one, m->remainder, &step1);
     }
