@@ -38,7 +38,9 @@ from relvec.kernels import Kernel
 WHOLE = 20_000  # rows: more are compressed in passes
 _SAMPLE = 20_000  # centres that pivots are chosen from
 _MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
-_WORK = 6e12  # multiplications of a pass: above, the dictionary is not reduced to its rank
+_WORK = 8e11  # multiplications of a pass: above, the dictionary is not reduced to its rank
+_LOW_RANK, _LOW_WORK = 1000, 6e12  # unless the rank is as low as this: then a pass may take so many
+_PASSES = 2  # as long as a pass may be: what all may take together
 _DIRECTIONS = 32  # random directions whose extreme centres join the sample
 _WORST = 64  # unexplained rows a block reports
 _CACHE = 500_000  # numbers of a block of the factor: more leave the cache, and take pages that are long to clear
@@ -134,8 +136,12 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     candidates = samples if same else candidates.blocked(_block_rows(factor.rank, memory))
     others = basis.take(other_atoms) if len(other_atoms) else None
     stop = TOLERANCE * float(part.kernel.diag(part.centres).max())
+    spent = 0.0
     while True:
         c = factor.rank + len(other_atoms)
+        spent += samples.n_rows * float(c) ** 2
+        if spent > _PASSES * _WORK and factor.rank > _LOW_RANK:  # tails, every row with a direction of its own
+            return None
         at_most = int(max(_AT_ONCE * memory / (8 * c), _SEARCHED))
         searched = min(at_most, Design.at_once, basis.n_atoms)
         work = 8 * c * max((workers + 6) * c, 2 * (c + searched))  # adding up moments, or searching a part
@@ -226,7 +232,8 @@ def _triangle(A: np.ndarray) -> np.ndarray:
 def most_rank(n_rows: int, memory: float) -> int:
     """The largest rank that passes over so many rows can work with, in memory and time."""
     held = n_threads() + 6  # matrices of that size at once
-    return int(min(np.sqrt(0.5 * memory / (8 * held)), np.sqrt(_WORK / n_rows)))
+    quick = max(np.sqrt(_WORK / n_rows), min(_LOW_RANK, np.sqrt(_LOW_WORK / n_rows)))
+    return int(min(np.sqrt(0.5 * memory / (8 * held)), quick))
 
 
 def _block_rows(rank: int, memory: float = 4e9) -> int:
