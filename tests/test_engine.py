@@ -48,6 +48,23 @@ def assert_same(fast, slow, rtol=1e-7):
 
 
 @needs_engine
+def test_models_with_large_weights_are_the_ones_of_python():
+    """Where X is large both know C^-1 by reflections: `Posterior.basis`."""
+    x = np.linspace(-1.0, 1.0, 50)[:, None]
+    Phi, t = np.exp(-(((x - x[::2].T) / 2.0) ** 2)), 300.0 * np.sin(3.0 * x[:, 0])
+    fast, slow = pair(Phi, t)
+    beta = 100.0
+    for k in (3, 5, 6):
+        active, alpha = np.arange(k) * 4, np.full(k, 1e-9)
+        fast, slow = (m.at(active, alpha, beta) for m in (fast, slow))
+        assert_same(fast, slow)
+    assert slow.posterior.basis is not None
+    grown = [m.grown(1, 1e-3, True) for m in (fast, slow)]
+    assert grown[1] is not None
+    assert_same(*grown, rtol=1e-5)
+
+
+@needs_engine
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("prior", [{}, {"prior": GammaPrior(c=2.0, d=0.1), "prior_d": 0.1}], ids=["flat", "noise"])
 def test_every_move_is_the_one_python_makes(order, prior):

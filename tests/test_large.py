@@ -18,6 +18,7 @@ from relvec._memory import memory_bytes, memory_left
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import LocalSamples, gram_rows, tall_qr
 from relvec.design import _readers as readers
+from relvec.design import _stream as stream
 from relvec.design._stream import compress_in_passes
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential, _columns
@@ -155,6 +156,61 @@ def test_passes_find_the_same_model(stored, monkeypatch):
     np.testing.assert_array_equal(passes.relevance_, support)
     assert passes.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-3)
     np.testing.assert_allclose(passes.predict(X[:50]), mean, atol=1e-5)
+
+
+def test_wide_kernels_on_many_features_converge():
+    """Features that matter by a slope alone get widths of many times their range, and weights that cancel."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(4000, 5))
+    f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+    model = RVR(width=[1.9, 2.0, 3.4, 44.0, 54.0]).fit(X, f + 0.1 * rng.standard_normal(4000))
+    assert model.status_ == "converged" and model.certificate_ <= 1e-4
+    assert model.log_marginal_likelihood_ > 2890.0  # a search that cannot tell gains from rounding ends 40 nats below
+    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.06
+
+
+def test_tails_do_not_hold_a_compression_up(monkeypatch):
+    """Rows with a direction each: passes that would take too long give way to subsets."""
+    X, y = sinc(1500)
+    basis = Concat((KernelBasis(Gaussian(4.0)), Bias())).bind(X)
+    samples = LocalSamples(X, y[:, None])
+    monkeypatch.setattr(stream, "sampled", lambda centres, most, memory: (centres[:200], most))
+    assert stream.compress_in_passes(basis, samples, samples, 4e9) is not None
+    monkeypatch.setattr(stream, "_WORK", 2e8)
+    monkeypatch.setattr(stream, "most_rank", lambda n, memory: 1400)
+    assert stream.compress_in_passes(basis, samples, samples, 4e9) is not None  # a low rank may take its time
+    monkeypatch.setattr(stream, "_LOW_RANK", 10)
+    assert stream.compress_in_passes(basis, samples, samples, 4e9) is None
+
+
+def test_ranks_that_passes_have_time_for():
+    assert stream.most_rank(10_000_000, 4e9) > 700  # ten million rows of two features
+    assert 1000 < stream.most_rank(400_000, 4e9) < 2000
+    assert stream.most_rank(400_000, 5e7) < 1000
+
+
+def test_a_table_as_they_come():
+    """Whole numbers, flags, a constant, a copy, a heavy tail, wild outliers and much noise, in single precision."""
+    pd = pytest.importorskip("pandas")
+    rng, n = np.random.default_rng(0), 6000
+    tail, flag, count = rng.lognormal(0.0, 1.5, n), rng.uniform(size=n) < 0.3, rng.poisson(3, n)
+    wild = rng.standard_normal(n)
+    wild[:3] = 1e6
+    x = rng.standard_normal(n)
+    f = np.log1p(tail) + flag * x + 0.2 * count
+    y = f + 1.5 * f.std() * rng.standard_normal(n)  # R^2 of .3
+    table = pd.DataFrame(
+        {"tail": tail, "flag": flag, "count": count, "wild": wild, "x": x, "copy": x, "constant": 1.0}
+    ).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = RVR().fit(table, y)
+    mean = model.predict(table)
+    assert np.sqrt(np.mean((mean - f) ** 2)) < 0.5 * f.std()
+    assert f.min() - 2.0 * f.std() < mean.min() and mean.max() < f.max() + 2.0 * f.std()
+    table.loc[7, "x"] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(table, y)
 
 
 def test_few_atoms_on_many_rows_are_exact():
