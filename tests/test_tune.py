@@ -269,7 +269,7 @@ class TestLearning:
         """Starts side by side end where they end one after another."""
         X, y = friedman(4, 60)
         one = RVR(width="learn-per-feature").fit(X, y)
-        monkeypatch.setattr(tune, "thread_count", lambda: 3)
+        monkeypatch.setattr(tune, "n_threads", lambda: 3)
         three = RVR(width="learn-per-feature").fit(X, y)
         assert_allclose(three.width_, one.width_, rtol=1e-12)
         assert [t.log_evidence for t in three.tuning_.trials] == [t.log_evidence for t in one.tuning_.trials]
@@ -285,7 +285,7 @@ class TestLearning:
             assert setting.stop.wait(20.0)
 
         monkeypatch.setattr(tune, "_end_of", interrupted)
-        monkeypatch.setattr(tune, "thread_count", lambda: 8)
+        monkeypatch.setattr(tune, "n_threads", lambda: 8)
         with pytest.raises(KeyboardInterrupt):
             learn(basis, setting)
         assert setting.over
@@ -294,6 +294,15 @@ class TestLearning:
         X, y = friedman(2, 40)
         model = RVR(kernel="linear").fit(X, y)
         assert not hasattr(model, "feature_relevance_") and not hasattr(model, "feature_importances_")
+
+    @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+    def test_a_weak_even_effect_among_idle_features(self):
+        """Its width runs away on a few rows, and comes back alone: not together with those of the idle features."""
+        rng = np.random.default_rng(0)
+        X = rng.uniform(size=(3000, 12))
+        f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+        width = RVR(max_iter=1).fit(X, f + 7.0 * rng.standard_normal(3000)).kernel_.width
+        assert width[2] < 3.0 and np.min(width[5:]) > 10.0
 
     def test_many_rows_are_thinned(self):
         """More rows and atoms than starts are compared on: the model of all of them, warm from the part."""

@@ -48,11 +48,6 @@ def one_thread() -> Iterator[None]:
                 _restore = None
 
 
-def thread_count() -> int:
-    """How many threads BLAS uses now, and so how many a fit may."""
-    return max([library["num_threads"] for library in _controller().info()], default=1)
-
-
 def side_by_side(function: Callable, items: Sequence, workers: int, stop: threading.Event) -> list:
     """Results of ``function(item)`` in order, from as many threads as ``workers``.
 

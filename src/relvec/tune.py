@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec import checkpoint, tied
-from relvec._threads import one_thread, side_by_side, thread_count
+from relvec._threads import n_threads, one_thread, side_by_side
 from relvec.basis import Basis, Concat
 from relvec.checkpoint import checked
 from relvec.design import DenseDesign
@@ -40,6 +40,7 @@ _LOWEST, _HIGHEST = np.log(1e-3), np.log(1e3)  # bounds of log width around that
 _FEW, _MORE = 400, 1000  # rows and atoms that starts are compared on, and that the best one climbs on
 _SPARE = 4  # atoms for each well-determined weight that suffice
 _BETTER = 0.05  # nats a second chance must gain to be followed by another
+_ALONE = 2.0  # nats that one feature must gain: among many, one gains a little by chance
 _BOX = 0.5  # log units a width may move within one update of the interleaving
 _ETA_STEPS = 5  # of L-BFGS-B within the same (T01 C: 1 to 5)
 _UPDATES = 150  # such updates, at most
@@ -156,6 +157,7 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
             enough = min(max(_FEW // 2, _SPARE * best.size), _MORE)  # few functions do where few are determined
             more, _, atoms = setting.part(basis, _MORE, enough, rng)
             best = _end_of(basis.take(atoms), more, best.theta, "widths on more rows", settle=True)
+            best = _one_by_one(basis.take(atoms), more, best, basis.theta)
     all_rows = len(setting.X) <= _MORE and isinstance(setting.targets[0], GaussianTarget)
     noises = np.exp(-best.log_precisions[:, -1]) if all_rows else None
     return Learned(basis.with_theta(best.theta), models, Tuning(tuple(trials)), noises)
@@ -177,7 +179,7 @@ def _all_starts(basis: Basis, setting: Setting, factors: list[float], verbose: b
 
     for chance in range(1 + _CHANCES):
         before = max((trial.log_evidence for trial in trials), default=-np.inf)
-        ends = side_by_side(partial(end_of, chance), range(len(starts)), thread_count(), setting.stop)
+        ends = side_by_side(partial(end_of, chance), range(len(starts)), n_threads(), setting.stop)
         trials += [end for end in ends if end is not None]
         best = max(trials, key=lambda trial: trial.log_evidence)
         again = np.where(setting.free, np.minimum(best.theta, unit + np.log(_SECOND_CHANCE)), unit)
@@ -188,6 +190,28 @@ def _all_starts(basis: Basis, setting: Setting, factors: list[float], verbose: b
         for i, trial in enumerate(trials):
             logger.info("widths: start %d evidence %.3f size %d", i + 1, trial.log_evidence, trial.size)
     return trials
+
+
+def _one_by_one(basis: Basis, setting: Setting, best: Trial, unit: np.ndarray) -> Trial:
+    """A second chance for one feature after the other, the most promising first.
+
+    Where many features are idle, all of them at once make a worse kernel than none; and the slope of a weak or even
+    effect vanishes at a width that has run away.
+    """
+    columns, held = Columns.of(basis, np.arange(basis.n_atoms)), replace(setting, free=np.zeros(len(unit), dtype=bool))
+
+    def value(theta: np.ndarray) -> float:
+        return -np.inf if setting.over else tied.climb(columns, theta, held, best.log_precisions).value
+
+    for i in range(int(setting.free.sum())):
+        narrow = unit + np.log(_SECOND_CHANCE)
+        wide = np.flatnonzero(setting.free & (best.theta > narrow))
+        thetas = [np.where(np.arange(len(unit)) == j, narrow, best.theta) for j in wide]
+        values = side_by_side(value, thetas, n_threads(), setting.stop)
+        if setting.over or max(values, default=-np.inf) <= best.log_evidence + _ALONE:
+            break
+        best = _end_of(basis, setting, thetas[int(np.argmax(values))], f"widths one by one {i}", settle=True)
+    return best
 
 
 def _apart(basis: Basis) -> np.ndarray:
