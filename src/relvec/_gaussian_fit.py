@@ -19,6 +19,7 @@ from relvec._units import scaled_rates
 from relvec._warm_start import gaussian_starts
 from relvec.basis import Basis
 from relvec.design import Block, DenseDesign, Rows, Samples, gram_rows, most_atoms, tall_qr
+from relvec.posterior import Posterior
 from relvec.priors import FLAT, GammaPrior
 from relvec.progress import carried, stage
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, as_solver, solve
@@ -35,6 +36,7 @@ CROWDED, THROUGH = 0.25, 4.0
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 LEAST_NOISE = float(np.finfo(float).eps) ** 2
+_HIDDEN = 1.0  # nats that rounding may move the evidence of a fit with a certificate by
 LARGEST_TARGET = 1e153  # root mean square: the noise variance of more has no double
 
 
@@ -161,7 +163,15 @@ def fit_gaussian(
             result = solve(solver, problem, int(estimator.max_iter), int(estimator._logs))
             if rows.compression is not None:
                 result = polish(problem, result, *exact(result.state.active, output))
+        if result.status is Status.CONVERGED and moved_by_rounding(result.state.posterior) > _HIDDEN:
+            result = replace(result, status=Status.STALLED)
     return GaussianFit(result, unit, prior, design.scale, problem.n_samples)
+
+
+def moved_by_rounding(p: Posterior) -> float:
+    """How far the evidence (nats) may move when every basis function, of unit norm, is rounded in its last place."""
+    moved = np.finfo(float).eps * float(np.abs(p.mean).sum())
+    return float(p.beta) * moved * (2.0 * np.sqrt(p.residual) + moved)
 
 
 def gaussian_in_subsets(
