@@ -74,7 +74,7 @@ build: $(VENV)/.stamp-build
 	tools/check_wheel.sh $(BIN)/python
 
 reproduce: $(VENV)/.stamp-run
-	$(BIN)/relvec reproduce $(ARGS)
+	$(BIN)/python -m reproduction $(ARGS)
 
 bench: $(VENV)/.stamp-bench
 	$(BIN)/python benchmarks/peers.py --out relvec-bench $(ARGS)
@@ -85,10 +85,10 @@ latency: $(VENV)/.stamp-bench
 clean:
 	rm -rf build dist src/*.egg-info docs/_build docs/gen_modules docs/auto_examples .pytest_cache .ruff_cache .mypy_cache .hypothesis \
 	  relvec-demo relvec-reproduce
-	rm -f src/relvec/solvers/_engine.*.so
+	rm -f src/relvec/solvers/_native/*.so
 	find src tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-BUILD := pyproject.toml setup.py $(wildcard src/relvec/solvers/*.c src/relvec/solvers/engine/*)
+BUILD := pyproject.toml setup.py $(wildcard src/relvec/solvers/_native/*.c src/relvec/solvers/_native/engine/*)
 
 # One stamp per set of extras: a second call installs nothing.
 $(BIN)/python:

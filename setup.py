@@ -4,15 +4,15 @@ from glob import glob
 
 from setuptools import Extension, setup
 
-SOLVERS = "src/relvec/solvers"
+NATIVE = "src/relvec/solvers/_native"
 SOURCES = {
-    "_engine": (f"{SOLVERS}/engine/module.c", glob(f"{SOLVERS}/engine/*.h")),
-    "_laplace_engine": (f"{SOLVERS}/_laplace_engine.c", []),
+    "_engine": (f"{NATIVE}/engine/module.c", glob(f"{NATIVE}/engine/*.h")),
+    "_laplace_engine": (f"{NATIVE}/_laplace_engine.c", []),
 }
 
 setup(
     ext_modules=[
-        Extension(f"relvec.solvers.{name}", [source], depends=headers, py_limited_api=True, optional=True)
+        Extension(f"relvec.solvers._native.{name}", [source], depends=headers, py_limited_api=True, optional=True)
         for name, (source, headers) in SOURCES.items()
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from relvec import RVC
-from relvec.papers import DATASETS, MissingData
+from reproduction import DATASETS, MissingData
 
 
 def mixtures(name: str, n: int):

@@ -1,7 +1,7 @@
 """Two numbers of the process that no data set can tell by itself, chosen on data sets of their own.
 
 The prior standard deviation of the RVM's weights in the process, in root mean squares of those weights (`_SHARES` of
-`relvec.process`: fixed, or 0.3 and 1 where the evidence says so), and the degrees of freedom that each relevance vector
+`relvec.inference.process`: fixed, or 0.3 and 1 where the evidence says so), and the degrees of freedom that each relevance vector
 and each width costs in the factor of all variances. The fourteen data sets
 are formulas of the literature on computer experiments, draws from rough random functions, and columns of tables of
 scikit-learn predicted from the others: none of them is in `coverage.py`, nor in a table of the papers.
@@ -24,10 +24,11 @@ from coverage import N, line, measure
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from threadpoolctl import threadpool_limits
 
-from relvec import RVR, process
-from relvec.papers import DATASETS, MissingData
-from relvec.papers.rq05 import as_fitted
-from relvec.process import Process
+from relvec import RVR
+from relvec.inference import process
+from relvec.inference.process import Process
+from reproduction import DATASETS, MissingData
+from reproduction.rq05 import as_fitted
 
 SHARES = ((0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.5, 0.5), (1.0, 1.0), (0.3, 1.0), (0.2, 1.0))
 COSTS = (0, 1, 2)

@@ -1,6 +1,6 @@
 """The two ways to make a process of the relevance vectors, side by side: the diagonal correction and Titsias' bound.
 
-Both have the same features, functions and start (`relvec.process`). The bound treats what the vectors leave out of the
+Both have the same features, functions and start (`relvec.inference.process`). The bound treats what the vectors leave out of the
 prior as lost information, -sum_n (c(x_n, x_n) - |psi(x_n)|^2) / (2 noise), instead of adding it to the noise.
 
     python benchmarks/constructions.py [--rows 150] [--only "sinc,Friedman 1"]
@@ -16,10 +16,11 @@ import numpy as np
 from coverage import SETS
 from threadpoolctl import threadpool_limits
 
-from relvec import RVR, process
-from relvec.papers.rq05 import as_fitted, losses
-from relvec.posterior import Posterior, gaussian
-from relvec.process import Covariance, Process, ProcessRows, climb, evidence, features, pulled_back
+from relvec import RVR
+from relvec.inference import process
+from relvec.inference.gaussian import Posterior, gaussian
+from relvec.inference.process import Covariance, Process, ProcessRows, climb, evidence, features, pulled_back
+from reproduction.rq05 import as_fitted, losses
 
 
 def bound(

@@ -23,10 +23,10 @@ from sklearn.datasets import load_diabetes, make_friedman1, make_friedman2, make
 from threadpoolctl import threadpool_limits
 
 from relvec import RVR
-from relvec.papers import DATASETS, MissingData
-from relvec.papers.rq05 import as_fitted, better_gp, losses
-from relvec.predictive import Augmented
-from relvec.process import Process
+from relvec.inference.predictive import Augmented
+from relvec.inference.process import Process
+from reproduction import DATASETS, MissingData
+from reproduction.rq05 import as_fitted, better_gp, losses
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 N = 2000

@@ -73,7 +73,7 @@ def cpu(client: Any) -> float:
 def measured(name: str, X: Any, y: Any, width: float, client: Any = None, watcher: Any = None, **options: Any) -> Any:
     """Fit, print a row of the table, and return the model."""
     from relvec import RVR
-    from relvec.progress import watch
+    from relvec.runtime.progress import watch
 
     began, spent = time.perf_counter(), cpu(client)
     with watch(watcher or (lambda progress: None)):

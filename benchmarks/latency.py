@@ -91,7 +91,7 @@ def contestants(X, y, width, folder):
     """Yield (name, what a call gives, vectors kept, size in bytes or None, call)."""
     model = relvec.RVR(width=width).fit(X, y)
     kept = len(model.relevance_)
-    size = len(relvec.persistence.dumps(model))
+    size = len(relvec.export.model_file.dumps(model))
     yield "relvec", "mean", kept, size, model.predict
     yield "relvec", "mean, std", kept, size, lambda rows: model.predict(rows, return_std=True)
     try:

@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from relvec import RVR
 from relvec.basis import KernelBasis
+from relvec.inference.process import Process
 from relvec.kernels import Gaussian
-from relvec.papers.rq05 import as_fitted
-from relvec.process import Process
+from reproduction.rq05 import as_fitted
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from relvec.laplace import laplace
-from relvec.likelihoods import Categorical
+from relvec.inference.laplace import laplace
+from relvec.inference.likelihoods import Categorical
 
 
 def main() -> None:

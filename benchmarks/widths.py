@@ -30,12 +30,12 @@ from sklearn.datasets import make_friedman1
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from relvec import RVC, RVR
-from relvec._gaussian_fit import gaussian_problem, gaussian_target
-from relvec._units import target_units
 from relvec.basis import Bias, Concat, KernelBasis
+from relvec.estimators.gaussian_fit import gaussian_problem, gaussian_target
+from relvec.estimators.units import target_units
+from relvec.hyperparameters.widths import Setting, interleave
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
-from relvec.tune import Setting, interleave
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.5, 4.0)  # of the scale, tried by cross-validation
 WORDS = ("scale", "5-fold", "learn", "learn-per-feature")

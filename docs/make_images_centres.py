@@ -6,8 +6,8 @@ import numpy as np
 from make_images_regression import IMAGES, plain, sinc_data
 
 from relvec import RVC, RVR
-from relvec.papers.grvm import mixture
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, new_figure
+from reproduction.grvm import mixture
 
 
 def draw_sinc():

@@ -8,7 +8,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.svm import SVC
 
 from relvec import RVC
-from relvec.decisions import bayes_decision, reject
+from relvec.inference.decisions import bayes_decision, reject
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, new_figure
 
 IMAGES = Path(__file__).parent / "images"

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.colors import BoundaryNorm
 
 from relvec import RVC
-from relvec.papers import Context
-from relvec.papers.rq05 import bands_figure, families_figure
 from relvec.plot import POINT, TRUTH, VECTOR, new_figure
+from reproduction import Context
+from reproduction.rq05 import bands_figure, families_figure
 
 IMAGES = Path(__file__).parent / "images"
 LEVELS = [0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0]

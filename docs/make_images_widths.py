@@ -6,13 +6,14 @@ import numpy as np
 from make_images_regression import IMAGES, plain, sinc_data
 from sklearn.datasets import make_friedman1
 
-from relvec import RVR, tied
-from relvec._gaussian_fit import gaussian_problem, gaussian_target
-from relvec._units import target_units
+from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis
+from relvec.estimators.gaussian_fit import gaussian_problem, gaussian_target
+from relvec.estimators.units import target_units
+from relvec.hyperparameters import shared_precision as tied
+from relvec.hyperparameters.widths import Columns, Setting
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, FeatureRelevanceDisplay, new_figure
-from relvec.tune import Columns, Setting
 
 
 def tied_evidence(X, y, widths):

@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from relvec.papers._page import PAPERS
+from reproduction._page import PAPERS
 
 DOCS = Path(__file__).resolve().parent
 PAGE, RESULTS, IMAGES = DOCS / "reproduction.md", DOCS / "reproduction.json", DOCS / "images" / "reproduction"

@@ -11,10 +11,10 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import load_diabetes
 
 from relvec import plot
-from relvec.evaluation import evaluate_table
-from relvec.pipelines import fit_table, predict_table, summary, vectors_of
 from relvec.report import plain_warnings, report
-from relvec.tables import as_table
+from relvec.tables.evaluation import evaluate_table
+from relvec.tables.files import as_table
+from relvec.tables.pipelines import fit_table, predict_table, summary, vectors_of
 
 data = load_diabetes(scaled=False)
 columns = dict(zip(data.feature_names, data.data.T, strict=True))

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relvec import RVC, plot
-from relvec.decisions import bayes_decision, change_priors
+from relvec.inference.decisions import bayes_decision, change_priors
 
 data = load_breast_cancer()
 X, X_new, y, y_new = train_test_split(data.data, data.target, random_state=0, test_size=0.5)

@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from relvec import RVC, RVR, kernels
-from relvec.persistence import ModelFileError, dumps, loads
+from relvec.export.model_file import ModelFileError, dumps, loads
 
 # What the interpreter reports when a file makes it run, start, open or import something.
 FORBIDDEN = (
@@ -52,7 +52,7 @@ VALUES = [
     {"object": {"class": "os.system", "state": {"command": "touch owned"}}},
     {"object": {"class": "relvec.kernels.FromCallable", "state": {"function": {"ufunc": "add"}}}},
     {"object": {"class": "relvec.basis.Polynomial", "state": {"degree": 10**9, "n_features": 10**9}}},
-    {"object": {"class": "relvec.likelihoods.Categorical", "state": {"n_outputs": 10**12}}},
+    {"object": {"class": "relvec.inference.likelihoods.Categorical", "state": {"n_outputs": 10**12}}},
     {"object": {"class": "sklearn.pipeline.Pipeline", "state": {"steps": [], "memory": "/tmp"}}},
     {"__reduce__": "os.system"},
 ]  # fmt: skip

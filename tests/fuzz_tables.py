@@ -27,9 +27,9 @@ import numpy as np
 import messy
 from fuzz import FORBIDDEN, damage, each, main
 from relvec import cli
-from relvec._html import html_table, text
-from relvec.papers import _page
-from relvec.tables import TableError, read_table
+from relvec.report.html import html_table, text
+from relvec.tables.files import TableError, read_table
+from reproduction import _page
 
 WORDS = [
     "", ",", ";", '"', '""', "\n", "\r\n", "\t", "\x00", "\ufeff", "nan", "-inf", "1e999", "9" * 400, "1_000", "0x1f",

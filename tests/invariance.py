@@ -120,13 +120,13 @@ WAYS = [
     ("640 rows, not reduced to the rank", MANY, (True, False), under(("relvec.design.compress", refused)), 1e-8),
     ("640 rows, in passes", MANY, (True, False), under(IN_PASSES), 1e-8),
     ("640 rows, in passes, single precision", MANY, (True, False),
-     under(IN_PASSES, ("relvec.design._stream._DOUBLE", 0.0)), 1e-3),
+     under(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0)), 1e-3),
     ("640 rows, in passes, computed anew", MANY, (True, False),
-     under(IN_PASSES, ("relvec.design._stream._DOUBLE", 0.0), ("relvec.design._stream._SINGLE", 0.0)), 1e-8),
+     under(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0), ("relvec.design.streamed._SINGLE", 0.0)), 1e-8),
     ("640 rows, scans of the whole matrix", MANY, (False, True),
-     under(("relvec.design._factor._factor", refused)), 1e-8),
+     under(("relvec.design.factor._factor", refused)), 1e-8),
     ("640 rows, scans in single precision", MANY, (False, True),
-     under(("relvec.design._factor._factor", refused), ("relvec.design._factor._LARGE", 0)), 1e-3),
+     under(("relvec.design.factor._factor", refused), ("relvec.design.factor._LARGE", 0)), 1e-3),
 ]  # fmt: skip
 
 

@@ -21,10 +21,12 @@ from sklearn.model_selection import GridSearchCV
 
 import fuzz
 import relvec
-from relvec import RVC, RVR, checkpoint, tune
-from relvec.checkpoint import CheckpointError, fingerprint
+from relvec import RVC, RVR
+from relvec.hyperparameters import widths as tune
 from relvec.kernels import Gaussian
-from relvec.progress import watch
+from relvec.runtime import checkpoint
+from relvec.runtime.checkpoint import CheckpointError, fingerprint
+from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
 
 RNG = np.random.default_rng(3)
@@ -121,8 +123,9 @@ def test_outputs_side_by_side_go_on(tmp_path, monkeypatch):
 SCRIPT = """
 import os, signal, sys
 import numpy as np
-from relvec import RVC, RVR, checkpoint
-from relvec.progress import watch
+from relvec import RVC, RVR
+from relvec.runtime import checkpoint
+from relvec.runtime.progress import watch
 
 checkpoint.EVERY = 0.0
 folder, model, kill_at = sys.argv[1:]
@@ -336,13 +339,13 @@ def test_a_model_file_holds_no_folder(tmp_path):
     model = RVR(width=1.0, checkpoint=tmp_path / "kept").fit(X, F)
     relvec.save(model, tmp_path / "model.relvec")
     assert relvec.load(tmp_path / "model.relvec").checkpoint is None
-    data = relvec.persistence.dumps(model)
+    data = relvec.export.model_file.dumps(model)
     length = int.from_bytes(data[48:56], "little")
     header = data[56 : 56 + length].replace(b'"checkpoint": null', b'"checkpoint": "/a"')
     assert b'"/a"' in header
     rest = length.to_bytes(8, "little") + header + data[56 + length :]
-    with pytest.raises(relvec.persistence.ModelFileError, match="a folder to write to"):
-        relvec.persistence.loads(data[:16] + hashlib.sha256(rest).digest() + rest)
+    with pytest.raises(relvec.export.model_file.ModelFileError, match="a folder to write to"):
+        relvec.export.model_file.loads(data[:16] + hashlib.sha256(rest).digest() + rest)
 
 
 def _kernel(X, Z):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relvec.columns import Column, TableColumns, describe, labels_of, numbers_of
-from relvec.tables import Table, TableError, as_table
+from relvec.tables.columns import Column, TableColumns, describe, labels_of, numbers_of
+from relvec.tables.files import Table, TableError, as_table
 
 
 def kind(cells, name="x", **options):

@@ -15,10 +15,10 @@ import pytest
 
 import messy
 from relvec import RVR, cli, load
-from relvec.evaluation import evaluate_table
-from relvec.pipelines import fit_table, predict_table
 from relvec.report import learned_relevance
-from relvec.tables import read_table
+from relvec.tables.evaluation import evaluate_table
+from relvec.tables.files import read_table
+from relvec.tables.pipelines import fit_table, predict_table
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +348,7 @@ assert cli.main(["export", "houses.relvec", "--onnx", "without.onnx"]) == 1
 
 def test_rich_tables_take_no_markup(capsys, monkeypatch):
     pytest.importorskip("rich")
-    from relvec._console import Console
+    from relvec.cli.console import Console
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     Console().table(("a",), [("[bold]x[/bold]",), ("[/nonsense]",)])

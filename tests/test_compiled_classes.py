@@ -9,13 +9,14 @@ import pytest
 import golden
 from relvec.basis import Concat, KernelBasis
 from relvec.design import DenseDesign, FactorDesign, scan_design
+from relvec.inference.laplace import laplace
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Gaussian
-from relvec.laplace import laplace
-from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.solvers import Sequential, _laplace_compiled
-from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, relax
-from relvec.solvers._laplace_scan import alike, overlaps
-from relvec.solvers._laplace_search import exchange, grow, scan, shrink, solve_laplace
+from relvec.solvers import Sequential
+from relvec.solvers.laplace import compiled as _laplace_compiled
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, relax
+from relvec.solvers.laplace.scan import alike, overlaps
+from relvec.solvers.laplace.search import exchange, grow, scan, shrink, solve_laplace
 
 pytestmark = pytest.mark.skipif(_laplace_compiled._laplace_engine is None, reason="the C extension was not built")
 

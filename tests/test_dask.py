@@ -10,16 +10,16 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
-from relvec._subsets import stages
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import DaskSamples, RowKernel, scan_basis, scan_rows
+from relvec.estimators.subsets import stages
+from relvec.inference.laplace import laplace
+from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.kernels import Gaussian, LogDistance
-from relvec.laplace import laplace
-from relvec.likelihoods import Bernoulli, Categorical
-from relvec.progress import watch
+from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
-from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, Slopes
-from relvec.solvers._laplace_scan import Metric, scan, swaps
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, Slopes
+from relvec.solvers.laplace.scan import Metric, scan, swaps
 
 da = pytest.importorskip("dask.array", reason="needs relvec[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs relvec[dask]")
@@ -186,7 +186,7 @@ def assert_same_classes(model, other, rtol=1e-9):
 @pytest.fixture
 def in_double(monkeypatch):
     """Scans of one process in double precision too: in single, near-ties may fall otherwise."""
-    monkeypatch.setattr("relvec.design._factor._single", lambda A: A)
+    monkeypatch.setattr("relvec.design.factor._single", lambda A: A)
     monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
 
 
@@ -265,9 +265,9 @@ def test_few_rows_of_classes_are_brought_here():
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(("few", "searches"), [(500, [500]), (160, [160, 800])])
 def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(few, searches, monkeypatch):
-    monkeypatch.setattr("relvec._subsets.MANY_ROWS", 3500)
-    monkeypatch.setattr("relvec._distributed_classes.MANY_ROWS", 3500)
-    monkeypatch.setattr("relvec._subsets.FEW_ROWS", few)
+    monkeypatch.setattr("relvec.estimators.subsets.MANY_ROWS", 3500)
+    monkeypatch.setattr("relvec.estimators.dask_classes.MANY_ROWS", 3500)
+    monkeypatch.setattr("relvec.estimators.subsets.FEW_ROWS", few)
     assert stages(len(X)) == searches
     alone, model = clone(CLASSIFIER).fit(X, WAVE), clone(CLASSIFIER).fit(*chunked(X, WAVE, rows=2000))
     assert_same_classes(model, alone)
@@ -278,7 +278,7 @@ def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(few
 @pytest.mark.parametrize(("y", "finer"), [(WAVE, 5.0), (SECTOR, 2.5)], ids=["fine", "coarse"])
 def test_equal_rows_are_one_candidate(y, finer, monkeypatch):
     """Rows on a grid, coarse or fine: only the first of those that are equal stands for them."""
-    monkeypatch.setattr("relvec.solvers._laplace_scan._PROMISING", 60)
+    monkeypatch.setattr("relvec.solvers.laplace.scan._PROMISING", 60)
     tol = 2.0 if finer == 5.0 else 20.0
     grid, model = np.round(finer * X) / finer, RVC(width=3.0, tol=tol, solver=Sequential(restarts=0))
     alone, model = clone(model).fit(grid, y, W), clone(model).fit(*chunked(grid, y, W, rows=2000))

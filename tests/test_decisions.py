@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from relvec.decisions import bayes_decision, change_priors, expected_cost, reject
+from relvec.inference.decisions import bayes_decision, change_priors, expected_cost, reject
 
 P = np.array([[0.9, 0.1], [0.7, 0.3], [0.2, 0.8]])
 

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from relvec import RVR, _threads
-from relvec._xp import as_place
+from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear
 from relvec.design import DenseDesign, DeviceDesign, Rows, compress, device_rows, make_rows
-from relvec.design import _lowrank as lowrank
-from relvec.design._device import device_matrix
+from relvec.design import low_rank as lowrank
+from relvec.design.device import device_matrix
 from relvec.kernels import Gaussian, LogDistance, Matern
+from relvec.runtime import threads as _threads
+from relvec.runtime.arrays import as_place
 from relvec.solvers import Sequential
-from relvec.solvers._compiled import CompiledModel
+from relvec.solvers.gaussian.compiled import CompiledModel
 
 N = 700
 

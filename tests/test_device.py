@@ -12,11 +12,19 @@ import pytest
 import sklearn
 from sklearn.base import clone
 
-from relvec import RVC, RVR, _xp
+from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, Functions, KernelBasis, Linear, Polynomial, Precomputed
-from relvec.design import DenseDesign, DeviceDesign, device_rows, device_scan_design, make_rows, scan_design
-from relvec.design import _device as device
-from relvec.design import _device_scan as device_scan
+from relvec.design import (
+    DenseDesign,
+    DeviceDesign,
+    device,
+    device_rows,
+    device_scan,
+    device_scan_design,
+    make_rows,
+    scan_design,
+)
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
 from relvec.kernels import (
     Cauchy,
     FromCallable,
@@ -30,7 +38,7 @@ from relvec.kernels import Linear as LinearKernel
 from relvec.kernels import (
     Polynomial as PolynomialKernel,
 )
-from relvec.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
+from relvec.runtime import arrays as _xp
 
 PLACES = {"torch": "torch:cpu", "strict": "array_api_strict", "strict elsewhere": "array_api_strict:device1"}
 ROOT = Path(__file__).parents[1]

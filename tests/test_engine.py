@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from relvec import RVR, GammaPrior
 from relvec.design import DenseDesign
-from relvec.solvers import MacKay, Problem, Sequential, _compiled
-from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import iterate
-from relvec.solvers._moves import Model
+from relvec.solvers import MacKay, Problem, Sequential
+from relvec.solvers.gaussian import compiled as _compiled
+from relvec.solvers.gaussian.frame import Frame
+from relvec.solvers.gaussian.moves import Model
+from relvec.solvers.loop import iterate
 from test_solvers import assert_never_falls, quiet_fit, random_problem, sinc_problem
 
 needs_engine = pytest.mark.skipif(_compiled._engine is None, reason="the extension was not built: no C compiler")
@@ -180,10 +181,10 @@ def test_python_alone_suffices(in_python):
 def test_without_the_extension_everything_imports_and_fits():
     code = """
 import sys
-sys.modules["relvec.solvers._engine"] = None
+sys.modules["relvec.solvers._native._engine"] = None
 import numpy as np
 from relvec import RVR
-from relvec.solvers._compiled import engine_in_use
+from relvec.solvers.gaussian.compiled import engine_in_use
 assert not engine_in_use()
 x = np.linspace(-5, 5, 30)[:, None]
 print(RVR(width=1.0).fit(x, np.sinc(x[:, 0]) + 0.1 * np.cos(37 * x[:, 0])).status_)

@@ -7,12 +7,18 @@ from hypothesis import strategies as st
 from mpmath import mp
 
 import oracle
-from relvec import evidence
-from relvec._linalg import SingularError, factor_identity_plus, factor_ridge, inverse_triangular, solve_symmetric
 from relvec.design import DenseDesign
-from relvec.likelihoods import Categorical, others
-from relvec.posterior import gaussian
-from relvec.solvers._frame import Frame
+from relvec.inference import evidence
+from relvec.inference.gaussian import gaussian
+from relvec.inference.likelihoods import Categorical, others
+from relvec.inference.linalg import (
+    SingularError,
+    factor_identity_plus,
+    factor_ridge,
+    inverse_triangular,
+    solve_symmetric,
+)
+from relvec.solvers.gaussian.frame import Frame
 
 
 class Case:

@@ -15,17 +15,19 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from relvec import RVC, RVR, basis, centres, grvm, grvm_widths, papers, select_kernel
+import reproduction as papers
+from relvec import RVC, RVR, basis, select_kernel
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
+from relvec.export.model_file import dumps, loads
+from relvec.hyperparameters import centres, grvm, grvm_widths
+from relvec.hyperparameters.targets import LaplaceTarget
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Cauchy, Gaussian, Laplace, LogDistance, Matern
-from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.papers import grvm as table
-from relvec.persistence import dumps, loads
 from relvec.solvers import Sequential
-from relvec.solvers._iterate import Start
-from relvec.solvers._laplace import LaplaceProblem
-from relvec.targets import LaplaceTarget
+from relvec.solvers.laplace.problem import LaplaceProblem
+from relvec.solvers.loop import Start
+from reproduction import grvm as table
 
 KERNELS = {
     "gaussian": Gaussian(width=(1.3, 0.8)),
@@ -54,7 +56,7 @@ def space_of(kind, X, t, dictionary, weights=None):
     """The space of a dictionary for one target."""
     weights = np.ones(len(X)) if weights is None else weights
     if kind == "gaussian":
-        from relvec._gaussian_fit import gaussian_problem, gaussian_target
+        from relvec.estimators.gaussian_fit import gaussian_problem, gaussian_target
 
         target = gaussian_target(gaussian_problem(RVR(), 1.0, t.var(), weights.sum(), 0), t, weights)
     else:

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-import relvec._subsets as subsets
 import relvec.design as designs
+import relvec.estimators.subsets as subsets
 from relvec import RVC, RVR
-from relvec._memory import memory_bytes, memory_left
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
-from relvec.design import LocalSamples, gram_rows, tall_qr
-from relvec.design import _readers as readers
-from relvec.design import _stream as stream
-from relvec.design._stream import compress_in_passes
+from relvec.design import LocalSamples, gram_rows, readers, tall_qr
+from relvec.design import streamed as stream
+from relvec.design.streamed import compress_in_passes
 from relvec.kernels import Gaussian
-from relvec.solvers import Sequential, _columns
+from relvec.runtime.memory import memory_bytes, memory_left
+from relvec.solvers import Sequential
+from relvec.solvers import active_set as _columns
 
 N = 700
 
@@ -46,7 +46,7 @@ def in_precision(stored, monkeypatch):
     """Designs made in passes hold their dictionary in this type."""
     for name, dtype in (("_DOUBLE", "float64"), ("_SINGLE", "float32")):
         if dtype != stored:
-            monkeypatch.setattr(f"relvec.design._stream.{name}", 0.0)
+            monkeypatch.setattr(f"relvec.design.streamed.{name}", 0.0)
 
 
 DESIGNS = {
@@ -62,7 +62,7 @@ DESIGNS = {
 @pytest.mark.parametrize("weighted", [False, True])
 def test_contract(kind, others, weighted, monkeypatch):
     """The contract of tests/test_design.py for designs made in passes."""
-    monkeypatch.setattr("relvec.design._stream.most_rank", lambda n, memory: 600)
+    monkeypatch.setattr("relvec.design.streamed.most_rank", lambda n, memory: 600)
     make, stored = DESIGNS[kind]
     in_precision(stored, monkeypatch)
     X, y = sinc()
@@ -102,9 +102,9 @@ def test_contract(kind, others, weighted, monkeypatch):
 def test_rows_that_the_sample_does_not_explain_become_pivots(monkeypatch):
     X, y = sinc(1500)
     X[-1] = [60.0, 60.0]
-    monkeypatch.setattr("relvec.design._stream._SAMPLE", 800)
-    monkeypatch.setattr("relvec.design._stream._DIRECTIONS", 0)
-    monkeypatch.setattr("relvec.design._stream.np.eye", lambda d: np.zeros((d, 1)))
+    monkeypatch.setattr("relvec.design.streamed._SAMPLE", 800)
+    monkeypatch.setattr("relvec.design.streamed._DIRECTIONS", 0)
+    monkeypatch.setattr("relvec.design.streamed.np.eye", lambda d: np.zeros((d, 1)))
     basis = Concat((KernelBasis(Gaussian(6.0)), Bias())).bind(X)
     rows = in_passes(basis, X, y, np.ones(len(X)))
     Phi = basis(X) / rows.design.scale
@@ -144,8 +144,8 @@ def test_passes_find_the_same_model(stored, monkeypatch):
     """Also where the dictionary is thinned first, which both do alike."""
     X, y = sinc(1500)
     monkeypatch.setattr(_columns, "_LONG", 600)
-    monkeypatch.setattr("relvec.design._base.Design.at_once", 500)
-    monkeypatch.setattr("relvec.design._stream.most_rank", lambda n, memory: 600)
+    monkeypatch.setattr("relvec.design.base.Design.at_once", 500)
+    monkeypatch.setattr("relvec.design.streamed.most_rank", lambda n, memory: 600)
     in_precision(stored, monkeypatch)
     model = RVR(width=5.0, solver=Sequential(restarts=1))
     plain = model.fit(X, y)
@@ -286,7 +286,7 @@ def test_classes_in_subsets(monkeypatch):
     def kernel(A, B):
         return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 0.25)
 
-    monkeypatch.setattr("relvec.design._factor._SINGLE", 20.0)
+    monkeypatch.setattr("relvec.design.factor._SINGLE", 20.0)
     model = RVC(kernel=kernel, memory_limit="10MB").fit(X, y)
     assert model.n_subsets_ > 1 and model.status_ == "converged"
     assert model.score(X, y) > 0.88
@@ -420,7 +420,7 @@ def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
 
 
 def test_more_rows_on_disk_than_candidates(fitted, tmp_path, on_disk, monkeypatch):
-    monkeypatch.setattr("relvec._on_disk.CANDIDATES", 0.0)
+    monkeypatch.setattr("relvec.estimators.on_disk.CANDIDATES", 0.0)
     X, y = sinc(2000)
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     mapped[:] = X

@@ -4,8 +4,8 @@ from scipy.integrate import quad
 from scipy.special import expit, softmax
 
 import oracle
-from relvec.laplace import laplace
-from relvec.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
+from relvec.inference.laplace import laplace
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
 
 
 def problem(name, seed=0, n=30, k=4, K=3):

@@ -6,14 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from relvec.likelihoods import Bernoulli, Categorical
-from relvec.priors import GammaPrior
-from relvec.solvers import Sequential, _columns, _laplace_search, _sequential
-from relvec.solvers._fixed_point import _largest_gradient
-from relvec.solvers._iterate import Step
-from relvec.solvers._laplace import LaplaceModel, empty_model, within_reach
-from relvec.solvers._laplace_search import LaplaceSequential, Limit, first_of, tempered, trusted
-from relvec.solvers._sequential import _Notes
+from relvec.inference.likelihoods import Bernoulli, Categorical
+from relvec.inference.priors import GammaPrior
+from relvec.solvers import Sequential
+from relvec.solvers import active_set as _columns
+from relvec.solvers import sequential as _sequential
+from relvec.solvers.fixed_point import _largest_gradient
+from relvec.solvers.laplace import search as _laplace_search
+from relvec.solvers.laplace.problem import LaplaceModel, empty_model, within_reach
+from relvec.solvers.laplace.search import LaplaceSequential, Limit, first_of, tempered, trusted
+from relvec.solvers.loop import Step
+from relvec.solvers.sequential import _Notes
 from test_compiled_classes import problem_of
 from test_engine import pair
 from test_laplace import classes, make

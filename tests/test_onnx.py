@@ -14,8 +14,9 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeature
 
 import relvec
 from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent
-from relvec import RVC, RVR, _skl2onnx, kernels
+from relvec import RVC, RVR, kernels
 from relvec.basis import Functions
+from relvec.export import skl2onnx as _skl2onnx
 
 pytest.importorskip("onnx", reason="needs the extra onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
@@ -143,7 +144,7 @@ def test_steps_that_are_not_converted_or_wrongly(monkeypatch):
 
 def test_skl2onnx_alone_converts_registered_estimators():
     skl2onnx = pytest.importorskip("skl2onnx", reason="needs the extra onnx")
-    relvec.onnx.register()
+    relvec.export.onnx.register()
     X, y = DATA
     model = fitted(make_pipeline(StandardScaler(), RVC(width="scale")), X, (y > 0).astype(int))
     for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-4)):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec import papers
-from relvec.papers import (
+import reproduction as papers
+from reproduction import (
     EXPERIMENTS,
     Context,
     Experiment,
@@ -34,7 +34,7 @@ from relvec.papers import (
     select,
     tf03,
 )
-from relvec.papers._store import Part, Store
+from reproduction._store import Part, Store
 
 
 def normal_draw(rng):
@@ -157,7 +157,7 @@ def test_parts_of_another_version_or_cut_short_are_measured_again(tmp_path, monk
     file.write_text(text[:-20])  # as a run that was killed while it wrote
     Context("name", 2, store=Store(tmp_path)).repeat(counted_draw)
     assert len(calls) == 13
-    monkeypatch.setattr("relvec.papers._store.__version__", "99.0")
+    monkeypatch.setattr("reproduction._store.__version__", "99.0")
     Context("name", 2, store=Store(tmp_path)).repeat(counted_draw)
     assert len(calls) == 15
     Context("name", 2, store=Store(tmp_path, fresh=True)).repeat(counted_draw)

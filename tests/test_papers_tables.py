@@ -10,7 +10,7 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.svm import SVC
 
 from relvec import RVC, RVR
-from relvec.papers import (
+from reproduction import (
     Context,
     Outcome,
     _classes,
@@ -27,15 +27,15 @@ from relvec.papers import (
     select,
     tf03,
 )
-from relvec.papers._store import Store
+from reproduction._store import Store
 
 
 @pytest.fixture(autouse=True)
 def few_tried(monkeypatch):
     """Fewer widths and penalties than the papers' tables try."""
     monkeypatch.setattr(_classes, "WIDTH_FACTORS", (0.7, 1.4))
-    monkeypatch.setattr("relvec.papers._svm.CS", (1.0, 10.0))
-    monkeypatch.setattr("relvec.papers._svm.EPSILONS", (0.1, 0.4))
+    monkeypatch.setattr("reproduction._svm.CS", (1.0, 10.0))
+    monkeypatch.setattr("reproduction._svm.EPSILONS", (0.1, 0.4))
     monkeypatch.setattr(_regression, "FACTORS", (1.0, 2.0))
     monkeypatch.setattr(_regression, "SINC_WIDTHS", (2.0, 3.0))
     monkeypatch.setattr(grvm, "FACTORS", (0.7, 1.4))

@@ -32,8 +32,9 @@ from sklearn.preprocessing import (
 
 import fuzz
 import relvec
-from relvec import RVC, RVR, basis, kernels, persistence, solvers
-from relvec.persistence import ModelFileError, dumps, loads
+from relvec import RVC, RVR, basis, kernels, solvers
+from relvec.export import model_file as persistence
+from relvec.export.model_file import ModelFileError, dumps, loads
 
 FILES = Path(__file__).parent / "files"
 

@@ -8,18 +8,31 @@ import numpy as np
 import pytest
 
 import oracle
-from relvec import _xp
 from relvec.design import DenseDesign
-from relvec.laplace import LaplacePosterior, _approach, _curved, _factor, _factor_on_device, _Here, _two_loops, laplace
-from relvec.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.priors import GammaPrior
-from relvec.solvers import EM, MacKay, Problem, Sequential, Status, _columns, _fixed_point, _laplace_search, _moves
-from relvec.solvers._fixed_point import _FixedPoint, _scan
-from relvec.solvers._iterate import Start, State, Step, _fraction
-from relvec.solvers._laplace import LaplaceModel, LaplaceProblem, _with_secants, deletion_gains
-from relvec.solvers._laplace_fixed import LaplaceFixedPoint, laplace_solver
-from relvec.solvers._laplace_scan import Scan, alike, overlaps, scan, shared_optimum, swaps
-from relvec.solvers._newton import coarse
+from relvec.inference.laplace import (
+    LaplacePosterior,
+    _approach,
+    _curved,
+    _factor,
+    _factor_on_device,
+    _Here,
+    _two_loops,
+    laplace,
+)
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.inference.priors import GammaPrior
+from relvec.runtime import arrays as _xp
+from relvec.solvers import EM, MacKay, Problem, Sequential, Status
+from relvec.solvers import active_set as _columns
+from relvec.solvers import fixed_point as _fixed_point
+from relvec.solvers.fixed_point import _FixedPoint, _scan
+from relvec.solvers.gaussian import moves as _moves
+from relvec.solvers.gaussian.newton import coarse
+from relvec.solvers.laplace import search as _laplace_search
+from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint, laplace_solver
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, _with_secants, deletion_gains
+from relvec.solvers.laplace.scan import Scan, alike, overlaps, scan, shared_optimum, swaps
+from relvec.solvers.loop import Start, State, Step, _fraction
 
 BETA = 20.0
 
@@ -441,7 +454,7 @@ def classes_of(share=False, exact=True, likelihood=None, monkeypatch=None, **opt
     alpha = np.array([0.3, 1.5, 0.2, 0.7])[: len(units)]
     model = LaplaceModel(problem, units, problem.posterior(units, alpha))
     if monkeypatch is not None and not exact:
-        monkeypatch.setattr("relvec.solvers._laplace_scan._EXACT", 0.0)
+        monkeypatch.setattr("relvec.solvers.laplace.scan._EXACT", 0.0)
     return model, scan(model)
 
 

@@ -13,13 +13,14 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from relvec import RVC, RVR, kernels, persistence
-from relvec.papers import Context, select
-from relvec.papers.rq05 import MODELS, as_fitted, compare, refitted
-from relvec.predictive import Augmented
-from relvec.priors import prior_covariance, sample_functions, weight_log_density
-from relvec.process import Covariance, Process, ProcessRows, as_predictive, climb, evidence
+from relvec import RVC, RVR, kernels
+from relvec.export import model_file as persistence
+from relvec.inference.predictive import Augmented
+from relvec.inference.priors import prior_covariance, sample_functions, weight_log_density
+from relvec.inference.process import Covariance, Process, ProcessRows, as_predictive, climb, evidence
 from relvec.solvers import Sequential
+from reproduction import Context, select
+from reproduction.rq05 import MODELS, as_fitted, compare, refitted
 
 QUICK = Sequential(restarts=0)
 
@@ -109,7 +110,7 @@ def test_a_prediction_of_rvm_star_does_not_depend_on_its_batch(monkeypatch):
     model = RVR(width=1.0, predictive="augmented", solver=QUICK).fit(X, y)
     new = np.linspace(-8.0, 8.0, 50)[:, None]
     whole = model.predict(new, return_std=True)
-    monkeypatch.setattr("relvec.predictive.BLOCK", 200)
+    monkeypatch.setattr("relvec.inference.predictive.BLOCK", 200)
     np.testing.assert_allclose(model.predict(new, return_std=True), whole, rtol=1e-12)
     np.testing.assert_allclose(model.predict(new[7:8], return_std=True), [w[7:8] for w in whole], rtol=1e-12)
 
@@ -224,7 +225,7 @@ def test_the_variances_pay_for_what_was_chosen(monkeypatch):
     new = np.array([[0.3], [5.0], [40.0]])
     model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
     mean, std = model.predict(new, return_std=True)
-    monkeypatch.setattr("relvec.process.spent", lambda n, chosen: 1.0)
+    monkeypatch.setattr("relvec.inference.process.spent", lambda n, chosen: 1.0)
     free = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
     free_mean, free_std = free.predict(new, return_std=True)
     np.testing.assert_allclose(mean, free_mean, rtol=1e-6)
@@ -239,7 +240,7 @@ def test_the_evidence_chooses_the_prior_of_the_weights_of_the_rvm(monkeypatch, w
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         scale = clone(model).fit(X, y).process_.scale
-        monkeypatch.setattr("relvec.process._SHARES", (share, share))
+        monkeypatch.setattr("relvec.inference.process._SHARES", (share, share))
         np.testing.assert_allclose(clone(model).fit(X, y).process_.scale, scale)
 
 
@@ -347,14 +348,14 @@ def test_files_hold_them(predictive):
     ],
 )
 def test_exports_refuse_what_they_cannot_write(options, message):
-    from relvec.c99 import to_c
+    from relvec.export.c99 import to_c
 
     X, y = wave()
     model = RVR(width=1.5, solver=QUICK, **options).fit(X, y)
     with pytest.raises(NotImplementedError, match=message):
         to_c(model)
     pytest.importorskip("onnx")
-    from relvec.onnx import to_onnx
+    from relvec.export.onnx import to_onnx
 
     with pytest.raises(NotImplementedError, match=message):
         to_onnx(model)
@@ -362,7 +363,7 @@ def test_exports_refuse_what_they_cannot_write(options, message):
 
 def test_a_process_is_a_sum_of_kernels_and_functions():
     """What the exports write down, and with several outputs over one basis."""
-    from relvec.c99 import _expanded
+    from relvec.export.c99 import _expanded
 
     X, y = wave()
     new = np.linspace(-6.0, 6.0, 9)[:, None]
@@ -502,7 +503,7 @@ def test_what_classes_cannot_have_is_refused(predictive, message):
 
 
 def test_exports_refuse_rvm_star_of_classes():
-    from relvec.c99 import to_c
+    from relvec.export.c99 import to_c
 
     model = RVC(width=1.5, predictive="augmented", solver=QUICK).fit(*blobs(2))
     with pytest.raises(NotImplementedError, match="predictive distribution"):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec import RVC, RVR, progress
-from relvec.progress import Line, Progress, watch
+from relvec import RVC, RVR
+from relvec.runtime import progress
+from relvec.runtime.progress import Line, Progress, watch
 from relvec.solvers import Sequential
 
 RNG = np.random.default_rng(0)

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relvec import RVC, RVR, _html, evaluation, importance
-from relvec.evaluation import evaluate_table
-from relvec.pipelines import fit_table
+from relvec import RVC, RVR
+from relvec.report import html as _html
 from relvec.report import plain_warnings, report
 from relvec.solvers import Sequential
+from relvec.tables.evaluation import evaluate_table
+from relvec.tables import evaluation, importance
+from relvec.tables.pipelines import fit_table
 
 HOSTILE = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</table></main><h1>", "$\\frac{1}{0}$", "$$",

@@ -15,11 +15,13 @@ from golden import load
 from relvec import RVR, GammaPrior, kernels
 from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
-from relvec.solvers import EM, MacKay, Problem, Sequential, _columns, _iterate, as_solver
-from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import Status, iterate
-from relvec.solvers._moves import Model, best_exchanges, largest_gain, merge_copies, near_exchanges
-from relvec.solvers._newton import coarse
+from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
+from relvec.solvers import active_set as _columns
+from relvec.solvers import loop as _iterate
+from relvec.solvers.gaussian.frame import Frame
+from relvec.solvers.gaussian.moves import Model, best_exchanges, largest_gain, merge_copies, near_exchanges
+from relvec.solvers.gaussian.newton import coarse
+from relvec.solvers.loop import Status, iterate
 
 SEARCH = Sequential(
     start="projection",

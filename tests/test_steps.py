@@ -10,13 +10,19 @@ import pytest
 
 import oracle
 from relvec.design import DenseDesign
-from relvec.likelihoods import Bernoulli, Poisson
-from relvec.solvers import MacKay, Sequential, _laplace, _laplace_search, _moves, _newton, _sequential, _textbook
-from relvec.solvers._frame import Frame
-from relvec.solvers._iterate import Start, State, iterate
-from relvec.solvers._laplace import Meter, empty_model, relax, within_reach
-from relvec.solvers._laplace_search import LaplaceSequential, Limit, _Notes
-from relvec.solvers._moves import best_of_each
+from relvec.inference.likelihoods import Bernoulli, Poisson
+from relvec.solvers import MacKay, Sequential
+from relvec.solvers import sequential as _sequential
+from relvec.solvers import textbook as _textbook
+from relvec.solvers.gaussian import moves as _moves
+from relvec.solvers.gaussian import newton as _newton
+from relvec.solvers.gaussian.frame import Frame
+from relvec.solvers.gaussian.moves import best_of_each
+from relvec.solvers.laplace import problem as _laplace
+from relvec.solvers.laplace import search as _laplace_search
+from relvec.solvers.laplace.problem import Meter, empty_model, relax, within_reach
+from relvec.solvers.laplace.search import LaplaceSequential, Limit, _Notes
+from relvec.solvers.loop import Start, State, iterate
 from test_laplace import make
 from test_pieces import BETA, classes_of, dictionary, model_of, problem_of
 
@@ -557,13 +563,13 @@ def test_the_meter_counts_what_a_step_and_a_scan_cost(monkeypatch):
         problem.posterior(model.active, model.alpha)
         assert problem.meter.spent == pytest.approx(4.0 * 40 * (25.0 * K + 0.5 * k + 0.05 * k * k))
         for exact in (True, False) if K > 1 else (True,):
-            monkeypatch.setattr("relvec.solvers._laplace_scan._EXACT", K * 40 * 12 * k - (not exact))
+            monkeypatch.setattr("relvec.solvers.laplace.scan._EXACT", K * 40 * 12 * k - (not exact))
             problem.meter.spent = 0.0
             found = _laplace_search.scan(model)
             rows = 1.0 + k / (1 if exact else K)
             assert found.exact is exact
             assert problem.meter.spent == pytest.approx(K * problem.design.scan_size * (0.3 + 0.1 * rows))
-    monkeypatch.setattr("relvec.solvers._laplace_scan._EXACT", 3 * 40 * 12)
+    monkeypatch.setattr("relvec.solvers.laplace.scan._EXACT", 3 * 40 * 12)
     assert _laplace_search.scan(empty_model(problem)).exact
 
 

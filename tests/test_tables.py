@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fuzz_tables
-from relvec import tables
-from relvec.tables import Table, TableError, as_table, read_table, write_table
+from relvec.tables.files import Table, TableError, as_table, read_table, write_table
+from relvec.tables import files as tables
 
 HEAD = "name,age\n"
 

@@ -11,17 +11,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectFromModel
 
 import oracle
-from relvec import RVC, RVR, tied, tune
+from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.design import DenseDesign
+from relvec.hyperparameters import shared_precision as tied
+from relvec.hyperparameters import widths as tune
+from relvec.hyperparameters.targets import LaplaceTarget
+from relvec.hyperparameters.widths import Columns, Setting, evidence_and_gradient, interleave, learn
+from relvec.inference.laplace import laplace
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
 from relvec.kernels import Polynomial as PolynomialKernel
-from relvec.laplace import laplace
-from relvec.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers import Sequential
-from relvec.solvers._laplace import LaplaceProblem
-from relvec.targets import LaplaceTarget
-from relvec.tune import Columns, Setting, evidence_and_gradient, interleave, learn
+from relvec.solvers.laplace.problem import LaplaceProblem
 
 KERNELS = {
     "gaussian": Gaussian(width=(1.3, 0.8)),
@@ -51,8 +53,8 @@ def bound(kernel, X, *others):
 
 
 def gaussian_setting(X, y, weights=None, **options):
-    from relvec._gaussian_fit import gaussian_problem, gaussian_target
-    from relvec._units import target_units
+    from relvec.estimators.gaussian_fit import gaussian_problem, gaussian_target
+    from relvec.estimators.units import target_units
 
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
@@ -82,7 +84,7 @@ class TestGradients:
         basis = bound(KERNELS[name], X, Polynomial(degree=2))
         setting = gaussian_setting(X, t, weights)(basis)
         target = setting.targets[0]
-        from relvec.solvers._iterate import Start
+        from relvec.solvers.loop import Start
 
         active = np.array([3, 11, 20, basis.n_atoms - 3, basis.n_atoms - 1])
         start = Start(active, np.array([0.5, 2.0, 0.1, 1.0, 0.3]), 3.0)
@@ -104,8 +106,8 @@ class TestGradients:
         basis = bound(KERNELS[name], X)
         setting = gaussian_setting(X, y)(basis)
         target = setting.targets[0]
-        from relvec._content import content_ranks
         from relvec.design import DenseDesign
+        from relvec.design.order import content_ranks
 
         design = DenseDesign(basis(X))
         start = target.search(design, content_ranks(basis, design.scale), None, None)
@@ -461,7 +463,7 @@ def test_a_fit_through_its_targets_has_its_noise_held():
     """Many functions and far less noise than the tied model's; neither alone, nor where the noise is given."""
     from types import SimpleNamespace
 
-    from relvec._gaussian_fit import held_noise
+    from relvec.estimators.gaussian_fit import held_noise
 
     def fit(size, noise):
         state = SimpleNamespace(active=np.arange(size), posterior=SimpleNamespace(beta=1.0 / noise))

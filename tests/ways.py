@@ -19,11 +19,14 @@ from unittest import mock
 import numpy as np
 
 from relvec.design import DenseDesign
-from relvec.likelihoods import Bernoulli, Categorical, Likelihood, Poisson
-from relvec.priors import GammaPrior
-from relvec.solvers import EM, MacKay, Problem, Sequential, _columns, _laplace_scan, _laplace_search
-from relvec.solvers._iterate import Result, Start
-from relvec.solvers._laplace import LaplaceProblem
+from relvec.inference.likelihoods import Bernoulli, Categorical, Likelihood, Poisson
+from relvec.inference.priors import GammaPrior
+from relvec.solvers import EM, MacKay, Problem, Sequential
+from relvec.solvers import active_set as _columns
+from relvec.solvers.laplace import scan as _laplace_scan
+from relvec.solvers.laplace import search as _laplace_search
+from relvec.solvers.laplace.problem import LaplaceProblem
+from relvec.solvers.loop import Result, Start
 
 FILE = Path(__file__).with_suffix(".json")
 NOISE = {"prior": GammaPrior(c=2.0, d=0.1), "prior_d": 0.1}

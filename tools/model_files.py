@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import relvec
 from relvec import RVC, RVR, kernels
-from relvec.persistence import SCHEMA
+from relvec.export.model_file import SCHEMA
 
 PLACE = Path(__file__).parents[1] / "tests" / "files"
 

@@ -1,14 +1,14 @@
 """relvec: sparse Bayesian learning and the relevance vector machine."""
 
 from relvec import basis, kernels, solvers
-from relvec._classifier import RelevanceVectorClassifier
-from relvec._regressor import RelevanceVectorRegressor
 from relvec._version import __version__
-from relvec.c99 import to_c
-from relvec.onnx import to_onnx
-from relvec.persistence import load, save
-from relvec.priors import GammaPrior
-from relvec.selection import select_kernel
+from relvec.estimators.classifier import RelevanceVectorClassifier
+from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.estimators.selection import select_kernel
+from relvec.export.c99 import to_c
+from relvec.export.model_file import load, save
+from relvec.export.onnx import to_onnx
+from relvec.inference.priors import GammaPrior
 
 RVC = RelevanceVectorClassifier
 RVR = RelevanceVectorRegressor

@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
-from relvec.priors import GammaPrior
+from relvec.inference.priors import GammaPrior
 
 SECONDS = 30.0  # of CPU time: more for one of these small cases is a hang
 # A step that keeps the objective may show it lower by its rounding error.

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import relvec
 from relvec import RVC, RVR
-from relvec.progress import watch
+from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
 
 RNG = np.random.default_rng(0)

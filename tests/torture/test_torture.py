@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from relvec import RVC, RVR
-from relvec.priors import GammaPrior
+from relvec.inference.priors import GammaPrior
 
 GENERATED, BATCH = 200, 20
 SCALES = [1e-150, 1e-75, 1e-8, 1e8, 1e75, 1e150]

@@ -2,24 +2,24 @@
 
 import numpy as np
 
-from relvec._xp import Array
-from relvec.design._base import Compression, Design, Piece, RemoteDesign, Rows, ScanDesign
-from relvec.design._blocks import DenseDesign
-from relvec.design._dask import DaskSamples, as_series, check_columns, gathered, is_dask, lazily
-from relvec.design._dask_labels import aligned_labels, count_labels, label_weights, memberships
-from relvec.design._dask_lowrank import compress_rows
-from relvec.design._dask_scan import WorkerDesign, scan_basis, scan_rows
-from relvec.design._device import DeviceDesign, device_rows, exact_columns
-from relvec.design._device_scan import DeviceScanDesign, device_scan_design
-from relvec.design._exact import SingleDesign
-from relvec.design._factor import MODELS, FactorDesign, most_scanned, scan_design
-from relvec.design._gram import WORK, gram_rows, most_atoms
-from relvec.design._lowrank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
-from relvec.design._readers import IN_MEMORY, blocks_to_predict, is_sliced, load
-from relvec.design._row_kernel import Lookup, RowKernel
-from relvec.design._source import Block, LocalSamples, Samples
-from relvec.design._stream import WHOLE, LowRankDesign, compress_in_passes, tall_qr
-from relvec.design._summary import Summary, summarise, units_of
+from relvec.design.base import Compression, Design, Piece, RemoteDesign, Rows, ScanDesign
+from relvec.design.dask.labels import aligned_labels, count_labels, label_weights, memberships
+from relvec.design.dask.low_rank import compress_rows
+from relvec.design.dask.row_kernel import Lookup, RowKernel
+from relvec.design.dask.samples import DaskSamples, as_series, check_columns, gathered, is_dask, lazily
+from relvec.design.dask.scan import WorkerDesign, scan_basis, scan_rows
+from relvec.design.dense import DenseDesign
+from relvec.design.device import DeviceDesign, device_rows, exact_columns
+from relvec.design.device_scan import DeviceScanDesign, device_scan_design
+from relvec.design.exact_columns import SingleDesign
+from relvec.design.factor import MODELS, FactorDesign, most_scanned, scan_design
+from relvec.design.gram import WORK, gram_rows, most_atoms
+from relvec.design.low_rank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
+from relvec.design.readers import IN_MEMORY, blocks_to_predict, is_sliced, load
+from relvec.design.samples import Block, LocalSamples, Samples
+from relvec.design.streamed import WHOLE, LowRankDesign, compress_in_passes, tall_qr
+from relvec.design.summary import Summary, summarise, units_of
+from relvec.runtime.arrays import Array
 
 __all__ = [
     "IN_MEMORY", "LEAST_ROWS", "MODELS", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design",

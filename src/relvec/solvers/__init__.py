@@ -1,9 +1,9 @@
 """How the evidence is maximised: sequentially (TF03, the default), or by MacKay's or EM's fixed point (T01)."""
 
-from relvec.solvers._columns import solve
-from relvec.solvers._fixed_point import EM, MacKay
-from relvec.solvers._iterate import Problem, Result, Solver, Start, Status, Step, iterate
-from relvec.solvers._sequential import Sequential
+from relvec.solvers.active_set import solve
+from relvec.solvers.fixed_point import EM, MacKay
+from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
+from relvec.solvers.sequential import Sequential
 
 __all__ = [
     "EM",

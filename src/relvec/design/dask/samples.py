@@ -1,0 +1,461 @@
+"""Rows that Dask holds, on this machine's cores or on the workers of a cluster.
+
+A pass over them is a reduction: every chunk of rows is looked at where it lies, a few thousand rows at a time, and the
+results are combined in a tree. Dask schedules, moves, retries and recomputes; nothing here keeps anything on a worker,
+so that a lost one costs its chunks' work and no more. What comes back to this process are matrices of the size of the
+model, and a sample of rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relvec.design.base import Value
+from relvec.design.order import scattered
+from relvec.design.samples import BLOCK_ROWS, Block, Samples
+
+_FAN = 8  # results combined at once
+_DRAWN = 262_144  # rows looked at together for a draw
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a collection of Dask, without importing that.
+
+    >>> is_dask([[1.0]])
+    False
+    """
+    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
+
+
+class Facts(NamedTuple):
+    """What is known of rows X (n, d) with targets (n, q): how many, and moments of those with a positive weight."""
+
+    n_rows: int
+    n_used: int
+    weight: float
+    mean: np.ndarray  # (d + q,)
+    spread: np.ndarray  # (d + q,) roots of the sums of squares about the means
+    low: np.ndarray  # (d,)
+    high: np.ndarray  # (d,)
+    finite: tuple[bool, bool, bool]  # X, targets, weights
+    negative: bool  # a weight
+
+    @classmethod
+    def of(cls, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> Facts:
+        """The facts of some rows."""
+        finite = bool(np.isfinite(X).all()), bool(np.isfinite(targets).all()), bool(np.isfinite(weights).all())
+        negative = bool(np.any(weights < 0.0))
+        values, used = np.column_stack([X, targets]), weights > 0.0
+        values, w = values[used], weights[used]
+        if negative or not all(finite) or not len(w):
+            nothing, d = np.zeros(values.shape[1]), X.shape[1]
+            return cls(len(X), 0, 0.0, nothing, nothing, np.full(d, np.inf), np.full(d, -np.inf), finite, negative)
+        total = float(w.sum())
+        largest = np.maximum(np.abs(values).max(axis=0), np.finfo(float).tiny)  # whose square may overflow
+        mean = largest * ((w / total) @ (values / largest))
+        spread = largest * np.sqrt(w @ ((values - mean) / largest) ** 2)
+        own = values[:, : X.shape[1]]
+        return cls(len(X), len(w), total, mean, spread, own.min(axis=0), own.max(axis=0), finite, negative)
+
+    def merged(self, other: Facts) -> Facts:
+        """The facts of both."""
+        weight = self.weight + other.weight
+        share = other.weight / weight if weight else 0.0
+        apart = other.mean - self.mean
+        between = np.abs(apart) * np.sqrt(self.weight * share)
+        return Facts(
+            self.n_rows + other.n_rows,
+            self.n_used + other.n_used,
+            weight,
+            self.mean + share * apart,
+            np.hypot(np.hypot(self.spread, other.spread), between),
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            tuple(a and b for a, b in zip(self.finite, other.finite, strict=True)),  # type: ignore[arg-type]
+            self.negative or other.negative,
+        )
+
+
+class DaskSamples(Samples):
+    """Samples in the chunks of Dask collections; rows of weight zero are left out.
+
+    Attributes
+    ----------
+    names : columns of a table X, or None.
+    single : whether y is one target, (n,).
+    facts : of all rows.
+    """
+
+    def __init__(self, X: Any, y: Any, sample_weight: Any = None):
+        import dask
+
+        self.names = [str(name) for name in X.columns] if _is_table(X) else None
+        X, y = _as_array(X, "X", 2), _as_array(y, "y", None)
+        self.single = y.ndim == 1
+        chunks = [_chunks(X)]
+        chunks += [_chunks(_aligned(v, X, name)) for v, name in ((y, "y"), (sample_weight, "sample_weight"))]
+        self._chunks = [dask.delayed(_chunk)(*three) for three in zip(*chunks, strict=True)]
+        with _plain_messages():
+            facts = dask.compute(*(dask.delayed(_facts)(chunk) for chunk in self._chunks))
+        self.facts = reduce(Facts.merged, facts)
+        _check(self.facts)
+        self._first = np.cumsum([0, *(f.n_used for f in facts)])  # row among those used that each chunk begins with
+        self._first_row = np.cumsum([0, *(f.n_rows for f in facts)])
+        self.n_rows, self.n_features = self.facts.n_used, X.shape[1]
+        self.n_targets = 1 if self.single else y.shape[1]
+        self._taken: dict[int, np.ndarray] = {}
+        self._scaled = np.ones(self.n_targets)
+        self._at_once = BLOCK_ROWS
+
+    def persisted(self) -> DaskSamples:
+        """The same rows, kept by Dask in the memory of the workers, or on their disks, and computed anew if lost."""
+        import dask
+
+        other = object.__new__(DaskSamples)
+        other.__dict__.update(self.__dict__)
+        with _plain_messages():
+            other._chunks = list(dask.persist(*self._chunks))
+        return other
+
+    def in_units(self, units: np.ndarray) -> DaskSamples:
+        """The same rows with targets divided by units (q,)."""
+        other = object.__new__(DaskSamples)
+        other.__dict__.update(self.__dict__)
+        other._scaled = units
+        return other
+
+    def blocked(self, rows: int) -> DaskSamples:
+        other = object.__new__(DaskSamples)
+        other.__dict__.update(self.__dict__)
+        other._at_once = rows
+        return other
+
+    def kept(self, function: Callable[[Block], np.ndarray]) -> list:
+        """A function's values (b,) on the rows of every chunk, kept by Dask where they were computed.
+
+        They are given back to functions of `reduce`, and computed anew where a worker is lost.
+        """
+        import dask
+
+        with _plain_messages():
+            return list(dask.persist(*self._values(function, _side_by_side, None)))
+
+    def _values(self, function: Callable, combine: Callable, beside: list | None) -> list:
+        import dask
+
+        both = function, combine, self._scaled, self._at_once
+        if len(self._chunks) <= _FAN:  # what they are asked goes with every task: sharing it takes another trip
+            value = dask.delayed(partial(_value, both))
+        else:
+            value = partial(dask.delayed(_value), dask.delayed(both, traverse=False))
+        places = zip(self._chunks, self._first, beside or [None] * len(self._chunks), strict=False)
+        return [value(chunk, int(first), more) for chunk, first, more in places]
+
+    def reduce(
+        self, function: Callable[..., Value], combine: Callable[[Value, Value], Value], beside: list | None = None
+    ) -> Value:
+        """As everywhere; with values ``beside`` the rows, from `kept`, the function is given those of the block too."""
+        import dask
+
+        values = self._values(function, combine, beside)
+        if len(values) > _FAN:
+            both = dask.delayed(combine, traverse=False)
+            while len(values) > _FAN:
+                values = [dask.delayed(_combined)(both, values[i : i + _FAN]) for i in range(0, len(values), _FAN)]
+        with _plain_messages():
+            found = _combined(combine, dask.compute(*values))
+        if found is None:
+            raise ValueError("no rows of positive weight are left: check sample_weight")
+        return found
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        import dask
+
+        rows = np.asarray(rows, dtype=np.intp)
+        new = np.array(sorted(set(rows.tolist()) - self._taken.keys()), dtype=np.intp)
+        if new.size:
+            chunk = np.searchsorted(self._first, new, side="right") - 1
+            wanted = [
+                dask.delayed(_rows)(self._chunks[c], new[chunk == c] - self._first[c])
+                for c in np.unique(chunk).tolist()
+            ]
+            with _plain_messages():
+                self._taken.update(zip(new.tolist(), np.concatenate(dask.compute(*wanted)), strict=True))
+        return np.array([self._taken[row] for row in rows.tolist()]).reshape(len(rows), self.n_features)
+
+    def given_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Numbers, among all rows given, of rows (k,) among those used."""
+        import dask
+
+        if self.facts.n_used == self.facts.n_rows or not len(rows):
+            return np.asarray(rows)
+        chunk = np.searchsorted(self._first, rows, side="right") - 1
+        kept = {c: dask.delayed(_kept)(self._chunks[c]) for c in np.unique(chunk).tolist()}
+        (found,) = dask.compute(kept)
+        local = rows - self._first[chunk]
+        return np.array([self._first_row[c] + found[c][i] for c, i in zip(chunk.tolist(), local, strict=True)])
+
+    def draw(self, size: int) -> Drawn:
+        """An even draw of rows, by content: whatever their order and their chunks it is the same."""
+        drawn = self.blocked(_DRAWN).reduce(_Draw(size), _Draw(size).combined)
+        order = np.argsort(drawn.rows)
+        drawn = Drawn(*(values[order] for values in drawn))
+        self._taken.update(zip(drawn.rows.tolist(), drawn.X, strict=True))
+        return drawn
+
+    def distinct(self, most: int) -> np.ndarray | None:
+        """The first of each set of equal rows, ascending; None where they are more than ``most``."""
+        found = self.reduce(_Distinct(most), _Distinct(most).combined)
+        return None if len(found.rows) > most else np.sort(found.rows)
+
+
+class Drawn(NamedTuple):
+    """Rows of a draw: their scattered content (n,), their numbers (n,), X (n, d), targets (n, q) and weights (n,)."""
+
+    hashed: np.ndarray
+    rows: np.ndarray
+    X: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+
+
+def _joined(a: Any, b: Any) -> Any:
+    """Arrays of two of a kind, one behind the other."""
+    return type(a)(*(np.concatenate(pair) for pair in zip(a, b, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    size: int
+
+    def __call__(self, block: Block) -> Drawn:
+        keys = np.column_stack([np.zeros(len(block.X)), block.X])  # as `Concat.order_keys` has them
+        rows = block.start + np.arange(len(block.X))
+        return self._lowest(Drawn(scattered(keys), rows, block.X, block.targets, block.weights))
+
+    def combined(self, a: Drawn, b: Drawn) -> Drawn:
+        """The lowest of both."""
+        return self._lowest(_joined(a, b))
+
+    def _lowest(self, drawn: Drawn) -> Drawn:
+        top = np.argsort(drawn.hashed, kind="stable")[: self.size]
+        return Drawn(*(values[top] for values in drawn))
+
+
+class _Rows(NamedTuple):
+    hashed: np.ndarray
+    rows: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """The first rows of each content, no more than one too many."""
+
+    most: int
+
+    def __call__(self, block: Block) -> _Rows:
+        return self._first(_Rows(scattered(block.X), block.start + np.arange(len(block.X))))
+
+    def combined(self, a: _Rows, b: _Rows) -> _Rows:
+        """Those of both."""
+        return self._first(_joined(a, b))
+
+    def _first(self, found: _Rows) -> _Rows:
+        order = np.argsort(found.rows)
+        first = order[np.unique(found.hashed[order], return_index=True)[1]][: self.most + 1]
+        return _Rows(found.hashed[first], found.rows[first])
+
+
+# ---------------------------------------------------------------- predictions
+
+
+def lazily(X: Any, function: Callable[[Any], np.ndarray], shape: tuple[int, ...] = (), dtype: Any = float) -> Any:
+    """A function of rows, with values (n, *shape), of every chunk of X: an array of Dask, computed when asked for.
+
+    A table gives its partitions as tables, and an array with chunks of unknown length.
+    """
+    import dask.array as da
+    from dask import delayed
+
+    empty = np.zeros((0, *shape), dtype=dtype)
+    if _is_table(X):
+        X = X.to_delayed()
+        parts = [da.from_delayed(delayed(function)(part), (np.nan, *shape), meta=empty) for part in X]
+        return da.concatenate(parts, allow_unknown_chunksizes=True)
+    X = _one_column(X)
+    if not shape:
+        return da.map_blocks(function, X, drop_axis=1, meta=empty)
+    chunks = (X.chunks[0], *((size,) for size in shape))
+    return da.map_blocks(function, X, chunks=chunks, new_axis=list(range(2, 1 + len(shape))), meta=empty)
+
+
+def as_series(values: Any, X: Any, names: list[str] | None) -> Any:
+    """Values (n,) or (n, q) for the rows of X; for a table a series, or a table with these names, with X's index."""
+    if not _is_table(X):
+        return values
+    import dask.dataframe as dd
+
+    return dd.from_dask_array(values, columns="prediction" if names is None else names, index=X.index)
+
+
+def check_columns(model: Any, X: Any) -> None:
+    """Refuse a collection that has not the columns the model was fitted with."""
+    if len(X.shape) != 2 or X.shape[1] != model.n_features_in_:
+        raise ValueError(f"X has shape {X.shape}, but the model expects {model.n_features_in_} features as input")
+    expected = getattr(model, "feature_names_in_", None)
+    if expected is not None and _is_table(X) and [str(name) for name in X.columns] != list(expected):
+        raise ValueError(
+            f"The feature names should match those that were passed during fit: {list(expected)}, got {list(X.columns)}"
+        )
+
+
+def each_chunk(values: Any, function: Callable[[Any], Any]) -> tuple:
+    """A function of every chunk of an array of Dask, computed where the chunks are."""
+    import dask
+
+    with _plain_messages():
+        return dask.compute(*(dask.delayed(function)(chunk) for chunk in _chunks(values)))
+
+
+def gathered(*collections: Any) -> tuple:
+    """Collections of Dask brought here; others as they are."""
+    import dask
+
+    return dask.compute(*collections)
+
+
+# ---------------------------------------------------------------- what runs on the workers
+
+Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _chunk(X: Any, targets: Any, weights: Any) -> Chunk:
+    X = np.asarray(X, dtype=np.float64)
+    T = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
+    w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
+    if not len(X) == len(T) == len(w):
+        raise ValueError(
+            f"a chunk of X has {len(X)} rows, the same chunk of y {len(T)} and of sample_weight {len(w)}: "
+            "give all three the same chunks or partitions"
+        )
+    return X, T, w
+
+
+def _facts(chunk: Chunk) -> Facts:
+    return Facts.of(*chunk)
+
+
+def _used(chunk: Chunk) -> Chunk:
+    X, T, w = chunk
+    used = w > 0.0
+    return chunk if used.all() else (X[used], T[used], w[used])
+
+
+def _value(both: tuple, chunk: Chunk, first: int, beside: np.ndarray | None) -> Any:
+    function, combine, units, at_once = both
+    X, T, w = _used(chunk)
+
+    def value(start: int) -> Any:
+        part = slice(start, start + at_once)
+        block = Block(first + start, X[part], T[part] / units, w[part])
+        return function(block) if beside is None else function(block, beside[part])
+
+    return reduce(combine, map(value, range(0, len(X), at_once))) if len(X) else None
+
+
+def _combined(combine: Callable, values: Sequence) -> Any:
+    there = [value for value in values if value is not None]
+    # what a task has been given stays as it is: it may be needed again where a worker is lost
+    return reduce(combine, there[1:], deepcopy(there[0])) if there else None
+
+
+def _side_by_side(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.concatenate([a, b])
+
+
+def _rows(chunk: Chunk, local: np.ndarray) -> np.ndarray:
+    return _used(chunk)[0][local]
+
+
+def _kept(chunk: Chunk) -> np.ndarray:
+    return np.flatnonzero(chunk[2] > 0.0)
+
+
+# ---------------------------------------------------------------- what is given
+
+
+def _is_table(X: Any) -> bool:
+    return is_dask(X) and "array" not in type(X).__module__.split(".")
+
+
+def _as_array(values: Any, name: str, ndim: int | None) -> Any:
+    """A collection of Dask as an array of Dask; other arrays as they are."""
+    with _plain_messages():
+        array = values.to_dask_array() if _is_table(values) else values if is_dask(values) else np.asarray(values)
+    if ndim is not None and array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimensions (n_samples, n_features), got {array.ndim}")
+    return array
+
+
+def _one_column(values: Any) -> Any:
+    return values.rechunk({1: -1}) if values.ndim == 2 and values.numblocks[1] > 1 else values
+
+
+def _chunks(values: Any) -> list:
+    return _one_column(values).to_delayed().ravel().tolist()
+
+
+def _aligned(values: Any, X: Any, name: str) -> Any:
+    """Values (n,) or (n, q) in the chunks of the rows of X; ones for None."""
+    import dask.array as da
+
+    if values is None:
+        return da.map_blocks(lambda chunk: np.ones(len(chunk)), _one_column(X), drop_axis=1, dtype=float)
+    values = _as_array(values, name, None)
+    if values.ndim not in (1, 2):
+        raise ValueError(f"{name} must have one or two dimensions, got {values.ndim}")
+    known = not np.isnan(X.shape[0]), not np.isnan(values.shape[0])
+    if all(known):
+        if X.shape[0] != values.shape[0]:
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: X {X.shape[0]}, {name} {values.shape[0]}"
+            )
+        if isinstance(values, np.ndarray):
+            return da.from_array(values, chunks=(X.chunks[0], *values.shape[1:]))
+        return values.rechunk({0: X.chunks[0]})
+    if isinstance(values, np.ndarray) or values.numblocks[0] != X.numblocks[0]:
+        raise ValueError(
+            f"X or {name} has chunks of unknown length, so both must have the same partitions: take them from one "
+            "table, or call compute_chunk_sizes() on both"
+        )
+    return values
+
+
+def _check(facts: Facts) -> None:
+    for name, finite in zip(("X", "y", "sample_weight"), facts.finite, strict=True):
+        if not finite:
+            raise ValueError(f"Input {name} contains NaN or infinity: remove or impute such rows")
+    if facts.negative:
+        raise ValueError("Negative values in data passed to `sample_weight`")
+    if facts.n_used < 2:
+        raise ValueError(f"at least 2 samples need a positive weight, got {facts.n_used}: check sample_weight")
+
+
+@contextmanager
+def _plain_messages() -> Iterator[None]:
+    """Without the scheduler's advice to scatter what a pass needs: what is scattered is lost with its worker.
+
+    Nor word of strings that become objects, as they would in memory.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        warnings.filterwarnings("ignore", message="Dask currently has limited support for converting pandas extension")
+        yield

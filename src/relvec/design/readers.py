@@ -1,0 +1,177 @@
+"""Rows that are not an array in memory: arrays on disk, Parquet files, and blocks from an iterator.
+
+Arrays with a shape and slices (`numpy.memmap`, Zarr, HDF5) are read where they are. Blocks that come one after the
+other are put together in memory, or in a temporary file where the limit does not allow that.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+
+from relvec.design.samples import BLOCK_ROWS, read
+
+_BATCH = 65_536  # rows of a Parquet file read at once
+IN_MEMORY = 0.1  # share of the memory limit up to which rows are read into memory
+
+
+class Loaded(NamedTuple):
+    """X (N, d), an array in memory or something to be read in slices; y (N,) or (N, q); weights (N,) or None; names."""
+
+    X: Any
+    y: Any
+    weights: Any
+    names: list[str] | None = None
+
+
+def is_sliced(X: Any) -> bool:
+    """Whether X is an array on disk, to be read in slices."""
+    if isinstance(X, np.memmap):
+        return X.ndim == 2
+    if isinstance(X, np.ndarray | str | bytes) or any(
+        hasattr(X, name) for name in ("toarray", "__dask_graph__", "__array_namespace__", "iloc", "__dlpack__")
+    ):
+        return False
+    return all(hasattr(X, name) for name in ("shape", "dtype", "__getitem__")) and len(X.shape) == 2
+
+
+def is_parquet(X: Any) -> bool:
+    """Whether X names a Parquet file or a folder of them, or is a `pyarrow.dataset.Dataset`."""
+    return isinstance(X, str | Path) or type(X).__module__.startswith("pyarrow._dataset")
+
+
+def is_blocks(X: Any) -> bool:
+    """Whether X gives blocks: an iterator, or a function that returns one."""
+    return isinstance(X, Iterator) or (callable(X) and not hasattr(X, "shape"))
+
+
+def load(X: Any, y: Any, weights: Any, memory: float) -> Loaded | None:
+    """The rows of a source, in memory where they take at most a tenth of ``memory`` bytes; None for no source.
+
+    A Parquet file holds the targets too: ``y`` names their column (or columns), ``weights`` that of the weights.
+    Blocks are tuples (X, y) or (X, y, weights).
+    """
+    if is_parquet(X):
+        return _gathered(_parquet_blocks(X, y, weights), memory, parquet_features(X, y, weights))
+    if is_blocks(X):
+        if y is not None or weights is not None:
+            raise ValueError("blocks bring their targets: give tuples (X, y) or (X, y, weights), and y=None")
+        return _gathered(iter(X() if callable(X) else X), memory)
+    if not is_sliced(X):
+        return None
+    small = 8 * X.shape[0] * X.shape[1] <= IN_MEMORY * memory
+    return Loaded(read(X, 0, X.shape[0]) if small else X, y if y is None else np.asarray(y), weights)
+
+
+def blocks_to_predict(X: Any, names: Iterable[str] | None) -> Iterator[Any] | None:
+    """The rows X of a source, block by block; None for no source. ``names`` are the columns to take of a file."""
+    if is_parquet(X):
+        dataset = _dataset(X)
+        columns = None if names is None else list(names)
+        return (batch.to_pandas() for batch in dataset.to_batches(columns=columns, batch_size=_BATCH) if len(batch))
+    if is_blocks(X):
+        return (block[0] if isinstance(block, tuple) else block for block in (X() if callable(X) else X))
+    if not is_sliced(X):
+        return None
+    rows = 4 * BLOCK_ROWS
+    return (read(X, start, min(start + rows, X.shape[0])) for start in range(0, X.shape[0], rows))
+
+
+def parquet_features(X: Any, y: Any, weights: Any) -> list[str]:
+    """The columns of a Parquet file that are neither targets nor weights."""
+    known = _dataset(X).schema.names
+    others = _names(y) + _names(weights)
+    missing = [name for name in others if name not in known]
+    if missing or not _names(y):
+        raise ValueError(
+            f"a Parquet file holds the targets too: y must name a column (or a list of them) among {known}, got {y!r}"
+            if not _names(y)
+            else f"the Parquet file has no column {missing[0]!r}: it has {known}"
+        )
+    return [name for name in known if name not in others]
+
+
+def _names(columns: Any) -> list[str]:
+    if isinstance(columns, str):
+        return [columns]
+    return list(columns) if isinstance(columns, list | tuple) and all(isinstance(c, str) for c in columns) else []
+
+
+def _dataset(X: Any) -> Any:
+    try:
+        from pyarrow import dataset
+    except ImportError as error:
+        raise ImportError("Parquet files need pyarrow and pandas: pip install 'relvec[data]'") from error
+    return dataset.dataset(str(X), format="parquet") if isinstance(X, str | Path) else X
+
+
+def _parquet_blocks(X: Any, y: Any, weights: Any) -> Iterator[tuple]:
+    features = parquet_features(X, y, weights)
+    for batch in _dataset(X).to_batches(batch_size=_BATCH):
+        if not len(batch):
+            continue
+        table = batch.to_pandas()
+        block = (table[features].to_numpy(dtype=np.float64), table[y].to_numpy())
+        yield (*block, table[weights].to_numpy()) if weights is not None else block
+
+
+def _gathered(blocks: Iterator[tuple], memory: float, names: list[str] | None = None) -> Loaded:
+    """Blocks put together in memory, or X in a temporary file once it takes more than its share."""
+    held: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
+    size, shape = 0, (0, 0)
+    file: FileRows | None = None
+    for block in blocks:
+        if not isinstance(block, tuple) or len(block) not in (2, 3) or np.ndim(block[0]) != 2:
+            raise ValueError(
+                f"blocks must be tuples (X, y) or (X, y, weights) with X of two dimensions, got {block!r:.80}"
+            )
+        X = np.ascontiguousarray(block[0], dtype=np.float64)
+        targets.append(np.asarray(block[1]))
+        if len(block) == 3:
+            weights.append(np.asarray(block[2], dtype=np.float64))
+        if shape[1] not in (0, X.shape[1]) or len(X) != len(targets[-1]):
+            raise ValueError(f"a block has X {X.shape} and y {targets[-1].shape} after blocks of {shape[1]} features")
+        shape, size = (shape[0] + len(X), X.shape[1]), size + X.nbytes
+        if file is None and size > IN_MEMORY * memory:
+            file = FileRows(X.shape[1])
+            for part in held:
+                file.append(part)
+            held = []
+        if file is None:
+            held.append(X)
+        else:
+            file.append(X)
+    if not targets:
+        raise ValueError("the iterator gave no block of rows")
+    if weights and len(weights) < len(targets):
+        raise ValueError("some blocks have weights and some have none: give all of them three parts, or none")
+    rows: Any = np.concatenate(held) if file is None else file
+    return Loaded(rows, np.concatenate(targets), np.concatenate(weights) if weights else None, names)
+
+
+class FileRows:
+    """X (N, d) float64 in a temporary file, written block by block and read in slices; gone with the object."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, n_features: int):
+        self._file, self.shape = tempfile.TemporaryFile(), (0, n_features)
+        finalize(self, self._file.close)
+
+    def append(self, X: np.ndarray) -> None:
+        """Write further rows (n, d)."""
+        X.tofile(self._file)
+        self._file.flush()
+        self.shape = (self.shape[0] + len(X), self.shape[1])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        start, stop, _ = rows.indices(self.shape[0])
+        mapped = np.memmap(self._file, self.dtype, "r", 8 * start * self.shape[1], (stop - start, self.shape[1]))
+        return np.array(mapped)

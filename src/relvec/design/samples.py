@@ -1,0 +1,145 @@
+"""The rows of a fit as a sequence of blocks.
+
+Whatever needs all N samples is a pass: a function of one block of rows, and a rule that combines two results. On one
+machine a pass is a loop, on several threads; elsewhere it may be a reduction on the workers. Results are small, so
+nothing of size N x M ever travels or is held.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from mmap import mmap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relvec.design.base import Combine, Value
+from relvec.runtime.threads import n_threads, one_thread
+
+BLOCK_ROWS = 4096  # rows read at once, unless memory asks for fewer
+
+
+class Block(NamedTuple):
+    """Rows ``start`` to ``start + b`` of the samples: X (b, d), targets (b, q), weights (b,), all float64."""
+
+    start: int
+    X: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def root(self) -> np.ndarray:
+        """Roots of the weights as a column (b, 1): what multiplies the rows of a design."""
+        return np.sqrt(self.weights)[:, None]
+
+
+class Samples(ABC):
+    """N rows with targets and weights, read in blocks."""
+
+    n_rows: int
+    n_features: int
+    n_targets: int
+
+    @abstractmethod
+    def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
+        """Combine the function's values on all blocks, in the order of the blocks; both must be pure."""
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Chosen rows of X (k, d), float64, in the order given."""
+
+    def blocked(self, rows: int) -> Samples:
+        """The same samples in blocks of about so many rows, where that can be chosen."""
+        return self
+
+
+class LocalSamples(Samples):
+    """Samples on this machine: X (N, d) in memory or anything with a shape that is read by slicing.
+
+    Parameters
+    ----------
+    X : (N, d) array, `numpy.memmap`, Zarr or HDF5 array.
+    targets : (N, q) or None for no targets.
+    weights : (N,) or None for ones.
+    block_rows : rows of a block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> samples = LocalSamples(np.arange(10.0)[:, None], block_rows=4)
+    >>> float(samples.reduce(lambda block: block.X.sum(), lambda a, b: a + b))
+    45.0
+    >>> samples.take([7, 2]).ravel().tolist()
+    [7.0, 2.0]
+    """
+
+    def __init__(
+        self, X: Any, targets: np.ndarray | None = None, weights: np.ndarray | None = None, block_rows: int = BLOCK_ROWS
+    ):
+        self.n_rows, self.n_features = (int(size) for size in X.shape)
+        self._X, self._targets, self._weights = X, targets, weights
+        self.n_targets = 0 if targets is None else targets.shape[1]
+        self.block_rows = max(1, min(int(block_rows), self.n_rows))
+
+    def blocked(self, rows: int) -> LocalSamples:
+        return LocalSamples(self._X, self._targets, self._weights, rows)
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks in order."""
+        for start in range(0, self.n_rows, self.block_rows):
+            stop = min(start + self.block_rows, self.n_rows)
+            targets = np.zeros((stop - start, 0)) if self._targets is None else self._targets[start:stop]
+            weights = np.ones(stop - start) if self._weights is None else self._weights[start:stop]
+            yield Block(start, read(self._X, start, stop), targets, weights)
+
+    def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
+        values = in_order(function, self.blocks())
+        total = next(values)
+        for value in values:
+            total = combine(total, value)
+        return total
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        rows = np.asarray(rows, dtype=np.intp)
+        if isinstance(self._X, np.ndarray) and not isinstance(self._X, np.memmap):
+            return np.ascontiguousarray(self._X[rows], dtype=np.float64)
+        # arrays on disk are read forward, block by block: what they offer for scattered rows differs
+        taken, block = np.empty((len(rows), self.n_features)), rows // self.block_rows
+        for b in np.unique(block):
+            start, mine = b * self.block_rows, np.flatnonzero(block == b)
+            part = read(self._X, start, min(start + self.block_rows, self.n_rows))
+            taken[mine] = part[rows[mine] - start]
+        return taken
+
+
+def read(X: Any, start: int, stop: int) -> np.ndarray:
+    """Rows start to stop of X as float64 in memory."""
+    mapped = X if isinstance(X, np.memmap) else None
+    base: Any = None if mapped is None else mapped.base
+    if mapped is not None and isinstance(base, mmap) and mapped.flags.c_contiguous:
+        # a mapping of its own, closed at once: pages read through the given one would stay with the process
+        row = mapped.dtype.itemsize * int(np.prod(mapped.shape[1:]))
+        shape = (stop - start, *mapped.shape[1:])
+        part: Any = np.memmap(str(mapped.filename), mapped.dtype, "r", mapped.offset + start * row, shape)
+        return np.array(part, dtype=np.float64)
+    return np.ascontiguousarray(X[start:stop], dtype=np.float64)
+
+
+def in_order(function: Callable[[Any], Value], items: Iterable[Any]) -> Iterator[Value]:
+    """The function's values in the order of the items, computed on as many threads as BLAS may use."""
+    workers = n_threads()
+    with one_thread():
+        if workers == 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            waiting: deque = deque()
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()

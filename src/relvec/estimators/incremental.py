@@ -1,0 +1,180 @@
+"""Rows that come in parts: a regression brought up to date with every block of rows, and models merged."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from relvec.basis import as_basis, is_fixed
+from relvec.design import Summary, summarise
+from relvec.estimators.base import BaseRelevanceVector
+from relvec.estimators.dictionary import dictionary, store_widths
+from relvec.estimators.gaussian_fit import gaussian_fits, gaussian_problems
+
+_MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
+
+
+def _takes_parts(model: Any) -> bool:
+    """Whether rows may come in parts; an AttributeError says why not."""
+    gaussian = isinstance(model.likelihood, str) and model.likelihood == "gaussian"
+    if not gaussian or not isinstance(model.predictive, str) or model.predictive != "rvm":
+        raise AttributeError("rows can come in parts for likelihood='gaussian' with predictive='rvm' only")
+    try:
+        fixed = model.basis is None or is_fixed(as_basis(model.basis))
+    except ValueError as error:
+        raise AttributeError(f"rows can come in parts only for a basis: {error}") from error
+    if model.kernel is not None or not fixed or model.centres != "data":
+        raise AttributeError(
+            "rows can come in parts only where the basis functions are known before any row: kernel=None, and a basis "
+            "such as 'linear', functions, or relvec.basis.KernelBasis(Gaussian(2.0), centres=Z) with a width in numbers"
+        )
+    return True
+
+
+class RowsInParts(BaseRelevanceVector):
+    """A regressor over basis functions known before any row; what it keeps of its rows is a `Summary`."""
+
+    _single: bool
+    _summary: Summary
+
+    @available_if(_takes_parts)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, refit: bool = True) -> Self:
+        """Take further rows in, and fit the model to all rows seen so far.
+
+        For basis functions that are known before any row. The model is the one that `fit` would find on all rows at
+        once, with the weights ``forgetting`` has left them: what is kept is one triangular matrix of as many rows
+        as there are basis functions and outputs (a QR factorisation, brought up to date). After `fit` it goes on from
+        the rows of `fit`.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+        y : array-like (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like (n_samples,), optional
+            As in `fit`.
+        refit : bool, default True
+            Whether to search for the model now. With False the rows are only taken in, and the model stays as it is
+            (none before the first search): for blocks that follow one another closely.
+
+        Returns
+        -------
+        self : the estimator.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relvec import RVR
+        >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
+        >>> y = 3.0 * X[:, 0] + 0.1 * np.cos(40.0 * X[:, 0])
+        >>> model = RVR(kernel=None, basis="quadratic")
+        >>> for i in range(0, 60, 20):
+        ...     model = model.partial_fit(X[i : i + 20], y[i : i + 20], refit=i == 40)
+        >>> batch = RVR(kernel=None, basis="quadratic").fit(X, y)
+        >>> model.atoms_ == batch.atoms_, model.n_samples_seen_
+        (True, 60)
+        >>> bool(np.isclose(model.log_marginal_likelihood_, batch.log_marginal_likelihood_, rtol=1e-8))
+        True
+        """
+        return self._all_or_nothing(self._partial_fit, X, y, sample_weight, refit)
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, refit: bool) -> None:
+        earlier: Summary | None = getattr(self, "_summary", None)
+        if earlier is None and hasattr(self, "weights_"):
+            raise ValueError(
+                f"this model comes from a fit that kept nothing of its rows: it had other parameters, or more than "
+                f"{_MOST_KEPT} numbers to keep. Begin with partial_fit on a new estimator (sklearn.base.clone)"
+            )
+        X, y = validate_data(
+            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
+        )  # fmt: skip
+        y = np.asarray(y, dtype=np.float64)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._check_numbers()
+        single = y.ndim == 1
+        if earlier is not None and (single != self._single or y.size != len(y) * earlier.n_outputs):
+            kept = "(n,)" if self._single else f"(n, {earlier.n_outputs})"
+            raise ValueError(f"y had the shape {kept} in earlier calls of partial_fit, got {y.shape}")
+        basis, _ = dictionary(self, X, np.ones(len(X)))
+        block = summarise(basis, X, y.reshape(len(y), -1), weights)
+        if block.n_rows == 0:
+            raise ValueError("at least one sample needs a positive weight, got none: check sample_weight")
+        summary = block if earlier is None else earlier.faded(float(self.forgetting)).merged(block)
+        self._single, self._of_counts = single, False
+        self._keep(summary, refit)
+
+    @property
+    def _comes_in_parts(self) -> bool:
+        try:
+            return _takes_parts(self)
+        except AttributeError:
+            return False
+
+    def _begin(self, summary: Summary, single: bool) -> Self:
+        """Fit to the first rows, all there are as far as `fit` knows."""
+        self._single = single
+        self._keep(summary, refit=True)
+        if summary.R.size > _MOST_KEPT:
+            self._forget_parts()
+        return self
+
+    def _keep(self, summary: Summary, refit: bool) -> None:
+        """Remember what is left of the rows seen, and fit the model to it."""
+        self._summary, self.n_samples_seen_ = summary, summary.n_rows
+        if not refit:
+            return
+        units, variances = summary.units
+        problems = gaussian_problems(self, units, variances, summary.weight)
+        nothing = np.zeros((0, self.n_features_in_))
+        rows = summary.rows(units)
+        fits = gaussian_fits(self, summary.basis, rows, problems, units, variances, None, None)
+        self._finish(summary.basis, nothing, rows, fits, single=self._single)
+        store_widths(self, summary.basis, summary.feature_variances, None)
+
+    @available_if(_takes_parts)
+    def merge(self, *others: Self) -> Self:
+        """The model of all rows that this one and others have taken in.
+
+        Parameters
+        ----------
+        *others : fitted regressors over the same basis functions, with the same outputs.
+
+        Returns
+        -------
+        merged : a new regressor with this one's parameters, fitted to the rows of all; it can take in more.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relvec import RVR
+        >>> X = np.linspace(-1.0, 1.0, 60)[:, None]
+        >>> y = 3.0 * X[:, 0] + 0.1 * np.cos(40.0 * X[:, 0])
+        >>> parts = [RVR(kernel=None, basis="linear").partial_fit(X[i::3], y[i::3]) for i in range(3)]
+        >>> parts[0].merge(*parts[1:]).n_samples_seen_
+        60
+        """
+        for model in (self, *others):
+            if not isinstance(getattr(model, "_summary", None), Summary):
+                raise ValueError(
+                    f"only fitted models whose rows can come in parts can be merged (see partial_fit), got {model!r}"
+                )
+        merged = clone(self)
+        for name in ("n_features_in_", "feature_names_in_", "_single", "_of_counts"):
+            if hasattr(self, name):
+                setattr(merged, name, getattr(self, name))
+        summary = self._summary
+        for other in others:
+            if other._single != self._single:
+                raise ValueError("models of y of shape (n,) and of shape (n, 1) do not merge: give all parts the same")
+            if list(getattr(other, "feature_names_in_", ())) != list(getattr(self, "feature_names_in_", ())):
+                raise ValueError("the models have seen features of different names: give all parts the same columns")
+            summary = summary.merged(other._summary)
+        merged._keep(summary, refit=True)
+        return merged
+
+    def _forget_parts(self) -> None:
+        for name in ("_summary", "n_samples_seen_"):
+            self.__dict__.pop(name, None)

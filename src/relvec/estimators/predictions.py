@@ -1,0 +1,288 @@
+"""What a fitted regressor says of new rows: means, error bars, quantiles, draws, densities."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from relvec.basis import Basis
+from relvec.design import is_dask
+from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.inference.evidence import LOG_2PI
+from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
+from relvec.inference.process import Process, ProcessPredictor, ProcessRows, process_predictor
+from relvec.kernels import Kernel
+from relvec.runtime.arrays import is_foreign, like, namespace, to_host
+from relvec.runtime.progress import stage
+
+
+class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
+    """Predictions from a predictor of each output, which may be replaced by RVM* or a process."""
+
+    _models: list[Any]
+    _single: bool
+    _of_counts: bool
+    alpha_: Any
+    basis_: Basis
+    noise_variance_: Any
+
+    @by_blocks
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
+        """Predictive mean, with standard deviation or covariance if asked.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
+        return_std : bool, default False
+            Also the standard deviation of a new target (T01 eq. (22)).
+        return_cov : bool, default False
+            Also the joint covariance; not together with `return_std`.
+        noise : bool, default True
+            Whether std and cov include the noise. False describes the function itself.
+
+        Returns
+        -------
+        mean : (n,) or (n, n_outputs)
+        std : (n,) or (n, n_outputs), if return_std
+        cov : (n, n) or (n, n, n_outputs), if return_cov
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> mean, std = model.predict([[4.0]], return_std=True)
+        >>> mean.shape, std.shape
+        ((1,), (1,))
+        """
+        if return_std and return_cov:
+            raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
+        if is_dask(X):
+            return self._predict_lazily(X, return_std, return_cov, noise)
+        X, back = self._rows(X, self._native)
+        moments = [m.moments(X, return_std, noise) for m in self._models]
+        mean = back(self._by_output([mean for mean, _ in moments]))
+        if return_std:
+            return mean, back(self._by_output([namespace(v).sqrt(v) for _, v in moments if v is not None]))
+        if return_cov:
+            return mean, back(self._by_output([m.covariance(X, noise) for m in self._models]))
+        return mean
+
+    @property
+    def _native(self) -> bool:
+        """Whether predictions can be made on a device."""
+        return all(type(model) is LinearPredictor for model in getattr(self, "_models", ()))
+
+    def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
+        """Predictions for a collection of Dask, as such collections."""
+        check_is_fitted(self)
+        if return_cov:
+            raise ValueError("a covariance is of the size of all pairs of rows: with Dask ask for return_std")
+        from relvec.estimators.dask_regression import by_chunk
+
+        names = None if self._single else [f"prediction {i}" for i in range(len(self._models))]
+        return by_chunk(self, "predict", X, names, parts=2 if return_std else 0, return_std=return_std, noise=noise)
+
+    def _quantiles_lazily(self, X: Any, q: np.ndarray, noise: bool) -> Any:
+        """Quantiles of counts for a collection of Dask, as an array of Dask."""
+        from relvec.estimators.dask_regression import chunkwise
+
+        shape = (len(q),) if self._single else (len(self._models), len(q))
+        return chunkwise(self, "predict_quantiles", X, shape, q=q, noise=noise)
+
+    @by_blocks
+    def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
+        """Quantiles of a new target.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        q : array-like (n_q,)
+            Probabilities between 0 and 1.
+        noise : bool, default True
+            Whether the noise counts; False gives quantiles of the function.
+
+        Returns
+        -------
+        quantiles : (n, n_q) or (n, n_outputs, n_q)
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> model.predict_quantiles([[1.5]], [0.1, 0.5, 0.9]).shape
+        (1, 3)
+        """
+        q = np.atleast_1d(np.asarray(q, dtype=float))
+        if q.ndim != 1 or not np.all((q > 0) & (q < 1)):
+            raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
+        check_is_fitted(self)
+        if self._of_counts:
+            if is_dask(X):
+                return self._quantiles_lazily(X, q, noise)
+            X, back = self._rows(X, False)
+            found = [m.quantiles(X, q, noise) for m in self._models]
+            return back(found[0] if self._single else np.stack(found, axis=1))
+        mean, std = self.predict(X, return_std=True, noise=noise)
+        return mean[..., None] + std[..., None] * like(mean, ndtri(q))
+
+    @by_blocks
+    def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
+        """Central interval that holds a new target with the given probability.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        coverage : float, default 0.9
+        noise : bool, default True
+            Whether the noise counts; False gives an interval for the function.
+
+        Returns
+        -------
+        interval : (n, 2) or (n, n_outputs, 2), lower and upper end
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> lower, upper = model.predict_interval([[1.5]], coverage=0.5)[0]
+        >>> bool(lower < 1.5 < upper)
+        True
+        """
+        if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) < 1):
+            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
+        return self.predict_quantiles(X, [0.5 - float(coverage) / 2, 0.5 + float(coverage) / 2], noise=noise)
+
+    @by_blocks
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
+        """Draw functions from the posterior, evaluated at X.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        n_samples : int, default 1
+        random_state : int, RandomState or None, default 0
+        noise : bool, default False
+            Whether to add observation noise.
+
+        Returns
+        -------
+        samples : (n, n_samples) or (n, n_outputs, n_samples)
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> model.sample_y([[0.0], [1.0]], n_samples=5).shape
+        (2, 5)
+        """
+        (X, back), rng = self._rows(X, False), check_random_state(random_state)
+        drawn = [m.samples(X, n_samples, rng, noise) for m in self._models]
+        return back(drawn[0] if self._single else np.stack(drawn, axis=1))
+
+    def log_predictive_density(self, X: Any, y: Any) -> np.ndarray:
+        """Log density of each target under its predictive distribution.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        y : array-like (n,) or (n, n_outputs)
+
+        Returns
+        -------
+        log_density : (n,) or (n, n_outputs)
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> model.log_predictive_density([[1.5]], [1.5]).shape
+        (1,)
+        """
+        mean, std = self.predict(X, return_std=True)
+        y = like(mean, to_host(y))
+        if y.shape != mean.shape:
+            raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
+        check_is_fitted(self)
+        if self._of_counts:
+            (X, back), y = self._rows(X, False), to_host(y)
+            columns = y.reshape(len(y), -1).T
+            return back(self._by_output([m.log_density(X, t) for m, t in zip(self._models, columns, strict=True)]))
+        return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - namespace(std).log(std)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of `predict`; D^2, the fraction of the Poisson deviance explained, for counts.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features)
+        y : array-like (n,) or (n, n_outputs)
+        sample_weight : array-like (n,), optional
+
+        Examples
+        --------
+        >>> from relvec import RVR
+        >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [1, 3, 7, 20]
+        >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
+        True
+        """
+        from sklearn.metrics import d2_tweedie_score, r2_score  # imports much, and most fits never need it
+
+        check_is_fitted(self)
+        if not self._of_counts and not is_foreign(X):
+            return super().score(X, y, sample_weight)
+        mean, y = to_host(self.predict(X)), np.asarray(to_host(y), dtype=float)
+        if not self._of_counts:
+            return r2_score(y, mean, sample_weight=to_host(sample_weight))
+        weights = _check_sample_weight(sample_weight, mean, dtype=np.float64)
+        average = np.average(y, axis=0, weights=weights)
+        parts = [
+            d2_tweedie_score(t, m, sample_weight=weights, power=1) if a > 0.0 else 0.0
+            for t, m, a in zip(y.reshape(len(y), -1).T, mean.reshape(len(y), -1).T, np.ravel(average), strict=True)
+        ]
+        return float(np.mean(parts))
+
+    def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
+        return values[0] if self._single else namespace(values[0]).stack(values, axis=-1)
+
+    def _augment(
+        self, spec: Augmented, kernel: Kernel, X: np.ndarray, root: np.ndarray, targets: np.ndarray,
+        variances: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Replace the models of the outputs by RVM* (RQ05)."""
+        models = []
+        for model, t, variance, alpha in zip(self._models, targets, variances, np.atleast_2d(self.alpha_), strict=True):
+            if spec.alpha is None:
+                star = 1.0 / variance if variance > 0.0 else np.inf
+            else:
+                star = None if isinstance(spec.alpha, str) else float(spec.alpha) * model.unit**2
+            with np.errstate(over="ignore", under="ignore"):
+                precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
+            remainder = root * (t - model.columns(X) @ model.mean)
+            models.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
+        self._models = models
+
+    def _condition(
+        self, spec: Process, kernels: tuple[Kernel, ...], X: np.ndarray, weights: np.ndarray, targets: np.ndarray,
+        variances: np.ndarray, floors: list[float | None],
+    ) -> None:  # fmt: skip
+        """Replace the models of the outputs by processes on their relevance vectors."""
+        processes: list[ProcessPredictor | None] = []
+        for i, model in enumerate(self._models):
+            own = np.flatnonzero(np.isfinite(np.atleast_2d(self.alpha_)[i]))
+            rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
+            weight = model.mean[own] / model.scale[own]
+            with stage("process", shift=-weights.sum() * np.log(model.unit)):
+                found = own.size and process_predictor(
+                    spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
+                    model.noise, floors[i])  # fmt: skip
+            processes.append(found or None)
+        self._models = [process or model for process, model in zip(processes, self._models, strict=True)]
+        noise = np.array([model.noise * model.unit**2 for model in self._models])
+        self.process_ = processes[0] if self._single else processes
+        self.noise_variance_ = noise[0] if self._single else noise

@@ -1,0 +1,245 @@
+"""Pipelines of scikit-learn as ONNX graphs: converters for skl2onnx, in double precision.
+
+Where skl2onnx's own converters do not work on doubles there are others here, used by `to_onnx` alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from relvec.estimators.classifier import RelevanceVectorClassifier
+from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.export.onnx import OPSET, Graph, class_labels, classification, products_of_columns, regression, required
+
+_ROWS = 100  # on which a graph is compared with the pipeline
+
+
+def register_converters() -> None:
+    """Tell skl2onnx how to convert relvec's estimators."""
+    skl2onnx = required("skl2onnx")
+    skl2onnx.update_registered_converter(
+        RelevanceVectorRegressor, "RelvecRegressor", _regressor_shapes, _convert, parser=_parse_regressor,
+        options={"return_std": [False, True]},
+    )  # fmt: skip
+    skl2onnx.update_registered_converter(
+        RelevanceVectorClassifier, "RelvecClassifier", _classifier_shapes, _convert,
+        options={"zipmap": [True, False, "columns"], "nocl": [False, True], "output_class_labels": [False, True]},
+    )  # fmt: skip
+
+
+def pipeline_to_onnx(model: Any, X: Any) -> Any:
+    """A fitted pipeline that ends in an estimator of relvec as an ONNX graph; X holds some rows of input."""
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import PolynomialFeatures
+
+    skl2onnx = required("skl2onnx")
+    required("onnxruntime")
+    register_converters()
+    if X is None:
+        raise ValueError("to_onnx needs some rows of input for a pipeline: to_onnx(pipeline, X)")
+    last = model
+    while hasattr(last, "steps"):
+        last = last.steps[-1][1]
+    if not isinstance(last, RelevanceVectorRegressor | RelevanceVectorClassifier):
+        raise NotImplementedError(
+            f"to_onnx takes a relvec estimator or a pipeline that ends in one, got {type(last).__name__}; "
+            "relvec.export.onnx.register() lets skl2onnx convert relvec's estimators inside others"
+        )
+    check_is_fitted(last)
+    rows = X if hasattr(X, "columns") else np.asarray(X)
+    rows = _safe_indexing(rows, np.arange(min(len(rows), _ROWS)))
+    inputs = _inputs(rows)
+    regressing = isinstance(last, RelevanceVectorRegressor)
+    try:
+        made = skl2onnx.convert_sklearn(
+            model,
+            initial_types=[(name, _input_type(values)) for name, values in inputs.items()],
+            options={id(last): {"return_std": True} if regressing else {"zipmap": False}},
+            target_opset={"": OPSET, "ai.onnx.ml": 2},
+            custom_conversion_functions={SimpleImputer: _convert_imputer, PolynomialFeatures: _convert_polynomial},
+            custom_shape_calculators={SimpleImputer: _imputer_shapes, PolynomialFeatures: _polynomial_shapes},
+        )
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        raise NotImplementedError(f"skl2onnx does not convert this pipeline: {error}") from error
+    _compare(made, model, rows, inputs, regressing)
+    return made
+
+
+def _inputs(rows: Any) -> dict[str, np.ndarray]:
+    """The inputs of a graph: a table's columns (n, 1), or an array (n, d)."""
+    if not hasattr(rows, "columns"):
+        return {"X": rows.astype(np.float64 if rows.dtype.kind in "biuf" else object)}
+    return {str(name): _column(np.asarray(rows[name]))[:, None] for name in rows.columns}
+
+
+def _column(values: np.ndarray) -> np.ndarray:
+    """A column of a table as whole numbers, as doubles, or as words."""
+    return values.astype(
+        {"i": np.int64, "u": np.int64, "f": np.float64, "b": np.float64}.get(values.dtype.kind, object)
+    )
+
+
+def _input_type(values: np.ndarray) -> Any:
+    from skl2onnx.common.data_types import DoubleTensorType, Int64TensorType, StringTensorType
+
+    kinds = {"f": DoubleTensorType, "i": Int64TensorType, "O": StringTensorType}
+    return kinds[values.dtype.kind]([None, values.shape[1]])
+
+
+def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], regressing: bool) -> None:
+    """Refuse a graph that does not give the pipeline's predictions: some converters are wrong for doubles."""
+    runtime = required("onnxruntime")
+    words = [values for values in inputs.values() if values.dtype == object]
+    whole = [all(isinstance(v, str) for values in words for v in values[i]) for i in range(len(rows))]
+    known = np.flatnonzero(whole)  # a tensor of words has no missing ones
+    if not known.size:
+        return
+    try:
+        session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+        found = session.run(None, {entry.name: inputs[entry.name][known] for entry in session.get_inputs()})
+    except Exception as error:
+        raise NotImplementedError(f"skl2onnx made a graph of this pipeline that does not run: {error}") from error
+    rows = _safe_indexing(rows, known)
+    expected = np.asarray(model.predict(rows) if regressing else model.predict_proba(rows))
+    result = found[0] if regressing else found[1]
+    if not np.allclose(
+        result, expected.reshape(result.shape), rtol=1e-6, atol=1e-6 * max(np.abs(expected).max(), 1e-6)
+    ):
+        gap = np.abs(result - expected.reshape(result.shape)).max()
+        raise NotImplementedError(
+            f"the graph that skl2onnx made of this pipeline predicts otherwise than the pipeline, by up to {gap:.2g}: "
+            "one of the steps before the model is converted wrongly; try to leave out or replace them one by one"
+        )
+
+
+def _parse_regressor(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> Any:
+    operator = scope.declare_local_operator("RelvecRegressor", model)
+    operator.inputs = inputs
+    names = ["mean", "std"] if scope.get_options(model, {"return_std": False})["return_std"] else ["mean"]
+    for name in names:
+        operator.outputs.append(scope.declare_local_variable(name, _real(inputs[0].type)()))
+    return operator.outputs
+
+
+def _real(kind: Any) -> Any:
+    """Type of the results: single precision where the inputs have it, double otherwise."""
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+
+    return FloatTensorType if isinstance(kind, FloatTensorType) else DoubleTensorType
+
+
+def _regressor_shapes(operator: Any) -> None:
+    n = operator.inputs[0].get_first_dimension()
+    for output in operator.outputs:
+        output.type = _real(operator.inputs[0].type)([n, len(operator.raw_operator._models)])
+
+
+def _classifier_shapes(operator: Any) -> None:
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType
+
+    n, classes = operator.inputs[0].get_first_dimension(), class_labels(operator.raw_operator)
+    kinds = {"U": StringTensorType, "i": Int64TensorType}
+    operator.outputs[0].type = kinds.get(classes.dtype.kind, DoubleTensorType)([n])
+    maps = operator.scope_inst.get_options(operator.raw_operator, {"zipmap": True})["zipmap"] is not False
+    operator.outputs[1].type = (FloatTensorType if maps else _real(operator.inputs[0].type))([n, len(classes)])
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    graph, x = _opened(scope, operator, container)
+    model = operator.raw_operator
+    classifying = isinstance(model, RelevanceVectorClassifier)
+    found = classification(graph, model, x) if classifying else regression(graph, model, x)
+    _close(graph, operator, list(found), first=int(classifying))
+
+
+def _opened(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
+    """A graph inside skl2onnx's, and the operator's inputs in one double tensor (n, d)."""
+    from onnx import TensorProto
+
+    def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
+        container.add_node(op, inputs, outputs, name=scope.get_unique_operator_name(op), **attributes)
+
+    def add_constant(name: str, array: np.ndarray) -> None:
+        kind = {"f": TensorProto.DOUBLE, "i": TensorProto.INT64, "U": TensorProto.STRING}[array.dtype.kind]
+        content = [word.encode() for word in array.ravel()] if array.dtype.kind == "U" else array.ravel()
+        container.add_initializer(name, kind, list(array.shape), content)
+
+    graph = Graph(add_node, add_constant, scope.get_unique_variable_name("relvec"))
+    parts = [graph.node("Cast", name, to=TensorProto.DOUBLE) for name in operator.input_full_names]
+    return graph, graph.node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+
+
+def _close(graph: Graph, operator: Any, found: list[str], first: int = 0) -> None:
+    """Give the results to the operator's outputs, in their precision; those before `first` are no numbers."""
+    from onnx import TensorProto
+    from skl2onnx.common.data_types import FloatTensorType
+
+    for i, (name, output) in enumerate(zip(found, operator.outputs)):
+        if i >= first and isinstance(output.type, FloatTensorType):
+            name = graph.node("Cast", name, to=TensorProto.FLOAT)
+        graph.give(name, output.full_name)
+
+
+def _imputed(imputer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Columns that are kept, and those of which it is said whether they were missing."""
+    statistics = np.asarray(imputer.statistics_, dtype=np.float64)
+    said = imputer.indicator_.features_ if imputer.add_indicator else np.empty(0)
+    return np.flatnonzero(~np.isnan(statistics)), np.asarray(said, dtype=np.int64)
+
+
+def _of_words(operator: Any) -> bool:
+    from skl2onnx.common.data_types import StringTensorType
+
+    return isinstance(operator.inputs[0].type, StringTensorType)
+
+
+def _imputer_shapes(operator: Any) -> None:
+    n, imputer = operator.inputs[0].get_first_dimension(), operator.raw_operator
+    if _of_words(operator):
+        operator.outputs[0].type = type(operator.inputs[0].type)([n, len(imputer.statistics_)])
+    else:
+        operator.outputs[0].type = _real(operator.inputs[0].type)([n, sum(map(len, _imputed(imputer)))])
+
+
+def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
+    """SimpleImputer of nan: ONNX Runtime's own operator exists in single precision only, and no word is missing."""
+    from onnx import TensorProto
+
+    imputer = operator.raw_operator
+    if not (imputer.missing_values is None or imputer.missing_values != imputer.missing_values):
+        raise NotImplementedError(f"to_onnx converts a SimpleImputer of nan, not of {imputer.missing_values!r}")
+    if _of_words(operator):
+        if imputer.add_indicator:
+            raise NotImplementedError("to_onnx does not convert a SimpleImputer of words with add_indicator=True")
+        names = operator.input_full_names
+        name = scope.get_unique_operator_name("Concat")
+        container.add_node("Concat", names, [operator.outputs[0].full_name], name=name, axis=1)
+        return
+    graph, x = _opened(scope, operator, container)
+    kept, said = _imputed(imputer)
+    g, c = graph.node, graph.constant
+    missing = g("IsNaN", x)
+    statistics = np.nan_to_num(np.asarray(imputer.statistics_, dtype=np.float64))
+    parts = [g("Gather", g("Where", missing, c(statistics), x), c(kept), axis=1)]
+    if said.size:
+        parts.append(g("Gather", g("Cast", missing, to=TensorProto.DOUBLE), c(said), axis=1))
+    _close(graph, operator, [g("Concat", *parts, axis=1)])
+
+
+def _polynomial_shapes(operator: Any) -> None:
+    n = operator.inputs[0].get_first_dimension()
+    operator.outputs[0].type = _real(operator.inputs[0].type)([n, operator.raw_operator.n_output_features_])
+
+
+def _convert_polynomial(scope: Any, operator: Any, container: Any) -> None:
+    """PolynomialFeatures: skl2onnx's own converter mixes single and double precision."""
+    graph, x = _opened(scope, operator, container)
+    powers = operator.raw_operator.powers_
+    terms = [tuple(np.repeat(np.arange(len(row)), row).tolist()) for row in powers]
+    _close(graph, operator, [products_of_columns(graph, x, terms, powers.shape[1])])

@@ -1,0 +1,392 @@
+"""Kernels at arbitrary points: centres that move by evidence (TF03 6.2, GRVM).
+
+A model whose kernels sit on training rows is the start. Then, in turn and only while the evidence of the weights rises,
+
+- `shift`: every centre climbs the evidence, by the vector-Jacobian products that learn widths;
+- `merge`: two functions become one at their midpoint;
+- `split`: one becomes two, along the direction in which the evidence bends upwards;
+- `search`: the solvers' additions, deletions and re-estimations, the training rows and the moved centres as candidates.
+
+Centres stay in the box of the training rows.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from relvec.basis import Basis, Concat, KernelBasis, leaves
+from relvec.design import DenseDesign
+from relvec.design.order import content_ranks
+from relvec.hyperparameters.targets import Evaluated, LaplaceTarget
+from relvec.kernels import Kernel
+from relvec.runtime.threads import one_thread
+
+_ROUNDS = 6
+_ENOUGH = 0.3  # nats a round must gain to be followed by another
+_RISE = 1e-6  # nats: what counts as a rise of the evidence
+_STEPS = 20  # of L-BFGS-B in a shift
+_ACCURACY = 1e-3  # nats, of precisions on the way
+_FEW_STEPS = 5  # of the same, before a merge or split is judged
+_TRIES = 3  # merges, and splits, tried in a round
+_NEAR = 3.0  # widths: centres further apart are not merged
+_APART = 0.5  # widths between a centre and each of the two it splits into
+_HOPELESS = 5.0  # nats: a trial this far below before its centres have moved is given up
+_MOST_NUMBERS = 20_000_000  # of a dictionary searched for additions
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Where centres may lie and what they are judged by.
+
+    Attributes
+    ----------
+    X : (n, d) training rows, with targets (`relvec.hyperparameters.targets.Target`).
+    kernels : the kernels whose centres move.
+    rows : for each kernel the points (m, d) that `search` may add.
+    rest : the other functions of the dictionary, or None.
+    low, high : (d,) the box.
+    deadline : of `time.monotonic`.
+    """
+
+    X: np.ndarray
+    targets: list
+    kernels: tuple[Kernel, ...]
+    rows: tuple[np.ndarray, ...]
+    rest: Concat | None
+    low: np.ndarray
+    high: np.ndarray
+    deadline: float = np.inf
+
+    @classmethod
+    def of(cls, basis: Basis, X: np.ndarray, targets: list, deadline: float = np.inf) -> Space:
+        """The space of a bound dictionary with kernels."""
+        parts = leaves(basis)
+        own = [part for part in parts if isinstance(part, KernelBasis)]
+        if not own:
+            raise ValueError("centres can move where the dictionary has kernels at centres; this one has none")
+        others = tuple(part for part in parts if not isinstance(part, KernelBasis))
+        rest = Concat(others, n_features=X.shape[1]) if others else None
+        kernels, rows = tuple(part.kernel for part in own), tuple(part._centres() for part in own)
+        targets = [replace(t, accuracy=_ACCURACY) if isinstance(t, LaplaceTarget) else t for t in targets]
+        return cls(X, targets, kernels, rows, rest, X.min(axis=0), X.max(axis=0), deadline)
+
+    @property
+    def n_rest(self) -> int:
+        """Number of functions without a centre."""
+        return 0 if self.rest is None else self.rest.n_atoms
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() > self.deadline
+
+    def basis(self, Z: np.ndarray, group: np.ndarray) -> Basis:
+        """The dictionary of kernels at Z (p, d), of the kernels ``group`` (p,) in ascending order, and the rest."""
+        parts: list[Basis] = [KernelBasis(k, Z[group == g]) for g, k in enumerate(self.kernels) if np.any(group == g)]
+        return Concat((*parts, *([] if self.rest is None else self.rest.parts)), n_features=self.X.shape[1])
+
+    def sized(self, n_atoms: int) -> list:
+        """The targets, over a dictionary of that many atoms."""
+        everything = np.arange(len(self.X))
+        return [target.on(everything, n_atoms) for target in self.targets]
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Kernels at the points Z (p, d), and a model of each target over them and the rest of the dictionary."""
+
+    space: Space
+    Z: np.ndarray
+    group: np.ndarray
+    models: list
+    found: list[Evaluated]
+
+    @property
+    def value(self) -> float:
+        """Evidence of the weights, the sum over the targets."""
+        return float(sum(e.value for e in self.found))
+
+    @property
+    def basis(self) -> Basis:
+        """The dictionary: kernels first, then all of the rest."""
+        return self.space.basis(self.Z, self.group)
+
+    @property
+    def targets(self) -> list:
+        """The targets over this dictionary."""
+        return self.space.sized(len(self.Z) + self.space.n_rest)
+
+
+def place(space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True) -> Placed:
+    """Kernels at Z (p, d) with precisions re-estimated from those of the models; kernels in no model are dropped."""
+    found = evaluated(space, Z, group, models, settle)[0]
+    return _cleaned(Placed(space, Z, group, [e.model for e in found], found))
+
+
+def _cleaned(placed: Placed) -> Placed:
+    p, targets = len(placed.Z), placed.targets
+    used = np.zeros(p + placed.space.n_rest, bool)
+    used[p:] = True
+    for target, model in zip(targets, placed.models, strict=True):
+        used[target.atoms(model)] = True
+    if used.all():
+        return placed
+    to = np.cumsum(used) - 1
+    models = [t.lifted(m, to, np.ones(len(used)), used.sum()) for t, m in zip(targets, placed.models, strict=True)]
+    found = [replace(e, model=m) for e, m in zip(placed.found, models, strict=True)]
+    return Placed(placed.space, placed.Z[used[:p]], placed.group[used[:p]], models, found)
+
+
+def evaluated(
+    space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True
+) -> tuple[list[Evaluated], np.ndarray]:
+    """The models at these centres, and dL/dPhi (n, M) of the sum of their evidences."""
+    basis, targets = space.basis(Z, group), space.sized(len(Z) + space.n_rest)
+    root = targets[0].root
+    design = DenseDesign(basis(space.X) * root[:, None], overwrite=True)
+    C, scale = design.columns(slice(None)), design.scale
+    C_bar, found = np.zeros_like(C), []
+    for target, model in zip(targets, models, strict=True):
+        atoms = target.atoms(model)
+        one = target.evaluate(C[:, atoms], model, settle)
+        C_bar[:, atoms] += one.C_bar
+        found.append(one)
+    # columns are divided by their norms: only what changes their direction counts
+    Phi_bar = C_bar - C * np.einsum("ij,ij->j", C, C_bar)
+    Phi_bar *= root[:, None] / np.where(scale > 0.0, scale, np.inf)
+    return found, Phi_bar
+
+
+def pulled(space: Space, Z: np.ndarray, group: np.ndarray, Phi_bar: np.ndarray) -> np.ndarray:
+    """Derivatives of sum(Phi_bar * Phi) with respect to the centres (p, d)."""
+    Z_bar = np.zeros_like(Z)
+    for g, kernel in enumerate(space.kernels):
+        own = np.flatnonzero(group == g)
+        if own.size:
+            Z_bar[own] = kernel.vjp(space.X, Z[own], Phi_bar[:, own])[1]
+    return Z_bar
+
+
+def evidence_and_gradient(placed: Placed, settle: bool = True) -> tuple[float, np.ndarray]:
+    """The evidence of the weights at the centres of a model, and its derivative with respect to them (p, d).
+
+    With ``settle`` precisions and noise are at their optimum, where the derivative is the partial one.
+    """
+    found, Phi_bar = evaluated(placed.space, placed.Z, placed.group, placed.models, settle)
+    return float(sum(e.value for e in found)), pulled(placed.space, placed.Z, placed.group, Phi_bar)
+
+
+def shift(placed: Placed, steps: int = _STEPS) -> Placed:
+    """Every centre moved by L-BFGS-B to where the evidence of the weights is higher, within the box."""
+    space, group = placed.space, placed.group
+    if not len(placed.Z):
+        return placed
+    unit = np.where(space.high > space.low, space.high - space.low, 1.0)
+    best = [placed]
+
+    def minus_evidence(values: np.ndarray) -> tuple[float, np.ndarray]:
+        Z = space.low + values.reshape(placed.Z.shape) * unit
+        found, Phi_bar = evaluated(space, Z, group, best[0].models)  # from the best precisions so far
+        trial = Placed(space, Z, group, [e.model for e in found], found)
+        if trial.value > best[0].value:
+            best[0] = trial
+        return -trial.value, -(pulled(space, Z, group, Phi_bar) * unit).ravel()
+
+    # a centre given by the user may lie outside of the box: it may stay there
+    start = (placed.Z - space.low) / unit
+    low, high = np.minimum(start, 0.0), np.maximum(start, np.where(space.high > space.low, 1.0, 0.0))
+    bounds = list(zip(low.ravel(), high.ravel(), strict=True))
+    minimize(
+        minus_evidence,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": steps, "maxfun": 2 * steps},
+    )
+    return _cleaned(best[0])
+
+
+# Models as entries (output, atom, precision), which merging and splitting rewrite -----------------------------------
+
+
+def _rewritten(placed: Placed, changes: dict[int, list[tuple[int, float]]], n_atoms: int) -> list:
+    """Models over another dictionary: atom a becomes the atoms and factors of its precision ``changes[a]``.
+
+    Where several become the same their prior variances add.
+    """
+    models = []
+    for target, model in zip(placed.targets, placed.models, strict=True):
+        table: dict[tuple[int, int], float] = {}
+        for output, atom, alpha in zip(*target.entries(model), strict=True):
+            for new, factor in changes[atom]:
+                table[output, new] = table.get((output, new), 0.0) + 1.0 / (factor * alpha)
+        outputs, atoms = np.array(sorted(table), dtype=np.intp).reshape(-1, 2).T
+        alpha = np.array([1.0 / table[key] for key in sorted(table)])
+        models.append(target.with_entries(model, outputs, atoms, alpha, n_atoms))
+    return models
+
+
+def _judged(placed: Placed, trial: Placed) -> Placed | None:
+    """The trial after a few steps of its centres if its evidence is higher, else None."""
+    if trial.value < placed.value - _HOPELESS:
+        return None
+    trial = shift(trial, _FEW_STEPS)
+    return trial if trial.value > placed.value + _RISE else None
+
+
+def merged(placed: Placed, i: int, j: int) -> Placed:
+    """The model with one function at the midpoint of the centres i < j (TF03 6.2), precisions re-estimated."""
+    p, M = len(placed.Z), len(placed.Z) + placed.space.n_rest
+    Z = placed.Z.copy()
+    Z[i] = 0.5 * (Z[i] + Z[j])
+    keep = np.arange(p) != j
+    to = np.cumsum(np.arange(M) != j) - 1
+    to[j] = to[i]
+    models = _rewritten(placed, {a: [(int(to[a]), 1.0)] for a in range(M)}, M - 1)
+    return place(placed.space, Z[keep], placed.group[keep], models)
+
+
+def merge(placed: Placed, tries: int = _TRIES) -> Placed | None:
+    """The first of the closest pairs whose merger raises the evidence, or None."""
+    pairs = []
+    for g, kernel in enumerate(placed.space.kernels):
+        own = np.flatnonzero(placed.group == g)
+        eta = kernel.scales(placed.Z.shape[1])
+        for i, j in combinations(own.tolist(), 2):
+            pairs.append((float(np.sqrt(eta @ (placed.Z[i] - placed.Z[j]) ** 2)), i, j))
+    for distance, i, j in sorted(pairs)[:tries]:
+        if distance < _NEAR and not placed.space.late and (trial := _judged(placed, merged(placed, i, j))):
+            return trial
+    return None
+
+
+def split_at(placed: Placed, k: int, step: np.ndarray) -> Placed:
+    """The model with the function k in two, at z_k - step and z_k + step (d,), precisions re-estimated."""
+    space, M = placed.space, len(placed.Z) + placed.space.n_rest
+    both = np.clip(placed.Z[k] + np.outer([-1.0, 1.0], step), space.low, space.high)
+    Z = np.insert(placed.Z, k + 1, both[1], axis=0)
+    Z[k] = both[0]
+    to = np.arange(M) + (np.arange(M) > k)
+    changes = {a: [(int(to[a]), 1.0)] for a in range(M)}
+    changes[k] = [(k, 4.0), (k + 1, 4.0)]  # half the weight each
+    models = _rewritten(placed, changes, M + 1)
+    return place(space, Z, np.insert(placed.group, k, placed.group[k]), models)
+
+
+def split(placed: Placed, tries: int = _TRIES) -> Placed | None:
+    """The first function whose split raises the evidence, those tried first that promise most; or None.
+
+    At z_k +- v with half the weight each, the sum of two functions differs from the one by v'(d2 phi/dz2)v w/2: where
+    the gradient over the centre vanishes this is what dL/dPhi sees, and its steepest direction is the split's.
+    """
+    promise, steps = split_directions(placed)
+    for k in np.argsort(-promise)[:tries].tolist():
+        if promise[k] > 0.0 and not placed.space.late and (trial := _judged(placed, split_at(placed, k, steps[k]))):
+            return trial
+    return None
+
+
+def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
+    """How far the evidence bends upwards along the best direction of every centre (p,), and a step along it (p, d)."""
+    space, Z, group = placed.space, placed.Z, placed.group
+    Phi_bar = evaluated(space, Z, group, placed.models, settle=False)[1]
+    p, d = Z.shape
+    size = np.empty((p, d))  # a width along each feature
+    for g, kernel in enumerate(space.kernels):
+        eta = kernel.scales(d)
+        size[group == g] = np.where(eta > 0.0, 1.0 / np.sqrt(np.where(eta > 0.0, eta, 1.0)), space.high - space.low)
+    bend = np.empty((p, d, d))
+    for j in range(d):
+        h = np.zeros((p, d))
+        h[:, j] = 1e-4 * size[:, j]
+        change = pulled(space, Z + h, group, Phi_bar) - pulled(space, Z - h, group, Phi_bar)
+        bend[:, j] = change / 2e-4 * size  # in units of the width
+    values, vectors = np.linalg.eigh(0.5 * (bend + bend.transpose(0, 2, 1)))
+    return values[:, -1], _APART * vectors[:, :, -1] * size
+
+
+def search(placed: Placed) -> Placed:
+    """Additions, deletions and re-estimations by the solvers, the training rows and the centres as candidates."""
+    space, p = placed.space, len(placed.Z)
+    most = max(1, _MOST_NUMBERS // len(space.X) // len(space.kernels))
+    extra = [rows[:: -(-len(rows) // most)] for rows in space.rows]
+    Z = np.vstack([np.vstack([placed.Z[placed.group == g], rows]) for g, rows in enumerate(extra)])
+    group = np.concatenate([np.full(np.sum(placed.group == g) + len(rows), g) for g, rows in enumerate(extra)])
+    own = np.concatenate([np.arange(np.sum(group < g), np.sum(group < g) + np.sum(placed.group == g))
+                          for g in range(len(extra))])  # fmt: skip
+    M = len(Z) + space.n_rest
+    to = np.concatenate([own, np.arange(len(Z), M)]).astype(np.intp)
+    basis, targets = space.basis(Z, group), space.sized(M)
+    design = DenseDesign(basis(space.X) * targets[0].root[:, None], overwrite=True)
+    order = content_ranks(basis, design.scale)
+    limit = None if np.isinf(space.deadline) else max(space.deadline - time.monotonic(), 0.1)
+    models = [
+        new.search(design, order, old.lifted(model, to, np.ones(p + space.n_rest), M), limit)
+        for new, old, model in zip(targets, placed.targets, placed.models, strict=True)
+    ]
+    used = np.zeros(M, bool)
+    used[len(Z) :] = True
+    for target, model in zip(targets, models, strict=True):
+        used[target.atoms(model)] = True
+    place_of = np.cumsum(used) - 1
+    models = [t.lifted(m, place_of, np.ones(M), used.sum()) for t, m in zip(targets, models, strict=True)]
+    found = place(space, Z[used[: len(Z)]], group[used[: len(Z)]], models)
+    return found if found.value > placed.value + _RISE else placed
+
+
+def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Placed:
+    """The model that models over a bound dictionary (whose order is kernels and rest, as it stands) make in a space."""
+    parts = leaves(basis)
+    kernel = np.concatenate([np.full(part.n_atoms, isinstance(part, KernelBasis)) for part in parts])
+    group = np.repeat(np.cumsum([isinstance(part, KernelBasis) for part in parts]) - 1, [p.n_atoms for p in parts])
+    used = ~kernel
+    for target, model in zip(space.sized(basis.n_atoms), models, strict=True):
+        used[target.atoms(model)] = True
+    chosen = np.concatenate([np.flatnonzero(kernel & used), np.flatnonzero(~kernel)])
+    to = np.full(basis.n_atoms, -1)
+    to[chosen] = np.arange(len(chosen))
+    targets = space.sized(basis.n_atoms)
+    lifted = [t.lifted(m, to, np.ones(len(to)), len(chosen)) for t, m in zip(targets, models, strict=True)]
+    Z = np.vstack([part._centres() for part in parts if isinstance(part, KernelBasis)])
+    return place(space, Z[used[kernel]], group[kernel & used], lifted, settle)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One step of `move`: what was done, the evidence of the weights after it, and the number of kernels."""
+
+    action: str
+    value: float
+    size: int
+
+
+def move(placed: Placed, searching: bool = True, rounds: int = _ROUNDS) -> tuple[Placed, list[Move]]:
+    """Shifts, mergers, splits and searches in turn while the evidence of the weights rises; and the way there."""
+    history = [Move("start", placed.value, len(placed.Z))]
+
+    def accept(action: str, new: Placed | None) -> bool:
+        nonlocal placed
+        if new is None or not new.value > placed.value + _RISE:
+            return False
+        placed = new
+        history.append(Move(action, placed.value, len(placed.Z)))
+        return True
+
+    with one_thread():
+        for _ in range(rounds):
+            before = placed.value
+            accept("shift", shift(placed))
+            while len(placed.Z) > 1 and accept("merge", merge(placed)):
+                pass
+            accept("split", split(placed))
+            if searching:
+                accept("search", search(placed))
+            if placed.value < before + _ENOUGH or placed.space.late or not len(placed.Z):
+                break
+    return placed, history

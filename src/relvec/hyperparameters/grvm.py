@@ -1,0 +1,309 @@
+r"""The generalised relevance vector machine: an evidence over weights and centres, and the width it prefers (GRVM).
+
+With kernels at z_1 .. z_p in the training box of volume V, Laplace's approximation over weights and centres gives
+
+    log E = log p(t | alpha, z)  -  p log V  +  (p d / 2) log 2 pi  -  (1/2) log |S|,
+
+the evidence of the weights at the best z, times the share of the box that fits as well. S is minus the Hessian of
+log p(t | w, z) p(w | alpha) in z. GRVM section 5 drops what it has beside its diagonal, and everything mixed with w:
+
+    S_kj = sum_n [ W_n w_k^2 (dphi_k/dz_kj)^2  -  r_n w_k d2phi_k/dz_kj^2 ],
+
+with r = dlog p/df and W = -d2log p/df2. In units of the box's sides a direction that the data leave open has
+S_kj < 2 pi: such a centre is not known better than the prior knows it. There, and where S is not positive definite,
+the prior's width counts instead, so that no centre adds to the evidence for being undetermined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from relvec.design import DenseDesign
+from relvec.hyperparameters.centres import Move, Placed, place, pulled
+from relvec.hyperparameters.targets import Working
+from relvec.kernels import Cauchy, Gaussian, Kernel, LogDistance, Matern
+
+SMOOTH = (Gaussian, Cauchy, LogDistance, Matern)  # kernels with second derivatives over their centres
+HESSIANS = ("diagonal", "coordinates", "exact")
+PRIORS = ("uniform", "improper")
+_ROUNDS = 12  # of steps 2 to 6 of section 4
+_STEPS = 15  # of L-BFGS-B in step 5
+_SETTLED = 0.05  # nats between rounds
+_CHUNK = 4_000_000  # numbers held at once
+
+
+@dataclass(frozen=True)
+class CentresEvidence:
+    """The evidence over weights and centres, in nats.
+
+    Attributes
+    ----------
+    weights : evidence of the weights alone, log p(t | alpha, z).
+    centres : what integrating over the centres adds; never positive under the uniform prior.
+    open : number of directions, of p d, in which the data do not place a centre.
+    size : p, the number of kernels.
+    """
+
+    weights: float
+    centres: float
+    open: int
+    size: int
+
+    @property
+    def total(self) -> float:
+        """The logarithm of E."""
+        return self.weights + self.centres
+
+
+def evidence(placed: Placed, hessian: str = "exact", prior: str = "uniform") -> CentresEvidence:
+    """The evidence over weights and centres of a model.
+
+    Parameters
+    ----------
+    placed : kernels at their centres with models, at the mode.
+    hessian : {"diagonal", "coordinates", "exact"}
+        "diagonal": GRVM section 5, every centre as one variable, in a box whose side is V^(1/d). "coordinates": the
+        diagonal of the Hessian over all coordinates of the centres. "exact": the whole Hessian, mixed derivatives
+        with the weights included.
+    prior : {"uniform", "improper"}
+        Over each centre: uniform on the training box, which makes the evidence independent of the units of X; or
+        density 1 everywhere, the paper's, which leaves out -log V for each.
+    """
+    if hessian not in HESSIANS or prior not in PRIORS:
+        raise ValueError(f"hessian must be one of {HESSIANS} and prior one of {PRIORS}; got {hessian!r}, {prior!r}")
+    _check(placed.space.kernels)
+    space = placed.space
+    side = space.high - space.low
+    p, d = placed.Z.shape
+    wide = np.log(side[side > 0.0]).sum()  # log V
+    if not p:
+        return CentresEvidence(placed.value, 0.0, 0, 0)
+    if hessian == "coordinates":
+        curvature = coordinates(placed) * side**2
+    elif hessian == "diagonal":
+        curvature = np.empty(p)
+        for g, h in diagonal(placed):
+            sides = side[side > 0.0] * np.sqrt(space.kernels[g].scales(d))[side > 0.0]  # in units of the width
+            curvature[placed.group == g] = h * np.exp(2.0 * np.log(sides).mean()) if sides.size else 0.0
+        wide = wide / max(np.sum(side > 0.0), 1)
+    else:
+        S = exact(placed) * np.outer(np.tile(side, p), np.tile(side, p))
+        curvature = np.linalg.eigvalsh(S)
+    guarded = ~(curvature > 2.0 * np.pi)
+    adds = 0.5 * float(np.log(2.0 * np.pi / curvature[~guarded]).sum())
+    if prior == "improper":
+        adds += p * wide
+    return CentresEvidence(placed.value, adds, int(guarded.sum()), p)
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """How well the data place the centres of a fitted model.
+
+    Attributes
+    ----------
+    log_evidence : over weights and centres, in nats; nan for kernels without second derivatives.
+    log_share : what it adds to the evidence of the weights: the logarithm of the share of the box that fits as well.
+    deviation : (p, d) posterior standard deviation of each coordinate of each centre; that of the box at most.
+    open : number of directions, of p d, that the data leave open.
+    moves : the way to the centres (`relvec.hyperparameters.centres.Move`).
+    """
+
+    log_evidence: float
+    log_share: float
+    deviation: np.ndarray
+    open: int
+    moves: tuple[Move, ...]
+
+
+def placement(placed: Placed, moves: list[Move]) -> Placement:
+    """The placement of a model at its mode, by the exact Hessian."""
+    p, d = placed.Z.shape
+    if not all(isinstance(kernel, SMOOTH) for kernel in placed.space.kernels):
+        return Placement(np.nan, np.nan, np.full((p, d), np.nan), 0, tuple(moves))
+    side = placed.space.high - placed.space.low
+    values, vectors = np.linalg.eigh(exact(placed) * np.outer(np.tile(side, p), np.tile(side, p)))
+    variance = (vectors**2) @ (1.0 / np.maximum(values, 12.0))  # a uniform variable has the variance 1/12
+    found = evidence(placed)
+    deviation = np.sqrt(variance).reshape(p, d) * side
+    return Placement(found.total, found.centres, deviation, found.open, tuple(moves))
+
+
+def _check(kernels: tuple[Kernel, ...]) -> None:
+    for kernel in kernels:
+        if not isinstance(kernel, SMOOTH):
+            names = ", ".join(sorted(kind.__name__ for kind in SMOOTH))
+            raise ValueError(
+                f"the evidence over centres needs second derivatives of the kernel, which {names} have; got {kernel!r}"
+            )
+
+
+# Hessians ------------------------------------------------------------------------------------------------------------
+
+
+def _workings(placed: Placed) -> list[tuple[Working, np.ndarray]]:
+    """The posterior of each target in the units of the functions as given, and the weights of the kernels (K, p)."""
+    basis, targets, p = placed.basis, placed.targets, len(placed.Z)
+    root = targets[0].root
+    design = DenseDesign(basis(placed.space.X) * root[:, None], overwrite=True)
+    found = []
+    for target, model in zip(targets, placed.models, strict=True):
+        atoms = target.atoms(model)
+        own = target.working(design.columns(atoms), model)
+        places = atoms[own.places]
+        scale = design.scale[places]
+        own = replace(own, mean=own.mean / scale, root=own.root / scale[:, None], places=places)
+        weights = np.zeros((own.r.shape[1], p))
+        kernels = places < p
+        weights[own.outputs[kernels], places[kernels]] = own.mean[kernels]
+        found.append((own, weights))
+    return found
+
+
+def _bends(own: Working, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """w_k' B_n w_k and r_n . w_k for every sample and kernel, each (n, p)."""
+    if own.W.ndim == 1:
+        return np.outer(own.W, weights[0] ** 2), np.outer(own.r[:, 0], weights[0])
+    mean = own.W @ weights
+    return own.weights[:, None] * (own.W @ weights**2 - mean**2), own.r @ weights
+
+
+def _groups(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """For each kernel: its number, its centres' places, f' and f'' (n, q), and its widths (d,)."""
+    found = []
+    for g, kernel in enumerate(placed.space.kernels):
+        own = np.flatnonzero(placed.group == g)
+        if own.size:
+            slope, bend = kernel.slope_and_bend(placed.space.X, placed.Z[own])  # type: ignore[attr-defined]
+            found.append((g, own, slope, bend, kernel.scales(placed.Z.shape[1]) ** -0.5))
+    return found
+
+
+def coordinates(placed: Placed) -> np.ndarray:
+    """Minus the second derivatives of log p(t | w, z) along every coordinate of every centre (p, d)."""
+    S = np.zeros_like(placed.Z)
+    for working, weights in _workings(placed):
+        squared, residual = _bends(working, weights)
+        for _, own, slope, bend, width in _groups(placed):
+            # with e = x - z: dphi/dz = -2 f' e / width^2, d2phi/dz^2 = 4 f'' e^2 / width^4 + 2 f' / width^2
+            a = 4.0 * (squared[:, own] * slope**2 - residual[:, own] * bend)
+            b = 2.0 * (residual[:, own] * slope).sum(axis=0)
+            for i, k in enumerate(own):
+                S[k] += a[:, i] @ (placed.space.X - placed.Z[k]) ** 2 / width**4 - b[i] / width**2
+    return S
+
+
+def diagonal(placed: Placed) -> list[tuple[int, np.ndarray]]:
+    """GRVM section 5: every centre as one variable, dphi = -2 f' D and d2phi = 4 f'' D^2 + 2 f', in units of the width.
+
+    The paper's first derivative has another sign and the weight twice. Returns each kernel's number and values (q,).
+    """
+    found = []
+    for g, own, slope, bend, width in _groups(placed):
+        D2 = (((placed.space.X[:, None] - placed.Z[own]) / width) ** 2).sum(axis=2)
+        h = np.zeros(len(own))
+        for working, weights in _workings(placed):
+            squared, residual = (part[:, own] for part in _bends(working, weights))
+            h += (4.0 * squared * slope**2 * D2 - residual * (4.0 * bend * D2 + 2.0 * slope)).sum(axis=0)
+        found.append((g, h))
+    return found
+
+
+def exact(placed: Placed) -> np.ndarray:
+    """Minus the Hessian over all centres (p d, p d), less what the weights take up: its Schur complement.
+
+    The determinant over weights and centres together is that of A + Phi'B Phi, which the evidence of the weights
+    holds, times this one's.
+    """
+    X, (p, d) = placed.space.X, placed.Z.shape
+    S = np.zeros((p * d, p * d))
+    groups, basis = _groups(placed), placed.basis
+    for working, weights in _workings(placed):
+        K = weights.shape[0]
+        mixed = np.zeros((len(working.mean), p, d))
+        rows = max(1, _CHUNK // (K * p * d))
+        for first in range(0, len(X), rows):
+            part = slice(first, first + rows)
+            own = replace(working, W=working.W[part], weights=working.weights[part])
+            slopes = np.zeros((len(X[part]), p, d))  # dphi/dz
+            for _, among, slope, bend, width in groups:
+                e = X[part, None] - placed.Z[among]
+                slopes[:, among] = -2.0 * slope[part, :, None] * e / width**2
+                residual = working.r[part] @ weights[:, among]
+                for i, k in enumerate(among):
+                    block = slice(k * d, (k + 1) * d)
+                    curved = (e[:, i] * (4.0 * residual[:, i] * bend[part, i])[:, None]).T @ e[:, i]
+                    S[block, block] -= curved / np.outer(width**2, width**2)
+                    S[block, block] -= np.diag(2.0 * (residual[:, i] @ slope[part, i]) / width**2)
+            Gz = own.half(weights[None, :, :, None] * slopes[:, None]).reshape(-1, p * d)
+            S += Gz.T @ Gz
+            Phi = basis(X[part])[:, working.places]
+            Gw = own.half(np.eye(K)[working.outputs].T[None] * Phi[:, None]).reshape(-1, len(working.mean))
+            mixed += (Gw.T @ Gz).reshape(-1, p, d)
+            for m in np.flatnonzero(working.places < p):
+                mixed[m, working.places[m]] -= working.r[part, working.outputs[m]] @ slopes[:, working.places[m]]
+        half = working.root.T @ mixed.reshape(-1, p * d)
+        S -= half.T @ half
+    return 0.5 * (S + S.T)
+
+
+# Training, GRVM section 4 ---------------------------------------------------------------------------------------------
+
+
+def train(placed: Placed, rounds: int = _ROUNDS) -> tuple[Placed, list[Move]]:
+    """Steps 2 to 6 of GRVM section 4: precisions re-estimated, then the centres moved to the likelihood's maximum.
+
+    The best evidence of the weights met on the way is kept; and the way there.
+    """
+    best, current = placed, placed
+    history = [Move("start", placed.value, len(placed.Z))]
+    for _ in range(rounds):
+        if not len(current.Z) or placed.space.late:
+            break
+        moved = likeliest(current)
+        new = place(placed.space, moved, current.group, current.models)
+        gained = new.value - current.value
+        if new.value > best.value:
+            best = new
+            history.append(Move("likelihood", new.value, len(new.Z)))
+        current = new
+        if abs(gained) < _SETTLED:
+            break
+    return best, history
+
+
+def likeliest(placed: Placed, steps: int = _STEPS) -> np.ndarray:
+    """Step 5: centres (p, d) in the box that raise the likelihood at fixed weights."""
+    space, group, p = placed.space, placed.group, len(placed.Z)
+    unit = np.where(space.high > space.low, space.high - space.low, 1.0)
+    targets, workings = placed.targets, _workings(placed)
+    Phi = placed.basis(space.X)
+    fixed = []  # what does not move: f less the kernels
+    for own, _ in workings:
+        still = own.places >= p
+        f = np.zeros((len(space.X), own.r.shape[1]))
+        for m in np.flatnonzero(still):
+            f[:, own.outputs[m]] += Phi[:, own.places[m]] * own.mean[m]
+        fixed.append(f)
+
+    def minus_log_likelihood(values: np.ndarray) -> tuple[float, np.ndarray]:
+        Z = space.low + values.reshape(placed.Z.shape) * unit
+        columns = np.empty((len(space.X), p))
+        for g, kernel in enumerate(space.kernels):
+            columns[:, group == g] = kernel(space.X, Z[group == g])
+        total, Phi_bar = 0.0, np.zeros_like(columns)
+        for target, model, (_, weights), f in zip(targets, placed.models, workings, fixed, strict=True):
+            value, r = target.log_prob(f + columns @ weights.T, model)
+            total += value
+            Phi_bar += r @ weights
+        return -total, -(pulled(space, Z, group, Phi_bar) * unit).ravel()
+
+    first = (placed.Z - space.low) / unit
+    low, high = np.minimum(first, 0.0), np.maximum(first, np.where(space.high > space.low, 1.0, 0.0))
+    bounds = list(zip(low.ravel(), high.ravel(), strict=True))
+    found = minimize(minus_log_likelihood, first.ravel(), jac=True, method="L-BFGS-B", bounds=bounds,
+                     options={"maxiter": steps})  # fmt: skip
+    return space.low + found.x.reshape(placed.Z.shape) * unit

@@ -1,0 +1,188 @@
+"""Widths by the evidence over weights and centres: GRVM's E(sigma), one for all features or one for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+
+from relvec.basis import Basis
+from relvec.design import DenseDesign
+from relvec.design.order import content_ranks
+from relvec.hyperparameters.centres import Move, Placed, Space, evaluated, place, start
+from relvec.hyperparameters.grvm import CentresEvidence, evidence, train
+from relvec.hyperparameters.widths import Setting
+from relvec.kernels import split_theta
+from relvec.runtime.threads import one_thread
+
+FACTORS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # widths tried, in units of the data's scale
+_PAST = 10.0  # nats: the search for the width goes no narrower where the evidence has fallen by this twice in a row
+_XATOL = 0.1  # of log width
+_FEW_ROWS, _FEW_ATOMS = 1000, 500  # what widths are compared on
+_DIFFERENCE = 1e-4  # of log width, for the derivative of what the centres add
+_BOX, _CLIMB, _CLIMBS = 0.7, 8, 6  # log units and steps of a climb of widths per feature, and how many climbs
+_ENOUGH = 0.1  # nats a climb must gain to be followed by another
+
+
+@dataclass(frozen=True, eq=False)
+class WidthTrial:
+    """The evidence at one width: theta (p,), log E, the evidence of the weights in it, and the number of kernels."""
+
+    theta: np.ndarray
+    log_evidence: float
+    weights: float
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class WidthSearch:
+    """How a width was chosen by the evidence over weights and centres: every width tried, widest first."""
+
+    trials: tuple[WidthTrial, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What `choose_width` found: the basis with its width, and the way there. Models are left to the solvers."""
+
+    basis: Basis
+    tuning: WidthSearch
+
+
+def at_width(basis: Basis, setting: Setting, training: Callable[[Placed], tuple[Placed, list[Move]]] = train) -> Placed:
+    """The GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
+    design = DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
+    order = content_ranks(basis, design.scale)
+    limit = None if np.isinf(setting.deadline) else max(setting.deadline - time.monotonic(), 0.1)
+    models = [target.search(design, order, None, limit) for target in setting.targets]
+    return training(start(basis, Space.of(basis, setting.X, setting.targets, setting.deadline), models))[0]
+
+
+def choose_width(
+    basis: Basis, setting: Setting, seed: int = 0, hessian: str = "exact", prior: str = "uniform",
+    training: Callable[[Placed], tuple[Placed, list[Move]]] = train,
+) -> Chosen:  # fmt: skip
+    """The width that maximises the evidence over weights and centres, by a one-dimensional search (GRVM section 4).
+
+    All free parameters of the basis are multiplied by one factor: those of `FACTORS` from the widest on, then a
+    bounded search between the neighbours of the best. Many rows are thinned first.
+
+    Parameters
+    ----------
+    basis : bound dictionary, its theta at the data's own scale.
+    setting : rows, targets and which parameters are free.
+    seed : for the draws where rows or atoms are too many.
+    hessian, prior : see `evidence`.
+    training : what moves the centres at each width.
+    """
+    few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, np.random.default_rng(seed))
+    part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
+    trials: dict[float, WidthTrial] = {}
+
+    def log_evidence(log_factor: float) -> float:
+        if log_factor not in trials:
+            theta = basis.theta + np.where(setting.free, log_factor, 0.0)
+            found = evidence(at_width(part.with_theta(theta), few, training), hessian, prior)
+            trials[log_factor] = WidthTrial(theta, found.total, found.weights, found.size)
+        return trials[log_factor].log_evidence
+
+    with one_thread():
+        values: list[float] = []
+        for factor in FACTORS:
+            values.append(log_evidence(np.log(factor)))
+            past = len(values) > 2 and max(values[-2:]) < max(values) - _PAST
+            if past or time.monotonic() > setting.deadline:
+                break
+        best = int(np.argmax(values))
+        if 0 < best < len(values) - 1 and time.monotonic() < setting.deadline:
+            bounds = np.log(FACTORS[best + 1]), np.log(FACTORS[best - 1])
+            minimize_scalar(lambda x: -log_evidence(x), bounds=bounds, method="bounded",
+                            options={"xatol": _XATOL, "maxiter": 6})  # fmt: skip
+    chosen = max(trials.values(), key=lambda trial: trial.log_evidence)
+    ordered = tuple(trials[x] for x in sorted(trials, reverse=True))
+    return Chosen(basis.with_theta(chosen.theta), WidthSearch(ordered))
+
+
+def evidence_and_gradient(
+    placed: Placed, hessian: str = "exact", prior: str = "uniform"
+) -> tuple[CentresEvidence, np.ndarray]:
+    """The evidence over weights and centres, and its derivative with respect to the kernels' theta.
+
+    Centres stay, and the precisions of columns of unit length; the mode of the weights moves. What the weights'
+    evidence adds is exact, by the vector-Jacobian product that learns widths; what the centres add is differenced,
+    one parameter at a time.
+    """
+    space = placed.space
+    Phi_bar = evaluated(space, placed.Z, placed.group, placed.models, settle=False)[1]
+    pieces = [
+        kernel.vjp(space.X, placed.Z[own], Phi_bar[:, own])[0]
+        for kernel, own in ((k, np.flatnonzero(placed.group == g)) for g, k in enumerate(space.kernels))
+    ]
+    slope, theta = np.concatenate(pieces), theta_of(placed)
+    for i in range(len(theta)):
+        step = _DIFFERENCE * (np.arange(len(theta)) == i)
+        above, below = (evidence(with_theta(placed, theta + s, settle=False), hessian, prior) for s in (step, -step))
+        slope[i] += (above.centres - below.centres) / (2.0 * _DIFFERENCE)
+    return evidence(placed, hessian, prior), slope
+
+
+def theta_of(placed: Placed) -> np.ndarray:
+    """Logarithms of the parameters of all kernels, one after the other."""
+    return np.concatenate([kernel.theta for kernel in placed.space.kernels])
+
+
+def with_theta(placed: Placed, theta: np.ndarray, settle: bool = True) -> Placed:
+    """The same centres under kernels of other parameters, precisions re-estimated if ``settle``."""
+    kernels = placed.space.kernels
+    changed = tuple(k.with_theta(piece) for k, piece in zip(kernels, split_theta(kernels, theta), strict=True))
+    return place(replace(placed.space, kernels=changed), placed.Z, placed.group, placed.models, settle)
+
+
+def climb_widths(placed: Placed, free: np.ndarray, hessian: str = "exact", prior: str = "uniform") -> Placed:
+    """Kernels whose free parameters (mask over theta) have climbed the evidence over weights and centres.
+
+    A few steps of L-BFGS-B at fixed centres, then training of the centres, in turn while the evidence rises.
+    """
+    value = evidence(placed, hessian, prior).total
+    for _ in range(_CLIMBS):
+        theta = theta_of(placed)
+        best = [(value, placed)]
+
+        def minus_evidence(values: np.ndarray, theta=theta, best=best, placed=placed) -> tuple[float, np.ndarray]:
+            full = theta.copy()
+            full[free] = values
+            trial = with_theta(placed, full)
+            found, slope = evidence_and_gradient(trial, hessian, prior)
+            if found.total > best[0][0]:
+                best[0] = found.total, trial
+            return -found.total, -slope[free]
+
+        bounds = list(zip(theta[free] - _BOX, theta[free] + _BOX, strict=True))
+        minimize(minus_evidence, theta[free], jac=True, method="L-BFGS-B", bounds=bounds,
+                 options={"maxiter": _CLIMB, "maxfun": 2 * _CLIMB})  # fmt: skip
+        trained = train(best[0][1])[0]
+        ends = [best[0], (evidence(trained, hessian, prior).total, trained)]
+        new, moved = max(ends, key=lambda end: end[0])
+        gained = new - value
+        if gained > 0.0:
+            value, placed = new, moved
+        if gained < _ENOUGH or placed.space.late or not len(placed.Z):
+            break
+    return placed
+
+
+def choose_widths(
+    basis: Basis, setting: Setting, seed: int = 0, hessian: str = "exact", prior: str = "uniform"
+) -> Chosen:
+    """One width for each feature by the evidence over weights and centres: `choose_width`, then `climb_widths`."""
+    chosen = choose_width(basis, setting, seed, hessian, prior)
+    few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, np.random.default_rng(seed))
+    part = chosen.basis.take(atoms) if len(atoms) < basis.n_atoms else chosen.basis
+    with one_thread():
+        placed = climb_widths(at_width(part, few), setting.free, hessian, prior)
+        found, theta = evidence(placed, hessian, prior), theta_of(placed)
+    last = WidthTrial(theta, found.total, found.weights, found.size)
+    return Chosen(basis.with_theta(theta), WidthSearch((*chosen.tuning.trials, last)))

@@ -1,0 +1,362 @@
+"""What widths and centres are fitted to: targets that hide their likelihood behind one set of questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import qr
+
+from relvec.design import DenseDesign
+from relvec.inference.evidence import gradient, mackay_alpha, mackay_noise
+from relvec.inference.gaussian import gaussian
+from relvec.inference.laplace import laplace
+from relvec.inference.likelihoods import Bernoulli
+from relvec.solvers import Problem, Sequential, solve
+from relvec.solvers.gaussian.frame import Frame
+from relvec.solvers.gaussian.moves import Model
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, relax
+from relvec.solvers.laplace.search import solve_laplace
+from relvec.solvers.loop import Start
+
+_PRUNE = 1e9  # precision, for unit columns, beyond which the interleaving drops an atom
+_NOISES = (10.0, 0.5)  # noise variance at most, and at first, of a target of unit mean square
+_SEARCH_TOL = 1e-2  # nats: smaller moves wait for the final search
+
+
+class Target(Protocol):
+    """One target on the rows X: its evidence over columns, and the search for its support.
+
+    A model is a `Start`, or units and precisions under the Laplace approximation. Columns C (n, k) have unit norm.
+    """
+
+    @property
+    def root(self) -> np.ndarray:
+        """What multiplies the rows of the basis (n,)."""
+        ...
+
+    @property
+    def n_samples(self) -> float:
+        """Sum of the sample weights."""
+        ...
+
+    def on(self, rows: np.ndarray, n_atoms: int) -> Target:
+        """The same on some of the rows, over a dictionary of another length."""
+        ...
+
+    def apart(self) -> list[Target]:
+        """Targets of one output each that speak for this one."""
+        ...
+
+    @property
+    def betas(self) -> tuple[float, float, float]:
+        """Least, first and largest noise precision of a climb; ones where there is no noise."""
+        ...
+
+    def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
+        """The model of all columns Phi (n, M) at precisions alpha (M,); its mean is looked for from the one given."""
+        ...
+
+    def atoms(self, model) -> np.ndarray:
+        """Dictionary atoms of a model (k,), in the order `evaluate` wants their columns in."""
+        ...
+
+    def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
+        """The evidence of a model on these columns, its precisions re-estimated first if ``settle``."""
+        ...
+
+    def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
+        """Moves over the dictionary from a model, or from nothing."""
+        ...
+
+    def lifted(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
+        """A model of a part of the dictionary as one of the whole; scale (M',) divides the norms of the part's."""
+        ...
+
+    def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Output, atom and precision of everything a model holds, each (u,)."""
+        ...
+
+    def with_entries(self, model, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
+        """The model with other entries, over a dictionary of that length."""
+        ...
+
+    def working(self, C: np.ndarray, model) -> Working:
+        """The posterior of the weights on these columns, and how the likelihood bends there."""
+        ...
+
+    def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
+        """Log likelihood of latent functions f (n, K), and its derivative (n, K)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """A model with its evidence, the number of well-determined weights, and dL/dC (n, k)."""
+
+    model: object
+    value: float
+    gamma: float
+    C_bar: np.ndarray
+    updated: object = None  # the model after one update of T01 eq. (16)-(18)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A model of all functions at given precisions: evidence, its derivatives, well-determined weights, mean (M,).
+
+    The derivatives are with respect to the columns (n, M), log alpha (M,) and log beta.
+    """
+
+    value: float
+    Phi_bar: np.ndarray
+    by_alpha: np.ndarray
+    by_beta: float
+    gamma: float
+    mean: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Working:
+    """A posterior with the likelihood around it, for latent functions f (n, K) of samples that are not weighted.
+
+    Attributes
+    ----------
+    mean, root : (k,), (k, k) with Sigma = root root', of the weights of the columns given.
+    outputs, places : (k,) output of each weight, and its place among the columns.
+    r : (n, K) dlog p/df.
+    W : (n,) the curvature -d2log p/df2 of one output; for K outputs (n, K) class probabilities p, with the curvature
+        weight_n (diag(p_n) - p_n p_n').
+    weights : (n,) sample weights.
+    bend : (n,) dW/df, for one output.
+    """
+
+    mean: np.ndarray
+    root: np.ndarray
+    outputs: np.ndarray
+    places: np.ndarray
+    r: np.ndarray
+    W: np.ndarray
+    weights: np.ndarray
+    bend: np.ndarray | None = None
+
+    def half(self, F: np.ndarray) -> np.ndarray:
+        """R'F (n, K, ...) for F (n, K, ...), where the curvature is R R'."""
+        if self.W.ndim == 1:
+            return np.sqrt(self.W).reshape(-1, *[1] * (F.ndim - 1)) * F
+        s = np.sqrt(self.W).reshape(*self.W.shape, *[1] * (F.ndim - 2))  # unit vectors: (I - s s')^2 = I - s s'
+        G = s * F
+        G = G - s * (s * G).sum(axis=1, keepdims=True)
+        return np.sqrt(self.weights).reshape(-1, *[1] * (F.ndim - 1)) * G
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianTarget:
+    """A target (n,) of unit mean square with sample weights (n,); ``problem`` says all but the design."""
+
+    target: np.ndarray
+    weights: np.ndarray
+    problem: Problem
+
+    @property
+    def root(self) -> np.ndarray:
+        return np.sqrt(self.weights)
+
+    @property
+    def n_samples(self) -> float:
+        return float(self.weights.sum())
+
+    def on(self, rows: np.ndarray, n_atoms: int) -> GaussianTarget:
+        return GaussianTarget(self.target[rows], self.weights[rows], self.problem)
+
+    def apart(self) -> list[Target]:
+        return [self]
+
+    def atoms(self, model: Start) -> np.ndarray:
+        return model.active
+
+    def everything(self, design: DenseDesign) -> Start:
+        """Every atom, at precisions so small that the data decide."""
+        active = np.flatnonzero(design.scale > 0.0)
+        return Start(active, np.full(len(active), 1.0 / self.n_samples), self.first_beta)
+
+    @property
+    def first_beta(self) -> float:
+        """Noise precision to start from."""
+        return 1.0 / (self.problem.noise_variance or self.problem.noise_start)
+
+    def evaluate(self, C: np.ndarray, model: Start, settle: bool) -> Evaluated:
+        t, n = self.root * self.target, self.n_samples
+        keep = np.arange(C.shape[1])
+        if settle:
+            keep, alpha, beta = self._settled(C, t, model)
+            model = Start(model.active[keep], alpha, beta)
+        p = gaussian(C[:, keep], t, 0.0, n, model.alpha, model.beta)
+        C_bar = np.zeros_like(C)
+        C_bar[:, keep] = p.design_gradient()
+        beta = p.beta
+        if not self.problem.fixed_noise:
+            noise = mackay_noise(p.residual, n, p.gamma.sum())  # T01 eq. (18)
+            beta = 1.0 / max(noise, self.problem.noise_floor)
+        alpha = mackay_alpha(p.gamma, p.mean)  # T01 eq. (16)
+        alive = (alpha < _PRUNE) & (alpha > 0.0)
+        updated = Start(model.active[alive], alpha[alive], beta)
+        return Evaluated(model, p.log_evidence, float(p.gamma.sum()), C_bar, updated)
+
+    @property
+    def betas(self) -> tuple[float, float, float]:
+        if self.problem.fixed_noise:
+            return (self.first_beta,) * 3
+        return 1.0 / _NOISES[0], 1.0 / _NOISES[1], 1.0 / min(self.problem.noise_floor, _NOISES[1])
+
+    def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
+        p = gaussian(Phi, self.root * self.target, 0.0, self.n_samples, alpha, beta)
+        by_alpha, by_beta = gradient(p.alpha, p.mean, p.gamma, p.beta, p.residual, self.n_samples)
+        Phi_bar = p.design_gradient()  # T01 eq. (55)
+        return Whole(p.log_evidence, Phi_bar, by_alpha, by_beta, float(p.gamma.sum()), p.mean)
+
+    def _settled(self, C: np.ndarray, t: np.ndarray, model: Start) -> tuple[np.ndarray, np.ndarray, float]:
+        """Newton steps on precisions and noise of a fixed support, on its k + 1 coordinates: columns kept, both."""
+        k = C.shape[1]
+        R = np.column_stack([C, t])
+        if len(R) > k + 1:
+            R = qr(R, mode="r", overwrite_a=True, check_finite=False)[0][: k + 1]
+        design = DenseDesign(R[:, :k])
+        local, none = np.arange(k), np.zeros(0, dtype=np.intp)
+        problem = replace(self.problem, design=design, target=np.ascontiguousarray(R[:, k]), rest=0.0, order=local,
+                          n_samples=self.n_samples, start=None)  # fmt: skip
+        frame = Frame(design, problem.target, 0.0)
+        empty = Model(problem, frame, none, frame.posterior(none, np.zeros(0), model.beta, self.n_samples))
+        best = empty.at(local, model.alpha * design.scale**-2.0, model.beta).relaxed(30, enough=1e-3)
+        p, keep = best.posterior, best.active
+        return keep, p.alpha * design.scale[keep] ** 2, p.beta
+
+    def search(self, design: DenseDesign, order: np.ndarray, model: Start | None, time_limit: float | None) -> Start:
+        problem = replace(
+            self.problem, design=design, target=self.root * self.target, rest=0.0, n_samples=self.n_samples,
+            order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model, tol=_SEARCH_TOL,
+        )  # fmt: skip
+        solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
+        state = solve(solver, problem, 10_000).state
+        return Start(state.active, state.posterior.alpha, state.posterior.beta)
+
+    def lifted(self, model: Start, atoms: np.ndarray, scale: np.ndarray, n_atoms: int) -> Start:
+        return Start(atoms[model.active], model.alpha / scale[model.active] ** 2, model.beta)
+
+    def entries(self, model: Start) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.zeros(len(model.active), dtype=np.intp), model.active, model.alpha
+
+    def with_entries(self, model: Start, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
+        return Start(atoms, alpha, model.beta)
+
+    def working(self, C: np.ndarray, model: Start) -> Working:
+        p = gaussian(C, self.root * self.target, 0.0, self.n_samples, model.alpha, model.beta)
+        k, zeros = C.shape[1], np.zeros(len(self.target))
+        r = (p.beta * self.root * p.remainder)[:, None]
+        outputs = np.zeros(k, dtype=np.intp)
+        return Working(p.mean, p.root, outputs, np.arange(k), r, p.beta * self.weights, self.weights, zeros)
+
+    def log_prob(self, f: np.ndarray, model: Start) -> tuple[float, np.ndarray]:
+        error = self.target - f[:, 0]
+        return float(-0.5 * model.beta * (self.weights @ error**2)), (model.beta * self.weights * error)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceTarget:
+    """Classes or counts over M atoms; ``problem`` says all but the design. A model is (units, alpha).
+
+    ``accuracy`` (nats) is how near to their optimum `evaluate` brings precisions; a thousandth of tol where None.
+    """
+
+    problem: LaplaceProblem
+    n_atoms: int
+    accuracy: float | None = None
+
+    @property
+    def root(self) -> np.ndarray:
+        return np.ones(len(self.problem.weights))
+
+    @property
+    def n_samples(self) -> float:
+        return float(self.problem.weights.sum())
+
+    def on(self, rows: np.ndarray, n_atoms: int) -> LaplaceTarget:
+        problem = self.problem
+        thinned = replace(problem, target=problem.target[rows], weights=problem.weights[rows], shift=0.0)
+        return LaplaceTarget(thinned if len(rows) < len(problem.weights) else problem, n_atoms, self.accuracy)
+
+    def apart(self) -> list[Target]:
+        """A softmax is learned from its dichotomies: all functions of all classes would be too many."""
+        problem = self.problem
+        if problem.K == 1:
+            return [self]
+        each = [replace(problem, target=np.ascontiguousarray(t), likelihood=Bernoulli()) for t in problem.target.T]
+        return [LaplaceTarget(one, self.n_atoms, self.accuracy) for one in each]
+
+    def atoms(self, model) -> np.ndarray:
+        return np.unique(model[0] % self.n_atoms)
+
+    def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
+        M, k = self.n_atoms, C.shape[1]
+        found, used = self._on_columns(C, model), self.atoms(model)
+        problem = found.problem
+        if settle:
+            found = relax(found, 20, self.accuracy)[0]
+        p = found.posterior
+        each = p.design_gradient(problem.likelihood, problem.weights)
+        C_bar = np.zeros_like(C)
+        np.add.at(C_bar.T, problem.pairs(found.active)[1], each.T)
+        units = (found.active // k) * M + used[found.active % k]
+        alpha = np.maximum(found.alpha, np.finfo(float).tiny)
+        return Evaluated((units, alpha), found.objective, float(p.gamma.sum()), C_bar)
+
+    @property
+    def betas(self) -> tuple[float, float, float]:
+        return 1.0, 1.0, 1.0  # there is no noise
+
+    def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
+        likelihood, weights = self.problem.likelihood, self.problem.weights
+        p = laplace(Phi, self.problem.target, weights, alpha, likelihood, mean)
+        slopes = p.slopes(likelihood, weights)
+        by_alpha = gradient(p.alpha, p.mean, p.gamma, 1.0, 0.0, 0.0)[0] + p.implicit_gradient(slopes)
+        Phi_bar = p.design_gradient(likelihood, weights)
+        return Whole(p.log_evidence, Phi_bar, by_alpha, 0.0, float(p.gamma.sum()), p.mean)
+
+    def _on_columns(self, C: np.ndarray, model) -> LaplaceModel:
+        """A model with the columns (n, k) of its atoms."""
+        outputs, atoms = model[0] // self.n_atoms, model[0] % self.n_atoms
+        local = outputs * C.shape[1] + np.searchsorted(np.unique(atoms), atoms)
+        problem = replace(self.problem, design=DenseDesign(C), order=np.arange(C.shape[1]), start=None)
+        return LaplaceModel(problem, local, problem.posterior(local, model[1]))
+
+    def working(self, C: np.ndarray, model) -> Working:
+        found = self._on_columns(C, model)
+        p, weights = found.posterior, self.problem.weights
+        outputs, places = found.problem.pairs(found.active)
+        bend = None
+        if p.W.ndim == 1:  # of a variance of one: what multiplies the variance of f in the slope of the curvature
+            bend = self.problem.likelihood.curvature_slope(p.W, p.f, weights, np.ones(len(weights)))
+        r = p.r if p.r.ndim == 2 else p.r[:, None]
+        return Working(p.mean, p.root, outputs, places, r, p.W, weights, bend)
+
+    def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
+        one = self.problem.likelihood.n_outputs == 1
+        value, r, _ = self.problem.likelihood.evaluate(self.problem.target, f[:, 0] if one else f, self.problem.weights)
+        return value, r[:, None] if one else r
+
+    def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
+        problem = replace(self.problem, design=design, order=order, bias=-1, start=model, tol=_SEARCH_TOL)
+        solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
+        state = solve_laplace(solver, problem, 10_000).state
+        return state.active, state.posterior.alpha[:: problem.per_unit]
+
+    def lifted(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
+        outputs, own = model[0] // self.n_atoms, model[0] % self.n_atoms
+        return outputs * n_atoms + atoms[own], model[1] / scale[own] ** 2
+
+    def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return model[0] // self.n_atoms, model[0] % self.n_atoms, model[1]
+
+    def with_entries(self, model, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
+        return outputs * n_atoms + atoms, alpha

@@ -1,0 +1,420 @@
+"""Laplace's approximation to the posterior over the weights: the mode, the curvature there, and the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.linalg import lapack
+
+from relvec.inference.likelihoods import Likelihood, others
+from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
+from relvec.runtime.arrays import Array, dots, is_foreign, like, namespace, squares, take, to_host
+
+_MOST_NEWTON, _IDLE = 200, 5
+_MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
+_MOST_APPROACH, _MEMORY = 60, 20
+_ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
+
+
+@dataclass(frozen=True, eq=False)
+class LaplacePosterior:
+    """Gaussian approximation N(mean, root root') at the mode of the posterior of k weights (T01 section 3).
+
+    Attributes
+    ----------
+    Phi : (n, k) column of each weight.
+    outputs : (k,) the output (class) each weight belongs to; zeros where there is one output.
+    alpha : (k,) weight precisions.
+    mean : (k,) w_MP, the mode of T01 eq. (24).
+    root : (k, k) with Sigma = root root' = (Phi' B Phi + A)^-1, T01 eq. (26).
+    f : (n,) or (n, K) latent function at the mode.
+    r : residual dlog p/df, in the shape of f.
+    W : the curvature at the mode, as `Likelihood.working` gives it.
+    log_evidence : the Laplace evidence log P(t | w_MP) - w'Aw/2 - log|I + A^-1/2 Phi'B Phi A^-1/2|/2, complete.
+    """
+
+    Phi: np.ndarray
+    outputs: np.ndarray
+    alpha: np.ndarray
+    mean: np.ndarray
+    root: np.ndarray
+    f: np.ndarray
+    r: np.ndarray
+    W: np.ndarray
+    log_evidence: float
+    beta: float = np.nan  # there is no noise; the history of a fit has this column
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Sigma (k, k), T01 eq. (26)."""
+        return self.root @ self.root.T
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Diagonal of Sigma (k,)."""
+        return np.einsum("ij,ij->i", self.root, self.root)
+
+    @cached_property
+    def gamma(self) -> np.ndarray:
+        """Well-determinedness gamma_i = 1 - alpha_i Sigma_ii (k,), T01 eq. (17)."""
+        return np.clip(1.0 - self.alpha * self.variance, 0.0, 1.0)
+
+    def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
+        """Statistics s and q (k,) of the model's own atoms in the linearised problem, TF03 eq. (19)."""
+        return self.gamma / self.variance, self.mean / self.variance
+
+    def slopes(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """dL/dw (k,) through B alone, -1/2 d log|Phi'B Phi + A|/dw: a sum over the rows."""
+        if not len(self.alpha):
+            return np.zeros(0)
+        return self._back(self._evidence_slope(likelihood, weights), likelihood)
+
+    def implicit_gradient(self, slopes: np.ndarray) -> np.ndarray:
+        """What the motion of B with the mode adds to dL/dlog alpha (k,), given `slopes` (k,).
+
+        dw_MP/dlog alpha_i = -alpha_i w_i Sigma_i and dL/dw_j = -1/2 d log|Phi'B Phi + A|/dw_j, since the mode
+        makes the rest of the evidence stationary. T01 eq. (16) leaves this out.
+        """
+        return -self.alpha * self.mean * (self.root @ (self.root.T @ slopes))
+
+    def design_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """dL/dPhi (n, k) of the Laplace evidence, the motion of the mode included.
+
+        With r = dlog p/df, s = -1/2 d log|Phi'B Phi + A|/df at fixed Phi, g = Phi's and u = Sigma g,
+
+            dL/dPhi = r w' - B Phi Sigma + s w' + r u' - (B Phi u) w':
+
+        the first two terms hold the mode, the third moves B through f, the last two through the mode, for which
+        dw = Sigma (dPhi' r - Phi'B dPhi w). Each column takes the part of its own output.
+        """
+        own = self._own(likelihood)
+        s = self._evidence_slope(likelihood, weights)
+        u = self.root @ (self.root.T @ self._back(s, likelihood))
+        moved = _curved(self.W, weights, latent(self.Phi, u, own))
+        by_output = s - moved
+        if self.W.ndim == 1:
+            spread = _curved(self.W, weights, self.Phi @ self.root) @ self.root.T
+            return np.outer(self.r, self.mean + u) + np.outer(by_output, self.mean) - spread
+        gradient = np.empty_like(self.Phi)
+        parts = [self.Phi[:, i] @ self.root[i] for i in own]
+        pooled = sum(self.W[:, [a]] * part for a, part in enumerate(parts))
+        for a, i in enumerate(own):
+            # (B F)_a = weight p_a (F_a - sum_c p_c F_c), T01 eq. (28)
+            spread = (weights * self.W[:, a])[:, None] * (parts[a] - pooled)
+            gradient[:, i] = (
+                np.outer(self.r[:, a], self.mean[i] + u[i]) + np.outer(by_output[:, a], self.mean[i])
+                - spread @ self.root[i].T
+            )  # fmt: skip
+        return gradient
+
+    def _own(self, likelihood: Likelihood) -> list[np.ndarray]:
+        return [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
+
+    def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df."""
+        Phi = self.Phi
+        if likelihood.n_outputs == 1:
+            return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, squares(Phi @ like(Phi, self.root), 1))
+        # H_n p_n from one product with Sigma: (H p)_a = sum over the weights i of a of Phi_i (sum_j Sigma_ij Phi_j p)
+        mixed = (Phi * take(self.W, self.outputs, 1)) @ like(Phi, self.covariance)
+        own = [(i, take(Phi, i, 1)) for i in self._own(likelihood)]
+        stack = namespace(Phi).stack
+        h = stack([dots(part @ like(Phi, self.covariance[np.ix_(i, i)]), part) for i, part in own], axis=1)
+        hp = stack([dots(take(mixed, i, 1), part) for i, part in own], axis=1)
+        return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, h, hp)
+
+    def _back(self, r: np.ndarray, likelihood: Likelihood) -> np.ndarray:
+        """Phi'r (k,), each weight with the part of its own output."""
+        g = np.empty(len(self.alpha))
+        for a, i in enumerate(self._own(likelihood)):
+            g[i] = to_host(self.Phi.T @ r if r.ndim == 1 else take(self.Phi, i, 1).T @ r[:, a])
+        return g
+
+
+def laplace(
+    Phi: np.ndarray,
+    t: np.ndarray,
+    weights: np.ndarray,
+    alpha: np.ndarray,
+    likelihood: Likelihood,
+    start: np.ndarray | None = None,
+    outputs: np.ndarray | None = None,
+    guess: np.ndarray | None = None,
+) -> LaplacePosterior:
+    """Mode, covariance and Laplace evidence by Newton's method with halved steps (T01 eq. (24)-(26)).
+
+    The variables are v = A^1/2 w, in which the Hessian I + A^-1/2 Phi'B Phi A^-1/2 has no eigenvalue below one.
+
+    Parameters
+    ----------
+    Phi : (n, k) column of each weight.
+    t : (n,) targets, or (n, K) for K outputs.
+    weights : (n,) sample weights.
+    alpha : (k,) weight precisions, positive and finite.
+    likelihood : see `relvec.inference.likelihoods`.
+    start : (k,) weights to start from; zeros by default.
+    outputs : (k,) output of each weight, for K > 1.
+    guess : (k, j) with a covariance guess guess' like the one at the mode. Where there are many weights of several
+        outputs, the way to the mode is then made by gradients alone, and the Hessian formed and factored there only;
+        not on a device, where the Hessian is soon formed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec.inference.likelihoods import Bernoulli
+    >>> Phi, t = np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 1.0, 0.0])
+    >>> p = laplace(Phi, t, np.ones(3), np.array([0.5]), Bernoulli())
+    >>> bool(np.isclose(Phi[:, 0] @ (t - 1 / (1 + np.exp(-p.f))), 0.5 * p.mean[0]))
+    True
+    """
+    outputs = np.zeros(len(alpha), dtype=np.intp) if outputs is None else outputs
+    weighting = Weighting.of(outputs, alpha, likelihood.n_outputs)
+    rows = _Here(weighting.scaled(Phi), t, weights, likelihood, weighting.own)
+    point = weighting.begin(rows, start)
+    if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY and not is_foreign(Phi):
+        point = _approach(rows, point, guess[weighting.order] / weighting.spread[:, None])
+    point, U = newton(rows, point)
+    mean, root = weighting.given(point.v, U)
+    return LaplacePosterior(
+        Phi, outputs, alpha, mean, root, point.f, point.r, point.W, log_evidence(point.value, U)
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Weighting:
+    """The k weights as v = A^1/2 w, those of an output together.
+
+    Attributes
+    ----------
+    order : (k,) the weights in that order.
+    own : places of each output's.
+    spread : (k,) alpha^-1/2 in that order.
+    """
+
+    order: np.ndarray
+    own: list[slice]
+    spread: np.ndarray
+
+    @classmethod
+    def of(cls, outputs: np.ndarray, alpha: np.ndarray, n_outputs: int) -> Weighting:
+        """For weights with these outputs (k,) and precisions (k,)."""
+        order = np.argsort(outputs, kind="stable")
+        ends = np.searchsorted(outputs[order], np.arange(n_outputs + 1))
+        return cls(order, [slice(i, j) for i, j in pairwise(ends.tolist())], 1.0 / np.sqrt(alpha[order]))
+
+    def scaled(self, Phi: Array) -> Array:
+        """X = Phi A^-1/2 (n, k)."""
+        X = Phi if len(self.own) == 1 else take(Phi, self.order, 1)
+        return X * like(X, self.spread) if is_foreign(X) else np.multiply(X, self.spread, order="F")
+
+    def begin(self, rows: ModeRows, start: np.ndarray | None) -> Any:
+        """The point of the weights ``start`` (k,), or of zeros where those are better: rounding may hide the way."""
+        if start is not None:
+            point = rows.at(start[self.order] / self.spread)
+            if point.value > rows.nothing:
+                return point
+        return rows.at(np.zeros(len(self.spread)))
+
+    def given(self, v: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (k,) and root (k, k) of the weights as they were given."""
+        mean, root = np.empty(len(v)), np.empty((len(v), len(v)))
+        mean[self.order], root[self.order] = self.spread * v, self.spread[:, None] * inverse_triangular(U)
+        return mean, root
+
+
+class ModeRows(Protocol):
+    """What the search for a mode asks of the rows, of which it knows nothing else."""
+
+    @property
+    def nothing(self) -> float:
+        """The objective where all weights are zero."""
+        ...
+
+    def at(self, v: np.ndarray) -> Any:
+        """The point v (k,): ``v``, the objective ``value`` with the prior's -v'v/2, and what the others need."""
+        ...
+
+    def gradient(self, point: Any) -> np.ndarray:
+        """Of the objective, X'r - v (k,)."""
+        ...
+
+    def factor(self, point: Any) -> np.ndarray:
+        """Upper triangular U (k, k) with U'U = I + X'B X."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    v: np.ndarray
+    value: float
+    f: np.ndarray
+    r: np.ndarray
+    W: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Here:
+    """Rows X (n, k) on this machine or its device."""
+
+    X: np.ndarray
+    t: np.ndarray
+    weights: np.ndarray
+    likelihood: Likelihood
+    own: list[slice]
+
+    @property
+    def nothing(self) -> float:
+        return self.at(np.zeros(self.X.shape[1])).value
+
+    def at(self, v: np.ndarray) -> _Point:
+        f = latent(self.X, v, self.own)
+        value, r, W = self.likelihood.evaluate(self.t, f, self.weights)
+        return _Point(v, value - 0.5 * float(v @ v), f, r, W)
+
+    def gradient(self, point: _Point) -> np.ndarray:
+        return pulled_back(self.X, point.r, self.own) - point.v
+
+    def factor(self, point: _Point) -> np.ndarray:
+        return _factor(self.X, point.W, self.weights, self.own)
+
+
+def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
+    """The mode, from a point near or far, and the factor U of minus the Hessian there."""
+    best, idle = np.inf, 0
+    for _ in range(_MOST_NEWTON):
+        U, value = rows.factor(point), point.value
+        if not len(point.v):
+            break
+        half = lapack.dtrtrs(U, rows.gradient(point), trans=1)[0]  # scipy's wrapper takes longer than the solution
+        decrement = float(half @ half)
+        small = decrement < _ROUGHLY * max(1.0, abs(value))
+        if small and (decrement < _EXACTLY * max(1.0, abs(value)) or decrement >= 0.5 * best):
+            break
+        if idle == _IDLE:  # rounding, of weights of 1e12 say, hides where the mode is
+            break
+        best = decrement
+        step, length, v = lapack.dtrtrs(U, half)[0], 1.0, point.v
+        while True:
+            point = rows.at(v + length * step)
+            # near the mode values no longer tell steps apart, and Newton converges by itself
+            if small or point.value >= value + 1e-4 * length * decrement or length < 1e-12:
+                break
+            length *= 0.5
+        idle += not (small or point.value > value)
+    return point, U
+
+
+def log_evidence(value: float, U: np.ndarray) -> float:
+    """The Laplace evidence from the objective at the mode and the factor U there."""
+    return float(value - float(np.log(np.diagonal(U)).sum()))
+
+
+def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:
+    """A point nearer to the mode: steps of limited-memory BFGS from the curvature (root root')^-1.
+
+    A step costs two products with X; the Hessian that Newton's method wants costs as many as there are weights.
+    """
+    g = rows.gradient(point)
+    path: list[tuple[np.ndarray, np.ndarray, float]] = []
+    for _ in range(_MOST_APPROACH):
+        step, value = _two_loops(g, path, root), point.value
+        decrement = float(g @ step)
+        if not decrement > 0.1 * _EXACTLY * max(1.0, abs(value)):
+            break
+        length = 1.0
+        while True:
+            trial = rows.at(point.v + length * step)
+            if decrement < _ROUGHLY * max(1.0, abs(value)) or trial.value >= value + 1e-4 * length * decrement:
+                break
+            length *= 0.5
+            if length < 1e-6:
+                return point
+        g_new = rows.gradient(trial)
+        s, y = trial.v - point.v, g - g_new
+        if s @ y > 0.0:
+            path = [*path[-_MEMORY:], (s, y, 1.0 / float(s @ y))]
+        point, g = trial, g_new
+    return point
+
+
+def _two_loops(g: np.ndarray, path: list[tuple[np.ndarray, np.ndarray, float]], root: np.ndarray) -> np.ndarray:
+    """The step that BFGS proposes at gradient g, from steps s and falls y of the gradient on the way here."""
+    q, along = g.copy(), []
+    for s, y, rho in reversed(path):
+        along.append(rho * float(s @ q))
+        q -= along[-1] * y
+    q = root @ (root.T @ q)
+    for (s, y, rho), a in zip(path, reversed(along), strict=True):
+        q += (a - rho * float(y @ q)) * s
+    return q
+
+
+def latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:
+    """Latent function f = X v, output by output."""
+    v = like(X, v)
+    return X @ v if len(own) == 1 else namespace(X).stack([X[:, i] @ v[i] for i in own], axis=1)
+
+
+def _curved(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
+    """B F for latent functions F: (n,) or (n, j) with one output, (n, K) with K."""
+    if W.ndim == 1:
+        return W * F if F.ndim == 1 else W[:, None] * F
+    return weights[:, None] * W * (F - np.einsum("nk,nk->n", W, F)[:, None])
+
+
+def pulled_back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
+    """X'r (k,), each weight with the residual of its own output."""
+    if r.ndim == 1:
+        return to_host(X.T @ r)
+    return to_host(namespace(X).concat([X[:, i].T @ r[:, a] for a, i in enumerate(own)]))
+
+
+def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
+    """Upper triangular U with U'U = I + X'B X."""
+    if is_foreign(X):
+        return _factor_on_device(X, W, weights, own)
+    if W.ndim == 1:
+        return factor_ridge(np.sqrt(W)[:, None] * X)
+    return factor_identity_plus(curvature_gram(X, W, weights, own))
+
+
+def curvature_gram(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
+    """X'B X (k, k)."""
+    if W.ndim == 1:
+        Z = np.sqrt(W)[:, None] * X
+        return Z.T @ Z
+    # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
+    Z, P, Q = np.empty_like(X), np.asfortranarray(W), others(W)
+    root = np.sqrt(weights)
+    for a, i in enumerate(own):
+        np.multiply(X[:, i], (root * P[:, a])[:, None], out=Z[:, i])
+    G = Z.T @ Z
+    np.negative(G, out=G)
+    for a, i in enumerate(own):
+        if i.stop > i.start:
+            Y = np.multiply(X[:, i], np.sqrt(weights * P[:, a] * Q[:, a])[:, None], out=Z[:, i])
+            G[i, i] = Y.T @ Y
+    return G
+
+
+def ridge_on_device(X: Array) -> np.ndarray:
+    """`factor_ridge` of X (n, k) on a device."""
+    gram = to_host(X.T @ X).astype(float)
+    if gram.size and gram.diagonal().max() > NORMAL_EQUATIONS_LIMIT:
+        return factor_ridge(to_host(namespace(X).linalg.qr(X, mode="reduced").R).astype(float))
+    return factor_ridge(np.zeros((0, len(gram))), gram)
+
+
+def _factor_on_device(X: Array, W: Array, weights: Array, own: list[slice]) -> np.ndarray:
+    xp = namespace(X)
+    if W.ndim == 1:
+        return ridge_on_device(xp.sqrt(W)[:, None] * X)
+    outputs = np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])
+    P, root = take(W, outputs, 1), xp.sqrt(weights)[:, None]
+    Z, Y = X * (root * P), X * (root * xp.sqrt(P * take(others(W), outputs, 1)))
+    between, within = to_host(xp.stack([Z.T @ Z, Y.T @ Y])).astype(float)
+    return factor_identity_plus(np.where(outputs[:, None] == outputs, within, -between))

@@ -1,0 +1,229 @@
+"""How far a fit is: what `watch` hands to a function, and the line that a long fit shows on a terminal.
+
+Steps are reported from wherever they are made (`stage`, `report`), and reach those who watch without being passed
+through: watchers belong to the context (`contextvars`) that fits.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+__all__ = ["Progress", "watch"]
+
+_LONG = 3.0  # seconds: shorter fits show nothing
+_OFTEN, _SELDOM = 0.2, 5.0  # seconds between two looks of the line on a terminal, and between two lines elsewhere
+_BAR = 16  # characters
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a fit stands.
+
+    Attributes
+    ----------
+    stage : what is being done: "widths" are learned, the "kernel" is factorised, a "search" for the model runs, or
+        ("process") a Gaussian process is fitted to its vectors.
+    step : how many reports this stage has made.
+    size : basis functions in the model, 0 where there is none yet; for "kernel" the rank of the factor.
+    evidence : log evidence of the model so far, in the units of y; for "widths" that of the scaled targets on the
+        rows they are learned from, for "process" that of the process; nan where there is none.
+    elapsed : seconds since the fit began.
+    fraction : estimated share of this stage that is done, from 0 to 1; nan where nobody knows.
+    remaining : estimated seconds until this stage ends; nan where nobody knows.
+    """
+
+    stage: str
+    step: int
+    size: int
+    evidence: float
+    elapsed: float
+    fraction: float
+    remaining: float
+
+    def __str__(self) -> str:
+        parts = [f"{self.stage} {self.step}", f"{self.size} functions"]
+        if math.isfinite(self.evidence):
+            parts.append(f"evidence {self.evidence:.6g}")
+        parts.append(f"{clock(self.elapsed)} elapsed")
+        if math.isfinite(self.remaining):
+            parts.append(f"about {clock(self.remaining)} left")
+        return ", ".join(parts)
+
+
+Watcher = Callable[[Progress], Any]
+
+
+@dataclass
+class _Stage:
+    """What is open: its name, what turns its objectives into evidences, and how many of its parts are done."""
+
+    name: str
+    shift: float = 0.0
+    total: int = 0  # parts, where their number is known
+    done: int = 0
+    step: int = 0
+    began: float = 0.0
+    fraction: float = math.nan
+
+
+_watchers: ContextVar[tuple[tuple[Watcher, float], ...]] = ContextVar("watchers", default=())
+_stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
+
+
+@contextmanager
+def watch(function: Watcher) -> Iterator[None]:
+    """Call a function with a `Progress` at every step of the fits within.
+
+    Where it returns True the search ends with the best model so far and a ConvergenceWarning. Fits in other processes
+    are not seen.
+
+    Parameters
+    ----------
+    function : callable(Progress)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import RVR
+    >>> from relvec.runtime.progress import watch
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.linspace(-10.0, 10.0, 100)[:, None]
+    >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(100)
+    >>> seen = []
+    >>> with watch(seen.append):
+    ...     model = RVR(width=3.0).fit(X, y)
+    >>> seen[-1].stage, seen[-1].size == len(model.weights_)
+    ('search', True)
+    >>> bool(np.isclose(seen[-1].evidence, model.log_marginal_likelihood_))
+    True
+    """
+    token = _watchers.set((*_watchers.get(), (function, time.monotonic())))
+    try:
+        yield
+    finally:
+        _watchers.reset(token)
+
+
+@contextmanager
+def stage(name: str, total: int = 0, shift: float = 0.0) -> Iterator[None]:
+    """A part of a fit with a name; `report` within speaks for it. A stage within a stage is part of the outer one."""
+    if _stage.get() is not None:
+        yield
+        return
+    token = _stage.set(_Stage(name, shift, total, began=time.monotonic()))
+    try:
+        yield
+    finally:
+        _stage.reset(token)
+
+
+def advance(more: int = 0) -> None:
+    """One of the parts of the open stage is done, and more parts than its total have come up."""
+    if (here := _stage.get()) is not None:
+        here.done += 1
+        here.total += more
+
+
+def report(size: int = 0, evidence: float = math.nan, fraction: float = math.nan) -> bool:
+    """Tell those who watch; whether one of them asks to stop. The fraction counts where no number of parts is known."""
+    watchers, now = _watchers.get(), time.monotonic()
+    if not watchers:
+        return False
+    here = _stage.get() or _Stage("search", began=now)
+    here.step += 1
+    if here.total:
+        fraction = min(here.done / here.total, 1.0)
+    here.fraction = max(fraction, here.fraction) if math.isfinite(here.fraction) else fraction
+    known = here.fraction > 0.0
+    remaining = (now - here.began) * (1.0 - here.fraction) / here.fraction if known else math.nan
+    stop = False
+    for function, began in watchers:
+        progress = Progress(
+            here.name, here.step, size, float(evidence + here.shift), now - began, here.fraction, remaining
+        )  # fmt: skip
+        stop |= bool(function(progress) is True)
+    return stop
+
+
+def carried(function: Callable) -> Callable:
+    """The function, to be called in another thread with those who watch here."""
+    context = copy_context()
+    return lambda *arguments: context.copy().run(function, *arguments)
+
+
+class Line:
+    """A watcher that shows where a long fit stands: one line that is redrawn on a terminal, lines of text elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._terminal = _is_terminal(self._stream)
+        self._shown = -math.inf
+        self._lock = threading.Lock()  # outputs of a model may be fitted in several threads
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if progress.elapsed < _LONG or now - self._shown < (_OFTEN if self._terminal else _SELDOM):
+                return
+            self._shown = now
+            if self._terminal:
+                self._stream.write(f"\r{_bar(progress.fraction)}{progress}\x1b[K")
+            else:
+                self._stream.write(f"{progress}\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Wipe the line."""
+        if self._terminal and math.isfinite(self._shown):
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+@contextmanager
+def line(wanted: bool | None) -> Iterator[None]:
+    """Show a `Line` within, unless one is there: always, never, or (None) on a terminal, in the main process."""
+    there = any(isinstance(function, Line) for function, _ in _watchers.get())
+    if wanted is None:
+        main = multiprocessing.current_process().name == "MainProcess"
+        wanted = main and threading.current_thread() is threading.main_thread() and _is_terminal(sys.stderr)
+    if there or not wanted:
+        yield
+        return
+    shown = Line()
+    try:
+        with watch(shown):
+            yield
+    finally:
+        shown.close()
+
+
+def _is_terminal(stream: Any) -> bool:
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+def _bar(fraction: float) -> str:
+    full = int(_BAR * fraction) if math.isfinite(fraction) else 0
+    return f"[{'#' * full}{'.' * (_BAR - full)}] "
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> clock(7.2), clock(75), clock(3700)
+    ('7 s', '1 min 15 s', '1 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,284 @@
+"""Long dictionaries: search a part, look at the whole, go on among the atoms that would gain, until none does."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from relvec.design import DenseDesign
+from relvec.inference.evidence import exchange_statistics, gain_add, gain_delete
+from relvec.runtime.arrays import Array, is_foreign, largest, like, namespace, squares, to_host
+from relvec.solvers.gaussian.compiled import Precisions
+from relvec.solvers.gaussian.frame import COLLINEAR, Frame
+from relvec.solvers.gaussian.moves import Model, best_of_each, near_exchanges
+from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
+from relvec.solvers.sequential import Sequential
+
+_LONG = 3000  # dictionaries up to this length are searched whole
+_PART = 1024  # atoms of a longer one to begin with
+_MOST_OF_PART = 0.25  # a model of more than this share of the part asks for a larger one
+_ENTER = 64  # additions taken in a round, besides exchanges
+_PARTNERS = 4  # exchanges taken in a round for every atom of the model
+_MORE = 32  # times as many where scans of the whole are long
+_NEARLY = -1.0  # nats: exchanges losing more than this are not taken in
+_ROUGH = 0.01  # nats: the first rounds leave smaller gains
+_REFUTED = 8  # rounds in a row whose promises the search refutes
+
+
+def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
+    """Run a solver. The sequential one searches a long dictionary in parts (TF03 6.2).
+
+    Most atoms of a long dictionary are nearly copies of others. The search runs on an evenly drawn part; then one
+    scan of the whole dictionary finds the additions and exchanges that would still gain, and the search goes on
+    among those. It ends with the same certificate over all atoms.
+    """
+    if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > _LONG):
+        result = iterate(solver, problem, max_iter, verbose)
+        state = result.state
+        if isinstance(state.posterior, Precisions):  # a search in C that was cut short
+            alpha, beta = state.posterior.alpha, state.posterior.beta
+            state = state.stepped(posterior=_alone(problem, state.active, alpha, beta).posterior)
+        return replace(result, state=state)
+    start, n_iter, tol = problem.start, 0, max(_ROUGH, problem.tol)
+    history: list[Step] = []
+    began, limit = time.monotonic(), solver.time_limit
+
+    def timed(solver: Sequential) -> Sequential:
+        """The solver with the time that is left for all rounds."""
+        return solver if limit is None else replace(solver, time_limit=max(limit + began - time.monotonic(), 1e-3))
+
+    long = problem.design.n_atoms > 2 * problem.design.at_once  # a scan of the whole is long: few are left to do
+    if long:
+        part = _first_part(problem, problem.design.at_once)
+        few = solve(timed(solver), _restricted(problem, part, start, tol), max_iter, verbose)
+        history, n_iter = _renumbered(few.history, part), few.n_iter
+        posterior = few.state.posterior
+        part = part[few.state.active]
+        start, solver = Start(part, posterior.alpha, posterior.beta), replace(solver, restarts=0)
+    else:
+        part = _first_part(problem, _PART)
+    seen, pool, refuted = part[:0], part[:0], 0
+    while True:
+        search = solve if long else iterate
+        result = search(timed(solver), _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
+        state = result.state
+        n_iter += result.n_iter
+        history += _renumbered(result.history[1 if history else 0 :], part)
+        same = start is not None and np.array_equal(np.sort(part[state.active]), np.sort(start.active))
+        active = part[state.active]
+        start = Start(active, state.posterior.alpha, state.posterior.beta)
+        ended = result.status in (Status.MAX_ITER, Status.TIME_LIMIT, Status.INTERRUPTED)
+        if (
+            not ended
+            and solver.restarts
+            and len(active) > _MOST_OF_PART * len(part)
+            and len(part) < min(0.5 * len(problem.order), 0.25 * problem.design.at_most)
+        ):
+            part = np.union1d(_first_part(problem, 4 * len(part)), active)
+            continue
+        solver = replace(solver, restarts=0)
+        model = _alone(problem, active, state.posterior.alpha, state.posterior.beta)
+        # what the search had before it is certified by more digits than a scan of the whole has
+        seen, refuted = (np.union1d(seen, part), refuted + 1) if same else (part, 0)
+        entering, promised = _promising(problem, active, model, solver.exchange, seen)
+        largest = max(promised, state.largest_gain)
+        done = ended or largest <= problem.enough(len(active))
+        if done or (tol == problem.tol and (not entering.size or refuted > _REFUTED)):
+            if ended or not problem.design.blur:
+                break
+            problem, entering = replace(problem, design=problem.design.unblurred()), active  # for the last rounds
+            largest, refuted = np.inf, 0
+        if tol > problem.tol and (largest <= 10.0 * tol or refuted > _REFUTED):
+            tol, refuted, pool = problem.tol, 0, part
+        pool = np.union1d(pool, entering)
+        if len(pool) > problem.design.at_once:
+            pool = entering
+        part = np.union1d(active, pool)
+        pool = part if long else part[:0]  # a long scan is dear, and what it named stays at hand
+    objective = problem.objective(active, model.posterior)
+    whole = state.stepped(active=active, posterior=model.posterior, objective=objective, largest_gain=largest)
+    status = result.status
+    if status in (Status.CONVERGED, Status.STALLED):
+        status = Status.CONVERGED if largest <= problem.enough(len(active)) else Status.STALLED
+    return Result(whole, status, _monotone(history), n_iter)
+
+
+def _renumbered(history: list[Step], part: np.ndarray) -> list[Step]:
+    """Steps among a part of the atoms as steps among all."""
+    return [replace(step, atom=int(part[step.atom]) if step.atom >= 0 else -1) for step in history]
+
+
+def _first_part(problem: Problem, size: int) -> np.ndarray:
+    """An even draw of atoms by content, with the essential ones and those of the start."""
+    size = min(size, problem.design.n_atoms)
+    if problem.draw is not None:
+        drawn = problem.draw(size)
+    else:
+        ranks = np.random.default_rng(0).choice(problem.design.n_atoms, size, replace=False)
+        drawn = np.argsort(problem.order)[ranks]
+    given = problem.start.active if problem.start is not None else np.zeros(0, dtype=np.intp)
+    part = np.unique(np.concatenate([drawn, problem.essential, given])).astype(np.intp)
+    return part[problem.design.scale[part] > 0.0]
+
+
+def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: float) -> Problem:
+    """The problem with only some of its atoms."""
+    place = np.full(problem.design.n_atoms, -1)
+    place[part] = np.arange(len(part))
+    design, target, rest = problem.design.restricted(part, problem.target, problem.rest)
+    return replace(
+        problem,
+        design=design,
+        target=target,
+        rest=rest,
+        order=problem.order[part],
+        bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
+        essential=np.zeros(0, dtype=np.intp),
+        draw=None,
+        tol=tol,
+        start=None if start is None else Start(place[start.active], start.alpha, start.beta),
+    )
+
+
+def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> Model:
+    """A model over a dictionary of nothing but its own atoms."""
+    design, local = DenseDesign.of(problem.design.columns(active), problem.design.scale[active]), np.arange(len(active))
+    frame = Frame(design, problem.target, problem.rest)
+    frame.span(local)
+    own = replace(problem, design=design, order=problem.order[active], essential=local[:0], draw=None, start=None)
+    return Model(own, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
+
+
+def _promising(
+    problem: Problem, active: np.ndarray, model: Model, exchanging: bool, seen: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Atoms of the whole dictionary worth a look, and the largest gain among additions and exchanges.
+
+    ``model`` holds the active atoms alone; the others, but for those ``seen``, are looked at in the pieces that the
+    design gives.
+    """
+    more = _MORE if problem.design.n_atoms > 2 * problem.design.at_once else 1
+    look = _Look(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _ENTER,
+                 more * _PARTNERS, problem.enough(len(active)), problem.design.blur)  # fmt: skip
+    best = look.best(problem.design.sweep(model.frame.directions, look, look.combined))
+    return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """What a piece of the dictionary offers to a model of the atoms ``active``; it may run on another machine.
+
+    Columns that vanish offer nothing: their projections are zero.
+    """
+
+    model: Model
+    active: np.ndarray
+    closed: np.ndarray  # atoms not to be named, in order, the active ones among them
+    exchanging: bool
+    enter: int  # additions it names
+    partners: int  # exchanges for every atom of the model
+    enough: float  # nats: additions that gain no more are not named
+    blur: float  # of the design: added to S, so that a promise is not a matter of its digits
+
+    def __call__(self, atoms: np.ndarray, projected: Array) -> _Offers:
+        model, k = self.model, len(self.active)
+        if is_foreign(projected):
+            return _offers_on_device(self, int(atoms[0]), projected)
+        first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
+        outside = ~np.isin(atoms, self.closed[first:end])
+        near = replace(model, frame=model.frame.beside(projected, (1.0 + self.blur) * outside))
+        scan = S, Q, _ = near.frame.scan(model.posterior)
+        gains = gain_add(S[k:], Q[k:])
+        named = np.flatnonzero(gains > self.enough)
+        found = _Offers(float(gains.max()), atoms[named], gains[named])
+        if self.exchanging:
+            leaving, j, partner_gains = near_exchanges(near, self.partners, scan, _NEARLY)
+            found = found.exchanging(leaving, atoms[j - k], partner_gains)
+        return self.best(found)
+
+    def best(self, offers: _Offers) -> _Offers:
+        """As many as are named."""
+        top = np.argsort(-offers.gains, kind="stable")[: self.enter]
+        exchanges = best_of_each(offers.leaving, offers.partners, offers.partner_gains, self.partners)
+        return _Offers(offers.largest, offers.atoms[top], offers.gains[top], *exchanges)
+
+    def combined(self, a: _Offers, b: _Offers) -> _Offers:
+        """Those of two pieces, the best of them where they are many."""
+        both = _Offers(
+            max(a.largest, b.largest), *(np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
+        )
+        many = len(both.atoms) > 2 * self.enter or len(both.partners) > 2 * self.partners * len(self.active)
+        return self.best(both) if many else both
+
+
+def _offers_on_device(look: _Look, start: int, projected: Array) -> _Offers:
+    """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
+    p, beta = look.model.posterior, float(look.model.posterior.beta)
+    xp, b = namespace(projected), projected.shape[1]
+    P = projected[:-1, :].T
+    T = P @ like(P, p.leverage)
+    Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
+    S = 1.0 - squares(T, 1)
+    first, end = np.searchsorted(look.closed, (start, start + b))
+    open_ = np.ones(b)
+    open_[look.closed[first:end] - start] = 0.0
+    S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
+    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], look.enter)
+    gains = gain_add(S_top, Q_top)[:, 0]
+    named = gains > look.enough
+    found = _Offers(float(gains.max()), atoms[named, 0] + start, gains[named])
+    if look.exchanging:
+        cross = T @ like(P, np.sqrt(beta) * p.root.T)
+        S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
+        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], look.partners)
+        gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+        near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _NEARLY))
+        found = found.exchanging(leaving, atoms[near, leaving] + start, gains[near, leaving])
+    return found
+
+
+def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]:
+    """Places (few, j) of the largest Q^2 / S of every column (b, j), with which the gain rises, and their S and Q.
+
+    Where ``known`` is not positive an atom is left out, with S = 0.
+    """
+    xp = namespace(S)
+    good = (known > 0.0) & (S > 0.0)
+    S = xp.where(good, S, xp.zeros_like(S))
+    at = largest(xp.where(good, Q * Q / xp.where(good, S, xp.ones_like(S)), -xp.ones_like(S)), few, axis=0)
+    found = xp.take_along_axis(S, at, axis=0), xp.take_along_axis(Q, at, axis=0)
+    return [to_host(at), *(to_host(column).astype(float) for column in found)]
+
+
+@dataclass(frozen=True)
+class _Offers:
+    """The largest gain of any atom looked at, atoms (m,) with the gains of their addition, and exchanges (n,): places
+    of the atoms of the model that leave, their partners, and the gains.
+    """
+
+    largest: float
+    atoms: np.ndarray
+    gains: np.ndarray
+    leaving: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    partners: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    partner_gains: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """All but the largest gain."""
+        return self.atoms, self.gains, self.leaving, self.partners, self.partner_gains
+
+    def exchanging(self, leaving: np.ndarray, partners: np.ndarray, gains: np.ndarray) -> _Offers:
+        """With exchanges."""
+        largest = max(self.largest, float(gains.max(initial=-np.inf)))
+        return replace(self, largest=largest, leaving=leaving, partners=partners, partner_gains=gains)
+
+
+def _monotone(history: list[Step]) -> list[Step]:
+    """Gains made anew: the joints between parts have none of their own."""
+    return [
+        replace(step, gain=step.objective - before.objective if before else 0.0)
+        for before, step in zip([None, *history[:-1]], history, strict=True)
+    ]

@@ -1,0 +1,125 @@
+"""MacKay's and EM's fixed points under the Laplace approximation (T01 section 3), from the whole dictionary.
+
+T01 eq. (16) keeps B at its value while alpha moves. Its fixed point is therefore near, but not at, the maximum of
+the Laplace evidence, and the evidence may fall on the way there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relvec.inference.evidence import em_alpha, mackay_alpha
+from relvec.runtime.arrays import namespace, take
+from relvec.solvers.fixed_point import EM, MacKay
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, prune, relax
+from relvec.solvers.laplace.scan import scan
+from relvec.solvers.laplace.search import LaplaceSequential, grow
+from relvec.solvers.loop import Start, State, Status
+from relvec.solvers.sequential import Sequential
+
+
+@dataclass(frozen=True)
+class LaplaceFixedPoint:
+    """Every unit at first, one update of all precisions a step, pruning.
+
+    A fit ends at the fixed point: log alpha moves by less than 1e-5 wherever gamma > 1e-3, or the evidence by less
+    than a thousandth of tol, and no unit has an infinite optimum. The certificate then
+    tells how much the maximum of the Laplace evidence on the same support, or one more addition, would gain; it is
+    above zero for the reason given above.
+    """
+
+    expectation: bool
+    prune_gamma: float
+    prune_alpha: float
+    time_limit: float | None = None
+
+    def init(self, problem: LaplaceProblem) -> State:
+        """Every unit, with precisions so small that the data decide."""
+        M = problem.design.n_atoms
+        units = np.flatnonzero(np.tile(problem.design.scale > 0.0, problem.n_units // M))
+        alpha = np.full(len(units), 1.0 / float(namespace(problem.weights).sum(problem.weights)))
+        if problem.prior_b is not None:
+            alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
+        return self.resumed(problem, Start(units, alpha, np.nan), {})
+
+    def step(self, problem: LaplaceProblem, state: State) -> State:
+        """One update of every precision, T01 eq. (16) or (48)."""
+        model: LaplaceModel = state.notes
+        before = state.objective
+        p, k = model.posterior, problem.per_unit
+        b = 0.0 if problem.prior_b is None else problem.prior_b[model.active % problem.design.n_atoms]
+        a = problem.prior.a
+        if k > 1:  # k weights share a precision: sums over them take the place of single values
+            squares, gamma, variance = (problem.gather(v) for v in (p.mean**2, p.gamma, p.variance))
+            new = (k + 2 * a) / (squares + variance + 2 * b) if self.expectation else (gamma + 2 * a) / (
+                squares + 2 * b)  # fmt: skip
+        elif self.expectation:
+            new = em_alpha(p.mean, p.variance, a, b)
+        else:
+            new = mackay_alpha(p.gamma, p.mean, a, b)
+        gamma = problem.gather(p.gamma) / k
+        new = np.where(new > 0.0, np.minimum(new, 10.0 * self.prune_alpha), model.alpha)
+        moved = np.abs(np.log(new / model.alpha))
+        alive = (gamma >= self.prune_gamma) & (new <= self.prune_alpha) | (problem.prior_b is not None)
+        each = np.repeat(alive, k)
+        posterior = problem.posterior(model.active[alive], new[alive], p.mean[each], take(p.Phi, each.nonzero()[0], 1))
+        model = LaplaceModel(problem, model.active[alive], posterior)
+        state = state.stepped(active=model.active, posterior=posterior, objective=model.objective,
+                              action="reestimate", notes=model)  # fmt: skip
+        held = alive & (gamma > 1e-3)
+        still = moved[held].max(initial=0.0) < 1e-5 or abs(state.objective - before) < 1e-3 * problem.tol
+        if not (alive.all() and still):
+            return state
+        if problem.prior_b is None:  # what runs to infinity slowly leaves at once, as T01 B.1 asks
+            fewer = prune(model)
+            if len(fewer.active) < len(model.active):
+                return state.stepped(active=fewer.active, posterior=fewer.posterior, objective=fewer.objective,
+                                     action="delete", notes=fewer)  # fmt: skip
+        return state.stepped(done=True, largest_gain=self._certificate(model))
+
+    def finishing(self, state: State) -> bool:
+        """Whether only the certificate is left to do."""
+        return False
+
+    def status(self, problem: LaplaceProblem, state: State) -> Status:
+        """The fixed point was reached."""
+        return Status.FIXED_POINT
+
+    def notes_of(self, problem: LaplaceProblem, state: State) -> dict:
+        """Nothing but the model."""
+        return {}
+
+    def resumed(self, problem: LaplaceProblem, model: Start, notes: dict) -> State:
+        """The state with that model."""
+        found = LaplaceModel(problem, model.active, problem.posterior(model.active, model.alpha))
+        return State(model.active, found.posterior, found.objective, notes=found)
+
+    def _certificate(self, model: LaplaceModel) -> float:
+        """What the maximum on the same support, or one more unit, would gain."""
+        if model.problem.prior_b is not None:
+            return float("nan")
+        best, _ = relax(model, 60)
+        _, offered = grow(best, scan(best), 1, model.problem.tol)
+        return max(best.objective - model.objective, offered)
+
+
+def laplace_solver(solver) -> LaplaceSequential | LaplaceFixedPoint:
+    """The solver for a likelihood that is not Gaussian that a solver of regression stands for."""
+    if isinstance(solver, MacKay | EM):
+        return LaplaceFixedPoint(isinstance(solver, EM), solver.prune_gamma, solver.prune_alpha, solver.time_limit)
+    if not isinstance(solver, Sequential) or solver.select not in ("batch", "gain"):
+        raise ValueError(
+            f"{solver!r} is for regression: choose Sequential with select='batch' or 'gain', MacKay or EM for "
+            "classes and counts"
+        )
+    tf03 = solver.stop == "tf03"
+    return LaplaceSequential(
+        batch=solver.batch if solver.select == "batch" else 1,
+        exchange=solver.exchange and not tf03,
+        restarts=0 if tf03 else solver.restarts,
+        start_at_bias=solver.start == "bias",
+        tf03=tf03,
+        time_limit=solver.time_limit,
+    )

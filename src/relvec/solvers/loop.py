@@ -1,0 +1,326 @@
+"""The one training loop, and what it is given and gives back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from relvec.design import Design
+from relvec.inference.gaussian import Posterior
+from relvec.inference.priors import FLAT, GammaPrior
+from relvec.runtime import checkpoint
+from relvec.runtime.checkpoint import Cell, check_model, checked, fingerprint
+from relvec.runtime.progress import report
+
+logger = logging.getLogger("relvec")
+
+TOL, TOL_OF_MANY = 1e-4, 0.3  # nats, where no tol is given: of a model, and of one of more than MANY atoms
+MANY = 300  # the search of a larger model for ever smaller gains is long
+
+_FEW_GAINS, _NEARLY = 5, 0.95  # steps whose gains tell how far a search is, and the most they can tell
+
+
+class Status(Enum):
+    """How a fit ended. The value is the message a user sees."""
+
+    CONVERGED = "no single move gains more than tol"
+    STOPPED = "TF03's stopping rule was met; a move that gains more than tol may remain"
+    NOISE_FLOOR = (
+        "the noise variance ran to its floor: the targets carry no visible noise or the basis can interpolate them. "
+        "Fix noise_variance at a plausible value, widen the kernel or remove basis functions"
+    )
+    FIXED_POINT = "the fixed point was reached; under the Laplace approximation it is near the maximum, not at it"
+    CANDIDATES = (
+        "no single move among the candidates looked at gains more than tol, and the memory limit or the work allowed "
+        "only some of the training rows as candidates. Raise memory_limit, or choose the centres: "
+        "basis=KernelBasis(kernel, centres=...)"
+    )
+    CONSTANT_TARGET = "the target is constant: the model is the constant alone"
+    MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
+    TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
+    INTERRUPTED = "who watched the fit asked to stop; the model is the best found so far"
+    STALLED = (
+        "rounding errors hide the remaining gains: the basis is numerically dependent. Remove near-copies among the "
+        "basis functions, widen or narrow the kernel, or raise tol"
+    )
+
+    @property
+    def success(self) -> bool:
+        """Whether the certificate was met without reservation."""
+        return self in (Status.CONVERGED, Status.FIXED_POINT)
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A model to start from: atoms (k,), their precisions (k,) and the noise precision."""
+
+    active: np.ndarray
+    alpha: np.ndarray
+    beta: float
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a solver is asked to do, in scaled units (unit-norm columns, target of unit root mean square).
+
+    Attributes
+    ----------
+    design : the dictionary on the training rows (rows multiplied by the root of their sample weight).
+    target : (n,) t, likewise.
+    rest : squared length of the target outside the design's rows (0 unless the rows were compressed).
+    n_samples : N, the sum of the sample weights.
+    noise_variance : fixed noise variance, or None to learn it.
+    noise_start : where a learned noise variance starts.
+    noise_floor : the smallest noise variance allowed.
+    prior : Gamma hyperprior as the user gave it; prior_b (M,) and prior_d are its rates in scaled units.
+    order : (M,) rank of each atom by content, which decides between equally good ones.
+    essential : atoms to keep among the candidates where a long dictionary is searched in parts.
+    draw : gives as many atoms of such a dictionary as it is asked for, evenly; None draws them by their order.
+    start : a model to start from.
+    bias : index of the bias atom, -1 if there is none.
+    tol : nats; a fit ends when no single move gains more.
+    tol_of_many : the same for models of more than `MANY` atoms; None for tol.
+    """
+
+    design: Design
+    target: np.ndarray
+    rest: float
+    n_samples: float
+    noise_variance: float | None
+    noise_start: float
+    noise_floor: float
+    order: np.ndarray
+    bias: int = -1
+    essential: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    draw: Callable[[int], np.ndarray] | None = None
+    start: Start | None = None
+    prior: GammaPrior = FLAT
+    prior_b: np.ndarray | None = None
+    prior_d: float = 0.0
+    tol: float = 1e-3
+    tol_of_many: float | None = None
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @property
+    def n_units(self) -> int:
+        """Number of atoms that may enter a model."""
+        return self.design.n_atoms
+
+    @property
+    def per_unit(self) -> int:
+        """Weights of an atom."""
+        return 1
+
+    @property
+    def fixed_noise(self) -> bool:
+        """Whether the noise variance is given rather than learned."""
+        return self.noise_variance is not None
+
+    def enough(self, size: int) -> float:
+        """Nats that no single move may gain any more for a model of so many atoms to be done."""
+        return self.tol if self.tol_of_many is None or size <= MANY else max(self.tol, self.tol_of_many)
+
+    def objective(self, active: np.ndarray, posterior: Posterior) -> float:
+        """T01 eq. (36): the log evidence plus the hyperprior's terms."""
+        if self.prior is FLAT:
+            return posterior.log_evidence
+        b = 0.0 if self.prior_b is None else self.prior_b[active]
+        return posterior.log_evidence + self.prior.log_density(posterior.alpha, posterior.beta, b, self.prior_d)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row of the history."""
+
+    action: str
+    atom: int
+    gain: float
+    objective: float
+    size: int
+    noise_variance: float
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a solver stands: the model, how it got there in the last step, and the solver's own notes."""
+
+    active: np.ndarray
+    posterior: Any  # Posterior or LaplacePosterior
+    objective: float
+    action: str = "start"
+    atom: int = -1
+    done: bool = False
+    largest_gain: float = np.inf
+    notes: Any = None
+
+    def stepped(self, **changes) -> State:
+        """A copy with some fields changed."""
+        return State(**(vars(self) | changes))  # dataclasses.replace takes three times as long
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a fit returns, in scaled units: the last state, how it ended, and the way there."""
+
+    state: State
+    status: Status
+    history: list[Step]
+    n_iter: int
+
+
+class Solver(Protocol):
+    """init makes the first state, step makes the next, and a state that is done ends the loop."""
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds after which the loop ends."""
+        ...
+
+    def init(self, problem: Problem) -> State:
+        """The state to start from."""
+        ...
+
+    def step(self, problem: Problem, state: State) -> State:
+        """The next state; its objective is never lower."""
+        ...
+
+    def status(self, problem: Problem, state: State) -> Status:
+        """How a state that is done ended."""
+        ...
+
+    def finishing(self, state: State) -> bool:
+        """Whether the solver may go on past its time limit because only the certificate is left."""
+        ...
+
+    def notes_of(self, problem: Problem, state: State) -> dict:
+        """What the solver remembers besides the model, as plain numbers."""
+        ...
+
+    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
+        """The state with that model and those notes."""
+        ...
+
+
+def check_time_limit(value: float | None) -> None:
+    """Refuse a time limit that is not a positive number of seconds."""
+    if value is not None and not (isinstance(value, (int, float)) and value > 0):
+        raise ValueError(f"time_limit must be None or a positive number of seconds, got {value!r}")
+
+
+def _be_heard() -> None:
+    """Send the log to the terminal where nobody has set up logging."""
+    if not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+
+
+def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
+    """Run a solver until it is done, max_iter steps have passed, or its time limit.
+
+    Where the fit has a checkpoint, from where an earlier process left this search.
+    """
+    with checkpoint.cell() as cell:
+        return _iterate(solver, problem, max_iter, verbose, cell)
+
+
+def _iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int, cell: Cell) -> Result:
+    began = time.monotonic()
+    if verbose:
+        _be_heard()
+    earlier = None if cell.saved is None else _resumed(solver, problem, cell.saved)
+    if earlier is not None and earlier.state.done:
+        return earlier
+    state = solver.init(problem) if earlier is None else earlier.state
+    history: list[Step] = [] if earlier is None else earlier.history
+    n_iter = 0 if earlier is None else earlier.n_iter
+    while True:
+        size, noise = len(state.active), 1.0 / state.posterior.beta
+        gain = state.objective - history[-1].objective if history else 0.0
+        if not history or state.action:
+            history.append(Step(state.action, state.atom, gain, state.objective, size, noise))
+            if verbose:
+                logger.info("%5d %-10s size %4d objective %.6f noise %.4g", n_iter, state.action, size,
+                            state.objective, noise)  # fmt: skip
+        asked = report(size, state.posterior.log_evidence, _fraction(history, problem.tol, state.done))
+        if state.done:
+            status = solver.status(problem, state)
+            break
+        if asked:
+            status = Status.INTERRUPTED
+            break
+        if n_iter >= max_iter:
+            status = Status.MAX_ITER
+            break
+        if (
+            solver.time_limit is not None
+            and time.monotonic() - began > solver.time_limit
+            and not solver.finishing(state)
+        ):
+            status = Status.TIME_LIMIT
+            break
+        state = solver.step(problem, state)
+        n_iter += 1
+        cell.keep(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
+    result = Result(state, status, history, n_iter)
+    if status in (Status.TIME_LIMIT, Status.INTERRUPTED):
+        cell.leave_open()
+    cell.keep(_record, solver, problem, result, now=True)
+    return result
+
+
+def _record(solver: Solver, problem: Problem, result: Result) -> dict:
+    """A search as it stands, in plain numbers and arrays."""
+    state = result.state
+    steps = [vars(step) for step in result.history]
+    return {
+        "dictionary": fingerprint(problem.order),
+        "active": state.active,
+        "alpha": state.posterior.alpha[:: problem.per_unit],
+        "beta": float(state.posterior.beta),
+        "largest_gain": float(state.largest_gain),
+        "done": bool(state.done),
+        "status": result.status.name,
+        "n_iter": result.n_iter,
+        "history": {name: [step[name] for step in steps] for name in Step.__dataclass_fields__},
+        "notes": solver.notes_of(problem, state),
+        "random": problem.rng.bit_generator.state,
+    }
+
+
+def _resumed(solver: Solver, problem: Problem, saved: dict) -> Result | None:
+    """The search that was recorded; None where it was over another dictionary."""
+    with checked():
+        if saved["dictionary"] != fingerprint(problem.order):
+            return None
+        columns = [saved["history"][name] for name in Step.__dataclass_fields__]
+        history = [
+            Step(str(action), int(atom), float(gain), float(objective), int(size), float(noise))
+            for action, atom, gain, objective, size, noise in zip(*columns, strict=True)
+        ]
+        model = Start(saved["active"].astype(np.intp), saved["alpha"], float(saved["beta"]))
+        check_model(model.active, model.alpha, problem.n_units)
+        if not history or not all(-1 <= step.atom < problem.n_units and step.size >= 0 for step in history):
+            raise ValueError("steps of atoms that there are not")
+        noise = 0.0 < model.beta < np.inf or not isinstance(problem, Problem)  # classes and counts have none
+        if not (isinstance(saved["n_iter"], int) and noise):
+            raise ValueError("no number of steps, or no noise")
+        problem.rng.bit_generator.state = saved["random"]
+        state = solver.resumed(problem, model, saved["notes"])
+        state = state.stepped(done=saved["done"] is True, largest_gain=float(saved["largest_gain"]), action="")
+        return Result(state, Status[saved["status"]], history, saved["n_iter"])
+
+
+def _fraction(history: list[Step], tol: float, done: bool) -> float:
+    """Estimated share of a search that is done: how far the gains have come on their way down to the tolerance."""
+    gains = [step.gain for step in history if step.gain > 0.0]
+    if done or len(gains) < _FEW_GAINS:
+        return 1.0 if done else np.nan
+    way = np.log(max(gains) / tol)
+    return float(np.clip(1.0 - np.log(max(gains[-_FEW_GAINS:]) / tol) / way, 0.0, _NEARLY)) if way > 0.0 else _NEARLY

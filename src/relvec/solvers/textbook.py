@@ -1,0 +1,150 @@
+"""TF03 section 4 to the letter: one action at a time, statistics kept by the formulas of its appendix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from relvec.inference.evidence import (
+    gain_add,
+    gain_reestimate,
+    mackay_noise,
+    optimal_alpha,
+    update_add,
+    update_delete,
+    update_reestimate,
+    without_self,
+)
+from relvec.solvers.gaussian.frame import COLLINEAR
+from relvec.solvers.gaussian.moves import best
+from relvec.solvers.gaussian.newton import not_lower
+from relvec.solvers.loop import Problem, State
+
+_SMALL = 1e-6  # TF03 4.4: changes of log alpha (and of log beta) below this end the search
+_REFRESH = 20  # steps between full recomputations of the rank-one updates
+
+
+class Textbook(Enum):
+    """Marks a search whose one-at-a-time part has ended."""
+
+    DONE = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Sigma (k, k), mu (k,), S and Q (M,), and cross = beta Phi_a' Phi (k, M) of the current model."""
+
+    Sigma: np.ndarray
+    mu: np.ndarray
+    S: np.ndarray
+    Q: np.ndarray
+    cross: np.ndarray
+    age: int = 0
+    position: int = 0  # where select="order" continues
+
+
+def textbook_step(problem: Problem, state: State, select: str, noise_every: int) -> State:
+    """TF03 steps 4-11: choose an atom, act on it, now and then the noise, update the statistics."""
+    notes, steps = state.notes, state.notes.steps + 1
+    stats: Statistics = notes.textbook or _recompute(problem, state)
+    s, q = _sparsity_quality(state, stats)
+    i = _choose(problem, state, stats, s, q, select)
+    moved, action = state, ""
+    if i is not None:
+        action, active, alpha, stats = _act(problem, state, stats, i, float(optimal_alpha(s[i], q[i])))
+        notes.frame.span(active)
+        posterior = notes.frame.posterior(active, alpha, state.posterior.beta, problem.n_samples)
+        objective = problem.objective(active, posterior)
+        if not not_lower(objective, state.objective):
+            # the rank-one updates have drifted: choose again from fresh ones, or stop if they were fresh
+            fresh = Textbook.DONE if stats.age == 0 else _recompute(problem, state)
+            return state.stepped(action="", notes=replace(notes, textbook=fresh))
+        moved = state.stepped(active=active, posterior=posterior, objective=objective, atom=i)
+    if i is None or steps % noise_every == 0:
+        moved = _update_noise(problem, moved)
+    beta = moved.posterior.beta
+    same_noise = abs(np.log(beta / state.posterior.beta)) < _SMALL
+    done = i is None and same_noise
+    if beta != state.posterior.beta or stats.age >= _REFRESH:
+        stats = replace(_recompute(problem, moved), position=stats.position)
+    notes = replace(notes, steps=steps, textbook=Textbook.DONE if done else stats)
+    return moved.stepped(notes=notes, action=action or ("" if done else "noise"))
+
+
+def _sparsity_quality(state: State, stats: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """s, q (M,): S, Q outside the model; inside, the form that keeps its digits (TF03 eq. (19), (23))."""
+    s, q = stats.S.copy(), stats.Q.copy()
+    a, alpha = state.active, state.posterior.alpha
+    Sigma_diag = np.diagonal(stats.Sigma)
+    weak = alpha * Sigma_diag > 0.5  # gamma < 1/2
+    strong_s, strong_q = 1.0 / Sigma_diag - alpha, stats.mu / Sigma_diag
+    weak_s, weak_q = without_self(np.where(weak, alpha, 2.0), np.where(weak, s[a], 1.0), q[a])
+    s[a], q[a] = np.where(weak, weak_s, strong_s), np.where(weak, weak_q, strong_q)
+    return np.maximum(s, COLLINEAR * state.posterior.beta), q
+
+
+def _choose(problem: Problem, state: State, stats: Statistics, s, q, select: str) -> int | None:
+    """TF03 4.2: the atom of largest gain, a random one, or the next in order, among those with something to do."""
+    a, alpha = state.active, state.posterior.alpha
+    target = optimal_alpha(s, q)
+    useful = np.isfinite(target) & (stats.S > COLLINEAR * state.posterior.beta)
+    with np.errstate(divide="ignore"):
+        useful[a] = ~(np.abs(np.log(target[a] / alpha)) < _SMALL)
+    if not useful.any():
+        return None
+    if select == "random":
+        return int(problem.rng.choice(np.flatnonzero(useful)))
+    if select == "order":
+        ranks = problem.order[useful]
+        ahead = np.where(ranks >= stats.position, ranks, ranks + problem.design.n_atoms)
+        return int(np.flatnonzero(useful)[np.argmin(ahead)])
+    gains = gain_add(s, q)
+    gains[a] = gain_reestimate(alpha, s[a], q[a])
+    return best(np.where(useful, gains, -np.inf), problem.order)
+
+
+def _act(problem: Problem, state: State, stats: Statistics, i: int, new_alpha: float):
+    """Add, delete or re-estimate atom i: the action, the model and its statistics by TF03 A.2-A.4."""
+    active, alpha, beta = state.active, state.posterior.alpha, state.posterior.beta
+    inside = np.flatnonzero(active == i)
+    now = (stats.Sigma, stats.mu, stats.S, stats.Q, stats.cross)
+    if not inside.size:
+        action = "add"
+        own = beta * problem.design.project(problem.design.columns([i]))[0]
+        moved, cross = update_add(*now, own, i, new_alpha), np.vstack([stats.cross, own])
+        active, alpha = np.append(active, i), np.append(alpha, new_alpha)
+    else:
+        j = int(inside[0])
+        if np.isinf(new_alpha):
+            action = "delete"
+            moved, cross = update_delete(*now, j), np.delete(stats.cross, j, 0)
+            active, alpha = np.delete(active, j), np.delete(alpha, j)
+        else:
+            action = "reestimate"
+            moved, cross = update_reestimate(*now, j, alpha[j], new_alpha), stats.cross
+            alpha = np.where(np.arange(len(alpha)) == j, new_alpha, alpha)
+    Sigma, mu, S, Q = moved
+    stats = Statistics(Sigma, mu, S, Q, cross, stats.age + 1, int(problem.order[i]) + 1)
+    return action, active, alpha, stats
+
+
+def _update_noise(problem: Problem, state: State) -> State:
+    """TF03 step 9, where the noise is learned and the objective does not fall."""
+    if problem.fixed_noise:
+        return state
+    p, prior = state.posterior, problem.prior
+    noise = mackay_noise(p.residual, problem.n_samples, p.gamma.sum(), prior.c, problem.prior_d)
+    beta = 1.0 / max(noise, problem.noise_floor)
+    trial = state.notes.frame.posterior(state.active, p.alpha, beta, problem.n_samples)
+    objective = problem.objective(state.active, trial)
+    return state.stepped(posterior=trial, objective=objective) if objective > state.objective else state
+
+
+def _recompute(problem: Problem, state: State) -> Statistics:
+    """Everything from its definition, through the frame."""
+    p = state.posterior
+    S, Q, _ = state.notes.frame.scan(p)
+    cross = p.beta * problem.design.project(problem.design.columns(state.active))
+    return Statistics(p.covariance, p.mean, S, Q, cross)

@@ -1,0 +1,244 @@
+"""How good predictions are: scores with their uncertainty, by resampling the rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import Pipeline
+
+from relvec.tables.columns import labels_of, plural
+from relvec.tables.files import Table, TableError, as_table
+from relvec.tables.pipelines import Prediction, predict_table, target_of
+
+__all__ = ["Evaluation", "Score", "evaluate_table"]
+
+RESAMPLES = 1000  # fewer for long tables: at most MOST_DRAWS rows are drawn in all
+MOST_DRAWS = 20_000_000
+COVERAGE = 0.9
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score with its uncertainty.
+
+    Attributes
+    ----------
+    name : what it is called.
+    value : on the rows given.
+    error : its standard error, the standard deviation over resampled rows.
+    low, high : central 95% of the resampled values.
+    meaning : one sentence.
+    """
+
+    name: str
+    value: float
+    error: float
+    low: float
+    high: float
+    meaning: str
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Predictions beside what was observed.
+
+    Attributes
+    ----------
+    scores : list of Score
+    table : the rows, those without a target left out.
+    observed : (n,) targets.
+    prediction : Prediction for these rows.
+    notes : what was left out and what to be careful about, in words.
+    folds : number of folds of the cross-validation, 0 for the fitted model itself.
+    """
+
+    scores: list[Score]
+    table: Table
+    observed: np.ndarray
+    prediction: Prediction
+    notes: tuple[str, ...]
+    folds: int
+
+
+def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int = 0) -> Evaluation:
+    """Compare a fitted pipeline's predictions with the targets of a table.
+
+    Parameters
+    ----------
+    pipeline : as `relvec.tables.pipelines.fit_table` makes it
+    table : Table, data frame or mapping of columns, with the target
+    folds : int, default 0
+        0 evaluates the pipeline as it is. From 2 on, it is fitted anew on all but one part of the table and evaluated
+        on that part, for each of so many parts: for a table that the pipeline was fitted on.
+    seed : int, default 0
+        Of the resampling and of the folds.
+
+    Returns
+    -------
+    evaluation : Evaluation
+
+    Examples
+    --------
+    >>> from relvec.tables.pipelines import fit_table
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}
+    >>> found = evaluate_table(fit_table(table, "y").pipeline, table)
+    >>> [score.name for score in found.scores][:3]
+    ['RMSE', 'MAE', 'R2']
+    >>> found.notes[0][:40]
+    'the table holds rows that the model was '
+    """
+    table, step, notes = as_table(table), pipeline["columns"], []
+    known = np.array([label is not None for label in labels_of(table[step.target.name])])
+    if not known.any():
+        raise TableError(f"{table.source}, column {step.target.name!r}: every target is missing")
+    if not known.all():
+        notes.append(f"{plural(int((~known).sum()), 'row')} left out: {step.target.name!r} is missing there")
+    table = table.take(np.flatnonzero(known))
+    observed = target_of(pipeline, table)
+    if folds == 0:
+        if holds_training_rows(pipeline, table):
+            notes.append("the table holds rows that the model was fitted on: new rows are predicted less well; use "
+                         "cross-validation (--cv 5) or other rows for an honest figure")  # fmt: skip
+        prediction = predict_table(pipeline, table, COVERAGE, quantiles=True)
+    else:
+        prediction = _out_of_fold(pipeline, table, observed, folds, seed)
+    notes += step.unseen(table)
+    density = _log_density(pipeline, table, observed, prediction) if folds == 0 else None
+    scores = _resampled(_measures(pipeline, observed, prediction, density), len(observed), seed)
+    return Evaluation(scores, table, observed, prediction, tuple(notes), folds)
+
+
+def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
+    """Whether at least half of the rows kept as relevance vectors are among the rows of a table.
+
+    Examples
+    --------
+    >>> from relvec.tables.pipelines import fit_table
+    >>> table = as_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]})
+    >>> holds_training_rows(fit_table(table, "y").pipeline, table)
+    True
+    """
+    kept = pipeline["columns"].record_.get("relevance", {}).get("columns", {})
+    names = [name for name in kept if name in table.columns]
+    if not names or len(names) < len(kept):
+        return False
+    rows = set(zip(*[labels_of(table[name]) for name in names], strict=True))
+    vectors = list(zip(*[kept[name] for name in names], strict=True))
+    return bool(vectors) and sum(tuple(vector) in rows for vector in vectors) >= len(vectors) / 2
+
+
+def _out_of_fold(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int, seed: int) -> Prediction:
+    classes = pipeline["columns"].task == "classification"
+    if not 2 <= folds <= len(y):
+        raise TableError(f"cross-validation needs between 2 and {len(y)} folds (the number of rows), got {folds}")
+    splitter: Any = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=seed)
+    if classes and min(np.unique(y, return_counts=True)[1]) < folds:
+        raise TableError(f"{table.source}: a class has fewer rows than there are folds ({folds}); use fewer folds")
+    parts, places = [], []
+    for train, test in splitter.split(np.zeros(len(y)), y):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the fit on all rows has said it
+            fitted = clone(pipeline).fit(table.take(train), y[train])
+        parts.append(predict_table(fitted, table.take(test), COVERAGE, quantiles=True))
+        places.append(test)
+    order = np.argsort(np.concatenate(places))
+
+    def joined(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else np.concatenate(values)[order]
+
+    return Prediction(*(joined(name) for name in ("mean", "std", "interval", "quantiles", "proba", "label")))
+
+
+# Scores ----------------------------------------------------------------------------------------------------------
+
+Measure = tuple[str, Callable[[Any], float], str]  # of the rows drawn
+
+
+def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndarray | None) -> list[Measure]:
+    if p.proba is not None:
+        return _class_measures(pipeline[-1].classes_, y, p)
+    assert p.mean is not None and p.interval is not None
+    error, mean = y - p.mean, p.mean
+    held = (p.interval[:, 0] <= y) & (y <= p.interval[:, 1])
+    width = p.interval[:, 1] - p.interval[:, 0]
+
+    def explained(i: Any) -> float:
+        spread = np.sum((y[i] - y[i].mean()) ** 2)
+        return float(1 - np.sum(error[i] ** 2) / spread) if spread > 0 else np.nan
+
+    found: list[Measure] = [
+        ("RMSE", lambda i: float(np.sqrt(np.mean(error[i] ** 2))), "root mean square error, in the target's units"),
+        ("MAE", lambda i: float(np.mean(np.abs(error[i]))), "mean absolute error, in the target's units"),
+        ("R2", explained, "share of the target's variance that is explained; 0 is a constant, 1 is perfect"),
+        ("coverage", lambda i: float(np.mean(held[i])), f"share of targets inside the {COVERAGE:.0%} interval"),
+        ("interval width", lambda i: float(np.mean(width[i])), f"mean width of the {COVERAGE:.0%} interval"),
+    ]
+    if pipeline["columns"].task == "count":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            deviance = 2 * (np.where(y > 0, y * np.log(y / mean), 0.0) - y + mean)
+        found.insert(3, ("deviance", lambda i: float(np.mean(deviance[i])), "mean Poisson deviance; smaller is better"))
+    if density is not None:
+        meaning = "mean log density of the targets under their predictions; larger is better"
+        found.append(("log density", lambda i: float(np.mean(density[i])), meaning))
+    return found
+
+
+def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[Measure]:
+    assert p.proba is not None
+    assert p.label is not None
+    right = p.label == y
+    place = np.searchsorted(classes, y)
+    member = np.eye(len(classes))[place]
+    own = np.log(np.maximum(p.proba[np.arange(len(y)), place], 1e-15))
+    square = np.sum((p.proba - member) ** 2, axis=1)
+
+    def balanced(i: Any) -> float:
+        return float(np.mean([np.mean(right[i][place[i] == k]) for k in np.unique(place[i])]))
+
+    found: list[Measure] = [
+        ("accuracy", lambda i: float(np.mean(right[i])), "share of rows whose most probable class is the observed one"),
+        ("balanced accuracy", balanced, "the same, averaged over the classes"),
+        ("log loss", lambda i: float(-np.mean(own[i])), "minus the mean log probability of the observed class"),
+        ("Brier score", lambda i: float(np.mean(square[i])), "mean squared error of the probabilities"),
+    ]
+    if len(classes) == 2:
+        positive, score = place == 1, p.proba[:, 1]
+        meaning = f"probability that a row of class {str(classes[1])!r} is ranked above one of {str(classes[0])!r}"
+        found.append(("AUC", lambda i: _area(positive[i], score[i]), meaning))
+    return found
+
+
+def _area(positive: np.ndarray, score: np.ndarray) -> float:
+    """Area under the ROC curve, ties counted half; NaN without both classes."""
+    n, m = int(positive.sum()), int((~positive).sum())
+    return float((rankdata(score)[positive].sum() - n * (n + 1) / 2) / (n * m)) if n and m else np.nan
+
+
+def _log_density(pipeline: Pipeline, table: Table, y: np.ndarray, p: Prediction) -> np.ndarray | None:
+    if p.mean is None:
+        return None
+    return pipeline[-1].log_predictive_density(pipeline[:-1].transform(table), y)
+
+
+def _resampled(measures: list[Measure], n: int, seed: int) -> list[Score]:
+    """Scores with their bootstrap distribution, from the same resampled rows for all."""
+    rng, draws = np.random.default_rng(seed), max(50, min(RESAMPLES, MOST_DRAWS // n))
+    values = np.empty((len(measures), draws))
+    for b in range(draws):
+        rows = rng.integers(n, size=n)
+        values[:, b] = [measure(rows) for _, measure, _ in measures]
+    everything, scores = np.arange(n), []
+    for (name, measure, meaning), found in zip(measures, values, strict=True):
+        found = found[np.isfinite(found)]
+        low, high = np.quantile(found, [0.025, 0.975]) if found.size else (np.nan, np.nan)
+        error = float(found.std(ddof=1)) if found.size > 1 else np.nan
+        scores.append(Score(name, measure(everything), error, float(low), float(high), meaning))
+    return scores
