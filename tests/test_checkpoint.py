@@ -25,7 +25,8 @@ from relvec import RVC, RVR
 from relvec.hyperparameters import widths as tune
 from relvec.kernels import Gaussian
 from relvec.runtime import checkpoint
-from relvec.runtime.checkpoint import CheckpointError, fingerprint
+from relvec.runtime.checkpoint import CheckpointError
+from relvec.runtime.fingerprint import fingerprint
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
 
@@ -87,7 +88,7 @@ def assert_same(model, whole):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_fit_goes_on_where_it_was(name, share, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 0.0)
     if name == "Python":
         monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
     if name == "widths on more rows":
@@ -108,7 +109,7 @@ def test_a_fit_goes_on_where_it_was(name, share, tmp_path, monkeypatch):
 
 def test_outputs_side_by_side_go_on(tmp_path, monkeypatch):
     """Which step a thread is at when another is killed, and whether it writes once more, is not for us to say."""
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 0.0)
     model, X, y = MODELS["outputs"]
     whole = clone(model)
     total = count_steps(whole, X, y)
@@ -127,7 +128,7 @@ from relvec import RVC, RVR
 from relvec.runtime import checkpoint
 from relvec.runtime.progress import watch
 
-checkpoint.EVERY = 0.0
+checkpoint.SECONDS_BETWEEN_WRITES = 0.0
 folder, model, kill_at = sys.argv[1:]
 steps = 0
 
@@ -166,7 +167,7 @@ def test_a_killed_process_goes_on_from_its_file(model, kill_at, tmp_path):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """Return a model, and the file of a fit of it that was killed."""
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 0.0)
     model = RVR(width=1.0, checkpoint=str(tmp_path))
     with pytest.raises(Killed):
         count_steps(model, X, F, 10)
@@ -307,7 +308,7 @@ def test_a_grid_search_shares_one_folder(interrupted):
 
 
 def test_a_full_disk_does_not_end_the_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 0.0)
 
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -328,9 +329,9 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
 
 
 def test_short_fits_write_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "EVERY", 3600.0)  # however busy the machine is
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 3600.0)  # however busy the machine is
     written = []
-    monkeypatch.setattr(checkpoint, "write_in_place", lambda path, data: written.append(path))
+    monkeypatch.setattr(checkpoint, "write_atomically", lambda path, data: written.append(path))
     RVC(width=1.0, checkpoint=tmp_path).fit(X, F > 0.0)
     assert not written
 

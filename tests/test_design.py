@@ -13,7 +13,7 @@ from relvec.design import low_rank as lowrank
 from relvec.design.device import device_matrix
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.runtime import threads as _threads
-from relvec.runtime.arrays import as_place
+from relvec.runtime.arrays import as_device
 from relvec.solvers import Sequential
 from relvec.solvers.gaussian.compiled import CompiledModel
 
@@ -40,7 +40,7 @@ def on_device(spec):
 
     def rows(basis, X, y, w):
         pytest.importorskip(spec.partition(":")[0])
-        return device_rows(basis, as_place(spec).put(X), y[:, None], w)
+        return device_rows(basis, as_device(spec).to_device(X), y[:, None], w)
 
     return rows
 
@@ -48,7 +48,7 @@ def on_device(spec):
 def whole_on_device(basis, X, y, w):
     pytest.importorskip("torch")
     t, root = y * np.sqrt(w), np.sqrt(w)
-    return Rows(DeviceDesign(device_matrix(basis, as_place("torch:cpu").put(X), root)), t[:, None], np.zeros(1))
+    return Rows(DeviceDesign(device_matrix(basis, as_device("torch:cpu").to_device(X), root)), t[:, None], np.zeros(1))
 
 
 DESIGNS = {

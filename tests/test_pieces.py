@@ -82,7 +82,7 @@ def put(request):
     if request.param is None:
         return lambda x: x
     pytest.importorskip(request.param.partition(":")[0])
-    return _xp.as_place(request.param).put
+    return _xp.as_device(request.param).to_device
 
 
 @pytest.mark.parametrize("start", [0, 7])

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
 from relvec.runtime import progress
-from relvec.runtime.progress import Line, Progress, watch
+from relvec.runtime.progress import Progress, ProgressLine, watch
 from relvec.solvers import Sequential
 
 RNG = np.random.default_rng(0)
@@ -98,7 +98,7 @@ def test_when_a_line_is_shown(monkeypatch, verbose, stream, shown):
     monkeypatch.setattr(sys, "stderr", stream())
     RVR(width=3.0, verbose=verbose).fit(X, Y)
     assert not sys.stderr.getvalue()  # a moment is not worth a line
-    monkeypatch.setattr(progress, "_LONG", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS_BEFORE_SHOWN", 0.0)
     RVR(width=3.0, verbose=verbose).fit(X, Y)
     text = sys.stderr.getvalue()
     assert bool(text) is shown
@@ -108,9 +108,9 @@ def test_when_a_line_is_shown(monkeypatch, verbose, stream, shown):
 
 
 def test_the_line(monkeypatch):
-    monkeypatch.setattr(progress, "_OFTEN", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     stream = Terminal()
-    line = Line(stream)
+    line = ProgressLine(stream)
     line(Progress("search", 7, 12, -3.25, 1.0, 0.5, 1.0))
     assert not stream.getvalue()
     line(Progress("search", 7, 12, -3.25, 75.0, 0.5, 75.0))

@@ -32,7 +32,7 @@ from relvec.kernels import (
     scale_width,
     split_theta,
 )
-from relvec.runtime.arrays import is_foreign, like, namespace, take, to_host, unique_rows
+from relvec.runtime.arrays import is_device_array, like, namespace, take, to_host, unique_rows
 
 __all__ = ["Basis", "Bias", "Concat", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed", "as_basis",
            "multi_scale"]  # fmt: skip
@@ -330,7 +330,7 @@ class Functions(_Unparametrised):
         return [self.names[f] + ("" if self.shapes[f] in ((), (1,)) else f"[{c}]") for f, c in self.atoms]
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        if is_foreign(X):  # the functions are called with NumPy arrays
+        if is_device_array(X):  # the functions are called with NumPy arrays
             return like(X, self._columns(to_host(X)))
         results = [self._result(f, X) for f in range(len(self.functions))]
         return np.column_stack([results[f][:, c] for f, c in self.atoms])
@@ -567,7 +567,7 @@ class Concat(Basis):
     def _columns(self, X: np.ndarray) -> np.ndarray:
         if len(self.parts) == 1 and self.order is None:
             return self.parts[0](X)
-        if is_foreign(X):
+        if is_device_array(X):
             Phi = namespace(X).concat([X[:, :0], *(part(X) for part in self.parts)], axis=1)
             return Phi if self.order is None else take(Phi, self.order, axis=1)
         Phi = np.empty((len(X), self.n_atoms))

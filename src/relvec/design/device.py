@@ -28,7 +28,18 @@ from relvec.design.low_rank import (
     row_means,
 )
 from relvec.design.streamed import WHOLE, Factor, sampled, unexplained
-from relvec.runtime.arrays import Array, Place, like, namespace, pieces, place_of, squares, take, to_host, unique_rows
+from relvec.runtime.arrays import (
+    Array,
+    Device,
+    device_of,
+    like,
+    namespace,
+    row_slices,
+    squares,
+    take,
+    to_host,
+    unique_rows,
+)
 
 _MOST_GRAM = 4096  # atoms of a dictionary whose rows are reduced through its Gram matrix
 _MOST_NUMBERS = 2**33  # of a factor: 64 GiB
@@ -66,7 +77,7 @@ class DeviceDesign(Design):
             self.at_once = 1024  # what `subset` takes to the host
 
     def _squared(self) -> np.ndarray:
-        found = [to_host(squares(self._Phi[rows, :], 1)) for rows in pieces(*self._Phi.shape)]
+        found = [to_host(squares(self._Phi[rows, :], 1)) for rows in row_slices(*self._Phi.shape)]
         return np.concatenate(found).astype(float)
 
     @property
@@ -83,7 +94,7 @@ class DeviceDesign(Design):
         Y = like(self._Phi, Y)
         values = (
             function(np.arange(rows.start, rows.stop), (self._Phi[rows, :] @ Y).T)
-            for rows in pieces(self.n_atoms, Y.shape[1])
+            for rows in row_slices(self.n_atoms, Y.shape[1])
         )
         return functools.reduce(combine, values)
 
@@ -94,7 +105,7 @@ class DeviceDesign(Design):
         if self.n_rows <= max(_FEW_ROWS, 2 * len(atoms)):
             return super().restricted(atoms, target, rest)
         A = take(self._Phi, atoms).T
-        R, y, outside = reduced(lambda rows: A[rows, :], place_of_any(A), target[:, None])
+        R, y, outside = reduced(lambda rows: A[rows, :], device_of_any(A), target[:, None])
         return DenseDesign.of(R, self.scale[atoms]), y[:, 0], rest + float(outside[0])
 
 
@@ -117,9 +128,9 @@ def device_rows(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
 
 def device_matrix(basis: Basis, X: Array, root: np.ndarray) -> Array:
     """Phi' (M, N) of a basis on the rows X (N, d) times root (N,)."""
-    place, weight = place_of_any(X), like(X, root)
+    place, weight = device_of_any(X), like(X, root)
     Phi = place.xp.empty((basis.n_atoms, X.shape[0]), dtype=X.dtype, device=place.device)
-    for rows in pieces(X.shape[0], basis.n_atoms):
+    for rows in row_slices(X.shape[0], basis.n_atoms):
         Phi[:, rows] = (basis(X[rows, :]) * weight[rows][:, None]).T
     return Phi
 
@@ -131,8 +142,8 @@ def exact_columns(
 
     As the k + 1 rows of their QR factorisation: (k + 1, k) and (k + 1,).
     """
-    place = place_of_any(X)
-    xp, weight, divisor, t = place.xp, place.put(root), place.put(scale), place.put(root * target)
+    place = device_of_any(X)
+    xp, weight, divisor, t = place.xp, place.to_device(root), place.to_device(scale), place.to_device(root * target)
 
     def columns(piece: slice) -> Array:
         return xp.concat([basis(X[piece, :]) * weight[piece][:, None] / divisor, t[piece][:, None]], axis=1)
@@ -141,7 +152,7 @@ def exact_columns(
     return R[:, :-1], R[:, -1]
 
 
-def tall_r(columns: Callable[[slice], Array], place: Place, n: int, c: int) -> np.ndarray:
+def tall_r(columns: Callable[[slice], Array], place: Device, n: int, c: int) -> np.ndarray:
     """R (c, c) of the QR factorisation of A (n, c), whose rows ``columns(rows)`` gives on the device.
 
     Cholesky's factor of A'A, then of Q'Q for Q = A R^-1 (CholeskyQR2), is as accurate as Householder's for A of
@@ -149,8 +160,8 @@ def tall_r(columns: Callable[[slice], Array], place: Place, n: int, c: int) -> n
     """
     R, eye = np.eye(c), np.eye(c)
     for _ in range(2):
-        inverse, gram = place.put(solve_triangular(R, eye, check_finite=False)), np.zeros((c, c))
-        for piece in pieces(n, c):
+        inverse, gram = place.to_device(solve_triangular(R, eye, check_finite=False)), np.zeros((c, c))
+        for piece in row_slices(n, c):
             Q = columns(piece) @ inverse
             gram += to_host(Q.T @ Q)
         size = np.sqrt(gram.diagonal())
@@ -161,26 +172,26 @@ def tall_r(columns: Callable[[slice], Array], place: Place, n: int, c: int) -> n
     else:
         return R
     R = np.zeros((0, c))
-    for piece in pieces(n, c):
+    for piece in row_slices(n, c):
         R = np.vstack([R, to_host(place.xp.linalg.qr(columns(piece), mode="reduced").R)])
         R = qr(R, mode="r", check_finite=False)[0][:c]
     return np.vstack([R, np.zeros((c - len(R), c))])
 
 
-def place_of_any(x: Array) -> Place:
+def device_of_any(x: Array) -> Device:
     """Where an array lives, NumPy arrays included."""
-    return Place(np, "cpu", x.dtype) if isinstance(x, np.ndarray) else place_of(x)
+    return Device(np, "cpu", x.dtype) if isinstance(x, np.ndarray) else device_of(x)
 
 
-def reduced(columns: Callable[[slice], Array], place: Place, targets: np.ndarray):
+def reduced(columns: Callable[[slice], Array], place: Device, targets: np.ndarray):
     """R (c, c) with R'R = A'A, coordinates y (c, q) of the targets (n, q) with R'y = A't, and |t|^2 - |y|^2 (q,).
 
     ``columns(rows)`` gives rows of A (n, c) on the device. What inner products cannot tell from the span of other
     columns counts as inside it, and has rows of zeros in R.
     """
     n, c = targets.shape[0], columns(slice(0, 1)).shape[1]
-    gram, cross, t = np.zeros((c, c)), np.zeros((c, targets.shape[1])), place.put(targets)
-    for piece in pieces(n, c):
+    gram, cross, t = np.zeros((c, c)), np.zeros((c, targets.shape[1])), place.to_device(targets)
+    for piece in row_slices(n, c):
         A = columns(piece)
         gram += to_host(A.T @ A)
         cross += to_host(A.T @ t[piece, :])
@@ -195,14 +206,14 @@ def _by_gram(basis: Basis, X: Array, targets: np.ndarray, root: np.ndarray) -> R
     """Many rows of few atoms: as many rows as there are atoms, with the same inner products."""
     weight, N, M = like(X, root), len(root), basis.n_atoms
     squared = 0.0
-    for piece in pieces(N, M):
+    for piece in row_slices(N, M):
         squared = squared + squares(basis(X[piece, :]) * weight[piece][:, None], 0)
     norms = to_host(squared).astype(float)
     if not tame(norms).all():
         return None
     scale = np.sqrt(norms)
     R, y, rest = reduced(
-        lambda piece: basis(X[piece, :]) * weight[piece][:, None] / like(X, scale), place_of_any(X), targets
+        lambda piece: basis(X[piece, :]) * weight[piece][:, None] / like(X, scale), device_of_any(X), targets
     )
     error = float(np.sqrt(np.finfo(float).eps))
     return Rows(DenseDesign.of(R, scale), y, rest, Compression(N, M, 0.0, error))
@@ -214,11 +225,11 @@ def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
     if kernel_part is None or kernel_part.n_atoms < LEAST_ROWS or kernel_part.centres is None:
         return None
     assert isinstance(basis, Concat)
-    place = place_of_any(X)
+    place = device_of_any(X)
     xp, m = place.xp, kernel_part.n_atoms
     p = basis.n_atoms - m
     centres, first, row_of = unique_rows(X)
-    if centres.shape[0] != m or p > 0.1 * m or not bool(xp.all(centres == place.put(kernel_part.centres))):
+    if centres.shape[0] != m or p > 0.1 * m or not bool(xp.all(centres == place.to_device(kernel_part.centres))):
         return None
     found = device_factor(kernel_part.kernel, centres, p, p)
     if found is None:
@@ -232,14 +243,14 @@ def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
     others = [(part, where) for part, where in zip(basis.parts, basis.places()) if part is not kernel_part]
     if p:
         C[:m, :p] = xp.concat([part(centres) for part, _ in others], axis=1)
-    root = place.put(np.sqrt(size))
+    root = place.to_device(np.sqrt(size))
     R, y, rest = reduced(lambda rows: C[rows, :] * root[rows][:, None], place, mean * np.sqrt(size)[:, None])
     # the dictionary in these coordinates is C R', with F for the kernel's atoms and the identity for the others
     if p:
         C[:m, :p] = 0.0
-        C[m:, :] = place.put(np.eye(p, len(R)))
-    transposed = place.put(R.T)
-    for piece in pieces(m + p, len(R)):
+        C[m:, :] = place.to_device(np.eye(p, len(R)))
+    transposed = place.to_device(R.T)
+    for piece in row_slices(m + p, len(R)):
         C[piece, :] = C[piece, :] @ transposed
     order = np.concatenate([basis.places()[basis.parts.index(kernel_part)], *(where for _, where in others)])
     design = DeviceDesign(C if np.array_equal(order, np.arange(len(order))) else take(C, np.argsort(order)))
@@ -254,7 +265,7 @@ def device_factor(kernel: Any, Z: Array, room: int = 0, below: int = 0) -> tuple
     ``room`` columns are left free before F, and ``below`` rows below it. The pivots are those the host would choose
     (`relvec.design.compress`, `relvec.design.compress_in_passes`), so that the search sees the same numbers.
     """
-    place, m = place_of_any(Z), Z.shape[0]
+    place, m = device_of_any(Z), Z.shape[0]
     xp, whole = place.xp, m <= WHOLE
     most = int(min(_MOST_RANK * m, _MOST_NUMBERS / m))
     sample, most_here = (Z, most) if whole else sampled(Z, most, np.inf)
@@ -265,8 +276,8 @@ def device_factor(kernel: Any, Z: Array, room: int = 0, below: int = 0) -> tuple
     rank = factor.rank
     while True:
         C = xp.empty((m + below, room + factor.rank), dtype=Z.dtype, device=place.device)
-        pivots, inverse, left = place.put(factor.pivots), place.put(factor.inverse.T), kernel.diag(Z)
-        for rows in pieces(m, factor.rank):
+        pivots, inverse, left = place.to_device(factor.pivots), place.to_device(factor.inverse.T), kernel.diag(Z)
+        for rows in row_slices(m, factor.rank):
             F = kernel(Z[rows, :], pivots) @ inverse
             C[rows, room:] = F
             left[rows] -= squares(F, 1)
@@ -283,7 +294,7 @@ def device_factor(kernel: Any, Z: Array, room: int = 0, below: int = 0) -> tuple
 
 def _factor_of_sample(kernel: Any, Z: Array, tolerance: float, most: int) -> tuple[Factor, float] | None:
     """`relvec.design.low_rank.partial_cholesky` on a device: pivots with their factor, and what may be left."""
-    place, m = place_of_any(Z), Z.shape[0]
+    place, m = device_of_any(Z), Z.shape[0]
     xp = place.xp
     left = to_host(kernel.diag(Z)).astype(float)
     if not 0.0 < left.max() < np.inf:
@@ -299,7 +310,7 @@ def _factor_of_sample(kernel: Any, Z: Array, tolerance: float, most: int) -> tup
         if found == 0 or len(chosen) + found > most:
             return None
         pivots = pivots[:found] - 1
-        inverse = place.put(solve_triangular(L[:found, :found], np.eye(found), lower=True, check_finite=False).T)
+        inverse = place.to_device(solve_triangular(L[:found, :found], np.eye(found), lower=True, check_finite=False).T)
         new = (kernel(Z, take(Zp, pivots)) - F @ take(Fp, pivots).T) @ inverse
         F, chosen = xp.concat([F, new], axis=1), np.append(chosen, first[pivots])
         left = np.maximum(left - to_host(squares(new, 1)), 0.0)

@@ -10,7 +10,7 @@ from relvec.design.device import DeviceDesign, device_factor, device_matrix
 from relvec.design.exact_columns import ExactColumns
 from relvec.design.factor import _Square
 from relvec.design.low_rank import LEAST_ROWS, kernel_on_training_rows
-from relvec.runtime.arrays import Array, like, namespace, pieces, take, to_host
+from relvec.runtime.arrays import Array, like, namespace, row_slices, take, to_host
 
 _MOST_NUMBERS = 2**31  # of a design held whole; a larger one is held through a factor where the kernel has one
 
@@ -41,7 +41,7 @@ class DeviceScanDesign(DeviceDesign, ScanDesign):
 
     def diagonal(self, W: Array) -> np.ndarray:
         Phi = self._Phi
-        found = [to_host(Phi[rows, :] ** 2 @ W) for rows in pieces(self.n_atoms, self.n_rows)]
+        found = [to_host(Phi[rows, :] ** 2 @ W) for rows in row_slices(self.n_atoms, self.n_rows)]
         return np.concatenate(found).T.astype(float)
 
     def subset(self, atoms) -> DeviceScanDesign:

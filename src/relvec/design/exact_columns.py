@@ -11,7 +11,7 @@ import numpy as np
 from relvec.basis import Basis, workspace
 from relvec.design.base import ScanDesign
 from relvec.design.dense import DenseDesign, weighted_squares
-from relvec.runtime.arrays import pieces
+from relvec.runtime.arrays import row_slices
 
 _BLOCK = 2_000_000  # numbers of the basis computed at once
 
@@ -41,7 +41,7 @@ class ExactColumns(ScanDesign):
         new = [a for a in dict.fromkeys(wanted) if a not in held]
         if new:
             fresh: dict[int, np.ndarray] = {}
-            for some in pieces(len(new), self.n_rows, _BLOCK):
+            for some in row_slices(len(new), self.n_rows, _BLOCK):
                 columns = self._basis.take(new[some])(self._X)
                 fresh.update((a, column.copy()) for a, column in zip(new[some], columns.T, strict=True))
             if (len(self._held) + len(new)) * self.n_rows > self.most_held:

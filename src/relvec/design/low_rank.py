@@ -14,7 +14,7 @@ from scipy.linalg import blas, lapack, qr, solve_triangular
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design.base import Compression, Rows
 from relvec.design.dense import DenseDesign
-from relvec.runtime.arrays import pieces, unique_rows
+from relvec.runtime.arrays import row_slices, unique_rows
 from relvec.runtime.progress import report
 
 TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
@@ -172,7 +172,7 @@ def partial_cholesky(
         if rank + found > most:
             return None
         L, first, known = L[:found, :found], first[pivots], known[pivots]
-        for rows in pieces(m, 1, _ROWS):
+        for rows in row_slices(m, 1, _ROWS):
             K = kernel(Z[rows], Z[first])
             K -= F[rows, :rank] @ known.T
             new = solve_triangular(L, K.T, lower=True, overwrite_b=True, check_finite=False)

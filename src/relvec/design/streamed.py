@@ -31,8 +31,8 @@ from relvec.design.low_rank import (
 from relvec.design.samples import Block, LocalSamples, Samples, in_order
 from relvec.inference.linalg import triangular_product
 from relvec.kernels import Kernel
-from relvec.runtime.arrays import Array, like, namespace, pieces, take, to_host
-from relvec.runtime.memory import release
+from relvec.runtime.arrays import Array, like, namespace, row_slices, take, to_host
+from relvec.runtime.memory import release_memory
 from relvec.runtime.threads import n_threads
 
 WHOLE = 20_000  # rows: more are compressed in passes
@@ -128,7 +128,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     other_atoms = np.setdiff1d(np.arange(basis.n_atoms), kernel_atoms)
     most, workers = most_rank(samples.n_rows, memory), n_threads()
     factor = _pivots(part.kernel, part.centres, most, memory)
-    release()
+    release_memory()
     if factor is None or len(other_atoms) > factor.rank:
         return None
     same = candidates is samples
@@ -158,7 +158,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
             return None
         factor = longer
     R, y, rest = reduced(samples, factor, others, total)
-    release()
+    release_memory()
     triangular = True
     design = LowRankDesign(factor, candidates, R, triangular, kernel_atoms, other_atoms)
     design.at_most = at_most
@@ -262,7 +262,7 @@ def sampled(centres: Array, most: int, memory: float) -> tuple[Array, int]:
     extreme = np.zeros((2, directions.shape[1]), dtype=np.intp)
     highest = np.full((2, directions.shape[1]), -np.inf)
     xp = namespace(centres)
-    for rows in pieces(M, 1, 8192 if xp is np else 2**20):
+    for rows in row_slices(M, 1, 8192 if xp is np else 2**20):
         along = centres[rows, :] @ like(centres, directions)
         for side, values in enumerate((along, -along)):
             best, top = to_host(xp.argmax(values, axis=0)), to_host(xp.max(values, axis=0))
@@ -355,7 +355,7 @@ class LowRankDesign(Design):
         def put(some: slice) -> None:
             columns[:, own[some]] = self._coordinates(self._factor(X[some]))
 
-        deque(in_order(put, pieces(own.size, self.n_rows, _CACHE)), maxlen=0)
+        deque(in_order(put, row_slices(own.size, self.n_rows, _CACHE)), maxlen=0)
         columns[:, place < 0] = self._R[:, -1 - place[place < 0]]
         if self._rough:
             self.scale[atoms] = np.sqrt(np.einsum("ij,ij->j", columns, columns))
@@ -402,7 +402,7 @@ class LowRankDesign(Design):
         if len(atoms) <= self.at_most:
             return DenseDesign.of(self.columns(atoms), self.scale[atoms])
         if self._rough:
-            for some in pieces(len(atoms), self.n_rows, _CACHE):
+            for some in row_slices(len(atoms), self.n_rows, _CACHE):
                 self.columns(atoms[some])
         part, place = copy(self), self._place[atoms]
         part._kernel_atoms, part._other_atoms = np.flatnonzero(place >= 0), np.flatnonzero(place < 0)

@@ -18,9 +18,9 @@ from relvec.design import IN_MEMORY, blocks_to_predict, is_dask, is_sliced, load
 from relvec.estimators.callbacks import fit_with_callbacks
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime import checkpoint
-from relvec.runtime.arrays import Array, as_place, is_foreign, place_of, to_host
+from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, to_host
 from relvec.runtime.memory import memory_bytes
-from relvec.runtime.progress import line
+from relvec.runtime.progress import show_progress
 
 _NO_MATTER = ("checkpoint", "n_jobs", "verbose")  # parameters that do not decide how a fit goes
 
@@ -90,7 +90,7 @@ class BaseRelevanceVector(BaseEstimator):
         before = dict(self.__dict__)
         asked = isinstance(self.verbose, str) and self.verbose == "progress"
         try:
-            with line(None if self.verbose is None else asked), checkpoint.session(self.checkpoint):
+            with show_progress(None if self.verbose is None else asked), checkpoint.session(self.checkpoint):
                 fit(*arguments)
             return self
         except BaseException:  # bad input, Ctrl-C: as if nothing had been called
@@ -155,13 +155,13 @@ class BaseRelevanceVector(BaseEstimator):
         That is the device of the option ``device``; without it, where scikit-learn's ``array_api_dispatch`` is set,
         the one X lives on.
         """
-        foreign = is_foreign(X)
+        foreign = is_device_array(X)
         if self.device is not None:
-            return as_place(self.device).put(X) if foreign else None
+            return as_device(self.device).to_device(X) if foreign else None
         if not foreign:
             return None
         if get_config()["array_api_dispatch"]:
-            return place_of(X).put(X)
+            return device_of(X).to_device(X)
         if "cuda" in str(getattr(X, "device", "")).lower():
             raise TypeError(
                 f"X lives on {X.device}: allow that with sklearn.set_config(array_api_dispatch=True), or give the "
@@ -184,10 +184,10 @@ class BaseRelevanceVector(BaseEstimator):
         rows = self._checked(to_host(X))
         if on_device is None and (self.device is None or not native):
             return rows, to_host
-        used = on_device if on_device is not None else as_place(self.device).put(rows)
-        if is_foreign(X) and on_device is not None:
-            home = place_of(X)
-            return (used if native else rows), home.put
+        used = on_device if on_device is not None else as_device(self.device).to_device(rows)
+        if is_device_array(X) and on_device is not None:
+            home = device_of(X)
+            return (used if native else rows), home.to_device
         return used, to_host
 
     def _checked(self, X) -> np.ndarray:

@@ -21,7 +21,7 @@ from relvec.inference.likelihoods import Bernoulli, Categorical, Likelihood, log
 from relvec.inference.predictive import Augmented, AugmentedLatentPredictor, LatentPredictor
 from relvec.inference.process import Process, as_predictive, check_kernels, kernels_of
 from relvec.kernels import Kernel
-from relvec.runtime.arrays import as_place, namespace, place_of, to_host
+from relvec.runtime.arrays import as_device, device_of, namespace, to_host
 
 
 class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
@@ -210,8 +210,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         X, y, sample_weight = loaded
         X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        place = as_place(self.device) if self.device is not None else None
-        place = place_of(on_device) if on_device is not None else place
+        place = as_device(self.device) if self.device is not None else None
+        place = device_of(on_device) if on_device is not None else place
         check_classification_targets(y)
         self._check_numbers()
         self._check_choices()
@@ -419,7 +419,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         scores = self.decision_function(X)
         xp = namespace(scores)
         if xp is not np and self.classes_.dtype.kind in "biuf":  # labels that the array library knows
-            classes = xp.asarray(self.classes_, device=place_of(scores).device)
+            classes = xp.asarray(self.classes_, device=device_of(scores).device)
             best = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
             return xp.take(classes, best, axis=0)
         scores = to_host(scores)

@@ -20,8 +20,8 @@ from relvec.hyperparameters.targets import GaussianTarget
 from relvec.inference.gaussian import Posterior
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime import checkpoint
-from relvec.runtime.memory import release
-from relvec.runtime.progress import carried, stage
+from relvec.runtime.memory import release_memory
+from relvec.runtime.progress import run_in_current_context, stage
 from relvec.runtime.threads import one_thread
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, as_solver, solve
 from relvec.solvers.gaussian.frame import Frame
@@ -125,7 +125,7 @@ def gaussian_fits(
     essential = np.flatnonzero(basis.rows < 0)
     solver = as_solver(estimator.solver) if restarting else unhurried(as_solver(estimator.solver))
     return Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
-        delayed(carried(fit_gaussian))(
+        delayed(run_in_current_context(fit_gaussian))(
             estimator, problems[i], rows, i, exact, order, essential, bias, units[i], variances[i], starts[i], solver
         )
         for i in range(len(units))
@@ -158,7 +158,7 @@ def fit_gaussian(
     if variance == 0.0 and not problem.fixed_noise and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
-        named = checkpoint.part(f"output {output}")
+        named = checkpoint.section(f"output {output}")
         with one_thread(), named, stage("search", shift=-problem.n_samples * np.log(unit)):
             result = solve(solver, problem, int(estimator.max_iter), int(estimator._logs))
             if rows.compression is not None:
@@ -190,7 +190,7 @@ def gaussian_in_subsets(
         part = basis.take(atoms)
         before = [f.result.state.objective for f in fits]
         fits, rows = [], None  # their dictionary goes before the next one comes
-        release()
+        release_memory()
         rows = gram_rows(part, samples, memory)
         local = starts and [s and Start(place[s.active], s.alpha, s.beta) for s in starts]
         fits = fitted(part, rows, local, first)

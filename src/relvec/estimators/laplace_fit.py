@@ -25,9 +25,9 @@ from relvec.inference.likelihoods import Likelihood
 from relvec.inference.predictive import LatentPredictor
 from relvec.inference.priors import GammaPrior
 from relvec.runtime import checkpoint
-from relvec.runtime.arrays import Place, unique_rows
-from relvec.runtime.memory import memory_left, release
-from relvec.runtime.progress import carried, stage
+from relvec.runtime.arrays import Device, unique_rows
+from relvec.runtime.memory import memory_left, release_memory
+from relvec.runtime.progress import run_in_current_context, stage
 from relvec.runtime.threads import one_thread
 from relvec.solvers import Result, Sequential, as_solver
 from relvec.solvers.laplace.problem import LaplaceProblem
@@ -108,7 +108,7 @@ def laplace_prior(estimator) -> tuple[GammaPrior, Any]:
 
 def fit_laplace(
     estimator, basis: Basis, free: np.ndarray, X: np.ndarray, targets: list[np.ndarray], weights: np.ndarray,
-    likelihood: Likelihood, share: bool = False, place: Place | None = None,
+    likelihood: Likelihood, share: bool = False, place: Device | None = None,
 ) -> tuple[list[LaplaceFit], Basis, Learned | None, tuple | None]:  # fmt: skip
     """Maximise the Laplace evidence for each target, (N,) or (N, K), over one dictionary on the rows X (N, d).
 
@@ -163,13 +163,13 @@ def fit_laplace(
     placed = problems
     memory = memory_left(estimator.memory_limit, len(rows), row_copies(basis) + 3 * raw.shape[1] + 8, MODELS)
     if place is not None:
-        placed = [replace(p, target=place.put(p.target), weights=place.put(p.weights)) for p in problems]
+        placed = [replace(p, target=place.to_device(p.target), weights=place.to_device(p.weights)) for p in problems]
 
     def over(basis: Basis, starts: list) -> tuple[list[LaplaceFit], Basis]:
         design: ScanDesign | None
         with stage("kernel"):
             if place is not None:
-                design = device_scan_design(basis, place.put(rows))
+                design = device_scan_design(basis, place.to_device(rows))
             else:
                 design = scan_design(basis, rows, memory=memory)
         estimator.n_candidates_, estimator.n_subsets_ = basis.n_atoms, 1
@@ -213,7 +213,7 @@ def laplace_in_subsets(
         local = [None if s is None else (s[0] // M * len(atoms) + place[s[0] % M], s[1]) for s in starts]
         before = [f.result.state.objective for f in fits] or [-np.inf] * len(starts)
         fits = []  # their dictionary goes before the next one comes
-        release()
+        release_memory()
         fits = searched(part, designed(part), local, first)
         states = [f.result.state for f in fits]
         gained = any(s.objective > b + estimator._tol for s, b in zip(states, before, strict=True))
@@ -228,7 +228,11 @@ def laplace_in_subsets(
 
 def laplace_fits(estimator, solver, problems: list[LaplaceProblem], on_few: tuple | None = None) -> list[LaplaceFit]:
     """Search each of the problems, side by side; ``on_few`` is what `thinned_start` asks for."""
-    run, max_iter, logs = delayed(carried(_search_laplace)), int(estimator.max_iter), int(estimator._logs)
+    run, max_iter, logs = (
+        delayed(run_in_current_context(_search_laplace)),
+        int(estimator.max_iter),
+        int(estimator._logs),
+    )
     with one_thread():
         results = Parallel(n_jobs=estimator.n_jobs, prefer="threads")(
             run(i, solver, problem, max_iter, logs, on_few) for i, problem in enumerate(problems)
@@ -239,7 +243,7 @@ def laplace_fits(estimator, solver, problems: list[LaplaceProblem], on_few: tupl
 def _search_laplace(
     output: int, solver, problem: LaplaceProblem, max_iter: int, verbose: int, on_few: tuple | None
 ) -> Result:
-    with stage("search", shift=problem.shift), checkpoint.part(f"output {output}"):
+    with stage("search", shift=problem.shift), checkpoint.section(f"output {output}"):
         start = None if on_few is None else thinned_start(on_few[0], problem, on_few[1], on_few[2], max_iter)
         if start is not None:
             problem = replace(problem, start=start)

@@ -18,7 +18,7 @@ from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.inference.process import Process, ProcessPredictor, ProcessRows, process_predictor
 from relvec.kernels import Kernel
-from relvec.runtime.arrays import is_foreign, like, namespace, to_host
+from relvec.runtime.arrays import is_device_array, like, namespace, to_host
 from relvec.runtime.progress import stage
 
 
@@ -234,7 +234,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         from sklearn.metrics import d2_tweedie_score, r2_score  # imports much, and most fits never need it
 
         check_is_fitted(self)
-        if not self._of_counts and not is_foreign(X):
+        if not self._of_counts and not is_device_array(X):
             return super().score(X, y, sample_weight)
         mean, y = to_host(self.predict(X)), np.asarray(to_host(y), dtype=float)
         if not self._of_counts:

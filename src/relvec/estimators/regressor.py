@@ -39,7 +39,7 @@ from relvec.estimators.units import check_representable, feature_variances, targ
 from relvec.inference.likelihoods import Poisson
 from relvec.inference.predictive import Augmented, CountPredictor, LinearPredictor
 from relvec.inference.process import Process, as_predictive, check_kernels, kernels_of
-from relvec.runtime.arrays import Place, as_place, place_of, take
+from relvec.runtime.arrays import Device, as_device, device_of, take
 from relvec.runtime.memory import memory_left
 from relvec.runtime.progress import stage
 from relvec.solvers.loop import TOL
@@ -261,7 +261,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.device is not None and on_device is None:
-            on_device = as_place(self.device).put(X)
+            on_device = as_device(self.device).to_device(X)
         self._check_numbers()
         used = np.flatnonzero(weights > 0.0)
         if used.size < 2:
@@ -280,7 +280,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
         if self._comes_in_parts:
             return self._begin(summarise(basis, X, y.reshape(len(y), -1), weights), single=y.ndim == 1)
         if self._of_counts:
-            place = None if on_device is None else place_of(on_device)
+            place = None if on_device is None else device_of(on_device)
             return self._fit_counts(basis, free, X, used, outputs, w, y.ndim == 1, place)
         units, variances = target_units(outputs, w)
         problems = gaussian_problems(self, units, variances, float(w.sum()))
@@ -362,7 +362,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
 
     def _fit_counts(
         self, basis: Basis, free: np.ndarray, X: np.ndarray, used: np.ndarray, counts: np.ndarray,
-        weights: np.ndarray, single: bool, place: Place | None,
+        weights: np.ndarray, single: bool, place: Device | None,
     ) -> RelevanceVectorRegressor:  # fmt: skip
         self._check_counts(bool(np.all(counts >= 0.0) and np.all(counts == np.floor(counts))))
         fits, basis, learned, moved = fit_laplace(

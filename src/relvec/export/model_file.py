@@ -42,7 +42,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
 from relvec._version import __version__
-from relvec.runtime.checkpoint import write_in_place
+from relvec.runtime.files import write_atomically
 
 __all__ = ["ModelFileError", "dumps", "load", "loads", "save"]
 
@@ -130,7 +130,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> bool(again.predict([[4.0]])[0] == model.predict([[4.0]])[0])
     True
     """
-    write_in_place(path, dumps(model))
+    write_atomically(path, dumps(model))
 
 
 def load(path: str | os.PathLike[str]) -> Any:

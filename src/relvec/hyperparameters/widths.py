@@ -26,9 +26,9 @@ from relvec.design import DenseDesign
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters.targets import Evaluated, GaussianTarget
 from relvec.runtime import checkpoint
-from relvec.runtime.checkpoint import checked
+from relvec.runtime.checkpoint import refuse_bad_record
 from relvec.runtime.progress import advance, report, stage
-from relvec.runtime.threads import n_threads, one_thread, side_by_side
+from relvec.runtime.threads import map_in_threads, n_threads, one_thread
 
 logger = logging.getLogger("relvec")
 
@@ -180,7 +180,7 @@ def _all_starts(basis: Basis, setting: Setting, factors: list[float], verbose: b
 
     for chance in range(1 + _CHANCES):
         before = max((trial.log_evidence for trial in trials), default=-np.inf)
-        ends = side_by_side(partial(end_of, chance), range(len(starts)), n_threads(), setting.stop)
+        ends = map_in_threads(partial(end_of, chance), range(len(starts)), n_threads(), setting.stop)
         trials += [end for end in ends if end is not None]
         best = max(trials, key=lambda trial: trial.log_evidence)
         again = np.where(setting.free, np.minimum(best.theta, unit + np.log(_SECOND_CHANCE)), unit)
@@ -208,7 +208,7 @@ def _one_by_one(basis: Basis, setting: Setting, best: Trial, unit: np.ndarray) -
         narrow = unit + np.log(_SECOND_CHANCE)
         wide = np.flatnonzero(setting.free & (best.theta > narrow))
         thetas = [np.where(np.arange(len(unit)) == j, narrow, best.theta) for j in wide]
-        values = side_by_side(value, thetas, n_threads(), setting.stop)
+        values = map_in_threads(value, thetas, n_threads(), setting.stop)
         if setting.over or max(values, default=-np.inf) <= best.log_evidence + _ALONE:
             break
         best = _end_of(basis, setting, thetas[int(np.argmax(values))], f"widths one by one {i}", settle=True)
@@ -229,10 +229,10 @@ def _end_of(basis: Basis, setting: Setting, start: np.ndarray, name: str, settle
 
     With ``settle`` the precisions come to rest before theta moves: the start is a good one, for other rows.
     """
-    with checkpoint.part(name), checkpoint.cell() as cell:
+    with checkpoint.section(name), checkpoint.open_cell() as cell:
         theta, logs, columns = start, None, Columns.of(basis, np.arange(basis.n_atoms))
         if cell.saved is not None:
-            with checked():
+            with refuse_bad_record():
                 theta, logs = cell.saved["theta"], cell.saved["logs"]
                 value, size = float(cell.saved["value"]), int(cell.saved["size"])
                 shape = len(setting.targets), len(columns.pieces) + 1
@@ -245,7 +245,7 @@ def _end_of(basis: Basis, setting: Setting, start: np.ndarray, name: str, settle
         end = tied.climb(columns, theta, setting, logs)
         trial = Trial(start, end.theta, end.value, round(end.gamma), end.logs)
         record = {"theta": trial.theta, "logs": end.logs, "value": end.value, "size": trial.size}
-        cell.keep(dict, record | {"done": not setting.over}, now=True)
+        cell.store(dict, record | {"done": not setting.over}, now=True)
         return trial
 
 

@@ -12,7 +12,7 @@ from scipy.linalg import lapack
 
 from relvec.inference.likelihoods import Likelihood, others
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
-from relvec.runtime.arrays import Array, dots, is_foreign, like, namespace, squares, take, to_host
+from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, squares, take, to_host
 
 _MOST_NEWTON, _IDLE = 200, 5
 _MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
@@ -175,7 +175,7 @@ def laplace(
     weighting = Weighting.of(outputs, alpha, likelihood.n_outputs)
     rows = _Here(weighting.scaled(Phi), t, weights, likelihood, weighting.own)
     point = weighting.begin(rows, start)
-    if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY and not is_foreign(Phi):
+    if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY and not is_device_array(Phi):
         point = _approach(rows, point, guess[weighting.order] / weighting.spread[:, None])
     point, U = newton(rows, point)
     mean, root = weighting.given(point.v, U)
@@ -209,7 +209,7 @@ class Weighting:
     def scaled(self, Phi: Array) -> Array:
         """X = Phi A^-1/2 (n, k)."""
         X = Phi if len(self.own) == 1 else take(Phi, self.order, 1)
-        return X * like(X, self.spread) if is_foreign(X) else np.multiply(X, self.spread, order="F")
+        return X * like(X, self.spread) if is_device_array(X) else np.multiply(X, self.spread, order="F")
 
     def begin(self, rows: ModeRows, start: np.ndarray | None) -> Any:
         """The point of the weights ``start`` (k,), or of zeros where those are better: rounding may hide the way."""
@@ -375,7 +375,7 @@ def pulled_back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
 
 def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
     """Upper triangular U with U'U = I + X'B X."""
-    if is_foreign(X):
+    if is_device_array(X):
         return _factor_on_device(X, W, weights, own)
     if W.ndim == 1:
         return factor_ridge(np.sqrt(W)[:, None] * X)

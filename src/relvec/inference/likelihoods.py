@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtri, softmax
 from scipy.stats import qmc
 
-from relvec.runtime.arrays import Array, dots, is_foreign, like, namespace, pieces, take, to_host
+from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, row_slices, take, to_host
 
 _LARGEST = 300.0  # logarithm of a rate: sums of squares of exp of more have no double
 
@@ -88,7 +88,7 @@ class Bernoulli(Likelihood):
         return -W * namespace(f).tanh(0.5 * f) * h  # dW/df = W (1 - 2p)
 
     def mean(self, f):
-        return 1.0 / (1.0 + namespace(f).exp(-f)) if is_foreign(f) else expit(f)
+        return 1.0 / (1.0 + namespace(f).exp(-f)) if is_device_array(f) else expit(f)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Categorical(Likelihood):
     n_outputs: int
 
     def evaluate(self, t, f, weights):
-        if is_foreign(f):
+        if is_device_array(f):
             return self._on_device(t, f, weights)
         n, top = np.arange(len(f)), np.argmax(f, axis=1)
         below = f - f[n, top][:, None]
@@ -165,7 +165,7 @@ class Categorical(Likelihood):
         return weights[:, None] * p * (h - 2.0 * hp + both[:, None])
 
     def mean(self, f):
-        if is_foreign(f):
+        if is_device_array(f):
             xp = namespace(f)
             p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
             return p / xp.sum(p, axis=1, keepdims=True)
@@ -205,7 +205,7 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     >>> logistic_log_odds(np.array([0.0, 3.0]), np.array([4.0, 0.0])).round(6).tolist()
     [0.0, 3.0]
     """
-    if is_foreign(mean):
+    if is_device_array(mean):
         return _log_odds_on_device(mean, variance)
     size, deviation = np.abs(mean), np.sqrt(variance)
     tail = np.empty(len(size))  # log of the smaller of the two probabilities
@@ -230,7 +230,7 @@ def _log_odds_on_device(mean: Array, variance: Array) -> Array:
     size, deviation = xp.abs(mean), xp.sqrt(xp.clip(variance, 0.0, _WIDE**2))
     tails = [size[:0]]
     z, log_normal = like(mean, _Z), like(mean, _LOG_NORMAL)
-    for rows in pieces(mean.shape[0], len(_Z)):
+    for rows in row_slices(mean.shape[0], len(_Z)):
         f = size[rows][:, None] + deviation[rows][:, None] * z
         # log 1 / (1 + exp(f))
         terms = log_normal - xp.clip(f, 0.0, None) - xp.log1p(xp.exp(-xp.abs(f)))
@@ -269,7 +269,7 @@ def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """
     n, K = mean.shape
     z = softmax_points(K)
-    if is_foreign(mean):
+    if is_device_array(mean):
         return _softmax_on_device(mean, covariance, z)
     p = np.empty((n, K))
     rows = max(1, _BLOCK // (K * z.shape[1]))
@@ -281,7 +281,7 @@ def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 def _softmax_on_device(mean: Array, covariance: Array, z: np.ndarray) -> Array:
     xp, points, found = namespace(mean), like(mean, z), [mean[:0, :]]
-    for rows in pieces(mean.shape[0], mean.shape[1] * z.shape[1]):
+    for rows in row_slices(mean.shape[0], mean.shape[1] * z.shape[1]):
         f = mean[rows, :][:, :, None] + _contrast_root(covariance[rows, :, :]) @ points
         p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
         found.append(xp.mean(p / xp.sum(p, axis=1, keepdims=True), axis=2))

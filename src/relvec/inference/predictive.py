@@ -10,7 +10,7 @@ from scipy.special import gammaln, logsumexp, ndtri, pdtr
 
 from relvec.basis import Basis
 from relvec.kernels import Kernel
-from relvec.runtime.arrays import Array, is_foreign, like, namespace, pieces, place_of, squares
+from relvec.runtime.arrays import Array, device_of, is_device_array, like, namespace, row_slices, squares
 
 _LARGEST = 700.0  # exp of more has no double
 _WIDEST = 1e150  # nor has the square of more
@@ -123,7 +123,7 @@ class LinearPredictor(WeightPredictor):
         xp, weights, root = namespace(X), like(X, self.unit * self.mean), like(X, self.unit * self.root)
         added = float(self.noise * self.unit**2) if noise else 0.0
         mean, spread = [X[:0, 0]], [X[:0, 0]]
-        for rows in pieces(X.shape[0], len(self.mean)):
+        for rows in row_slices(X.shape[0], len(self.mean)):
             Phi = self.columns(X[rows, :])
             mean.append(Phi @ weights)
             if variance:
@@ -132,11 +132,13 @@ class LinearPredictor(WeightPredictor):
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean and, if asked, variance (n,) at X, where X is; the noise is added to the variance if asked."""
-        return self._moments_on_device(X, variance, noise) if is_foreign(X) else super().moments(X, variance, noise)
+        return (
+            self._moments_on_device(X, variance, noise) if is_device_array(X) else super().moments(X, variance, noise)
+        )
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (n, n) of the function, or of new targets, at X."""
-        if not is_foreign(X):
+        if not is_device_array(X):
             return super().covariance(X, noise)
         Phi = self.columns(X) @ like(X, self.root)
         C = Phi @ Phi.T
@@ -284,7 +286,7 @@ class LatentPredictor:
 
     def moments(self, X: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean (n, K) and, if asked, covariance (n, K, K) of the latent functions at X."""
-        if is_foreign(X):
+        if is_device_array(X):
             return self._moments_on_device(X, spread)
         n, K, k = len(X), self.n_outputs, len(self.mean)
         mean, covariance = np.zeros((n, K)), np.zeros((n, K, K)) if spread else None
@@ -312,8 +314,8 @@ class LatentPredictor:
         for c, i in enumerate(self._own()):
             roots[c, self.places[i]] = self.root[i]
         scale, weights, roots = like(X, self.scale), like(X, weights), like(X, roots)
-        mean, covariance = [place_of(X).zeros(0, K)], [place_of(X).zeros(0, K, K)]
-        for rows in pieces(X.shape[0], (k + len(self.scale)) * (K if spread else 1)):
+        mean, covariance = [device_of(X).zeros(0, K)], [device_of(X).zeros(0, K, K)]
+        for rows in row_slices(X.shape[0], (k + len(self.scale)) * (K if spread else 1)):
             Phi = self.basis(X[rows, :]) / scale
             mean.append(Phi @ weights)
             if spread:

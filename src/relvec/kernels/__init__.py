@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relvec.kernels.distances import squared_distances
-from relvec.runtime.arrays import is_foreign, like, namespace, overwrite, squares, to_host
+from relvec.runtime.arrays import is_device_array, like, namespace, overwrite, squares, to_host
 
 __all__ = [
     "Cauchy",
@@ -520,13 +520,13 @@ class FromCallable(_Unparametrised):
     positive_definite = False
 
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        if is_foreign(X):  # the function is called with NumPy arrays
+        if is_device_array(X):  # the function is called with NumPy arrays
             return like(X, self._values(to_host(X), to_host(Z)))
         hint = f"It was called with X {X.shape} and Z {Z.shape}: try it by hand on arrays of these shapes."
         return real_finite(self.function(X, Z), [(len(X), len(Z))], f"the kernel function {self.function!r}", hint)
 
     def _diag(self, X: np.ndarray, block: int = 64) -> np.ndarray:
-        if is_foreign(X):
+        if is_device_array(X):
             return like(X, self._diag(to_host(X)))
         blocks = [X[i : i + block] for i in range(0, len(X), block)]
         return np.concatenate([np.empty(0), *(np.diagonal(self._values(B, B)) for B in blocks)])
@@ -763,7 +763,7 @@ def split_theta(parts: Sequence[Any], theta: np.ndarray) -> list[np.ndarray]:
 
 def as_rows(X: Any) -> np.ndarray:
     """X as a float64 array of shape (n, d); an array of another library stays what it is."""
-    X = X if is_foreign(X) else np.asarray(X, dtype=np.float64)
+    X = X if is_device_array(X) else np.asarray(X, dtype=np.float64)
     if X.ndim != 2:
         raise ValueError(f"expected a 2-D array (n, d), got shape {X.shape}: for one feature, X.reshape(-1, 1)")
     return X
@@ -786,7 +786,7 @@ def real_finite(values: Any, shapes: Sequence[tuple[int, ...]], what: str, hint:
 
 def _row_pair(X: Any, Z: Any) -> tuple[np.ndarray, np.ndarray]:
     X, Z = as_rows(X), as_rows(Z)
-    if is_foreign(X) and not is_foreign(Z):
+    if is_device_array(X) and not is_device_array(Z):
         Z = like(X, Z)
     if X.shape[1] != Z.shape[1]:
         raise ValueError(f"X has {X.shape[1]} features and Z has {Z.shape[1]}: they must agree")

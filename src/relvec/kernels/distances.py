@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from relvec.runtime.arrays import is_foreign, namespace, squares
+from relvec.runtime.arrays import is_device_array, namespace, squares
 
 _FEW_PAIRS = 2048  # up to which a matrix product does not pay
 
@@ -15,7 +15,7 @@ def squared_distances(U: np.ndarray, V: np.ndarray, rough: bool = True) -> np.nd
 
     Where the kernel is not ``rough`` an array library without `cdist` may take the product of many features.
     """
-    if is_foreign(U):
+    if is_device_array(U):
         return _distances_on_device(U, V, rough)
     few = U.shape[1] <= 8 or len(U) * len(V) <= _FEW_PAIRS
     D2 = cdist(U, V, "sqeuclidean") if few else _distances_by_product(U, V)

@@ -1,4 +1,4 @@
-"""Arrays of other libraries (PyTorch, CuPy, any of the array API standard): where they live, and the way to the host.
+"""Arrays of other libraries than NumPy (PyTorch, CuPy, any of the array API standard): devices, copies to and fro.
 
 Code that runs on a device asks `namespace(x)` for the functions of the array's own library, under the names of the
 array API standard. NumPy arrays need nothing but NumPy; for other libraries the functions come from array-api-compat,
@@ -18,14 +18,13 @@ import numpy as np
 Array = Any  # an array of whichever library
 
 _TORCH_DEVICES = ("cpu", "cuda", "mps", "xpu")
-
-
-_COMPAT = ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat")
+# where array-api-compat is found: scipy's copy has moved
+_COMPAT_PACKAGES = ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat")
 
 
 @cache
 def _compat(part: str = "") -> Any:
-    for package in _COMPAT:  # scipy's copy has moved
+    for package in _COMPAT_PACKAGES:
         try:
             return import_module(package + part)
         except ImportError as error:
@@ -33,18 +32,18 @@ def _compat(part: str = "") -> Any:
     raise ImportError(f"arrays on a device need array-api-compat: pip install array-api-compat ({last})")
 
 
-def is_foreign(x: Any) -> bool:
+def is_device_array(x: Any) -> bool:
     """Whether x is an array of a library other than NumPy that follows the array API (PyTorch, CuPy, ...).
 
-    >>> is_foreign([1.0]), is_foreign(np.ones(2))
+    >>> is_device_array([1.0]), is_device_array(np.ones(2))
     (False, False)
     """
     kind: Any = type(x)
-    return _foreign(kind)
+    return _is_device_type(kind)
 
 
 @cache
-def _foreign(kind: Any) -> bool:
+def _is_device_type(kind: Any) -> bool:
     module = kind.__module__.partition(".")[0]
     if module in ("numpy", "builtins", "pandas", "polars", "scipy", "dask"):
         return False
@@ -69,12 +68,12 @@ _known: dict[type, Any] = {}  # asking array-api-compat takes longer than many a
 
 
 def to_host(x: Any) -> np.ndarray:
-    """X as a NumPy array, copied from its device where it has one; what is no foreign array passes as it is.
+    """X as a NumPy array, copied from its device where it has one; anything else is returned unchanged.
 
     >>> to_host(np.ones(2))
     array([1., 1.])
     """
-    if not is_foreign(x):
+    if not is_device_array(x):
         return x
     if hasattr(x, "detach"):  # PyTorch
         return x.detach().cpu().numpy()
@@ -94,23 +93,23 @@ def like(x: Array, values: Any) -> Array:
     """
     if isinstance(x, np.ndarray):
         return np.asarray(values, dtype=x.dtype)
-    return namespace(x).asarray(_shareable(values), dtype=x.dtype, device=_device_of(x))
+    return namespace(x).asarray(_writeable(values), dtype=x.dtype, device=_raw_device(x))
 
 
-def indices(x: Array, places: Any) -> Array:
-    """Whole numbers (k,) of the host as an index for `take` along the axes of x."""
-    places = np.asarray(places, dtype=np.int64)
+def index_array(x: Array, indices: Any) -> Array:
+    """Integers (k,) of the host as an index array beside x."""
+    indices = np.asarray(indices, dtype=np.int64)
     if isinstance(x, np.ndarray):
-        return places
+        return indices
     xp = namespace(x)
-    return xp.asarray(_shareable(places), dtype=xp.int64, device=_device_of(x))
+    return xp.asarray(_writeable(indices), dtype=xp.int64, device=_raw_device(x))
 
 
-def take(x: Array, places: Any, axis: int = 0) -> Array:
-    """The rows (or columns, for axis 1) of x at the given places of the host."""
+def take(x: Array, indices: Any, axis: int = 0) -> Array:
+    """The rows (or columns, for axis 1) of x with the given indices, which are on the host."""
     if isinstance(x, np.ndarray):
-        return x[places] if axis == 0 else x[:, places]
-    return namespace(x).take(x, indices(x, places), axis=axis)
+        return x[indices] if axis == 0 else x[:, indices]
+    return namespace(x).take(x, index_array(x, indices), axis=axis)
 
 
 def dots(x: Array, y: Array, axis: int = 1) -> Array:
@@ -138,18 +137,18 @@ def overwrite(name: str, x: Array) -> Array:
     return getattr(np, name)(x, out=x) if isinstance(x, np.ndarray) else getattr(namespace(x), name)(x)
 
 
-def _shareable(values: Any) -> np.ndarray:
-    """A host array that another library may take over: PyTorch warns of those that cannot be written."""
+def _writeable(values: Any) -> np.ndarray:
+    """A contiguous host array that may be written: PyTorch warns of others when it shares their memory."""
     values = np.ascontiguousarray(values)
     return values if values.flags.writeable else values.copy()
 
 
-def _device_of(x: Array) -> Any:
+def _raw_device(x: Array) -> Any:
     return _compat().device(x)
 
 
 @dataclass(frozen=True)
-class Place:
+class Device:
     """A library, one of its devices, and the floating type used there: float64 where the device has it."""
 
     xp: Any
@@ -161,12 +160,12 @@ class Place:
         """Library and device, for messages."""
         return f"{self.xp.__name__.rpartition('array_api_compat.')[2]}:{self.device}"
 
-    def put(self, values: Any) -> Array:
-        """An array of numbers on the device, as floats."""
-        if is_foreign(values) and namespace(values) is not self.xp:
+    def to_device(self, values: Any) -> Array:
+        """Numbers as an array of floats on the device."""
+        if is_device_array(values) and namespace(values) is not self.xp:
             values = to_host(values)
-        if not is_foreign(values):
-            values = _shareable(values)
+        if not is_device_array(values):
+            values = _writeable(values)
         elif hasattr(values, "detach"):
             values = values.detach()
         return self.xp.asarray(values, dtype=self.dtype, device=self.device)
@@ -176,16 +175,16 @@ class Place:
         return self.xp.zeros(shape, dtype=self.dtype, device=self.device)
 
 
-def place_of(x: Array) -> Place:
-    """Where a foreign array lives."""
-    xp, device = namespace(x), _device_of(x)
-    return Place(xp, device, _precise(xp, device))
+def device_of(x: Array) -> Device:
+    """The device of an array of another library."""
+    xp, device = namespace(x), _raw_device(x)
+    return Device(xp, device, _float_type(xp, device))
 
 
-def as_place(spec: str) -> Place:
-    """The place a device option names: "cuda", "cuda:1", "torch", "torch:cuda", "cupy", "cupy:1".
+def as_device(spec: str) -> Device:
+    """The device that a parameter ``device`` names: "cuda", "cuda:1", "torch", "torch:cuda", "cupy", "cupy:1".
 
-    >>> as_place("tpu")
+    >>> as_device("tpu")
     Traceback (most recent call last):
         ...
     ValueError: device must be None, 'cuda', 'cuda:1', 'cpu', 'mps', 'torch', 'torch:cuda' or 'cupy'; got 'tpu'
@@ -203,7 +202,7 @@ def as_place(spec: str) -> Place:
         raise ImportError(f"device={spec!r} needs {library}: pip install relvec[{library}]") from None
     if library == "array_api_strict":
         device = module.Device(where or "CPU_DEVICE")
-        return Place(module, device, _precise(module, device))
+        return Device(module, device, _float_type(module, device))
     xp = _compat(f".{library}")
     if library == "cupy":
         device = module.cuda.Device(int(where or 0))
@@ -211,10 +210,10 @@ def as_place(spec: str) -> Place:
         device = module.device(where or ("cuda" if module.cuda.is_available() else "cpu"))
         if device.type == "cuda" and not module.cuda.is_available():
             raise ValueError(f"device={spec!r}: PyTorch finds no CUDA device here; leave device at None for the CPU")
-    return Place(xp, device, _precise(xp, device))
+    return Device(xp, device, _float_type(xp, device))
 
 
-def _precise(xp: Any, device: Any) -> Any:
+def _float_type(xp: Any, device: Any) -> Any:
     """float64, or float32 on devices without it."""
     try:
         xp.zeros(1, dtype=xp.float64, device=device)
@@ -223,13 +222,13 @@ def _precise(xp: Any, device: Any) -> Any:
     return xp.float64
 
 
-def pieces(n: int, width: int, numbers: int = 2**25) -> Iterator[slice]:
-    """Slices of n rows of that width, of at most so many numbers each.
+def row_slices(n: int, width: int, max_numbers: int = 2**25) -> Iterator[slice]:
+    """Slices of n rows, each of at most ``max_numbers`` numbers when a row has ``width`` of them.
 
-    >>> [(piece.start, piece.stop) for piece in pieces(5, 2, numbers=4)]
+    >>> [(piece.start, piece.stop) for piece in row_slices(5, 2, max_numbers=4)]
     [(0, 2), (2, 4), (4, 5)]
     """
-    step = max(1, numbers // max(width, 1))
+    step = max(1, max_numbers // max(width, 1))
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
@@ -243,7 +242,7 @@ def unique_rows(X: Array) -> tuple[Array, Array, Array]:
     if xp is np:
         order = np.lexsort(X.T[::-1])
     else:
-        order = xp.arange(n, dtype=xp.int64, device=_device_of(X))
+        order = xp.arange(n, dtype=xp.int64, device=_raw_device(X))
         for k in reversed(range(d)):
             order = xp.take(order, xp.argsort(xp.take(X[:, k], order, axis=0), stable=True), axis=0)
     ranked = xp.take(X, order, axis=0)
@@ -256,19 +255,19 @@ def unique_rows(X: Array) -> tuple[Array, Array, Array]:
     return xp.take(ranked, starts, axis=0), xp.take(order, starts, axis=0), row_of
 
 
-def largest(x: Array, few: int, axis: int = 0) -> Array:
-    """Places of the few largest entries of x along an axis, in no order.
+def largest_indices(x: Array, count: int, axis: int = 0) -> Array:
+    """Indices of the ``count`` largest entries of x along an axis, in no order.
 
-    >>> sorted(largest(np.array([1.0, 5.0, 3.0]), 2).tolist())
+    >>> sorted(largest_indices(np.array([1.0, 5.0, 3.0]), 2).tolist())
     [1, 2]
     """
-    few = min(few, x.shape[axis])
+    count = min(count, x.shape[axis])
     if hasattr(x, "topk"):  # PyTorch
-        return x.topk(few, dim=axis, sorted=False).indices
+        return x.topk(count, dim=axis, sorted=False).indices
     xp = namespace(x)
     if hasattr(xp, "argpartition"):  # NumPy and CuPy
-        order = xp.argpartition(x, x.shape[axis] - few, axis=axis)
+        order = xp.argpartition(x, x.shape[axis] - count, axis=axis)
     else:
         order = xp.argsort(x, axis=axis)
-    last = slice(x.shape[axis] - few, x.shape[axis])
+    last = slice(x.shape[axis] - count, x.shape[axis])
     return order[last] if x.ndim == 1 else order[last, :] if axis == 0 else order[:, last]

@@ -1,7 +1,7 @@
-"""How far a fit is: what `watch` hands to a function, and the line that a long fit shows on a terminal.
+"""Progress of a fit: callbacks (`watch`), and the line that a long fit shows on a terminal.
 
-Steps are reported from wherever they are made (`stage`, `report`), and reach those who watch without being passed
-through: watchers belong to the context (`contextvars`) that fits.
+Code that makes steps calls `report` within a `stage`. The callbacks belong to the context (`contextvars`) that fits, so
+that they need not be passed down to where the steps are made.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from typing import Any, TextIO
 
 __all__ = ["Progress", "watch"]
 
-_LONG = 3.0  # seconds: shorter fits show nothing
-_OFTEN, _SELDOM = 0.2, 5.0  # seconds between two looks of the line on a terminal, and between two lines elsewhere
-_BAR = 16  # characters
+_SECONDS_BEFORE_SHOWN = 3.0  # shorter fits show nothing
+_SECONDS_BETWEEN_REDRAWS = 0.2  # on a terminal: as fast as one reads
+_SECONDS_BETWEEN_LINES = 5.0  # elsewhere, such as in a log file
+_BAR_CHARACTERS = 16
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a fit stands.
+    """The state of a fit at one step.
 
     Attributes
     ----------
-    stage : what is being done: "widths" are learned, the "kernel" is factorised, a "search" for the model runs, or
-        ("process") a Gaussian process is fitted to its vectors.
-    step : how many reports this stage has made.
+    stage : "widths" (being learned), "kernel" (being factorised), "search" (for the model) or "process" (a Gaussian
+        process is fitted to the vectors).
+    step : number of reports of this stage so far.
     size : basis functions in the model, 0 where there is none yet; for "kernel" the rank of the factor.
     evidence : log evidence of the model so far, in the units of y; for "widths" that of the scaled targets on the
         rows they are learned from, for "process" that of the process; nan where there is none.
     elapsed : seconds since the fit began.
-    fraction : estimated share of this stage that is done, from 0 to 1; nan where nobody knows.
-    remaining : estimated seconds until this stage ends; nan where nobody knows.
+    fraction : estimated share of this stage that is done, from 0 to 1; nan where unknown.
+    remaining : estimated seconds until this stage ends; nan where unknown.
     """
 
     stage: str
@@ -53,9 +54,9 @@ class Progress:
         parts = [f"{self.stage} {self.step}", f"{self.size} functions"]
         if math.isfinite(self.evidence):
             parts.append(f"evidence {self.evidence:.6g}")
-        parts.append(f"{clock(self.elapsed)} elapsed")
+        parts.append(f"{format_duration(self.elapsed)} elapsed")
         if math.isfinite(self.remaining):
-            parts.append(f"about {clock(self.remaining)} left")
+            parts.append(f"about {format_duration(self.remaining)} left")
         return ", ".join(parts)
 
 
@@ -64,7 +65,7 @@ Watcher = Callable[[Progress], Any]
 
 @dataclass
 class _Stage:
-    """What is open: its name, what turns its objectives into evidences, and how many of its parts are done."""
+    """The current stage: its name, the offset from its objectives to evidences, and how many of its parts are done."""
 
     name: str
     shift: float = 0.0
@@ -83,8 +84,8 @@ _stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 def watch(function: Watcher) -> Iterator[None]:
     """Call a function with a `Progress` at every step of the fits within.
 
-    Where it returns True the search ends with the best model so far and a ConvergenceWarning. Fits in other processes
-    are not seen.
+    If it returns True the search ends with the best model so far and a ConvergenceWarning. Fits in other processes are
+    not reported.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def watch(function: Watcher) -> Iterator[None]:
 
 @contextmanager
 def stage(name: str, total: int = 0, shift: float = 0.0) -> Iterator[None]:
-    """A part of a fit with a name; `report` within speaks for it. A stage within a stage is part of the outer one."""
+    """Name a part of a fit, for the reports made within. A stage inside another belongs to the outer one."""
     if _stage.get() is not None:
         yield
         return
@@ -127,14 +128,14 @@ def stage(name: str, total: int = 0, shift: float = 0.0) -> Iterator[None]:
 
 
 def advance(more: int = 0) -> None:
-    """One of the parts of the open stage is done, and more parts than its total have come up."""
+    """Count one part of the current stage as done, and add ``more`` parts to its total."""
     if (here := _stage.get()) is not None:
         here.done += 1
         here.total += more
 
 
 def report(size: int = 0, evidence: float = math.nan, fraction: float = math.nan) -> bool:
-    """Tell those who watch; whether one of them asks to stop. The fraction counts where no number of parts is known."""
+    """Call the callbacks; whether one of them asks to stop. ``fraction`` is for an unknown number of parts."""
     watchers, now = _watchers.get(), time.monotonic()
     if not watchers:
         return False
@@ -154,25 +155,26 @@ def report(size: int = 0, evidence: float = math.nan, fraction: float = math.nan
     return stop
 
 
-def carried(function: Callable) -> Callable:
-    """The function, to be called in another thread with those who watch here."""
+def run_in_current_context(function: Callable) -> Callable:
+    """A function for another thread that runs ``function`` in a copy of this context, with its callbacks."""
     context = copy_context()
     return lambda *arguments: context.copy().run(function, *arguments)
 
 
-class Line:
-    """A watcher that shows where a long fit stands: one line that is redrawn on a terminal, lines of text elsewhere."""
+class ProgressLine:
+    """A callback that shows the progress of a long fit: a line redrawn on a terminal, lines of text elsewhere."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = _is_terminal(self._stream)
+        self._interval = _SECONDS_BETWEEN_REDRAWS if self._terminal else _SECONDS_BETWEEN_LINES
         self._shown = -math.inf
         self._lock = threading.Lock()  # outputs of a model may be fitted in several threads
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         with self._lock:
-            if progress.elapsed < _LONG or now - self._shown < (_OFTEN if self._terminal else _SELDOM):
+            if progress.elapsed < _SECONDS_BEFORE_SHOWN or now - self._shown < self._interval:
                 return
             self._shown = now
             if self._terminal:
@@ -182,23 +184,23 @@ class Line:
             self._stream.flush()
 
     def close(self) -> None:
-        """Wipe the line."""
+        """Clear the line."""
         if self._terminal and math.isfinite(self._shown):
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
 
 @contextmanager
-def line(wanted: bool | None) -> Iterator[None]:
-    """Show a `Line` within, unless one is there: always, never, or (None) on a terminal, in the main process."""
-    there = any(isinstance(function, Line) for function, _ in _watchers.get())
+def show_progress(wanted: bool | None) -> Iterator[None]:
+    """Show a `ProgressLine` within, unless one is shown: True, False, or None for a terminal in the main process."""
+    there = any(isinstance(function, ProgressLine) for function, _ in _watchers.get())
     if wanted is None:
         main = multiprocessing.current_process().name == "MainProcess"
         wanted = main and threading.current_thread() is threading.main_thread() and _is_terminal(sys.stderr)
     if there or not wanted:
         yield
         return
-    shown = Line()
+    shown = ProgressLine()
     try:
         with watch(shown):
             yield
@@ -211,14 +213,14 @@ def _is_terminal(stream: Any) -> bool:
 
 
 def _bar(fraction: float) -> str:
-    full = int(_BAR * fraction) if math.isfinite(fraction) else 0
-    return f"[{'#' * full}{'.' * (_BAR - full)}] "
+    full = int(_BAR_CHARACTERS * fraction) if math.isfinite(fraction) else 0
+    return f"[{'#' * full}{'.' * (_BAR_CHARACTERS - full)}] "
 
 
-def clock(seconds: float) -> str:
-    """Seconds as people say them.
+def format_duration(seconds: float) -> str:
+    """Seconds in words.
 
-    >>> clock(7.2), clock(75), clock(3700)
+    >>> format_duration(7.2), format_duration(75), format_duration(3700)
     ('7 s', '1 min 15 s', '1 h 1 min')
     """
     whole = round(seconds)

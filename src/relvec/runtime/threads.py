@@ -1,8 +1,8 @@
 """BLAS threads: one for the small algebra of a search, all for its long products.
 
-Matrices of forty rows lose more to the hand-over between threads than they gain, most of all where cores are shared.
-The limit is a setting of the whole process, so overlapping fits in several threads share one: the first to
-enter sets it, the last to leave restores what was there.
+Matrices of forty rows lose more to the synchronisation of threads than they gain, most of all where cores are shared.
+The limit is a setting of the whole process, so fits that overlap in several threads share it: the first to enter sets
+it, the last to leave restores the earlier setting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-_LONG = 1e8  # multiplications: a product of more is worth the hand-over
+_MIN_PARALLEL_MULTIPLICATIONS = 1e8  # from which a product gains more than the synchronisation of threads costs
 
 _lock = threading.Lock()
 _inside = 0
@@ -32,7 +32,7 @@ def _controller() -> ThreadpoolController:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within, every BLAS call runs on one thread; what was set before returns when the last user has left."""
+    """Run every BLAS call within on one thread; the earlier setting returns when the last user has left."""
     global _inside, _restore
     with _lock:
         if _inside == 0:
@@ -48,10 +48,10 @@ def one_thread() -> Iterator[None]:
                 _restore = None
 
 
-def side_by_side(function: Callable, items: Sequence, workers: int, stop: threading.Event) -> list:
-    """Results of ``function(item)`` in order, from as many threads as ``workers``.
+def map_in_threads(function: Callable, items: Sequence, workers: int, stop: threading.Event) -> list:
+    """Results of ``function(item)`` in order, computed by ``workers`` threads.
 
-    What interrupts the caller sets ``stop`` and goes up at once: the function looks at it to end its own threads.
+    An exception in the caller sets ``stop`` and is raised at once: the function polls it to end its threads.
     """
     if min(workers, len(items)) < 2:
         return [function(item) for item in items]
@@ -79,10 +79,10 @@ def n_threads() -> int:
 
 @contextmanager
 def all_threads(multiplications: float) -> Iterator[None]:
-    """Within, BLAS runs on all threads where the work is long, also inside `one_thread`, while no other fit runs."""
+    """Run BLAS on all threads within if the work is long, even inside `one_thread`, unless another fit runs."""
     global _restore
     with _lock:
-        lifted = multiplications >= _LONG and _inside == 1 and _restore is not None
+        lifted = multiplications >= _MIN_PARALLEL_MULTIPLICATIONS and _inside == 1 and _restore is not None
         if lifted:
             _restore.restore_original_limits()
     try:
@@ -95,9 +95,9 @@ def all_threads(multiplications: float) -> Iterator[None]:
 
 
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A B, on `all_threads` where it is long."""
+    """A B, on all threads if it is long."""
     multiplications = A.shape[0] * A.shape[1] * B.shape[1]
-    if multiplications < _LONG:
+    if multiplications < _MIN_PARALLEL_MULTIPLICATIONS:
         return A @ B
     with all_threads(multiplications):
         return A @ B

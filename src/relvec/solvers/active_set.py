@@ -9,7 +9,7 @@ import numpy as np
 
 from relvec.design import DenseDesign
 from relvec.inference.evidence import exchange_statistics, gain_add, gain_delete
-from relvec.runtime.arrays import Array, is_foreign, largest, like, namespace, squares, to_host
+from relvec.runtime.arrays import Array, is_device_array, largest_indices, like, namespace, squares, to_host
 from relvec.solvers.gaussian.compiled import Precisions
 from relvec.solvers.gaussian.frame import COLLINEAR, Frame
 from relvec.solvers.gaussian.moves import Model, best_of_each, near_exchanges
@@ -184,7 +184,7 @@ class _Look:
 
     def __call__(self, atoms: np.ndarray, projected: Array) -> _Offers:
         model, k = self.model, len(self.active)
-        if is_foreign(projected):
+        if is_device_array(projected):
             return _offers_on_device(self, int(atoms[0]), projected)
         first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
         outside = ~np.isin(atoms, self.closed[first:end])
@@ -247,7 +247,7 @@ def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]
     xp = namespace(S)
     good = (known > 0.0) & (S > 0.0)
     S = xp.where(good, S, xp.zeros_like(S))
-    at = largest(xp.where(good, Q * Q / xp.where(good, S, xp.ones_like(S)), -xp.ones_like(S)), few, axis=0)
+    at = largest_indices(xp.where(good, Q * Q / xp.where(good, S, xp.ones_like(S)), -xp.ones_like(S)), few, axis=0)
     found = xp.take_along_axis(S, at, axis=0), xp.take_along_axis(Q, at, axis=0)
     return [to_host(at), *(to_host(column).astype(float) for column in found)]
 

@@ -15,7 +15,8 @@ from relvec.design import Design
 from relvec.inference.gaussian import Posterior
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime import checkpoint
-from relvec.runtime.checkpoint import Cell, check_model, checked, fingerprint
+from relvec.runtime.checkpoint import Cell, check_model, refuse_bad_record
+from relvec.runtime.fingerprint import fingerprint
 from relvec.runtime.progress import report
 
 logger = logging.getLogger("relvec")
@@ -213,7 +214,7 @@ def check_time_limit(value: float | None) -> None:
         raise ValueError(f"time_limit must be None or a positive number of seconds, got {value!r}")
 
 
-def _be_heard() -> None:
+def _ensure_log_handler() -> None:
     """Send the log to the terminal where nobody has set up logging."""
     if not logger.hasHandlers():
         logger.addHandler(logging.StreamHandler())
@@ -226,14 +227,14 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
 
     Where the fit has a checkpoint, from where an earlier process left this search.
     """
-    with checkpoint.cell() as cell:
+    with checkpoint.open_cell() as cell:
         return _iterate(solver, problem, max_iter, verbose, cell)
 
 
 def _iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int, cell: Cell) -> Result:
     began = time.monotonic()
     if verbose:
-        _be_heard()
+        _ensure_log_handler()
     earlier = None if cell.saved is None else _resumed(solver, problem, cell.saved)
     if earlier is not None and earlier.state.done:
         return earlier
@@ -267,11 +268,11 @@ def _iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int, cell
             break
         state = solver.step(problem, state)
         n_iter += 1
-        cell.keep(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
+        cell.store(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
     result = Result(state, status, history, n_iter)
     if status in (Status.TIME_LIMIT, Status.INTERRUPTED):
-        cell.leave_open()
-    cell.keep(_record, solver, problem, result, now=True)
+        cell.mark_unfinished()
+    cell.store(_record, solver, problem, result, now=True)
     return result
 
 
@@ -296,7 +297,7 @@ def _record(solver: Solver, problem: Problem, result: Result) -> dict:
 
 def _resumed(solver: Solver, problem: Problem, saved: dict) -> Result | None:
     """The search that was recorded; None where it was over another dictionary."""
-    with checked():
+    with refuse_bad_record():
         if saved["dictionary"] != fingerprint(problem.order):
             return None
         columns = [saved["history"][name] for name in Step.__dataclass_fields__]

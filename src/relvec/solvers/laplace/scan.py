@@ -13,7 +13,7 @@ from relvec.inference.evidence import exchange_statistics, gain_add, optimal_alp
 from relvec.inference.laplace import LaplacePosterior, ridge_on_device
 from relvec.inference.likelihoods import others
 from relvec.inference.linalg import factor_identity_plus, factor_ridge, inverse_triangular
-from relvec.runtime.arrays import is_foreign, like, namespace, take, to_host
+from relvec.runtime.arrays import is_device_array, like, namespace, take, to_host
 from relvec.solvers.gaussian.moves import _first_of_equals
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, deletion_gains, paired
 
@@ -166,7 +166,7 @@ def _roots(model: LaplaceModel, exact: bool) -> list[np.ndarray]:
         factors = [factor_identity_plus(gram.copy()) for gram in grams]
     else:
         ridged = (_own_columns(p, problem.weights, c, *each) for c, each in enumerate(zip(own, spreads, strict=True)))
-        factors = [ridge_on_device(X) if is_foreign(X) else factor_ridge(X) for X in ridged]
+        factors = [ridge_on_device(X) if is_device_array(X) else factor_ridge(X) for X in ridged]
     return [spread[:, None] * inverse_triangular(U) for spread, U in zip(spreads, factors, strict=True)]
 
 
