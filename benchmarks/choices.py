@@ -1,8 +1,8 @@
 """Two numbers of the process that no data set can tell by itself, chosen on data sets of their own.
 
 The prior standard deviation of the RVM's weights in the process, in root mean squares of those weights (`_SHARES` of
-`relvec.inference.process`: fixed, or 0.3 and 1 where the evidence says so), and the degrees of freedom that each relevance vector
-and each width costs in the factor of all variances. The fourteen data sets
+`relvec.inference.process`: fixed, or 0.3 and 1 where the evidence says so), and the degrees of freedom that each
+relevance vector and each width costs in the factor of all variances. The fourteen data sets
 are formulas of the literature on computer experiments, draws from rough random functions, and columns of tables of
 scikit-learn predicted from the others: none of them is in `coverage.py`, nor in a table of the papers.
 

@@ -1,6 +1,7 @@
 """The two ways to make a process of the relevance vectors, side by side: the diagonal correction and Titsias' bound.
 
-Both have the same features, functions and start (`relvec.inference.process`). The bound treats what the vectors leave out of the
+Both have the same features, functions and start (`relvec.inference.process`). The bound treats what the vectors leave
+out of the
 prior as lost information, -sum_n (c(x_n, x_n) - |psi(x_n)|^2) / (2 noise), instead of adding it to the noise.
 
     python benchmarks/constructions.py [--rows 150] [--only "sinc,Friedman 1"]

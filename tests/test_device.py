@@ -178,9 +178,7 @@ def test_likelihoods(place, likelihood):
     assert there[0] == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(_xp.to_host(there[1]), r, rtol=1e-12, atol=1e-300)
     np.testing.assert_allclose(_xp.to_host(there[2]), W, rtol=1e-12, atol=1e-300)
-    slope = likelihood.curvature_slope(
-        there[2], place.to_device(f), place.to_device(w), place.to_device(h), place.to_device(hp)
-    )
+    slope = likelihood.curvature_slope(there[2], *map(place.to_device, (f, w, h, hp)))
     np.testing.assert_allclose(_xp.to_host(slope), likelihood.curvature_slope(W, f, w, h, hp), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(_xp.to_host(likelihood.mean(place.to_device(f))), likelihood.mean(f), rtol=1e-12)
 

@@ -15,8 +15,8 @@ from relvec import RVC, RVR
 from relvec.report import html as _html
 from relvec.report import plain_warnings, report
 from relvec.solvers import Sequential
-from relvec.tables.evaluation import evaluate_table
 from relvec.tables import evaluation, importance
+from relvec.tables.evaluation import evaluate_table
 from relvec.tables.pipelines import fit_table
 
 HOSTILE = [

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fuzz_tables
-from relvec.tables.files import Table, TableError, as_table, read_table, write_table
 from relvec.tables import files as tables
+from relvec.tables.files import Table, TableError, as_table, read_table, write_table
 
 HEAD = "name,age\n"
 

@@ -103,7 +103,8 @@ class BaseRelevanceVector(BaseEstimator):
         """Set callbacks of scikit-learn 1.9 and later, which are called at both ends of a fit and of its steps.
 
         The tasks of a fit are its stages ("widths", "kernel", "search", "process"), whose tasks are their steps;
-        ``context.progress`` of a step is a `relvec.runtime.progress.Progress`. A callback that asks to stop ends the search.
+        ``context.progress`` of a step is a `relvec.runtime.progress.Progress`. A callback that asks to stop ends the
+        search.
 
         Parameters
         ----------

@@ -39,12 +39,13 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
 "grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
-        "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; several outputs or dichotomies share it);
+        "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; several outputs or
+        dichotomies share it);
         "scale" is r^2 = n_features * X.var(), tens of times as quick, and what "auto" means: with classes errors
         differ little, though probabilities may gain. A `relvec.kernels` object has its
         own width, "learn" and "learn-per-feature" among them. "grvm" is the one width of most evidence over weights
-        and centres, which does not run to small widths (`relvec.hyperparameters.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM
-        itself), "grvm-per-feature" climbs from there.
+        and centres, which does not run to small widths (`relvec.hyperparameters.grvm_widths`: RVM ME, or with
+        ``centres="grvm"`` GRVM itself), "grvm-per-feature" climbs from there.
     centres : {"data", "move", "grvm"}, default "data"
         As in `RelevanceVectorRegressor`: kernels on training rows, or moved.
     basis : Basis, str, callable, or list of these, optional
@@ -68,8 +69,8 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     predictive : {"rvm", "augmented"} or Augmented, default "rvm"
         What probabilities are made of. "augmented" (RVM*, RQ05) adds one more basis function at each point predicted,
         with a prior variance equal to the variance of the latent functions over the training rows, or one over the
-        alpha of `relvec.inference.predictive.Augmented`: away from the data the log-odds become uncertain and the probabilities
-        moderate. Keeps the training rows, O(N) a point.
+        alpha of `relvec.inference.predictive.Augmented`: away from the data the log-odds become uncertain and the
+        probabilities moderate. Keeps the training rows, O(N) a point.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
     tol : float, default 1e-3
@@ -130,8 +131,9 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     width_ : its width, a float or (n_features,); absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
-    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.hyperparameters.widths.Tuning`); every width
-        tried, for "grvm" (`relvec.hyperparameters.grvm_widths.WidthSearch`).
+    tuning_ : where each start of learned widths ended, and how often they agreed
+        (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
+        (`relvec.hyperparameters.grvm_widths.WidthSearch`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     Examples

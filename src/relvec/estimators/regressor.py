@@ -63,15 +63,17 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
     width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
 "grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
-        "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; several outputs or dichotomies share it);
+        "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; several outputs or
+        dichotomies share it);
         "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features, and
         "scale" beyond and for counts. A `relvec.kernels` object has its own width,
         "learn" and "learn-per-feature" among them. "grvm" is the one width of most evidence over weights and centres
-        (`relvec.hyperparameters.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM itself), "grvm-per-feature" climbs from there.
+        (`relvec.hyperparameters.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM itself), "grvm-per-feature"
+        climbs from there.
     centres : {"data", "move", "grvm"}, default "data"
         Where kernels sit. "data": on training rows. "move": anywhere in the box of the training rows; they start on
-        rows and are shifted, merged, split and added while the evidence rises (`relvec.hyperparameters.centres`). "grvm": moved by
-        GRVM's section 4, likelihood and precisions in turn (`relvec.hyperparameters.grvm`).
+        rows and are shifted, merged, split and added while the evidence rises (`relvec.hyperparameters.centres`).
+        "grvm": moved by GRVM's section 4, likelihood and precisions in turn (`relvec.hyperparameters.grvm`).
     basis : Basis, str, callable, or list of these, optional
         Further basis functions, appended to the kernel's; see `relvec.basis`.
     fit_intercept : bool, default True
@@ -90,7 +92,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
           no covariances between points. `relvec.inference.predictive.Augmented` sets its prior.
         - "process": a Gaussian process with the relevance vectors as its inducing inputs: the variance returns to the
           prior's away from the data, nothing but the vectors is kept. Its own widths, amplitude and noise are fitted
-          by `relvec.inference.process`; the kernel must be positive definite. `relvec.inference.process.Process` can hold the widths.
+          by `relvec.inference.process`; the kernel must be positive definite. `relvec.inference.process.Process` can
+          hold the widths.
 
         See the guide, "How much to trust the error bars", for what each is good for and why "rvm" is the default.
     noise_variance : float, optional
@@ -107,8 +110,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
         certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
     checkpoint : str or path, optional
-        A folder where a fit keeps, every few seconds, what it needs to go on (`relvec.runtime.checkpoint`): the same `fit`
-        in a new process continues where a killed one was. The file goes when the fit has ended by itself.
+        A folder where a fit keeps, every few seconds, what it needs to go on (`relvec.runtime.checkpoint`): the same
+        `fit` in a new process continues where a killed one was. The file goes when the fit has ended by itself.
     forgetting : float, default 1.0
         What every call of `partial_fit` multiplies the weights of all earlier rows by; 1 forgets nothing.
     memory_limit : float or str, default "4GB"
@@ -165,8 +168,9 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
     width_ : its width, a float or (n_features,); absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
-    tuning_ : where each start of learned widths ended, and how often they agreed (`relvec.hyperparameters.widths.Tuning`); every width
-        tried, for "grvm" (`relvec.hyperparameters.grvm_widths.WidthSearch`).
+    tuning_ : where each start of learned widths ended, and how often they agreed
+        (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
+        (`relvec.hyperparameters.grvm_widths.WidthSearch`).
     n_samples_seen_ : rows of positive weight that `fit` and `partial_fit` have taken in; absent where rows cannot come
         in parts.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.

@@ -2,8 +2,8 @@
 
 T01 C climbs on the kernels' parameters theta while every precision goes its own way (`interleave`). That surface has
 many maxima, and the highest are not the best: with one precision a sample, narrow kernels can explain each target by
-itself. `learn` climbs on theta while the precisions of a kernel are tied to one (`relvec.hyperparameters.shared_precision`), and leaves the sparse
-model to the search, at the theta found.
+itself. `learn` climbs on theta while the precisions of a kernel are tied to one
+(`relvec.hyperparameters.shared_precision`), and leaves the sparse model to the search, at the theta found.
 
 It begins from several widths around the data's own scale, and gives features whose width has run away, where its
 gradient vanishes, a second chance. Many rows are thinned while starts are compared; the best then climbs on more.

@@ -67,8 +67,8 @@ def memory_left(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: 
     if taken + bytes_per_row * n_rows > _MAX_ROW_SHARE * memory:
         enough = (taken + bytes_per_row * n_rows) / _MAX_ROW_SHARE / 1e6
         warnings.warn(
-            f"memory_limit={limit!r} is less than the copies of {n_rows} rows and the model take by themselves, and will "
-            f"be exceeded: set it to '{np.ceil(enough):.0f}MB' or more",
+            f"memory_limit={limit!r} is less than the copies of {n_rows} rows and the model need by themselves, and "
+            f"will be exceeded: set it to '{np.ceil(enough):.0f}MB' or more",
             UserWarning,
             stacklevel=2,
         )
