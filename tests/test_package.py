@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from test_layers import OPTIONAL
+from test_house import house
 
 ROOT = Path(__file__).parents[1]
+OPTIONAL = set(house.OPTIONAL)
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
