@@ -1,6 +1,6 @@
-"""Write docs/reproduction.md from the results of `relvec reproduce`.
+"""Write docs/reproduction.md from the results of `make reproduce`.
 
-    relvec reproduce --full --out relvec-reproduce
+    make reproduce ARGS="--full --out relvec-reproduce"
     python docs/make_reproduction.py relvec-reproduce
 
 takes the results (docs/reproduction.json) and the papers' figures (docs/images/reproduction/) over and writes the page.
@@ -43,7 +43,7 @@ def page(record):
         "# Reproduction",
         "",
         "The numbers and figures of the papers, measured again. This page is written by `python "
-        "docs/make_reproduction.py` from what `relvec reproduce` found; nothing on it is typed.",
+        "docs/make_reproduction.py` from what `make reproduce` found; nothing on it is typed.",
         "",
         f"**{total} published numbers can be compared: {counts['better']} came out better, "
         f"{counts['within two standard errors']} within two standard errors, {counts['worse']} worse "
@@ -60,10 +60,10 @@ def page(record):
         "percentage. Published timings are of other machines and are not compared.",
         "",
         "```bash",
-        "relvec reproduce --list                 # what there is",
-        "relvec reproduce --quick                # few repetitions; --list tells about how long each takes",
-        "relvec reproduce --full --jobs -1       # the published repetitions; may be interrupted and continued",
-        "relvec reproduce T01-figure-3 TF03      # by name, or all of a paper",
+        "make reproduce ARGS=--list               # what there is",
+        "make reproduce ARGS=--quick              # few repetitions; --list tells about how long each takes",
+        'make reproduce ARGS="--full --jobs -1"   # the published repetitions; may be interrupted and continued',
+        'make reproduce ARGS="T01-figure-3 TF03"  # by name, or all of a paper',
         "```",
         "",
         "Every run writes `index.html`, one page with all figures, filters and sorting, beside `results.csv` and the "

@@ -1,6 +1,6 @@
 """The numbers of the papers, measured again: one module a paper, one `Experiment` a table, figure or sentence.
 
-`relvec reproduce` runs them. A new experiment is an entry of its paper's ``EXPERIMENTS``.
+`make reproduce` runs them. A new experiment is an entry of its paper's ``EXPERIMENTS``.
 """
 
 from reproduction import _classes, _digits, _perspectives, _regression, _scales, grvm, rq05, t00, t01, tf03

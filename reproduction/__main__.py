@@ -6,12 +6,13 @@ Exit codes: 0 done, 1 something failed or nothing could be run, 2 wrong argument
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from relvec import plot
-from reproduction import _command, select
+from reproduction import Experiment, _command, select
 
 EXAMPLES = """A name stands for every experiment that begins with it: T01 is the whole paper.
 A data set that is missing is reported, with the way to get it, and its experiments are skipped.
@@ -32,16 +33,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = select(arguments.names)
     except ValueError as error:
         parser.error(str(error))  # exits with code 2
-    if arguments.list:
-        _command.print_list(chosen)
-        return 0
     if arguments.data_dir is not None and not arguments.data_dir.is_dir():
         parser.error(f"--data-dir: {arguments.data_dir} is not a folder")
     try:
-        return _command.reproduce(arguments, _plots(arguments))
+        code = _print_list(chosen) if arguments.list else _command.reproduce(arguments, _plots(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _print_list(chosen: Sequence[Experiment]) -> int:
+    _command.print_list(chosen)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""What `relvec reproduce` does: chooses, runs, tells how far it is, and writes the page and the tables."""
+"""What `make reproduce` does: chooses, runs, tells how far it is, and writes the page and the tables."""
 
 from __future__ import annotations
 

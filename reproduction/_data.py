@@ -50,7 +50,8 @@ class Dataset:
         arrays = ", ".join(f"{name} {shape}" for name, shape in self.arrays.items())
         text = (
             f"{self.name} ({self.what}): {where}. Save the table ({self.source}) as {self.name}.npz with the arrays "
-            f"{arrays} by numpy.savez, and give its folder: relvec reproduce --data-dir FOLDER, or RELVEC_DATA=FOLDER."
+            f'{arrays} by numpy.savez, and give its folder: make reproduce ARGS="--data-dir FOLDER", or '
+            "RELVEC_DATA=FOLDER."
         )
         if self.openml is not None:
             text += f" With network access and pip install 'relvec[data]', OpenML's table {self.openml} is used."

@@ -1,4 +1,4 @@
-"""One HTML page on a run of `relvec reproduce`: every number beside the published one, every figure, filters, sorting.
+"""One HTML page on a run of `make reproduce`: every number beside the published one, every figure, filters, sorting.
 
 The page needs no network. Its one script is named by its hash in the page's security policy; figures are pictures
 (``data:`` URLs).

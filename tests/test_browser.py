@@ -1,4 +1,4 @@
-"""The reports, the page of `relvec reproduce` and the front page of the docs in a real browser, wide and narrow.
+"""The reports, the page of `make reproduce` and the front page of the docs in a real browser, wide and narrow.
 
 ``make browser`` installs what is needed (playwright; Chromium from the system or from ``playwright install chromium``)
 and runs these tests. Screenshots are left in the folder named by RELVEC_SCREENSHOTS, where it is set.
@@ -12,6 +12,7 @@ import pytest
 
 import messy
 from relvec import cli
+from reproduction.__main__ import main
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[1]
@@ -90,7 +91,7 @@ def test_report(browser, reports, name, width):
 def reproduction(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduction")
     names = ["T00-figure-1-left", "T01-tables-1-2", "T01-figures-7-8", "TF03-figure-1"]
-    assert cli.main(["reproduce", *names, "RQ05-figure-2", "--draws", "2", "--jobs", "1", "--out", str(folder)]) == 0
+    assert main([*names, "RQ05-figure-2", "--draws", "2", "--jobs", "1", "--out", str(folder)]) == 0
     return folder / "index.html"
 
 

@@ -142,7 +142,7 @@ def test_examples_of_the_gallery_run(script, tmp_path, monkeypatch):
 
 def refusals():
     """Yield the words of every TableError in the source, the longest piece of each message."""
-    for path in sorted((ROOT / "src" / "relvec").glob("*.py")):
+    for path in sorted((ROOT / "src" / "relvec").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and "TableError(" in ast.unparse(node):
                 words = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]

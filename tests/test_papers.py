@@ -215,15 +215,15 @@ def offline(monkeypatch):
 
 
 def test_a_missing_data_set_is_skipped_with_the_instruction(offline, tmp_path, monkeypatch, capsys):
-    from relvec import cli
+    from reproduction.__main__ import main
 
     monkeypatch.setattr(papers, "EXPERIMENTS", (experiment(data=("boston",)),))
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["reproduce", "X-table-1", "--jobs", "1", "--no-plots"]) == 1  # nothing could be run
+    assert main(["X-table-1", "--jobs", "1", "--no-plots"]) == 1  # nothing could be run
     out = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert "skipped: boston (Boston housing): neither --data-dir nor RELVEC_DATA names a folder" in out
     assert "boston.npz with the arrays X (506, 13), y (506,)" in out
-    assert "relvec reproduce --data-dir FOLDER, or RELVEC_DATA=FOLDER" in out
+    assert 'make reproduce ARGS="--data-dir FOLDER", or RELVEC_DATA=FOLDER' in out
     assert "OpenML's table 531" in out and "no number was measured" in out
 
 
@@ -452,7 +452,7 @@ def test_pictures_of_sparsity(tmp_path):
 
 
 def small_run(folder, **options):
-    """Two small experiments and a skipped one, written as `relvec reproduce` does."""
+    """Two small experiments and a skipped one, written as `make reproduce` does."""
     hostile = Outcome({"a <b>": [1.0, 2.0], "c": 3.0}, notes=("<script>alert(1)</script>",))
     plain = experiment(name="T01-small", published={"a <b>": Published("1.5", "table", draws=9)}, run=lambda c: hostile)
     skipped = experiment(name="RQ05-none", quick=0)
@@ -486,19 +486,19 @@ def test_the_page_of_the_docs_is_what_its_command_writes():
 
 
 def test_a_second_run_continues_in_the_folder(tmp_path, capsys, monkeypatch):
-    from relvec import cli
+    from reproduction.__main__ import main
 
     calls[:] = [1] * 10
     entry = experiment(name="T01-counted", published={}, run=lambda c: Outcome(c.repeat(counted_draw)), full=4, quick=2)
     monkeypatch.setattr(papers, "EXPERIMENTS", (entry,))
     out = ["--jobs", "1", "--no-plots", "--out", str(tmp_path)]
-    assert cli.main(["reproduce", "--quick", *out]) == 0
-    assert cli.main(["reproduce", "--full", *out]) == 0
+    assert main(["--quick", *out]) == 0
+    assert main(["--full", *out]) == 0
     assert len(calls) == 14  # four draws in all
-    assert cli.main(["reproduce", "--draws", "3", *out]) == 0
-    assert cli.main(["reproduce", "--kept", *out]) == 0
+    assert main(["--draws", "3", *out]) == 0
+    assert main(["--kept", *out]) == 0
     assert len(calls) == 14 and "the repetitions measured so far" in (tmp_path / "index.html").read_text()
-    assert cli.main(["reproduce", "--draws", "1", "--fresh", *out]) == 0
+    assert main(["--draws", "1", "--fresh", *out]) == 0
     assert len(calls) == 15
     assert {p.name for p in tmp_path.iterdir()} == {"index.html", "results.csv", "results.json", "parts"}
 

@@ -724,7 +724,7 @@ def test_hyperprior_numbers_are_checked(value):
 @pytest.mark.parametrize("prior", [3.0, {"alpha": 1.0}, "flat", (0, 0, 0, 0)])
 def test_other_hyperpriors_are_refused(prior):
     Phi, t = sinc_problem(10)
-    with pytest.raises(ValueError, match=r"hyperprior must be None, a relvec\.priors\.GammaPrior or a dict"):
+    with pytest.raises(ValueError, match=r"hyperprior must be None, a relvec\.GammaPrior or a dict"):
         fit(Phi, t, hyperprior=prior)
 
 

@@ -227,7 +227,7 @@ class BaseRelevanceVector(BaseEstimator):
         if isinstance(self.hyperprior, dict) and set(self.hyperprior) <= set("abcd"):
             return GammaPrior(**self.hyperprior)
         raise ValueError(
-            "hyperprior must be None, a relvec.inference.priors.GammaPrior or a dict with keys among a, b, c, d, "
+            "hyperprior must be None, a relvec.GammaPrior or a dict with keys among a, b, c, d, "
             f"got {self.hyperprior!r}"
         )
 
