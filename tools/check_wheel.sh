@@ -20,7 +20,7 @@ import importlib.resources
 import sys
 
 import relvec
-from relvec.solvers._compiled import engine_in_use
+from relvec.solvers.gaussian.compiled import engine_in_use
 
 assert relvec.__version__ == importlib.metadata.version("relvec")
 assert importlib.resources.files("relvec").joinpath("py.typed").is_file()
