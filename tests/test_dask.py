@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
-from relvec.design import DaskSamples, RowKernel, scan_basis, scan_rows
+from relvec.design import DaskSamples, DistributedKernelBasis, scan_basis, scan_rows
 from relvec.estimators.subsets import stages
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical
@@ -292,7 +292,7 @@ def test_copies_of_what_is_in_a_model_do_not_enter():
     n, rows = 1200, np.vstack([X[:600], X[:600]])
     samples = DaskSamples(*chunked(rows, np.tile(WAVE[:600] == "above", 2).astype(float), rows=400))
     part = KernelBasis(Gaussian(6.0), rows[:1], centre_rows=np.arange(1))
-    design = scan_rows(RowKernel(Concat((part, Bias().bind(rows)), n_features=2), 0, samples), 1e9)
+    design = scan_rows(DistributedKernelBasis(Concat((part, Bias().bind(rows)), n_features=2), 0, samples), 1e9)
     problem = LaplaceProblem(design.aimed(Bernoulli(), 0), None, np.array([float(n)]), Bernoulli(), np.arange(n + 1))
     active = np.array([3, 617, n])
     model = LaplaceModel(problem, active, problem.posterior(active, np.full(3, 300.0)))
@@ -349,7 +349,9 @@ def test_contract_of_rows_elsewhere(whole, K):
     part = KernelBasis(Gaussian(3.0), rows, centre_rows=np.arange(n)) if whole else KernelBasis(Gaussian(3.0), CENTRES)
     basis = Concat((part, Linear(), Bias())).bind(rows)
     if whole:
-        design = scan_rows(RowKernel(Concat((part.take([0]), *basis.parts[1:]), n_features=2), 0, samples), 1e9)
+        design = scan_rows(
+            DistributedKernelBasis(Concat((part.take([0]), *basis.parts[1:]), n_features=2), 0, samples), 1e9
+        )
     else:
         design = scan_basis(basis, samples)
     design = design.aimed(likelihood, 0)

@@ -80,7 +80,7 @@ def test_contract(kind, others, weighted):
     np.testing.assert_allclose(columns.T @ columns, Phi[:, some].T @ Phi[:, some], atol=1e-6)
     np.testing.assert_allclose(design.project(columns), Phi[:, some].T @ Phi, atol=1e-6)
     np.testing.assert_allclose(design.project(rows.targets)[0], Phi.T @ t, atol=1e-6 * np.linalg.norm(t))
-    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0] == pytest.approx(t @ t, rel=1e-7)
+    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.target_norm2_outside[0] == pytest.approx(t @ t, rel=1e-7)
     part = design.subset(some)
     np.testing.assert_array_equal(part.columns(np.arange(40)), columns)
     np.testing.assert_array_equal(part.scale, design.scale[some])
@@ -102,7 +102,7 @@ def test_equal_rows_become_one():
     X, y = np.vstack([X, X[:300]]), np.append(y, y[:300] + 0.3)
     basis = Concat((KernelBasis(Gaussian(4.0)), Bias())).bind(X)
     rows = compress(basis, X, y[:, None], np.ones(len(X)))
-    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0] == pytest.approx(y @ y, rel=1e-7)
+    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.target_norm2_outside[0] == pytest.approx(y @ y, rel=1e-7)
     Phi = basis(X) / rows.design.scale
     np.testing.assert_allclose(rows.design.project(rows.targets)[0], Phi.T @ y, atol=1e-5)
 
@@ -125,7 +125,7 @@ def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
     compressed = model.fit(X, y)
     support, evidence, mean = compressed.relevance_, compressed.log_marginal_likelihood_, compressed.predict(X[:50])
     assert compressed.compression_ is not None
-    monkeypatch.setattr(lowrank, "LEAST_ROWS", 10**9)
+    monkeypatch.setattr(lowrank, "MIN_ROWS_TO_COMPRESS", 10**9)
     dense = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1), width="scale").fit(X, y)
     assert dense.compression_ is None
     np.testing.assert_array_equal(dense.relevance_, support)

@@ -217,7 +217,7 @@ def test_rows_of_a_fixed_dictionary(place, n, atoms, monkeypatch):
     np.testing.assert_allclose(
         rows.design.project(rows.targets), dense.design.project(dense.targets), atol=1e-7 * np.linalg.norm(y)
     )
-    total = rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0]
+    total = rows.targets[:, 0] @ rows.targets[:, 0] + rows.target_norm2_outside[0]
     assert total == pytest.approx(dense.targets[:, 0] @ dense.targets[:, 0], rel=1e-12)
 
 

@@ -32,9 +32,9 @@ def pair(Phi, t, **options):
     design = DenseDesign(np.asarray(Phi, dtype=float))
     M = design.n_atoms
     problem = Problem(
-        design=design, target=t, rest=0.3, n_samples=len(t) + 1.0, noise_variance=None, noise_start=0.1,
+        design=design, target=t, target_norm2_outside=0.3, n_samples=len(t) + 1.0, noise_variance=None, noise_start=0.1,
         noise_floor=1e-8, order=np.arange(M)[::-1].copy(), **options)  # fmt: skip
-    frame = Frame(design, t, problem.rest)
+    frame = Frame(design, t, problem.target_norm2_outside)
     empty = np.zeros(0, dtype=np.intp)
     posterior = frame.posterior(empty, np.zeros(0), 10.0, problem.n_samples)
     return _compiled.compiled(problem, 10.0), Model(problem, frame, empty, posterior)

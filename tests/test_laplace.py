@@ -200,7 +200,7 @@ def test_restarts_stop_at_their_share_of_the_work():
     for restarts in (0, 3, 9):
         problem = make(Phi, t, Bernoulli())
         solve_laplace(Sequential(restarts=restarts), problem, 1000)
-        spent[restarts] = problem.meter.spent
+        spent[restarts] = problem.budget.spent
     assert spent[0] < spent[3] < spent[9]
     assert spent[3] < 1.3 * spent[0] + 2 * 3 * 2e7  # a restart that improves is settled beyond its share
 

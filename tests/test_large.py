@@ -80,19 +80,19 @@ def test_contract(kind, others, weighted, monkeypatch):
     np.testing.assert_allclose(columns.T @ columns, Phi[:, some].T @ Phi[:, some], atol=1e-6)
     np.testing.assert_allclose(design.project(columns), Phi[:, some].T @ Phi, atol=2e-6)
     np.testing.assert_allclose(design.project(rows.targets)[0], Phi.T @ t, atol=1e-6 * np.linalg.norm(t))
-    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.rest[0] == pytest.approx(t @ t, rel=1e-7)
+    assert rows.targets[:, 0] @ rows.targets[:, 0] + rows.target_norm2_outside[0] == pytest.approx(t @ t, rel=1e-7)
     part = design.subset(some)
     np.testing.assert_array_equal(part.columns(np.arange(40)), columns)
     np.testing.assert_array_equal(part.scale, design.scale[some])
     if kind != "gram":
-        design.at_most = 10  # a longer part is computed anew in every sweep
+        design.max_dense_atoms = 10  # a longer part is computed anew in every scan
         lazy = design.subset(some)
         assert lazy.matrix is None
         np.testing.assert_allclose(lazy.columns(np.arange(40)), columns, atol=1e-12)
         np.testing.assert_allclose(lazy.scale, part.scale, rtol=1e-12)
         np.testing.assert_allclose(lazy.project(columns), part.project(columns), atol=1e-6)
         np.testing.assert_allclose(lazy.subset(np.arange(5)).matrix, columns[:, :5], atol=1e-12)
-    swept = design.sweep(columns, lambda atoms, YPhi: [(atoms, YPhi)], lambda a, b: a + b)
+    swept = design.scan(columns, lambda atoms, YPhi: [(atoms, YPhi)], lambda a, b: a + b)
     found = np.empty((40, basis.n_atoms))
     for atoms, YPhi in swept:
         found[:, atoms] = YPhi
@@ -144,7 +144,7 @@ def test_passes_find_the_same_model(stored, monkeypatch):
     """Also where the dictionary is thinned first, which both do alike."""
     X, y = sinc(1500)
     monkeypatch.setattr(_columns, "_LONG", 600)
-    monkeypatch.setattr("relvec.design.base.Design.at_once", 500)
+    monkeypatch.setattr("relvec.design.base.Design.max_active_set", 500)
     monkeypatch.setattr("relvec.design.streamed.most_rank", lambda n, memory: 600)
     in_precision(stored, monkeypatch)
     model = RVR(width=5.0, solver=Sequential(restarts=1))
@@ -308,7 +308,7 @@ def test_memory_limits_that_make_no_sense(bad):
 @pytest.fixture
 def on_disk(monkeypatch):
     """Nothing is read into memory as a whole."""
-    monkeypatch.setattr(readers, "IN_MEMORY", 0.0)
+    monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", 0.0)
 
 
 def check_same(model, plain, X, rows=None):
@@ -332,7 +332,7 @@ def blocks_of(X, *others, size=170):
 @pytest.mark.parametrize("disk", [False, True])
 def test_memory_map(disk, fitted, tmp_path, monkeypatch):
     if disk:
-        monkeypatch.setattr(readers, "IN_MEMORY", 0.0)
+        monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", 0.0)
     X, y, plain = fitted
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     mapped[:] = X
@@ -368,7 +368,7 @@ def test_zarr(fitted, on_disk):
 def test_parquet(share, fitted, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     pd = pytest.importorskip("pandas")
-    monkeypatch.setattr(readers, "IN_MEMORY", share)
+    monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", share)
     X, y, plain = fitted
     table = pd.DataFrame({"t": y, "a": X[:, 0], "b": X[:, 1], "w": np.ones(len(y))})
     path = tmp_path / "rows.parquet"
@@ -385,7 +385,7 @@ def test_parquet(share, fitted, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("share", [0.1, 0.0], ids=["memory", "disk"])
 def test_blocks(share, fitted, monkeypatch):
-    monkeypatch.setattr(readers, "IN_MEMORY", share)
+    monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", share)
     X, y, plain = fitted
     check_same(RVR(width=4.0).fit(blocks_of(X, y)), plain, X)
     check_same(RVR(width=4.0).fit(lambda: blocks_of(X, y, np.ones(len(y)))), plain, X)

@@ -51,7 +51,7 @@ def test_a_kick_removes_an_atom_with_its_nearest():
     columns = model.problem.design.columns(model.active)
     similar = np.abs(columns.T @ columns)
     for _ in range(30):
-        other = _sequential._kick(model)
+        other = _sequential.drop_atoms(model)
         kept = np.isin(model.active, other.active)
         gone = np.flatnonzero(~kept)
         sizes.add(len(gone))
@@ -60,15 +60,15 @@ def test_a_kick_removes_an_atom_with_its_nearest():
         assert other.posterior.beta == model.posterior.beta
     assert sizes == {1, 2, 3}
     two = model.at(model.active[:2], np.ones(2), 20.0)
-    assert len(_sequential._kick(two).active) == 1
-    assert len(_sequential._kick(two.at(two.active[:1], np.ones(1), 20.0)).active) == 1
+    assert len(_sequential.drop_atoms(two).active) == 1
+    assert len(_sequential.drop_atoms(two.at(two.active[:1], np.ones(1), 20.0)).active) == 1
 
 
 def test_a_scattering_removes_a_fifth():
     model = regression()
     supports = []
     for _ in range(10):
-        other = _sequential._scattered(model)
+        other = _sequential.drop_random_atoms(model)
         kept = np.isin(model.active, other.active)
         assert kept.sum() == 8 and np.all(np.diff(other.active) > 0)
         np.testing.assert_array_equal(other.posterior.alpha, model.posterior.alpha[kept])
@@ -118,14 +118,14 @@ def stub_problem(**options):
     given = {"noise_floor": 1e-8, "noise_start": 0.1, "tol": 1e-3, "n_samples": 200.0, "fixed_noise": False,
              "design": SimpleNamespace(n_atoms=1000)}  # fmt: skip
     problem = SimpleNamespace(**(given | options))
-    problem.enough = lambda size: problem.tol
+    problem.tolerance = lambda size: problem.tol
     return problem
 
 
 @pytest.mark.parametrize(("size", "most"), [(4, 24), (30, 60), (150, 250)])
 def test_a_dip_holds_the_noise_and_lets_so_many_atoms_enter(size, most):
     model = Recorded(size, 20.0, stub_problem())
-    found = _sequential._dip(model, 0.5, 2, np.inf)
+    found = _sequential.perturb_low_noise(model, 0.5, 2, np.inf)
     kinds = [told[0] for told in model.told]
     assert model.told[0] == ("at", size, 40.0)  # half of the noise
     entered = [told for told in model.told if told[0] == "grown"]
@@ -138,22 +138,22 @@ def test_a_dip_holds_the_noise_and_lets_so_many_atoms_enter(size, most):
 
 def test_a_dip_ends_where_nothing_enters_and_at_the_floor_of_the_noise():
     model = Recorded(4, 20.0, stub_problem(noise_floor=0.03, tol=0.1), grows=2)
-    assert len(_sequential._dip(model, 0.5, 2, np.inf).active) == 8
+    assert len(_sequential.perturb_low_noise(model, 0.5, 2, np.inf).active) == 8
     assert model.told[0] == ("at", 4, pytest.approx(1.0 / 0.03))
     assert model.told[1][1] == 0.1  # a tolerance above that of dips
     late = Recorded(4, 20.0, stub_problem())
-    assert len(_sequential._dip(late, 0.5, 2, -np.inf).active) == 4
+    assert len(_sequential.perturb_low_noise(late, 0.5, 2, -np.inf).active) == 4
 
 
 def test_under_a_ceiling_the_noise_may_not_rise():
     model = Recorded(4, 20.0, stub_problem())
-    found = _sequential._under_ceiling(model, 5, np.inf)
+    found = _sequential.restart_capped_noise(model, 5, np.inf)
     assert model.told[0] == ("at", 0, 10.0) and len(found.active) == 50  # thirty and a tenth of the samples
     entered = [told for told in model.told if told[0] == "grown"]
     assert all(told[1:4] == (0.05, False, 0.1) for told in entered) and len(entered) == 10
-    assert len(_sequential._under_ceiling(model, 5, -np.inf).active) == 0
+    assert len(_sequential.restart_capped_noise(model, 5, -np.inf).active) == 0
     few = Recorded(4, 20.0, stub_problem(), grows=2)
-    assert len(_sequential._under_ceiling(few, 5, np.inf).active) == 10
+    assert len(_sequential.restart_capped_noise(few, 5, np.inf).active) == 10
 
 
 def test_a_model_settles_when_neither_additions_nor_precisions_help():
@@ -184,12 +184,12 @@ def test_a_fresh_start_is_from_the_other_end(atoms, fixed, risen, size, chosen, 
         return made
 
     monkeypatch.setattr(_sequential, "_backward", as_told("backward", 1.0))
-    monkeypatch.setattr(_sequential, "_under_ceiling", as_told("ceiling", 1.0))
-    monkeypatch.setattr(_sequential, "_dip", as_told("dip", 2.0))
+    monkeypatch.setattr(_sequential, "restart_capped_noise", as_told("ceiling", 1.0))
+    monkeypatch.setattr(_sequential, "perturb_low_noise", as_told("dip", 2.0))
     monkeypatch.setattr(_sequential, "_settle", lambda model, *options: model)
     problem = stub_problem(fixed_noise=fixed, design=SimpleNamespace(n_atoms=atoms))
     model = Recorded(size, 1.0 / (risen * problem.noise_start), problem)
-    found = Sequential()._afresh(model, np.inf)
+    found = Sequential()._restart_from_scratch(model, np.inf)
     if chosen == "same":
         assert found is model and not told
     else:
@@ -200,10 +200,14 @@ def test_a_fresh_start_is_from_the_other_end(atoms, fixed, risen, size, chosen, 
 def test_restarts_follow_their_schedule(monkeypatch):
     told = []
     monkeypatch.setattr(_sequential, "_settle", lambda model, *options: model)
-    monkeypatch.setattr(_sequential, "_dip", lambda model, fraction, *options: told.append((fraction, model)) or model)
-    monkeypatch.setattr(_sequential, "_kick", lambda model: told.append("kick") or "kicked")
-    monkeypatch.setattr(_sequential, "_scattered", lambda model: "scattered")
-    monkeypatch.setattr(Sequential, "_afresh", lambda self, model, deadline: told.append("afresh") or model)
+    monkeypatch.setattr(
+        _sequential, "perturb_low_noise", lambda model, fraction, *options: told.append((fraction, model)) or model
+    )
+    monkeypatch.setattr(_sequential, "drop_atoms", lambda model: told.append("kick") or "kicked")
+    monkeypatch.setattr(_sequential, "drop_random_atoms", lambda model: "scattered")
+    monkeypatch.setattr(
+        Sequential, "_restart_from_scratch", lambda self, model, deadline: told.append("afresh") or model
+    )
     for turn in range(6):
         Sequential()._restart("model", turn, np.inf)
     assert told == [(0.5, "model"), (0.3, "model"), "afresh", (0.2, "model"), (0.5, "scattered"), "kick"]
@@ -291,7 +295,7 @@ def test_among_equal_gains_the_content_decides():
 
 
 def test_a_limit_is_of_time_and_of_work():
-    problem = SimpleNamespace(meter=SimpleNamespace(spent=5.0))
+    problem = SimpleNamespace(budget=SimpleNamespace(spent=5.0))
     assert Limit().open(problem) and Limit(work=6.0).open(problem)
     assert not Limit(work=5.0).open(problem) and not Limit(deadline=0.0).open(problem)
 
@@ -308,24 +312,24 @@ def test_a_kick_removes_a_unit_with_its_nearest():
     columns = model.problem.design.columns(model.active)
     similar = np.abs(columns.T @ columns)
     for _ in range(20):
-        other = _laplace_search._kick(model)
+        other = _laplace_search.drop_atoms(model)
         gone = np.flatnonzero(~np.isin(model.active, other.active))
         sizes.add(len(gone))
         assert any(set(gone) == set(np.argsort(-similar[:, i])[: len(gone)]) for i in gone)
     assert sizes == {1, 2, 3}
     one = fitted(units=(3,))
-    assert _laplace_search._kick(one) is one
+    assert _laplace_search.drop_atoms(one) is one
 
 
 def test_restarts_of_classes_follow_their_schedule(monkeypatch):
     model, told = fitted(units=(3, 20, 80)), []
     other = replace(model, active=model.active[:2])
-    monkeypatch.setattr(_laplace_search, "_heated", lambda m, heat, *options: told.append(heat) or other)
-    monkeypatch.setattr(_laplace_search, "_kick", lambda m: told.append("kick") or other)
+    monkeypatch.setattr(_laplace_search, "anneal", lambda m, heat, *options: told.append(heat) or other)
+    monkeypatch.setattr(_laplace_search, "drop_atoms", lambda m: told.append("kick") or other)
     monkeypatch.setattr(_laplace_search, "empty_model", lambda p: told.append(p.closed) or other)
     monkeypatch.setattr(_laplace_search, "settle", lambda m, *options: m)
     notes = _laplace_search._Notes(model, Limit(work=30.0), first=5.0)
-    model.problem.meter.spent = 20.0  # so that work of 10 is left
+    model.problem.budget.spent = 20.0  # so that work of 10 is left
 
     def restart(turn, **changes):
         told.clear()

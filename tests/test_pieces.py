@@ -47,8 +47,8 @@ def dictionary(N=30, M=40, seed=0, width=2.0**0.5):
 
 
 def problem_of(design, t, **options):
-    given = {"rest": 0.0, "n_samples": float(len(t)), "noise_variance": None, "noise_start": 0.1, "noise_floor": 1e-8,
-             "order": np.arange(design.n_atoms)[::-1].copy()}  # fmt: skip
+    given = {"target_norm2_outside": 0.0, "n_samples": float(len(t)), "noise_variance": None, "noise_start": 0.1,
+             "noise_floor": 1e-8, "order": np.arange(design.n_atoms)[::-1].copy()}  # fmt: skip
     return Problem(design=design, target=t, **given | options)
 
 
@@ -89,7 +89,7 @@ def put(request):
 def test_what_a_piece_of_a_dictionary_offers(put, start):
     problem, active, model = model_of()
     closed = np.array([3, 8, 9, 12, 25, 30])
-    look = _columns._Look(model, active, closed, True, 4, 3, 1e-3, 0.0)
+    look = _columns.ScanTask(model, active, closed, True, 4, 3, 1e-3, 0.0)
     atoms = np.arange(start, 38)
     found = look(atoms, put(problem.design.project(model.frame.directions)[:, atoms]))
     adds, swapped = dense_gains(problem, active, np.array([0.3, 1.0, 2.0]), closed)
@@ -108,11 +108,11 @@ def test_what_a_piece_of_a_dictionary_offers(put, start):
 
 def test_a_piece_of_nothing_but_the_model_offers_nothing(put):
     problem, active, model = model_of()
-    look = _columns._Look(model, active, active, True, 4, 3, 1e-3, 0.0)
+    look = _columns.ScanTask(model, active, active, True, 4, 3, 1e-3, 0.0)
     projected = put(problem.design.project(model.frame.directions)[:, [12]])
     found = look(np.arange(12, 13), projected)
     assert found.largest == 0.0 and not len(found.atoms) and not len(found.partners)
-    alone = _columns._Look(model, active, active, False, 4, 3, 1e-3, 0.0)
+    alone = _columns.ScanTask(model, active, active, False, 4, 3, 1e-3, 0.0)
     assert not len(alone(np.arange(2), put(problem.design.project(model.frame.directions)[:, :2])).partners)
 
 
@@ -120,7 +120,7 @@ def test_a_blurred_sweep_promises_less():
     problem, active, model = model_of()
     projected = problem.design.project(model.frame.directions)
     gains = [
-        _columns._Look(model, active, active, True, 3, 2, 0.0, blur)(np.arange(40), projected).gains
+        _columns.ScanTask(model, active, active, True, 3, 2, 0.0, blur)(np.arange(40), projected).gains
         for blur in (0.0, 0.1)
     ]
     S, Q = oracle.S_Q(problem.design.columns(np.arange(40)), problem.design.columns(active), problem.target,
@@ -142,14 +142,14 @@ def test_atoms_worth_a_look(monkeypatch):
             expected |= {j for row in swapped for j in np.argsort(-row)[:4] if row[j] > -1.0}
         assert set(entering) == expected and list(entering) == sorted(expected)
         assert largest == pytest.approx(max(adds.max(), swapped.max() if exchanging else -np.inf))
-    problem.design.at_once = 19  # 40 atoms are then more than two searches take
+    problem.design.max_active_set = 19  # 40 atoms are then more than two searches take
     counts = []
-    monkeypatch.setattr(_columns, "_Look", lambda *told: counts.append(told[4:6]) or SimpleNamespace(
+    monkeypatch.setattr(_columns, "ScanTask", lambda *told: counts.append(told[4:6]) or SimpleNamespace(
         combined=None, best=lambda offers: offers))  # fmt: skip
-    monkeypatch.setattr(type(problem.design), "sweep", lambda self, Y, look, combined: _columns._Offers(
+    monkeypatch.setattr(type(problem.design), "scan", lambda self, Y, look, combined: _columns.Candidates(
         1.0, np.zeros(1, int), np.ones(1)))  # fmt: skip
     for at_once in (19, 20):
-        problem.design.at_once = at_once
+        problem.design.max_active_set = at_once
         _columns._promising(problem, active, model, True, active[:0])
     assert counts == [(2048, 128), (64, 4)]
 
@@ -168,10 +168,10 @@ def test_the_largest_ratios(put):
 
 def test_the_best_of_two_pieces():
     _, active, model = model_of()
-    look = _columns._Look(model, active, active, True, 2, 1, 0.0, 0.0)
+    look = _columns.ScanTask(model, active, active, True, 2, 1, 0.0, 0.0)
 
     def offers(largest, *columns):
-        return _columns._Offers(largest, *(np.array(column) for column in columns))
+        return _columns.Candidates(largest, *(np.array(column) for column in columns))
 
     a = offers(5.0, [1, 2], [5.0, 1.0], [0, 2], [3, 4], [2.0, -0.5])
     b = offers(6.0, [7, 8], [3.0, 0.5], [0, 0], [9, 10], [1.0, 4.0])
@@ -222,7 +222,7 @@ def test_a_problem_with_some_of_its_atoms(bias):
 class Imprecise(DenseDesign):
     """Whose sweeps name atoms that gain nothing."""
 
-    def sweep(self, Y, function, combine):
+    def scan(self, Y, function, combine):
         projected = self.project(Y)
         projected[-1, ::5] += 3.0
         return function(np.arange(self.n_atoms), projected)
@@ -933,7 +933,7 @@ def test_exchanging_a_unit_puts_the_other_in_its_place():
 
 def test_work_and_time_limit_a_search_for_classes():
     limit = _laplace_search.Limit(time.monotonic() + 60.0)
-    assert limit.open(SimpleNamespace(meter=SimpleNamespace(spent=1e300)))
+    assert limit.open(SimpleNamespace(budget=SimpleNamespace(spent=1e300)))
     assert isinstance(classes_of()[0].posterior, LaplacePosterior)
 
 

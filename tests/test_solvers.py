@@ -339,7 +339,7 @@ def test_certificate_of_any_model(seed, exchanging):
     problem = Problem(
         design=design,
         target=t,
-        rest=0.0,
+        target_norm2_outside=0.0,
         n_samples=float(len(t)),
         noise_variance=1 / beta,
         noise_start=1.0,
@@ -842,10 +842,10 @@ def test_copies_are_merged_whatever_the_digits_of_their_norms():
 
 def test_models_of_many_atoms_are_settled_less_far():
     problem = Problem(DenseDesign(np.eye(3)), np.ones(3), 0.0, 3, None, 0.1, 1e-8, np.arange(3), tol=1e-4)
-    assert problem.enough(10_000) == 1e-4  # where tol is given
+    assert problem.tolerance(10_000) == 1e-4  # where tol is given
     lenient = replace(problem, tol_of_many=0.3)
-    assert [lenient.enough(size) for size in (0, 300, 301)] == [1e-4, 1e-4, 0.3]
-    assert replace(lenient, tol=1.0).enough(301) == 1.0
+    assert [lenient.tolerance(size) for size in (0, 300, 301)] == [1e-4, 1e-4, 0.3]
+    assert replace(lenient, tol=1.0).tolerance(301) == 1.0
 
 
 def test_the_default_tol_of_many_atoms_shortens_the_search(monkeypatch):

@@ -20,7 +20,7 @@ from relvec.solvers.gaussian.frame import Frame
 from relvec.solvers.gaussian.moves import best_of_each
 from relvec.solvers.laplace import problem as _laplace
 from relvec.solvers.laplace import search as _laplace_search
-from relvec.solvers.laplace.problem import Meter, empty_model, relax, within_reach
+from relvec.solvers.laplace.problem import WorkBudget, empty_model, relax, within_reach
 from relvec.solvers.laplace.search import LaplaceSequential, Limit, _Notes
 from relvec.solvers.loop import Start, State, iterate
 from test_laplace import make
@@ -28,7 +28,7 @@ from test_pieces import BETA, classes_of, dictionary, model_of, problem_of
 
 
 def stub_problem(**options):
-    given = {"tol": 1e-3, "trusted": 0.5, "meter": Meter(), "K": 1, "rank": lambda units: np.asarray(units)}
+    given = {"tol": 1e-3, "trusted": 0.5, "budget": WorkBudget(), "K": 1, "rank": lambda units: np.asarray(units)}
     return SimpleNamespace(**given | options)
 
 
@@ -247,7 +247,7 @@ def test_a_settled_model_is_one_that_nothing_helps(monkeypatch):
 def test_a_search_in_c_is_told_the_work_that_is_left(monkeypatch):
     given = []
     monkeypatch.setattr(_laplace_search, "_in_c", lambda model, *what: given.append(what) or ("made", 0.0))
-    model = Stub(problem=stub_problem(meter=Meter(30.0)))
+    model = Stub(problem=stub_problem(budget=WorkBudget(30.0)))
     assert _laplace_search.settle(model, 4, True, Limit(work=100.0)) == "made"
     assert given == [(_laplace_search.compiled.SETTLE, 1e-3, 4, 1, 70.0)]
     assert _laplace_search.settle(model, 4, True, Limit(work=20.0)) is model and len(given) == 1
@@ -262,7 +262,7 @@ def test_heat_lets_so_many_units_enter(monkeypatch):
         weights: np.ndarray
         tol: float = 1e-3
         K: int = 2
-        meter: Meter = field(default_factory=Meter)
+        budget: WorkBudget = field(default_factory=WorkBudget)
 
         def posterior(self, *given):
             return SimpleNamespace(alpha=np.ones(1), mean=np.ones(1), Phi=None, problem=self)
@@ -285,17 +285,15 @@ def test_heat_lets_so_many_units_enter(monkeypatch):
     monkeypatch.setattr(_laplace_search, "LaplaceModel", Model)
     monkeypatch.setattr(_laplace_search, "grow", grow)
     monkeypatch.setattr(_laplace_search, "propose", lambda model: None)
-    found = _laplace_search._heated(Model(problem, np.arange(3), problem.posterior()), 4.0, 1, limit)
+    found = _laplace_search.anneal(Model(problem, np.arange(3), problem.posterior()), 4.0, 1, limit)
     entered = [what for what in told if what[0] == "grow"]
     assert len(entered) == 2 * 3 + 10 * 2 - 3 and entered[0] == ("grow", 1, 0.05, (4.0 * weights).tolist())
     assert told[-2:] == [(8, (4.0 * weights).tolist()), (20, weights.tolist())] and len(found.active) == 26
     told.clear()
-    _laplace_search._heated(
-        Model(replace(problem, tol=0.2), np.arange(3), problem.posterior()), 4.0, 1, Limit(work=0.0)
-    )
+    _laplace_search.anneal(Model(replace(problem, tol=0.2), np.arange(3), problem.posterior()), 4.0, 1, Limit(work=0.0))
     assert [what[0] for what in told] == [8, 20]
     told.clear()
-    _laplace_search._heated(Model(replace(problem, tol=0.2), np.arange(25), problem.posterior()), 4.0, 1, limit)
+    _laplace_search.anneal(Model(replace(problem, tol=0.2), np.arange(25), problem.posterior()), 4.0, 1, limit)
     assert told[0][2] == 0.2
 
 
@@ -398,7 +396,7 @@ def test_what_was_held_back_is_let_go(monkeypatch, trust, held):
 
 @pytest.mark.parametrize(("spent", "work"), [(1e6, 1e6 + 3 * 2.5e7), (1e9, 1e9 + 3 * 0.1 * (1e9 - 100.0))])
 def test_the_work_of_restarts_is_bounded(monkeypatch, spent, work):
-    problem = stub_problem(meter=Meter(spent))
+    problem = stub_problem(budget=WorkBudget(spent))
     state, told, _ = steps_of(monkeypatch, notes=settled(began=100.0), problem=problem, restart=Stub())
     assert ("restart",) in told and state.notes.restarts == 1
     assert state.notes.first == spent - 100.0 and state.notes.limit.work == pytest.approx(work)
@@ -559,16 +557,16 @@ def test_the_meter_counts_what_a_step_and_a_scan_cost(monkeypatch):
     for likelihood, K, k in ((Poisson(), 1, 2), (None, 3, 4)):
         model, _ = classes_of(likelihood=likelihood)
         problem = model.problem
-        problem.meter.spent = 0.0
+        problem.budget.spent = 0.0
         problem.posterior(model.active, model.alpha)
-        assert problem.meter.spent == pytest.approx(4.0 * 40 * (25.0 * K + 0.5 * k + 0.05 * k * k))
+        assert problem.budget.spent == pytest.approx(4.0 * 40 * (25.0 * K + 0.5 * k + 0.05 * k * k))
         for exact in (True, False) if K > 1 else (True,):
             monkeypatch.setattr("relvec.solvers.laplace.scan._EXACT", K * 40 * 12 * k - (not exact))
-            problem.meter.spent = 0.0
+            problem.budget.spent = 0.0
             found = _laplace_search.scan(model)
             rows = 1.0 + k / (1 if exact else K)
             assert found.exact is exact
-            assert problem.meter.spent == pytest.approx(K * problem.design.scan_size * (0.3 + 0.1 * rows))
+            assert problem.budget.spent == pytest.approx(K * problem.design.scan_size * (0.3 + 0.1 * rows))
     monkeypatch.setattr("relvec.solvers.laplace.scan._EXACT", 3 * 40 * 12)
     assert _laplace_search.scan(empty_model(problem)).exact
 
@@ -740,8 +738,8 @@ def test_models_of_classes_grow_from_a_bias_or_a_start():
     assert state.notes.model.problem.trusted == 0.5  # a model that is given is not held
     assert LaplaceSequential().init(problem).notes.model.problem.trusted == 0.7
     assert LaplaceSequential().init(replace(problem, trusted=0.9)).notes.model.problem.trusted == 0.9
-    problem.meter.spent = 12.0
-    assert LaplaceSequential().init(replace(problem, meter=Meter(12.0))).notes.began > 12.0
+    problem.budget.spent = 12.0
+    assert LaplaceSequential().init(replace(problem, budget=WorkBudget(12.0))).notes.began > 12.0
 
 
 # Gains that differ by rounding
@@ -843,7 +841,7 @@ def regression_step(monkeypatch, solver=None, offer=0.0, deadline=np.inf, object
     monkeypatch.setattr(Sequential, "_restarted", lambda *given: SimpleNamespace(action="restarted"))
     notes = _sequential._Notes(deadline, model=model, **notes or {})
     state = State(model.active, model.posterior, objective, notes=notes)
-    return (solver or Sequential()).step(SimpleNamespace(tol=1e-3, enough=lambda size: 1e-3), state), model.told
+    return (solver or Sequential()).step(SimpleNamespace(tol=1e-3, tolerance=lambda size: 1e-3), state), model.told
 
 
 def test_additions_come_first_in_regression(monkeypatch):
@@ -937,4 +935,4 @@ def test_a_kick_of_two_units_leaves_one():
     model, _ = classes_of(likelihood=Bernoulli())
     assert len(model.active) == 2
     for _ in range(5):
-        assert len(_laplace_search._kick(model).active) == 1
+        assert len(_laplace_search.drop_atoms(model).active) == 1

@@ -47,9 +47,10 @@ def regression(solver, jitter: float, N=40, M=40, width=1.5, noise=0.1, copies=F
     t = (t + jitter * rng.standard_normal(N)) / np.sqrt(np.mean(t**2))
     design = DenseDesign(Phi)
     if whole is not None:
-        design.at_once = whole
+        design.max_active_set = whole
     problem = Problem(
-        design=design, target=t, rest=0.3, n_samples=N + 1.0, order=np.arange(design.n_atoms)[::-1].copy(), bias=M,
+        design=design, target=t, target_norm2_outside=0.3, n_samples=N + 1.0,
+        order=np.arange(design.n_atoms)[::-1].copy(), bias=M,
         **{"noise_variance": None, "noise_start": 0.1, "noise_floor": 1e-8} | options)  # fmt: skip
     return _columns.solve(solver, problem, 300)
 

@@ -3,32 +3,78 @@
 import numpy as np
 
 from relvec.design.base import Compression, Design, Piece, RemoteDesign, Rows, ScanDesign
+from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.labels import aligned_labels, count_labels, label_weights, memberships
 from relvec.design.dask.low_rank import compress_rows
-from relvec.design.dask.row_kernel import Lookup, RowKernel
 from relvec.design.dask.samples import DaskSamples, as_series, check_columns, gathered, is_dask, lazily
-from relvec.design.dask.scan import WorkerDesign, scan_basis, scan_rows
+from relvec.design.dask.scan import DaskScanDesign, scan_basis, scan_rows
 from relvec.design.dense import DenseDesign
 from relvec.design.device import DeviceDesign, device_rows, exact_columns
 from relvec.design.device_scan import DeviceScanDesign, device_scan_design
 from relvec.design.exact_columns import SingleDesign
-from relvec.design.factor import MODELS, FactorDesign, most_scanned, scan_design
-from relvec.design.gram import WORK, gram_rows, most_atoms
-from relvec.design.low_rank import LEAST_ROWS, compress, kernel_on_training_rows, merged_rows
-from relvec.design.readers import IN_MEMORY, blocks_to_predict, is_sliced, load
+from relvec.design.factor import MODEL_BYTES_PER_ROW, FactorDesign, max_scan_atoms, scan_design
+from relvec.design.gram import WORK, gram_rows, max_gram_atoms
+from relvec.design.low_rank import MIN_ROWS_TO_COMPRESS, compress, kernel_on_training_rows, merged_rows
+from relvec.design.readers import MAX_MEMORY_SHARE, blocks_to_predict, is_sliced, load
 from relvec.design.samples import Block, LocalSamples, Samples
 from relvec.design.streamed import WHOLE, LowRankDesign, compress_in_passes, tall_qr
 from relvec.design.summary import Summary, summarise, units_of
 from relvec.runtime.arrays import Array
 
 __all__ = [
-    "IN_MEMORY", "LEAST_ROWS", "MODELS", "WORK", "Block", "Compression", "DaskSamples", "DenseDesign", "Design",
-    "DeviceDesign", "DeviceScanDesign", "FactorDesign", "LocalSamples", "Lookup", "LowRankDesign", "Piece",
-    "RemoteDesign", "RowKernel", "Rows", "Samples", "ScanDesign", "SingleDesign", "Summary", "WorkerDesign",
-    "aligned_labels", "as_series", "blocks_to_predict", "check_columns", "compress", "compress_rows", "count_labels",
-    "device_rows", "device_scan_design", "exact_columns", "gathered", "gram_rows", "is_dask", "is_sliced",
-    "kernel_on_training_rows", "label_weights", "lazily", "load", "make_rows", "memberships", "most_atoms",
-    "most_scanned", "rows_on_disk", "scan_basis", "scan_design", "scan_rows", "summarise", "tall_qr", "units_of",
+    "MAX_MEMORY_SHARE",
+    "MIN_ROWS_TO_COMPRESS",
+    "MODEL_BYTES_PER_ROW",
+    "WORK",
+    "Block",
+    "Compression",
+    "DaskSamples",
+    "DaskScanDesign",
+    "DenseDesign",
+    "Design",
+    "DeviceDesign",
+    "DeviceScanDesign",
+    "DistributedKernelBasis",
+    "FactorDesign",
+    "LocalSamples",
+    "Lookup",
+    "LowRankDesign",
+    "Piece",
+    "RemoteDesign",
+    "Rows",
+    "Samples",
+    "ScanDesign",
+    "SingleDesign",
+    "Summary",
+    "aligned_labels",
+    "as_series",
+    "blocks_to_predict",
+    "check_columns",
+    "compress",
+    "compress_rows",
+    "count_labels",
+    "device_rows",
+    "device_scan_design",
+    "exact_columns",
+    "gathered",
+    "gram_rows",
+    "is_dask",
+    "is_sliced",
+    "kernel_on_training_rows",
+    "label_weights",
+    "lazily",
+    "load",
+    "make_rows",
+    "max_gram_atoms",
+    "max_scan_atoms",
+    "memberships",
+    "rows_on_disk",
+    "scan_basis",
+    "scan_design",
+    "scan_rows",
+    "summarise",
+    "tall_qr",
+    "units_of",
 ]  # fmt: skip
 
 MEMORY = 4e9  # bytes
@@ -58,11 +104,11 @@ def make_rows(
         part, mean, size, within = found
         samples = LocalSamples(part.centres, mean, size)
         if (rows := compress_in_passes(basis, samples, samples, memory)) is not None:
-            rows.rest[:] += within
+            rows.target_norm2_outside[:] += within
     if rows is not None:
         return rows
     if _DENSE * n * basis.n_atoms > memory:
-        few = basis.n_atoms <= most_atoms(n, memory)
+        few = basis.n_atoms <= max_gram_atoms(n, memory)
         return gram_rows(basis, LocalSamples(X, targets, weights), memory) if few else None
     root = np.sqrt(weights)[:, None]
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
@@ -77,8 +123,8 @@ def rows_on_disk(basis, samples: Samples, memory: float) -> Rows | None:
     """A bound basis on samples that are read in blocks, reduced to its rank or its atoms; None where it is too long."""
     part = kernel_on_training_rows(basis)
     rows = None
-    if part is not None and part.centres is not None and part.n_atoms >= LEAST_ROWS:
+    if part is not None and part.centres is not None and part.n_atoms >= MIN_ROWS_TO_COMPRESS:
         rows = compress_in_passes(basis, samples, LocalSamples(part.centres), memory)
-    if rows is None and basis.n_atoms <= most_atoms(samples.n_rows, memory):
+    if rows is None and basis.n_atoms <= max_gram_atoms(samples.n_rows, memory):
         return gram_rows(basis, samples, memory)
     return rows

@@ -21,13 +21,14 @@ class Design(ABC):
     """A design matrix Phi (n, M) with columns of unit norm, seen through a few reductions.
 
     ``scale`` (M,) holds the norms that were divided out: a column of the user's basis is ``scale[m] * Phi[:, m]``.
-    Columns that vanish have scale 0 and stay zero. A dictionary much longer than ``at_once`` is searched in parts.
+    Columns that vanish have scale 0 and stay zero. A dictionary much longer than ``max_active_set`` is searched in
+    parts.
     """
 
     scale: np.ndarray
-    at_once = 16_384  # atoms that may be searched as one `subset`
-    at_most: float = np.inf  # atoms of a `subset` that is held as one matrix
-    blur = 0.0  # error of a column's squared length in a sweep, where that is more than rounding
+    max_active_set = 16_384  # atoms that may be searched as one `subset`
+    max_dense_atoms: float = np.inf  # atoms of a `subset` that is held as one matrix
+    norm_error = 0.0  # error of a column's squared length in a scan, where that is more than rounding
 
     @property
     def n_atoms(self) -> int:
@@ -60,11 +61,11 @@ class Design(ABC):
         """The design of some atoms with the target (n,) and its squared length outside, in rows of its own choice."""
         return self.subset(atoms), target, rest
 
-    def unblurred(self) -> Design:
-        """The same design with a sweep to full precision, which may take longer."""
+    def with_exact_norms(self) -> Design:
+        """The same design with a scan to full precision, which may take longer."""
         return self
 
-    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
+    def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         """Combine function(atoms (b,), Y'Phi (j, b)) over pieces of the dictionary, for Y (n, j); both are pure.
 
         The function is called where the design lives, with Y'Phi in its array library; only what it returns travels.
@@ -184,11 +185,11 @@ class Rows:
     ----------
     design : (n, M).
     targets : (n, q), rows multiplied by the roots of the sample weights.
-    rest : (q,) squared length of each target outside the coordinates.
+    target_norm2_outside : (q,) squared length of each target outside the coordinates.
     compression : None where the rows are the samples themselves.
     """
 
     design: Design
     targets: np.ndarray
-    rest: np.ndarray
+    target_norm2_outside: np.ndarray
     compression: Compression | None = None

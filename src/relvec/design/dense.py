@@ -72,9 +72,9 @@ class DenseDesign(ScanDesign):
     def project(self, Y: np.ndarray) -> np.ndarray:
         return product(Y.T, self._Phi)
 
-    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
+    def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         if self.n_atoms <= _PIECE:
-            return super().sweep(Y, function, combine)
+            return super().scan(Y, function, combine)
 
         def piece(start: int) -> Value:
             atoms = np.arange(start, min(start + _PIECE, self.n_atoms))

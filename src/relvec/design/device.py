@@ -20,7 +20,7 @@ from relvec.design.dense import DenseDesign, not_finite, tame
 from relvec.design.low_rank import (
     _BLOCK,
     _MOST_RANK,
-    LEAST_ROWS,
+    MIN_ROWS_TO_COMPRESS,
     TOLERANCE,
     _blocks_to_go,
     candidates,
@@ -74,7 +74,7 @@ class DeviceDesign(Design):
         self._Phi /= like(transposed, np.where(norm > 0.0, norm, 1.0))[:, None]
         self.scale = safe * norm
         if self.n_rows > _FEW_ROWS:
-            self.at_once = 1024  # what `subset` takes to the host
+            self.max_active_set = 1024  # what `subset` takes to the host
 
     def _squared(self) -> np.ndarray:
         found = [to_host(squares(self._Phi[rows, :], 1)) for rows in row_slices(*self._Phi.shape)]
@@ -88,9 +88,9 @@ class DeviceDesign(Design):
         return to_host(take(self._Phi, atoms)).astype(float).T
 
     def project(self, Y: np.ndarray) -> np.ndarray:
-        return self.sweep(Y, lambda atoms, YPhi: to_host(YPhi).astype(float), lambda a, b: np.hstack([a, b]))
+        return self.scan(Y, lambda atoms, YPhi: to_host(YPhi).astype(float), lambda a, b: np.hstack([a, b]))
 
-    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
+    def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         Y = like(self._Phi, Y)
         values = (
             function(np.arange(rows.start, rows.stop), (self._Phi[rows, :] @ Y).T)
@@ -222,7 +222,7 @@ def _by_gram(basis: Basis, X: Array, targets: np.ndarray, root: np.ndarray) -> R
 def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray) -> Rows | None:
     """What `relvec.design.compress` does, on the device."""
     kernel_part = kernel_on_training_rows(basis)
-    if kernel_part is None or kernel_part.n_atoms < LEAST_ROWS or kernel_part.centres is None:
+    if kernel_part is None or kernel_part.n_atoms < MIN_ROWS_TO_COMPRESS or kernel_part.centres is None:
         return None
     assert isinstance(basis, Concat)
     place = device_of_any(X)

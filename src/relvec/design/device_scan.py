@@ -9,7 +9,7 @@ from relvec.design.base import ScanDesign
 from relvec.design.device import DeviceDesign, device_factor, device_matrix
 from relvec.design.exact_columns import ExactColumns
 from relvec.design.factor import _Square
-from relvec.design.low_rank import LEAST_ROWS, kernel_on_training_rows
+from relvec.design.low_rank import MIN_ROWS_TO_COMPRESS, kernel_on_training_rows
 from relvec.runtime.arrays import Array, like, namespace, row_slices, take, to_host
 
 _MOST_NUMBERS = 2**31  # of a design held whole; a larger one is held through a factor where the kernel has one
@@ -123,7 +123,7 @@ def _device_factor(basis: Basis, X: Array):
     """What `DeviceFactorDesign` takes besides the basis and the rows, or None where the rank is not low."""
     kernel_part = kernel_on_training_rows(basis)
     n = X.shape[0]
-    if kernel_part is None or n < LEAST_ROWS or kernel_part.centres is None or kernel_part.n_atoms != n:
+    if kernel_part is None or n < MIN_ROWS_TO_COMPRESS or kernel_part.centres is None or kernel_part.n_atoms != n:
         return None
     xp = namespace(X)
     if basis.n_atoms - n > 0.1 * n or not bool(xp.all(X == like(X, kernel_part.centres))):

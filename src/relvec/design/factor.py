@@ -16,12 +16,18 @@ from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design.base import ScanDesign
 from relvec.design.dense import DenseDesign
 from relvec.design.exact_columns import ExactColumns, single_design
-from relvec.design.low_rank import _MOST_RANK, LEAST_ROWS, TOLERANCE, kernel_on_training_rows, partial_cholesky
+from relvec.design.low_rank import (
+    _MOST_RANK,
+    MIN_ROWS_TO_COMPRESS,
+    TOLERANCE,
+    kernel_on_training_rows,
+    partial_cholesky,
+)
 from relvec.kernels import Kernel
 from relvec.runtime.threads import product
 
 _SINGLE = 5.0  # bytes of an entry of the matrix in single precision, with what computes it
-MODELS = 3200  # bytes a row takes in the models of a search: eight arrays of fifty columns
+MODEL_BYTES_PER_ROW = 3200  # bytes a row takes in the models of a search: eight arrays of fifty columns
 _ROOM = 36  # bytes for a row and a column of the factor: two factors of both sides, while they are made
 _HELD = 1 / 128  # numbers of exact columns kept for a byte of the limit
 _LEAST = 64  # atoms
@@ -104,9 +110,9 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: f
     >>> type(design).__name__, design.n_atoms
     ('FactorDesign', 601)
     """
-    room = memory - MODELS * len(X)
+    room = memory - MODEL_BYTES_PER_ROW * len(X)
     factor = _factor(basis, X, room) if compression else None
-    if factor is None and basis.n_atoms > most_scanned(len(X), memory):
+    if factor is None and basis.n_atoms > max_scan_atoms(len(X), memory):
         return None
     size = len(X) * basis.n_atoms
     design: ScanDesign
@@ -119,15 +125,15 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: f
     return design
 
 
-def most_scanned(n_rows: int, memory: float) -> int:
+def max_scan_atoms(n_rows: int, memory: float) -> int:
     """The longest dictionary that `scan_design` takes as a matrix on so many rows; some atoms are always possible."""
-    return max(int(min((memory - MODELS * n_rows) / (_SINGLE * n_rows), 2.0**31)), _LEAST)
+    return max(int(min((memory - MODEL_BYTES_PER_ROW * n_rows) / (_SINGLE * n_rows), 2.0**31)), _LEAST)
 
 
 def _factor(basis: Basis, X: np.ndarray, memory: float):
     """What `FactorDesign` takes besides the basis and the rows, or None where the rank is not low."""
     kernel_part = kernel_on_training_rows(basis)
-    if kernel_part is None or len(X) < LEAST_ROWS or kernel_part.centres is None:
+    if kernel_part is None or len(X) < MIN_ROWS_TO_COMPRESS or kernel_part.centres is None:
         return None
     if not np.array_equal(kernel_part.centres, X):
         return None

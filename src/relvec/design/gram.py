@@ -21,7 +21,7 @@ _BLOCKS = 0.2  # share of the memory limit for blocks on all threads, while they
 _ROUNDING = 1e-15  # of unit squares: what is smaller depends on the other atoms for all a Gram matrix can tell
 
 
-def most_atoms(n_rows: int, memory: float) -> int:
+def max_gram_atoms(n_rows: int, memory: float) -> int:
     """The longest dictionary that so many rows are reduced to in one pass, in memory and time."""
     held = n_threads() + 4  # matrices of that size at once
     return int(min(np.sqrt(0.6 * memory / (8 * held)), np.sqrt(WORK / n_rows)))

@@ -20,7 +20,7 @@ from relvec.runtime.progress import report
 TOLERANCE = 1e-7  # largest error of a kernel value, relative to the largest k(x, x)
 _DEPENDENT = 1e-6  # a column that is less new than this, relative to its norm, has lost digits in a Gram matrix
 _BLOCK = 128  # pivots a round: fewer make the factorisation memory-bound
-LEAST_ROWS = 512  # distinct rows: below, the dense matrix is as fast
+MIN_ROWS_TO_COMPRESS = 512  # distinct rows: below, the dense matrix is as fast
 _ROWS = 8192  # rows of the factor computed at once
 _MOST_RANK = 0.4  # of the rows: above, the dense matrix is as small
 
@@ -83,7 +83,7 @@ def merged_rows(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.nd
     equal rows (q,).
     """
     part = kernel_on_training_rows(basis)
-    if part is None or part.centres is None or part.n_atoms < LEAST_ROWS or part.n_atoms > len(X):
+    if part is None or part.centres is None or part.n_atoms < MIN_ROWS_TO_COMPRESS or part.n_atoms > len(X):
         return None
     centres, first, row_of = unique_rows(X)
     if not np.array_equal(centres, part.centres):

@@ -32,12 +32,12 @@ def _ascending(keys: np.ndarray) -> bool:
     return not equal.any()
 
 
-def scattered(keys: np.ndarray) -> np.ndarray:
+def row_hash64(keys: np.ndarray) -> np.ndarray:
     """A number of 64 bits for each row of keys (n, q), as good as random but decided by the row's content alone.
 
     The rows with the lowest ones are an even draw that no order of the rows can change.
 
-    >>> one, two, other = scattered(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])).tolist()
+    >>> one, two, other = row_hash64(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])).tolist()
     >>> one == two, one == other
     (True, False)
     """
@@ -57,7 +57,7 @@ def even_draw(basis: Basis) -> Callable[[int], np.ndarray]:
     def draw(size: int) -> np.ndarray:
         keys = basis.order_keys()
         rows = np.arange(basis.n_atoms, dtype=float)[:, None] if keys is None else keys
-        return np.argsort(scattered(rows), kind="stable")[:size]
+        return np.argsort(row_hash64(rows), kind="stable")[:size]
 
     return draw
 

@@ -17,7 +17,7 @@ import numpy as np
 from relvec.design.samples import BLOCK_ROWS, read
 
 _BATCH = 65_536  # rows of a Parquet file read at once
-IN_MEMORY = 0.1  # share of the memory limit up to which rows are read into memory
+MAX_MEMORY_SHARE = 0.1  # share of the memory limit up to which rows are read into memory
 
 
 class Loaded(NamedTuple):
@@ -64,7 +64,7 @@ def load(X: Any, y: Any, weights: Any, memory: float) -> Loaded | None:
         return _gathered(iter(X() if callable(X) else X), memory)
     if not is_sliced(X):
         return None
-    small = 8 * X.shape[0] * X.shape[1] <= IN_MEMORY * memory
+    small = 8 * X.shape[0] * X.shape[1] <= MAX_MEMORY_SHARE * memory
     return Loaded(read(X, 0, X.shape[0]) if small else X, y if y is None else np.asarray(y), weights)
 
 
@@ -139,7 +139,7 @@ def _gathered(blocks: Iterator[tuple], memory: float, names: list[str] | None = 
         if shape[1] not in (0, X.shape[1]) or len(X) != len(targets[-1]):
             raise ValueError(f"a block has X {X.shape} and y {targets[-1].shape} after blocks of {shape[1]} features")
         shape, size = (shape[0] + len(X), X.shape[1]), size + X.nbytes
-        if file is None and size > IN_MEMORY * memory:
+        if file is None and size > MAX_MEMORY_SHARE * memory:
             file = FileRows(X.shape[1])
             for part in held:
                 file.append(part)

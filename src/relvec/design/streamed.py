@@ -143,7 +143,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
         if spent > _PASSES * _WORK and factor.rank > _LOW_RANK:  # tails, every row with a direction of its own
             return None
         at_most = int(max(_AT_ONCE * memory / (8 * c), _SEARCHED))
-        searched = min(at_most, Design.at_once, basis.n_atoms)
+        searched = min(at_most, Design.max_active_set, basis.n_atoms)
         work = 8 * c * max((workers + 6) * c, 2 * (c + searched))  # adding up moments, or searching a part
         size, room = c * basis.n_atoms, (1.0 - _BLOCKS) * memory - work
         double, single = 8 * size < min(_DOUBLE * memory, room), 4 * size < min(_SINGLE * memory, room)
@@ -161,7 +161,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     release_memory()
     triangular = True
     design = LowRankDesign(factor, candidates, R, triangular, kernel_atoms, other_atoms)
-    design.at_most = at_most
+    design.max_dense_atoms = at_most
     error = design.measure(dtype, total.left, held)
     return Rows(design, y, rest, Compression(samples.n_rows, len(R), TOLERANCE, error))
 
@@ -325,7 +325,7 @@ class LowRankDesign(Design):
         """
         p = len(self._other_atoms)
         self._rough = dtype is np.float32
-        self.blur = _BLUR if self._rough else 0.0
+        self.norm_error = _BLUR if self._rough else 0.0
         others = self._R[:, :p]
         self.scale[self._other_atoms] = np.sqrt(np.einsum("ij,ij->j", others, others))
 
@@ -369,10 +369,10 @@ class LowRankDesign(Design):
         def put(atoms: np.ndarray, YPhi: np.ndarray) -> None:
             projected[:, atoms] = YPhi
 
-        self.sweep(Y, put, lambda a, b: None)
+        self.scan(Y, put, lambda a, b: None)
         return projected
 
-    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
+    def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         # Y'R [0; L^-1 k(Z, z)]: without a factor for every block
         weights = (Y.T @ self._R[:, len(self._R) - self._factor.rank :]) @ self._factor.inverse
 
@@ -390,16 +390,16 @@ class LowRankDesign(Design):
             total = combine(total, function(self._other_atoms, Y.T @ self.columns(self._other_atoms)))
         return total
 
-    def unblurred(self) -> LowRankDesign:
-        if not self.blur:
+    def with_exact_norms(self) -> LowRankDesign:
+        if not self.norm_error:
             return self
         exact = copy(self)
-        exact._held, exact.blur = {}, 0.0  # computed anew in every sweep
+        exact._held, exact.norm_error = {}, 0.0  # computed anew in every scan
         return exact
 
     def subset(self, atoms) -> Design:
         atoms = np.asarray(atoms, dtype=np.intp)
-        if len(atoms) <= self.at_most:
+        if len(atoms) <= self.max_dense_atoms:
             return DenseDesign.of(self.columns(atoms), self.scale[atoms])
         if self._rough:
             for some in row_slices(len(atoms), self.n_rows, _CACHE):
@@ -409,7 +409,7 @@ class LowRankDesign(Design):
         part._place = place.copy()
         part._place[part._kernel_atoms] = np.arange(len(part._kernel_atoms))
         part._candidates = LocalSamples(self._candidates.take(place[part._kernel_atoms]), block_rows=_PART_ROWS)
-        part._held, part.blur, part._rough, part.scale = {}, 0.0, False, self.scale[atoms]
+        part._held, part.norm_error, part._rough, part.scale = {}, 0.0, False, self.scale[atoms]
         return part
 
     def _coordinates(self, F: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from relvec.design import IN_MEMORY, blocks_to_predict, is_dask, is_sliced, load
+from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
 from relvec.estimators.callbacks import fit_with_callbacks
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime import checkpoint
@@ -82,7 +82,7 @@ class BaseRelevanceVector(BaseEstimator):
         raise ValueError(
             f"rows of {size:.3g} GB stay on disk under memory_limit={self.memory_limit!r}, which is possible for "
             "likelihood='gaussian' alone: classes and counts need their rows in memory. Set memory_limit to "
-            f"{size / IN_MEMORY:.3g}GB or more"
+            f"{size / MAX_MEMORY_SHARE:.3g}GB or more"
         )
 
     def _all_or_nothing(self, fit, *arguments):

@@ -12,19 +12,19 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.design import (
-    LEAST_ROWS,
+    MIN_ROWS_TO_COMPRESS,
     Block,
     DaskSamples,
+    DaskScanDesign,
     DenseDesign,
+    DistributedKernelBasis,
     Lookup,
-    RowKernel,
-    WorkerDesign,
     aligned_labels,
     count_labels,
     gathered,
     label_weights,
+    max_gram_atoms,
     memberships,
-    most_atoms,
     scan_basis,
     scan_rows,
 )
@@ -137,8 +137,8 @@ class _Found:
     def store_rest(self, model: Any, samples: DaskSamples) -> None:
         """The attributes that tell of candidates, widths and centres."""
         model.n_candidates_ = self.seen
-        d, facts = samples.n_features, samples.facts
-        store_widths(model, self.basis, facts.spread[:d] ** 2 / facts.weight, self.learned)
+        d, statistics = samples.n_features, samples.statistics
+        store_widths(model, self.basis, statistics.spread[:d] ** 2 / statistics.weight, self.learned)
         store_centres(model, self.basis, None, [], [], [])
 
 
@@ -151,7 +151,7 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
     blank = DenseDesign(np.zeros((1, 0)))
     problems = [
         LaplaceProblem(
-            design=blank, target=None, weights=np.array([samples.facts.weight]), likelihood=likelihood,  # type: ignore[arg-type]
+            design=blank, target=None, weights=np.array([samples.statistics.weight]), likelihood=likelihood,  # type: ignore[arg-type]
             order=np.zeros(0, dtype=np.intp), share=share, tol=float(model._tol), rng=np.random.default_rng(seed),
         )
         for seed in seeds
@@ -172,8 +172,10 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
             "(relvec.basis.KernelBasis(kernel, centres=Z)) any will do"
         )
 
-    def searched(part: Basis | RowKernel, design: WorkerDesign, starts: list, first: bool) -> list[LaplaceFit]:
-        whole = isinstance(part, RowKernel)
+    def searched(
+        part: Basis | DistributedKernelBasis, design: DaskScanDesign, starts: list, first: bool
+    ) -> list[LaplaceFit]:
+        whole = isinstance(part, DistributedKernelBasis)
         order: Any = Lookup(part.n_atoms, part.order) if whole else content_ranks(part, design.scale)  # type: ignore[arg-type, union-attr]
         b = None if whole else scaled_rates(prior, design.scale)
         own = [
@@ -183,37 +185,37 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
         ]  # fmt: skip
         return laplace_fits(model, solver if first else unhurried(solver), own)
 
-    dictionary: Any = RowKernel(basis, on_rows[0], samples) if on_rows else basis
+    dictionary: Any = DistributedKernelBasis(basis, on_rows[0], samples) if on_rows else basis
     model.n_subsets_ = 1
     with stage("kernel"):
         dictionary, design = _designed(dictionary, samples, memory)
-    if on_rows and not isinstance(dictionary, RowKernel):
+    if on_rows and not isinstance(dictionary, DistributedKernelBasis):
         starts = [None] * n_targets  # they are numbered by rows
     if samples.n_rows > MANY_ROWS and isinstance(solver, Sequential) and not any(starts):
         starts = few.starts(solver, dictionary, samples, int(model.max_iter))
     if design is not None:
         scale = design.scale
         fits = searched(dictionary, design, [_as_units(s, scale, dictionary.n_atoms) for s in starts], True)
-        if isinstance(dictionary, RowKernel):
+        if isinstance(dictionary, DistributedKernelBasis):
             small, fits = _small(dictionary, fits, model.fit_intercept)
             return _Found(fits, small, learned, dictionary.n_atoms)
         return _Found(fits, dictionary, learned, dictionary.n_atoms)
-    size = int(np.clip(most_atoms(samples.n_rows, memory), 64, _PART))
+    size = int(np.clip(max_gram_atoms(samples.n_rows, memory), 64, _PART))
     fits, part = laplace_in_subsets(
         model, dictionary, samples.n_rows, [None] * n_targets, size, lambda part: scan_basis(part, samples), searched
     )
     return _Found(fits, part, learned, model.n_candidates_)
 
 
-def _designed(dictionary: Any, samples: DaskSamples, memory: float) -> tuple[Any, WorkerDesign | None]:
+def _designed(dictionary: Any, samples: DaskSamples, memory: float) -> tuple[Any, DaskScanDesign | None]:
     """The design of a dictionary, None where it neither is short nor has a low rank.
 
     A kernel on rows of which few are distinct becomes one on those.
     """
-    if not isinstance(dictionary, RowKernel):
+    if not isinstance(dictionary, DistributedKernelBasis):
         return dictionary, scan_basis(dictionary, samples)
     rows = samples.distinct(_PART)
-    design = scan_rows(dictionary, memory) if rows is None or len(rows) >= LEAST_ROWS else None
+    design = scan_rows(dictionary, memory) if rows is None or len(rows) >= MIN_ROWS_TO_COMPRESS else None
     if design is None and rows is not None:
         few = dictionary.take(np.append(rows, samples.n_rows + np.arange(dictionary.n_others)))
         return few, scan_basis(few, samples)
@@ -252,12 +254,12 @@ class _Few:
             drawn = samples.draw(size)
             rows, problems = self.of(drawn)
             basis: Basis = dictionary
-            if isinstance(dictionary, RowKernel):
+            if isinstance(dictionary, DistributedKernelBasis):
                 own = KernelBasis(dictionary.kernel).bind(drawn.X)
                 parts = [own if i == dictionary.part else q for i, q in enumerate(dictionary.basis.parts)]
                 basis = Concat(tuple(parts), n_features=samples.n_features)
             atoms = np.arange(basis.n_atoms)
-            if isinstance(dictionary, RowKernel):
+            if isinstance(dictionary, DistributedKernelBasis):
                 atoms = lifted_atoms(basis, atoms, drawn.rows, samples.n_rows)
             bias = basis.n_atoms - 1 if self.intercept else -1
             found: list[Entries | None] = []
@@ -288,7 +290,9 @@ def _entries(basis: Basis, rows: np.ndarray, model: tuple, drawn: Any, samples: 
     return outputs, lifted_atoms(basis, atoms, drawn.rows, samples.n_rows), alpha
 
 
-def _small(dictionary: RowKernel, fits: list[LaplaceFit], intercept: bool) -> tuple[Basis, list[LaplaceFit]]:
+def _small(
+    dictionary: DistributedKernelBasis, fits: list[LaplaceFit], intercept: bool
+) -> tuple[Basis, list[LaplaceFit]]:
     """The atoms that the fits came by as a dictionary, and the fits over that."""
     M = dictionary.n_atoms
     units = [np.array([step.atom for step in fit.result.history if step.atom >= 0], dtype=np.intp) for fit in fits]

@@ -12,8 +12,8 @@ from relvec.basis import Basis, Concat, KernelBasis, leaves
 from relvec.design import (
     Block,
     DaskSamples,
+    DistributedKernelBasis,
     Lookup,
-    RowKernel,
     Rows,
     Summary,
     as_series,
@@ -74,7 +74,7 @@ def fit_on_workers(model: Any, X: Any, y: Any, sample_weight: Any) -> None:
         summary = samples.reduce(_Summarise(basis), Summary.merged)
         model._begin(summary, samples.single)
         return
-    _search(model, RowKernel(basis, on_rows[0], samples), learned, starts)
+    _search(model, DistributedKernelBasis(basis, on_rows[0], samples), learned, starts)
 
 
 def check_dask(model: Any) -> None:
@@ -140,14 +140,14 @@ def dictionary_of(
     Also how its widths were learned, and the models that learning them ended with, as starts: see ``learn``, which is
     given the dictionary on the rows of a draw, the parameters that are to be learned, and the draw.
     """
-    facts, d = samples.facts, samples.n_features
+    statistics, d = samples.statistics, samples.n_features
     unbound = candidates(model, d)
     parts, free = leaves(unbound), unbound.learned(d)
     # two rows that have the means and variances of all, and two that have their bounds
-    deviation = facts.spread[:d] / np.sqrt(facts.weight)
+    deviation = statistics.spread[:d] / np.sqrt(statistics.weight)
     alike, bounds = (
-        np.array([facts.mean[:d] - deviation, facts.mean[:d] + deviation]),
-        np.array([facts.low, facts.high]),
+        np.array([statistics.mean[:d] - deviation, statistics.mean[:d] + deviation]),
+        np.array([statistics.low, statistics.high]),
     )
     on_rows = [i for i, part in enumerate(parts) if isinstance(part, KernelBasis) and _needs_rows(part)]
     rng = generator(model)
@@ -162,7 +162,9 @@ def dictionary_of(
             "with Dask one kernel may stand on every row: give the others centres, as in "
             "relvec.basis.KernelBasis(kernel, centres=Z)"
         )
-    if not free.any() or not np.any(units_of(facts.mean, facts.spread, facts.weight, samples.n_targets)[1]):
+    if not free.any() or not np.any(
+        units_of(statistics.mean, statistics.spread, statistics.weight, samples.n_targets)[1]
+    ):
         return basis, on_rows, None, [None] * samples.n_targets
     drawn = samples.draw(_LEARN_ROWS)
     learned, starts = learn(Concat(tuple(parts)).bind(drawn.X, drawn.weights, rng), free, drawn)
@@ -172,8 +174,8 @@ def dictionary_of(
 
 def _learned(model: Any, samples: DaskSamples, basis: Basis, free: np.ndarray, drawn: Any) -> tuple[Learned, list]:
     """A dictionary with its widths learned on a draw, and the models that this ended with."""
-    facts, weight = samples.facts, float(drawn.weights.sum())
-    units, variances = units_of(facts.mean, facts.spread, facts.weight, samples.n_targets)
+    statistics, weight = samples.statistics, float(drawn.weights.sum())
+    units, variances = units_of(statistics.mean, statistics.spread, statistics.weight, samples.n_targets)
     targets = [
         gaussian_target(gaussian_problem(model, unit, variance, weight, 0), t / unit, drawn.weights)
         for unit, variance, t in zip(units, variances, drawn.targets.T, strict=True)
@@ -212,7 +214,9 @@ def lifted_atoms(basis: Basis, atoms: np.ndarray, drawn: np.ndarray, n_rows: int
     return np.where(rows >= 0, drawn[np.maximum(rows, 0)], n_rows + others[atoms])
 
 
-def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: list[_Sampled | None]) -> None:
+def _search(
+    model: Any, dictionary: DistributedKernelBasis, learned: Learned | None, starts: list[_Sampled | None]
+) -> None:
     """Search a dictionary with a kernel on every row, and store the models."""
     solver = as_solver(model.solver)
     if not (isinstance(solver, Sequential) and solver.select == "batch"):
@@ -220,8 +224,8 @@ def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: 
             "with Dask and a kernel on every row the solver must be 'sequential' with select='batch'; over given "
             "centres (relvec.basis.KernelBasis(kernel, centres=Z)) any will do"
         )
-    samples, facts = dictionary.samples, dictionary.samples.facts
-    units, variances = units_of(facts.mean, facts.spread, facts.weight, samples.n_targets)
+    samples, statistics = dictionary.samples, dictionary.samples.statistics
+    units, variances = units_of(statistics.mean, statistics.spread, statistics.weight, samples.n_targets)
     scaled, memory = samples.in_units(units), memory_bytes(model.memory_limit)
     with stage("kernel"):
         rows = compress_rows(replace(dictionary, samples=scaled), memory)
@@ -233,7 +237,7 @@ def _search(model: Any, dictionary: RowKernel, learned: Learned | None, starts: 
     essential = n + np.arange(dictionary.n_others)
     bias = dictionary.n_atoms - 1 if model.fit_intercept else -1
     fits = []
-    for i, problem in enumerate(gaussian_problems(model, units, variances, facts.weight)):
+    for i, problem in enumerate(gaussian_problems(model, units, variances, statistics.weight)):
         problem, start = replace(problem, draw=dictionary.draw), _started(starts[i], rows, problem)
 
         def exact(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
@@ -256,10 +260,10 @@ def _store(
     learned: Learned | None,
 ) -> None:  # fmt: skip
     """Keep the models over a small dictionary, of the ``seen`` candidates that were looked at."""
-    d, facts = samples.n_features, samples.facts
+    d, statistics = samples.n_features, samples.statistics
     model._finish(basis, kept_rows(basis, samples), rows, fits, samples.single)
     model.n_candidates_ = seen
-    store_widths(model, basis, facts.spread[:d] ** 2 / facts.weight, learned)
+    store_widths(model, basis, statistics.spread[:d] ** 2 / statistics.weight, learned)
 
 
 def kept_rows(basis: Basis, samples: DaskSamples) -> Lookup:
@@ -270,15 +274,17 @@ def kept_rows(basis: Basis, samples: DaskSamples) -> Lookup:
     def find(rows: np.ndarray) -> np.ndarray:
         return np.array([centres[row] for row in rows.tolist()]).reshape(-1, samples.n_features)
 
-    return Lookup(samples.facts.n_rows, find)
+    return Lookup(samples.statistics.n_rows, find)
 
 
 def _search_subsets(
-    model: Any, dictionary: RowKernel, samples: DaskSamples, memory: float, learned: Learned | None
+    model: Any, dictionary: DistributedKernelBasis, samples: DaskSamples, memory: float, learned: Learned | None
 ) -> None:
     """Search a dictionary without low rank in subsets, and store the models."""
-    units, variances = units_of(samples.facts.mean, samples.facts.spread, samples.facts.weight, samples.n_targets)
-    problems = gaussian_problems(model, units, variances, samples.facts.weight)
+    units, variances = units_of(
+        samples.statistics.mean, samples.statistics.spread, samples.statistics.weight, samples.n_targets
+    )
+    problems = gaussian_problems(model, units, variances, samples.statistics.weight)
 
     def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
         exact = polished_by(samples, part, rows)

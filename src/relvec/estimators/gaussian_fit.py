@@ -10,7 +10,7 @@ from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis
-from relvec.design import Block, DenseDesign, Rows, Samples, gram_rows, most_atoms, tall_qr
+from relvec.design import Block, DenseDesign, Rows, Samples, gram_rows, max_gram_atoms, tall_qr
 from relvec.design.order import content_ranks, even_draw
 from relvec.estimators.outcome import history_table
 from relvec.estimators.subsets import cut_short, in_subsets, of_some, unhurried
@@ -84,7 +84,7 @@ def gaussian_problem(estimator, unit: float, variance: float, n: float, seed: in
     return Problem(
         design=DenseDesign(np.zeros((1, 0))),
         target=np.zeros(1),
-        rest=0.0,
+        target_norm2_outside=0.0,
         n_samples=n,
         noise_variance=None if given is None else given / unit / unit,
         noise_start=NOISE_START * (1.0 if constant else variance),
@@ -146,7 +146,7 @@ def fit_gaussian(
         problem,
         design=design,
         target=np.ascontiguousarray(rows.targets[:, output]),
-        rest=float(rows.rest[output]),
+        target_norm2_outside=float(rows.target_norm2_outside[output]),
         order=order,
         essential=essential,
         bias=bias,
@@ -154,7 +154,7 @@ def fit_gaussian(
         prior_b=scaled_rates(prior, design.scale, unit),
     )
     solver = as_solver(estimator.solver) if solver is None else solver
-    nothing = float(problem.target @ problem.target) + problem.rest == 0.0
+    nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0
     if variance == 0.0 and not problem.fixed_noise and (bias >= 0 or nothing) and not prior.on_weights:
         result = _constant(problem)
     else:
@@ -178,7 +178,7 @@ def gaussian_in_subsets(
     estimator, basis: Any, samples: Samples, starts: list | None, memory: float, fitted: Any
 ) -> tuple[list[GaussianFit], Basis, Rows]:
     """Fit over a dictionary that neither fits in memory nor is of low rank; also the part of it that came last."""
-    M, size = basis.n_atoms, most_atoms(samples.n_rows, memory)
+    M, size = basis.n_atoms, max_gram_atoms(samples.n_rows, memory)
     fits: list[GaussianFit] = []
     part, rows = basis, None
     given = [np.zeros(0, dtype=np.intp), *(s.active for s in starts or [] if s is not None)]
@@ -230,7 +230,7 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     local = np.arange(design.n_atoms)
     prior_b = None if problem.prior_b is None else problem.prior_b[state.active] * design.scale**2
     order = problem.order[state.active]
-    whole = replace(problem, design=design, target=target, rest=0.0, order=order, prior_b=prior_b)
+    whole = replace(problem, design=design, target=target, target_norm2_outside=0.0, order=order, prior_b=prior_b)
     frame = Frame(design, target, 0.0)
     model = Model(whole, frame, local[:0], state.posterior).at(
         local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip

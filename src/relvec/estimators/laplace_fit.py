@@ -12,7 +12,7 @@ from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis
-from relvec.design import MODELS, DenseDesign, ScanDesign, device_scan_design, most_scanned, scan_design
+from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, ScanDesign, device_scan_design, max_scan_atoms, scan_design
 from relvec.design.order import content_ranks
 from relvec.estimators.dictionary import learned_widths, moved_centres, row_copies
 from relvec.estimators.outcome import history_table
@@ -161,7 +161,9 @@ def fit_laplace(
         return laplace_fits(estimator, solver if first and restarting else unhurried(solver), own, on_few)
 
     placed = problems
-    memory = memory_left(estimator.memory_limit, len(rows), row_copies(basis) + 3 * raw.shape[1] + 8, MODELS)
+    memory = memory_left(
+        estimator.memory_limit, len(rows), row_copies(basis) + 3 * raw.shape[1] + 8, MODEL_BYTES_PER_ROW
+    )
     if place is not None:
         placed = [replace(p, target=place.to_device(p.target), weights=place.to_device(p.weights)) for p in problems]
 
@@ -175,9 +177,9 @@ def fit_laplace(
         estimator.n_candidates_, estimator.n_subsets_ = basis.n_atoms, 1
         if design is not None:
             return searched(basis, design, starts, True), basis
-        restarting = memory > 4 * MODELS * len(rows)  # the models of a restart are twice as large
+        restarting = memory > 4 * MODEL_BYTES_PER_ROW * len(rows)  # the models of a restart are twice as large
         return laplace_in_subsets(
-            estimator, basis, len(rows), starts, most_scanned(len(rows), memory),
+            estimator, basis, len(rows), starts, max_scan_atoms(len(rows), memory),
             lambda part: scan_design(part, rows, compression=False, memory=memory),
             partial(searched, restarting=restarting),
         )  # fmt: skip

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from relvec.basis import Basis, Concat
-from relvec.design import MODELS, WORK, kernel_on_training_rows, scan_design
-from relvec.design.order import content_ranks, scattered
+from relvec.design import MODEL_BYTES_PER_ROW, WORK, kernel_on_training_rows, scan_design
+from relvec.design.order import content_ranks, row_hash64
 from relvec.solvers import Sequential, Status
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.search import solve_laplace
@@ -73,7 +73,7 @@ def thinned_start(
     if len(rows) <= MANY_ROWS or not isinstance(solver, Sequential) or problem.start is not None:
         return None
     # an even draw by content, as workers that hold the rows would make it
-    order = np.argsort(scattered(np.column_stack([np.zeros(len(rows)), rows])), kind="stable")
+    order = np.argsort(row_hash64(np.column_stack([np.zeros(len(rows)), rows])), kind="stable")
     part, free = kernel_on_training_rows(basis), np.flatnonzero(basis.rows < 0)
     own = np.zeros(0, dtype=np.intp)
     if part is not None and part.centres is not None and np.array_equal(part.centres, rows):
@@ -118,7 +118,7 @@ def start_on_few(
     It is found in the memory of the models of all rows, which come later: None where the dictionary does not fit there.
     """
     least = 0.0 if len(rows) > FEW_ROWS else 7.0 * FEW_ROWS * basis.n_atoms
-    design = scan_design(basis, rows, memory=max(MODELS * n_rows, least))
+    design = scan_design(basis, rows, memory=max(MODEL_BYTES_PER_ROW * n_rows, least))
     if design is None:
         return None
     start = None if given is None else (given[0] * basis.n_atoms + given[1], given[2] / design.scale[given[1]] ** 2)

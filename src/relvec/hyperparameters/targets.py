@@ -224,8 +224,8 @@ class GaussianTarget:
             R = qr(R, mode="r", overwrite_a=True, check_finite=False)[0][: k + 1]
         design = DenseDesign(R[:, :k])
         local, none = np.arange(k), np.zeros(0, dtype=np.intp)
-        problem = replace(self.problem, design=design, target=np.ascontiguousarray(R[:, k]), rest=0.0, order=local,
-                          n_samples=self.n_samples, start=None)  # fmt: skip
+        problem = replace(self.problem, design=design, target=np.ascontiguousarray(R[:, k]), order=local,
+                          target_norm2_outside=0.0, n_samples=self.n_samples, start=None)  # fmt: skip
         frame = Frame(design, problem.target, 0.0)
         empty = Model(problem, frame, none, frame.posterior(none, np.zeros(0), model.beta, self.n_samples))
         best = empty.at(local, model.alpha * design.scale**-2.0, model.beta).relaxed(30, enough=1e-3)
@@ -234,8 +234,8 @@ class GaussianTarget:
 
     def search(self, design: DenseDesign, order: np.ndarray, model: Start | None, time_limit: float | None) -> Start:
         problem = replace(
-            self.problem, design=design, target=self.root * self.target, rest=0.0, n_samples=self.n_samples,
-            order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model, tol=_SEARCH_TOL,
+            self.problem, design=design, target=self.root * self.target, target_norm2_outside=0.0,
+            n_samples=self.n_samples, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model, tol=_SEARCH_TOL,
         )  # fmt: skip
         solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
         state = solve(solver, problem, 10_000).state

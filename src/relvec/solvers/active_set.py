@@ -49,9 +49,9 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         """The solver with the time that is left for all rounds."""
         return solver if limit is None else replace(solver, time_limit=max(limit + began - time.monotonic(), 1e-3))
 
-    long = problem.design.n_atoms > 2 * problem.design.at_once  # a scan of the whole is long: few are left to do
+    long = problem.design.n_atoms > 2 * problem.design.max_active_set  # a scan of the whole is long: few are left to do
     if long:
-        part = _first_part(problem, problem.design.at_once)
+        part = _first_part(problem, problem.design.max_active_set)
         few = solve(timed(solver), _restricted(problem, part, start, tol), max_iter, verbose)
         history, n_iter = _renumbered(few.history, part), few.n_iter
         posterior = few.state.posterior
@@ -74,7 +74,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
             not ended
             and solver.restarts
             and len(active) > _MOST_OF_PART * len(part)
-            and len(part) < min(0.5 * len(problem.order), 0.25 * problem.design.at_most)
+            and len(part) < min(0.5 * len(problem.order), 0.25 * problem.design.max_dense_atoms)
         ):
             part = np.union1d(_first_part(problem, 4 * len(part)), active)
             continue
@@ -84,16 +84,19 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         seen, refuted = (np.union1d(seen, part), refuted + 1) if same else (part, 0)
         entering, promised = _promising(problem, active, model, solver.exchange, seen)
         largest = max(promised, state.largest_gain)
-        done = ended or largest <= problem.enough(len(active))
+        done = ended or largest <= problem.tolerance(len(active))
         if done or (tol == problem.tol and (not entering.size or refuted > _REFUTED)):
-            if ended or not problem.design.blur:
+            if ended or not problem.design.norm_error:
                 break
-            problem, entering = replace(problem, design=problem.design.unblurred()), active  # for the last rounds
+            problem, entering = (
+                replace(problem, design=problem.design.with_exact_norms()),
+                active,
+            )  # for the last rounds
             largest, refuted = np.inf, 0
         if tol > problem.tol and (largest <= 10.0 * tol or refuted > _REFUTED):
             tol, refuted, pool = problem.tol, 0, part
         pool = np.union1d(pool, entering)
-        if len(pool) > problem.design.at_once:
+        if len(pool) > problem.design.max_active_set:
             pool = entering
         part = np.union1d(active, pool)
         pool = part if long else part[:0]  # a long scan is dear, and what it named stays at hand
@@ -101,7 +104,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     whole = state.stepped(active=active, posterior=model.posterior, objective=objective, largest_gain=largest)
     status = result.status
     if status in (Status.CONVERGED, Status.STALLED):
-        status = Status.CONVERGED if largest <= problem.enough(len(active)) else Status.STALLED
+        status = Status.CONVERGED if largest <= problem.tolerance(len(active)) else Status.STALLED
     return Result(whole, status, _monotone(history), n_iter)
 
 
@@ -127,12 +130,12 @@ def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: fl
     """The problem with only some of its atoms."""
     place = np.full(problem.design.n_atoms, -1)
     place[part] = np.arange(len(part))
-    design, target, rest = problem.design.restricted(part, problem.target, problem.rest)
+    design, target, outside = problem.design.restricted(part, problem.target, problem.target_norm2_outside)
     return replace(
         problem,
         design=design,
         target=target,
-        rest=rest,
+        target_norm2_outside=outside,
         order=problem.order[part],
         bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
         essential=np.zeros(0, dtype=np.intp),
@@ -145,7 +148,7 @@ def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: fl
 def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> Model:
     """A model over a dictionary of nothing but its own atoms."""
     design, local = DenseDesign.of(problem.design.columns(active), problem.design.scale[active]), np.arange(len(active))
-    frame = Frame(design, problem.target, problem.rest)
+    frame = Frame(design, problem.target, problem.target_norm2_outside)
     frame.span(local)
     own = replace(problem, design=design, order=problem.order[active], essential=local[:0], draw=None, start=None)
     return Model(own, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
@@ -159,15 +162,15 @@ def _promising(
     ``model`` holds the active atoms alone; the others, but for those ``seen``, are looked at in the pieces that the
     design gives.
     """
-    more = _MORE if problem.design.n_atoms > 2 * problem.design.at_once else 1
-    look = _Look(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _ENTER,
-                 more * _PARTNERS, problem.enough(len(active)), problem.design.blur)  # fmt: skip
-    best = look.best(problem.design.sweep(model.frame.directions, look, look.combined))
+    more = _MORE if problem.design.n_atoms > 2 * problem.design.max_active_set else 1
+    look = ScanTask(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _ENTER,
+                 more * _PARTNERS, problem.tolerance(len(active)), problem.design.norm_error)  # fmt: skip
+    best = look.best(problem.design.scan(model.frame.directions, look, look.combined))
     return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
+class ScanTask:
     """What a piece of the dictionary offers to a model of the atoms ``active``; it may run on another machine.
 
     Columns that vanish offer nothing: their projections are zero.
@@ -180,40 +183,40 @@ class _Look:
     enter: int  # additions it names
     partners: int  # exchanges for every atom of the model
     enough: float  # nats: additions that gain no more are not named
-    blur: float  # of the design: added to S, so that a promise is not a matter of its digits
+    norm_error: float  # of the design: added to S, so that a promise is not a matter of its digits
 
-    def __call__(self, atoms: np.ndarray, projected: Array) -> _Offers:
+    def __call__(self, atoms: np.ndarray, projected: Array) -> Candidates:
         model, k = self.model, len(self.active)
         if is_device_array(projected):
             return _offers_on_device(self, int(atoms[0]), projected)
         first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
         outside = ~np.isin(atoms, self.closed[first:end])
-        near = replace(model, frame=model.frame.beside(projected, (1.0 + self.blur) * outside))
+        near = replace(model, frame=model.frame.beside(projected, (1.0 + self.norm_error) * outside))
         scan = S, Q, _ = near.frame.scan(model.posterior)
         gains = gain_add(S[k:], Q[k:])
         named = np.flatnonzero(gains > self.enough)
-        found = _Offers(float(gains.max()), atoms[named], gains[named])
+        found = Candidates(float(gains.max()), atoms[named], gains[named])
         if self.exchanging:
             leaving, j, partner_gains = near_exchanges(near, self.partners, scan, _NEARLY)
             found = found.exchanging(leaving, atoms[j - k], partner_gains)
         return self.best(found)
 
-    def best(self, offers: _Offers) -> _Offers:
+    def best(self, offers: Candidates) -> Candidates:
         """As many as are named."""
         top = np.argsort(-offers.gains, kind="stable")[: self.enter]
         exchanges = best_of_each(offers.leaving, offers.partners, offers.partner_gains, self.partners)
-        return _Offers(offers.largest, offers.atoms[top], offers.gains[top], *exchanges)
+        return Candidates(offers.largest, offers.atoms[top], offers.gains[top], *exchanges)
 
-    def combined(self, a: _Offers, b: _Offers) -> _Offers:
+    def combined(self, a: Candidates, b: Candidates) -> Candidates:
         """Those of two pieces, the best of them where they are many."""
-        both = _Offers(
+        both = Candidates(
             max(a.largest, b.largest), *(np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
         )
         many = len(both.atoms) > 2 * self.enter or len(both.partners) > 2 * self.partners * len(self.active)
         return self.best(both) if many else both
 
 
-def _offers_on_device(look: _Look, start: int, projected: Array) -> _Offers:
+def _offers_on_device(look: ScanTask, start: int, projected: Array) -> Candidates:
     """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
     p, beta = look.model.posterior, float(look.model.posterior.beta)
     xp, b = namespace(projected), projected.shape[1]
@@ -228,7 +231,7 @@ def _offers_on_device(look: _Look, start: int, projected: Array) -> _Offers:
     atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], look.enter)
     gains = gain_add(S_top, Q_top)[:, 0]
     named = gains > look.enough
-    found = _Offers(float(gains.max()), atoms[named, 0] + start, gains[named])
+    found = Candidates(float(gains.max()), atoms[named, 0] + start, gains[named])
     if look.exchanging:
         cross = T @ like(P, np.sqrt(beta) * p.root.T)
         S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
@@ -253,7 +256,7 @@ def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]
 
 
 @dataclass(frozen=True)
-class _Offers:
+class Candidates:
     """The largest gain of any atom looked at, atoms (m,) with the gains of their addition, and exchanges (n,): places
     of the atoms of the model that leave, their partners, and the gains.
     """
@@ -270,7 +273,7 @@ class _Offers:
         """All but the largest gain."""
         return self.atoms, self.gains, self.leaving, self.partners, self.partner_gains
 
-    def exchanging(self, leaving: np.ndarray, partners: np.ndarray, gains: np.ndarray) -> _Offers:
+    def exchanging(self, leaving: np.ndarray, partners: np.ndarray, gains: np.ndarray) -> Candidates:
         """With exchanges."""
         largest = max(self.largest, float(gains.max(initial=-np.inf)))
         return replace(self, largest=largest, leaving=leaving, partners=partners, partner_gains=gains)

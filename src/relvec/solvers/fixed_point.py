@@ -209,7 +209,7 @@ class _Notes:
 
 
 def _posterior(problem: Problem, columns: np.ndarray, alpha: np.ndarray, beta: float) -> Posterior:
-    return gaussian(columns, problem.target, problem.rest, problem.n_samples, alpha, beta)
+    return gaussian(columns, problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta)
 
 
 def _scan(problem: Problem, p: Posterior) -> tuple[np.ndarray, np.ndarray]:

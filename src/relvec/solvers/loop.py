@@ -45,7 +45,7 @@ class Status(Enum):
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
     TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
-    INTERRUPTED = "who watched the fit asked to stop; the model is the best found so far"
+    INTERRUPTED = "a progress callback requested a stop; the model is the best found so far"
     STALLED = (
         "rounding errors hide the remaining gains: the basis is numerically dependent. Remove near-copies among the "
         "basis functions, widen or narrow the kernel, or raise tol"
@@ -74,7 +74,7 @@ class Problem:
     ----------
     design : the dictionary on the training rows (rows multiplied by the root of their sample weight).
     target : (n,) t, likewise.
-    rest : squared length of the target outside the design's rows (0 unless the rows were compressed).
+    target_norm2_outside : squared length of the target outside the design's rows (0 unless the rows were compressed).
     n_samples : N, the sum of the sample weights.
     noise_variance : fixed noise variance, or None to learn it.
     noise_start : where a learned noise variance starts.
@@ -91,7 +91,7 @@ class Problem:
 
     design: Design
     target: np.ndarray
-    rest: float
+    target_norm2_outside: float
     n_samples: float
     noise_variance: float | None
     noise_start: float
@@ -123,7 +123,7 @@ class Problem:
         """Whether the noise variance is given rather than learned."""
         return self.noise_variance is not None
 
-    def enough(self, size: int) -> float:
+    def tolerance(self, size: int) -> float:
         """Nats that no single move may gain any more for a model of so many atoms to be done."""
         return self.tol if self.tol_of_many is None or size <= MANY else max(self.tol, self.tol_of_many)
 

@@ -112,7 +112,7 @@ class Sequential:
             model = compiled(problem, beta)
             if model is not None:
                 return State(model.active, model.posterior, model.objective, notes=_Notes(deadline, model=model))
-        frame = Frame(problem.design, problem.target, problem.rest)
+        frame = Frame(problem.design, problem.target, problem.target_norm2_outside)
         active = np.zeros(0, dtype=np.intp)
         posterior = frame.posterior(active, np.zeros(0), beta, problem.n_samples)
         if problem.start is not None:
@@ -135,7 +135,7 @@ class Sequential:
             return self._textbook(problem, state)
         notes = notes.but(steps=notes.steps + 1)
         model: AnyModel = notes.model or Model(problem, notes.frame, state.active, state.posterior)
-        tol = problem.enough(len(model.active))
+        tol = problem.tolerance(len(model.active))
         hold = notes.steps % self.noise_every != 0
         grown = model.grown(self.batch, tol, hold)
         if grown is not None:
@@ -167,7 +167,7 @@ class Sequential:
         """How the search ended."""
         if at_noise_floor(problem, state.posterior):
             return Status.NOISE_FLOOR
-        if state.largest_gain <= problem.enough(len(state.active)):
+        if state.largest_gain <= problem.tolerance(len(state.active)):
             return Status.CONVERGED
         return Status.STOPPED if self.stop == "tf03" else Status.STALLED
 
@@ -208,22 +208,26 @@ class Sequential:
         again = gain >= _PAYS and notes.turn != _FRESH_AT
         failed = 0 if gain >= _PAYS else notes.failed + 1
         notes = notes.but(turn=notes.turn + (not again), failed=failed)
-        if gain > problem.enough(len(model.active)):
+        if gain > problem.tolerance(len(model.active)):
             return _advance(other, "restart", notes, settled=False, exact=False)
         return state.stepped(action="", notes=notes)
 
     def _restart(self, model: AnyModel, turn: int, deadline: float) -> AnyModel:
         """Another local maximum: dips of the noise and a fresh start, then random removals."""
         if turn == _FRESH_AT:
-            return self._afresh(model, deadline)
+            return self._restart_from_scratch(model, deadline)
         dips = (*_DIPS[:_FRESH_AT], _DIPS[0], *_DIPS[_FRESH_AT:])
         if turn < _SCHEDULED:
-            other = _dip(model, dips[turn], self.batch, deadline)
+            other = perturb_low_noise(model, dips[turn], self.batch, deadline)
         else:
-            other = _kick(model) if turn % 2 else _dip(_scattered(model), _DIPS[0], self.batch, deadline)
+            other = (
+                drop_atoms(model)
+                if turn % 2
+                else perturb_low_noise(drop_random_atoms(model), _DIPS[0], self.batch, deadline)
+            )
         return _settle(other, self.batch, deadline)
 
-    def _afresh(self, model: AnyModel, deadline: float) -> AnyModel:
+    def _restart_from_scratch(self, model: AnyModel, deadline: float) -> AnyModel:
         """From the other end: every atom of a short dictionary, else nothing and a ceiling over the noise.
 
         A noise that is free while atoms enter for the first time may explain what later atoms would, and then the
@@ -235,14 +239,14 @@ class Sequential:
         if problem.design.n_atoms <= _BACKWARD and (problem.fixed_noise or risen > 1.0):
             other = _backward(model)
         elif not problem.fixed_noise and risen > _UNEXPLAINED:
-            other = _under_ceiling(model, self.batch, deadline)
+            other = restart_capped_noise(model, self.batch, deadline)
         elif len(model.active) <= _DETERMINED * problem.n_samples:
             return model
         else:  # nothing suggests that a fresh start would help
-            other = _dip(model, _DEEP, self.batch, deadline)
+            other = perturb_low_noise(model, _DEEP, self.batch, deadline)
         other = _settle(other, self.batch, deadline)
         if other.objective > model.objective:
-            dipped = _settle(_dip(other, _DIPS[1], self.batch, deadline), self.batch, deadline)
+            dipped = _settle(perturb_low_noise(other, _DIPS[1], self.batch, deadline), self.batch, deadline)
             return dipped if dipped.objective > other.objective else other
         return other
 
@@ -291,7 +295,7 @@ def _settle(model: AnyModel, batch: int, deadline: float, tol: float = _ROUGH) -
     """Additions and re-estimation until none gains more than a tolerance."""
     settled = False
     while time.monotonic() < deadline:
-        enough = max(model.problem.enough(len(model.active)), tol)
+        enough = max(model.problem.tolerance(len(model.active)), tol)
         grown = model.grown(batch, enough, hold_noise=False, apart=_APART)
         if grown is not None:
             model, settled = grown.trimmed(), False
@@ -302,7 +306,7 @@ def _settle(model: AnyModel, batch: int, deadline: float, tol: float = _ROUGH) -
     return model
 
 
-def _dip(model: AnyModel, fraction: float, batch: int, deadline: float) -> AnyModel:
+def perturb_low_noise(model: AnyModel, fraction: float, batch: int, deadline: float) -> AnyModel:
     """Hold the noise at a fraction of its value, let atoms enter, and release it.
 
     With less noise the model explains more and passes through richer supports, from which deletion reaches better
@@ -313,7 +317,7 @@ def _dip(model: AnyModel, fraction: float, batch: int, deadline: float) -> AnyMo
     held = model.at(model.active, model.posterior.alpha, 1.0 / low)
     most = len(model.active) + min(max(20, len(model.active)), _DIP_MOST)
     while len(held.active) < most and time.monotonic() < deadline:
-        grown = held.grown(batch, max(problem.enough(len(held.active)), _DIP_TOL), hold_noise=True, apart=_APART)
+        grown = held.grown(batch, max(problem.tolerance(len(held.active)), _DIP_TOL), hold_noise=True, apart=_APART)
         if grown is None:
             break
         held = grown.trimmed()
@@ -322,13 +326,15 @@ def _dip(model: AnyModel, fraction: float, batch: int, deadline: float) -> AnyMo
     return released.relaxed(5, enough=_DIP_TOL)
 
 
-def _under_ceiling(model: AnyModel, batch: int, deadline: float) -> AnyModel:
+def restart_capped_noise(model: AnyModel, batch: int, deadline: float) -> AnyModel:
     """Atoms enter an empty model while the noise may fall but not rise."""
     problem = model.problem
     other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
     most = _CROWD + _CROWD_SHARE * problem.n_samples
     while len(other.active) < most and time.monotonic() < deadline:
-        grown = other.grown(batch, max(problem.enough(len(other.active)), _DIP_TOL), False, problem.noise_start, _APART)
+        grown = other.grown(
+            batch, max(problem.tolerance(len(other.active)), _DIP_TOL), False, problem.noise_start, _APART
+        )
         if grown is None:
             break
         other = grown.trimmed()
@@ -343,7 +349,7 @@ def _backward(model: AnyModel) -> AnyModel:
     return model.at(state.active, state.posterior.alpha, state.posterior.beta)
 
 
-def _kick(model: AnyModel) -> AnyModel:
+def drop_atoms(model: AnyModel) -> AnyModel:
     """Remove a random atom with a few of its nearest, so that others may take their place."""
     rng, k = model.problem.rng, len(model.active)
     if k < 2:
@@ -355,7 +361,7 @@ def _kick(model: AnyModel) -> AnyModel:
     return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)
 
 
-def _scattered(model: AnyModel) -> AnyModel:
+def drop_random_atoms(model: AnyModel) -> AnyModel:
     """Remove a random share of the atoms."""
     k = len(model.active)
     keep = np.sort(model.problem.rng.permutation(k)[: k - int(_SCATTER * k)])

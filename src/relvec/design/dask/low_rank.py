@@ -10,7 +10,7 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value
-from relvec.design.dask.row_kernel import Lookup, RowKernel
+from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dense import DenseDesign
 from relvec.design.low_rank import TOLERANCE, partial_cholesky
@@ -23,7 +23,7 @@ _SAMPLE = 20_000  # rows that pivots are chosen from
 _MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
 
 
-def compress_rows(dictionary: RowKernel, memory: float) -> Rows | None:
+def compress_rows(dictionary: DistributedKernelBasis, memory: float) -> Rows | None:
     """`relvec.design.compress` by reductions on the workers; None where the rank is not low.
 
     This process and each worker use no more than ``memory`` bytes.
@@ -87,7 +87,7 @@ class DaskDesign(Design):
     norms : of the kernel's columns, in the chunks of the rows.
     """
 
-    def __init__(self, dictionary: RowKernel, columns: Columns, norms: list):
+    def __init__(self, dictionary: DistributedKernelBasis, columns: Columns, norms: list):
         self._dictionary, self._columns, self._norms = dictionary, columns, norms
         self._others = columns.R[:, : dictionary.n_others]
         self.scale = Lookup(dictionary.n_atoms, lambda atoms: self._unscaled(atoms)[1])  # type: ignore[assignment]
@@ -108,9 +108,9 @@ class DaskDesign(Design):
         return D / np.where(norm > 0.0, norm, 1.0)
 
     def project(self, Y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError("a dictionary on the workers is looked at in pieces: see `sweep`")
+        raise NotImplementedError("a dictionary on the workers is looked at in pieces: see `scan`")
 
-    def sweep(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
+    def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         factor, r = self._columns.factor, self._columns.factor.rank
         # Y' R [0; L^-1 k] with what does not depend on the row first
         look = _Sweep(factor.kernel, factor.pivots, Y.T @ self._columns.R[:, -r:] @ factor.inverse, function)

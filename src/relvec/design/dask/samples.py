@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relvec.design.base import Value
-from relvec.design.order import scattered
+from relvec.design.order import row_hash64
 from relvec.design.samples import BLOCK_ROWS, Block, Samples
 
 _FAN = 8  # results combined at once
@@ -35,7 +35,7 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
 
 
-class Facts(NamedTuple):
+class SampleStatistics(NamedTuple):
     """What is known of rows X (n, d) with targets (n, q): how many, and moments of those with a positive weight."""
 
     n_rows: int
@@ -49,7 +49,7 @@ class Facts(NamedTuple):
     negative: bool  # a weight
 
     @classmethod
-    def of(cls, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> Facts:
+    def of(cls, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> SampleStatistics:
         """The facts of some rows."""
         finite = bool(np.isfinite(X).all()), bool(np.isfinite(targets).all()), bool(np.isfinite(weights).all())
         negative = bool(np.any(weights < 0.0))
@@ -65,13 +65,13 @@ class Facts(NamedTuple):
         own = values[:, : X.shape[1]]
         return cls(len(X), len(w), total, mean, spread, own.min(axis=0), own.max(axis=0), finite, negative)
 
-    def merged(self, other: Facts) -> Facts:
+    def merged(self, other: SampleStatistics) -> SampleStatistics:
         """The facts of both."""
         weight = self.weight + other.weight
         share = other.weight / weight if weight else 0.0
         apart = other.mean - self.mean
         between = np.abs(apart) * np.sqrt(self.weight * share)
-        return Facts(
+        return SampleStatistics(
             self.n_rows + other.n_rows,
             self.n_used + other.n_used,
             weight,
@@ -91,7 +91,7 @@ class DaskSamples(Samples):
     ----------
     names : columns of a table X, or None.
     single : whether y is one target, (n,).
-    facts : of all rows.
+    statistics : of all rows.
     """
 
     def __init__(self, X: Any, y: Any, sample_weight: Any = None):
@@ -104,12 +104,12 @@ class DaskSamples(Samples):
         chunks += [_chunks(_aligned(v, X, name)) for v, name in ((y, "y"), (sample_weight, "sample_weight"))]
         self._chunks = [dask.delayed(_chunk)(*three) for three in zip(*chunks, strict=True)]
         with _plain_messages():
-            facts = dask.compute(*(dask.delayed(_facts)(chunk) for chunk in self._chunks))
-        self.facts = reduce(Facts.merged, facts)
-        _check(self.facts)
-        self._first = np.cumsum([0, *(f.n_used for f in facts)])  # row among those used that each chunk begins with
-        self._first_row = np.cumsum([0, *(f.n_rows for f in facts)])
-        self.n_rows, self.n_features = self.facts.n_used, X.shape[1]
+            statistics = dask.compute(*(dask.delayed(_chunk_statistics)(chunk) for chunk in self._chunks))
+        self.statistics = reduce(SampleStatistics.merged, statistics)
+        _check(self.statistics)
+        self._first = np.cumsum([0, *(f.n_used for f in statistics)])  # of the rows used, in each chunk
+        self._first_row = np.cumsum([0, *(f.n_rows for f in statistics)])
+        self.n_rows, self.n_features = self.statistics.n_used, X.shape[1]
         self.n_targets = 1 if self.single else y.shape[1]
         self._taken: dict[int, np.ndarray] = {}
         self._scaled = np.ones(self.n_targets)
@@ -195,7 +195,7 @@ class DaskSamples(Samples):
         """Numbers, among all rows given, of rows (k,) among those used."""
         import dask
 
-        if self.facts.n_used == self.facts.n_rows or not len(rows):
+        if self.statistics.n_used == self.statistics.n_rows or not len(rows):
             return np.asarray(rows)
         chunk = np.searchsorted(self._first, rows, side="right") - 1
         kept = {c: dask.delayed(_kept)(self._chunks[c]) for c in np.unique(chunk).tolist()}
@@ -239,7 +239,7 @@ class _Draw:
     def __call__(self, block: Block) -> Drawn:
         keys = np.column_stack([np.zeros(len(block.X)), block.X])  # as `Concat.order_keys` has them
         rows = block.start + np.arange(len(block.X))
-        return self._lowest(Drawn(scattered(keys), rows, block.X, block.targets, block.weights))
+        return self._lowest(Drawn(row_hash64(keys), rows, block.X, block.targets, block.weights))
 
     def combined(self, a: Drawn, b: Drawn) -> Drawn:
         """The lowest of both."""
@@ -262,7 +262,7 @@ class _Distinct:
     most: int
 
     def __call__(self, block: Block) -> _Rows:
-        return self._first(_Rows(scattered(block.X), block.start + np.arange(len(block.X))))
+        return self._first(_Rows(row_hash64(block.X), block.start + np.arange(len(block.X))))
 
     def combined(self, a: _Rows, b: _Rows) -> _Rows:
         """Those of both."""
@@ -349,8 +349,8 @@ def _chunk(X: Any, targets: Any, weights: Any) -> Chunk:
     return X, T, w
 
 
-def _facts(chunk: Chunk) -> Facts:
-    return Facts.of(*chunk)
+def _chunk_statistics(chunk: Chunk) -> SampleStatistics:
+    return SampleStatistics.of(*chunk)
 
 
 def _used(chunk: Chunk) -> Chunk:
@@ -439,14 +439,14 @@ def _aligned(values: Any, X: Any, name: str) -> Any:
     return values
 
 
-def _check(facts: Facts) -> None:
-    for name, finite in zip(("X", "y", "sample_weight"), facts.finite, strict=True):
+def _check(statistics: SampleStatistics) -> None:
+    for name, finite in zip(("X", "y", "sample_weight"), statistics.finite, strict=True):
         if not finite:
             raise ValueError(f"Input {name} contains NaN or infinity: remove or impute such rows")
-    if facts.negative:
+    if statistics.negative:
         raise ValueError("Negative values in data passed to `sample_weight`")
-    if facts.n_used < 2:
-        raise ValueError(f"at least 2 samples need a positive weight, got {facts.n_used}: check sample_weight")
+    if statistics.n_used < 2:
+        raise ValueError(f"at least 2 samples need a positive weight, got {statistics.n_used}: check sample_weight")
 
 
 @contextmanager

@@ -19,8 +19,8 @@ import numpy as np
 
 from relvec.basis import Basis, workspace
 from relvec.design.base import Combine, Piece, RemoteDesign, Value
+from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.low_rank import row_factor
-from relvec.design.dask.row_kernel import Lookup, RowKernel
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dense import not_finite
 from relvec.design.exact_columns import ExactColumns
@@ -166,7 +166,7 @@ class _Rows:
         return Sums(found) if isinstance(found, list | tuple) else found
 
 
-class WorkerDesign(RemoteDesign):
+class DaskScanDesign(RemoteDesign):
     """A dictionary on rows that Dask holds, for one target of theirs.
 
     Parameters
@@ -182,7 +182,7 @@ class WorkerDesign(RemoteDesign):
         self._nothing: dict[float, float] = {}
         self.scale, self.error = terms.scale, terms.error
 
-    def aimed(self, likelihood: Likelihood, output: int) -> WorkerDesign:
+    def aimed(self, likelihood: Likelihood, output: int) -> DaskScanDesign:
         """The same for the output-th target of that likelihood, which has as many columns as its outputs."""
         part, K = copy(self), likelihood.n_outputs
         part._likelihood, part._target, part._nothing = likelihood, slice(output * K, output * K + K), {}
@@ -227,7 +227,7 @@ class WorkerDesign(RemoteDesign):
 
     def _aimed(self, weights: np.ndarray) -> _Aim:
         assert self._likelihood is not None
-        return _Aim(self._likelihood, self._target, float(weights.sum()) / self._samples.facts.weight)
+        return _Aim(self._likelihood, self._target, float(weights.sum()) / self._samples.statistics.weight)
 
     def _columns(self, atoms: np.ndarray) -> _Columns:
         own, places = np.unique(atoms, return_inverse=True)
@@ -246,7 +246,7 @@ class WorkerDesign(RemoteDesign):
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         raise NotImplementedError(_NO_ROW)
 
-    def subset(self, atoms) -> WorkerDesign:
+    def subset(self, atoms) -> DaskScanDesign:
         raise NotImplementedError(_NO_ROW)
 
 
@@ -382,7 +382,7 @@ class RowTerms(Terms):
 
     error = ExactColumns.error
 
-    def __init__(self, dictionary: RowKernel, factor: Factor, square: Factor):
+    def __init__(self, dictionary: DistributedKernelBasis, factor: Factor, square: Factor):
         self._dictionary, self._factors = dictionary, (factor, square)
         p, samples = dictionary.n_others, dictionary.samples
         self.block_rows = _block_rows(factor.rank + square.rank)
@@ -460,7 +460,7 @@ class _Look:
         return self.function(Piece(atoms, keys, (self.M @ K.T) / np.sqrt(safe), np.array(squares) / safe))
 
 
-def scan_rows(dictionary: RowKernel, memory: float) -> WorkerDesign | None:
+def scan_rows(dictionary: DistributedKernelBasis, memory: float) -> DaskScanDesign | None:
     """A kernel on every row for scans on the workers; None where the rank of it, or of its square, is not low.
 
     This process and each worker use no more than ``memory`` bytes.
@@ -472,9 +472,9 @@ def scan_rows(dictionary: RowKernel, memory: float) -> WorkerDesign | None:
     squared = None if found is None else row_factor(samples, _Square(kernel), memory)
     if found is None or squared is None:
         return None
-    return WorkerDesign(RowTerms(dictionary, found[0], squared[0]), samples)
+    return DaskScanDesign(RowTerms(dictionary, found[0], squared[0]), samples)
 
 
-def scan_basis(basis: Basis, samples: DaskSamples) -> WorkerDesign:
+def scan_basis(basis: Basis, samples: DaskSamples) -> DaskScanDesign:
     """A bound basis for scans on the workers."""
-    return WorkerDesign(BasisTerms(basis, samples), samples)
+    return DaskScanDesign(BasisTerms(basis, samples), samples)

@@ -112,7 +112,7 @@ class CompiledModel:
         problem, active = self.problem, self.active
         alpha, beta = self.posterior.alpha, self.posterior.beta
         self.search.at(active.astype(np.int64), alpha, beta)  # the frame may have been made anew for another model
-        frame = Frame.adopted(problem.design, problem.target, problem.rest, self.search.frame())
+        frame = Frame.adopted(problem.design, problem.target, problem.target_norm2_outside, self.search.frame())
         return Model(problem, frame, active, frame.posterior(active, alpha, beta, problem.n_samples), self.atom)
 
     @property
@@ -142,7 +142,7 @@ def compiled(problem: Problem, beta: float) -> CompiledModel | None:
         np.ascontiguousarray(problem.target),
         (problem.design.scale > 0.0).astype(float),
         np.ascontiguousarray(problem.order, dtype=np.int64),
-        problem.rest,
+        problem.target_norm2_outside,
         problem.n_samples,
         problem.noise_floor,
         problem.fixed_noise,

@@ -75,7 +75,7 @@ class Model:
             p = model.posterior
             s, q = p.sparsity_quality()
             gains = gain_reestimate(p.alpha, s, q)
-            if not len(gains) or gains.max() <= 0.1 * self.problem.enough(len(gains)):
+            if not len(gains) or gains.max() <= 0.1 * self.problem.tolerance(len(gains)):
                 break
             i = int(np.argmax(gains))
             best_alpha = float(optimal_alpha(s[i], q[i]))
@@ -343,7 +343,7 @@ def largest_gain(model: Model, exchanging: bool) -> float:
 
 def _verified(model: Model, gains: np.ndarray, order: np.ndarray, make: Callable[[int], Model]) -> float:
     """The largest of the gains, where those above tol are replaced by what the model made gains in truth."""
-    tol = model.problem.enough(len(model.active))
+    tol = model.problem.tolerance(len(model.active))
     for _ in range(_REFUTED):
         i = best(gains, order)
         if not gains[i] > tol:

@@ -53,8 +53,8 @@ def searches(problem) -> bool:
 class Answer:
     """What C found: the places kept of the model it was given, those refused among them, and their posterior.
 
-    After a search ``places`` are atoms. ``expected`` is what `relvec.solvers.laplace.problem.relax` returns, or the
-    gain of a move, ``spent`` what goes on the meter.
+    After a search ``places`` are atoms. ``expected`` is what `problem.relax` returns, or the gain of a move, ``spent``
+    the work it took.
     """
 
     places: np.ndarray
@@ -85,7 +85,7 @@ def relax(
     likelihood: Likelihood, p: LaplacePosterior, t, weights, refused: np.ndarray, steps: int, accuracy: float,
     trusted: float, shift: float, constant: float,
 ) -> Answer | None:  # fmt: skip
-    """`relvec.solvers.laplace.problem.relax` from the posterior p; ``refused`` (k,) places are not to be deleted."""
+    """`problem.relax` from the posterior p, with the places not to be deleted in ``refused`` (k,)."""
     columns = np.ascontiguousarray(p.Phi.T)
     arrays = (np.ascontiguousarray(a) for a in (p.alpha, p.mean, p.root, p.f, p.r, p.W))
     found = _laplace_engine.relax(
@@ -120,10 +120,10 @@ def move(
     if found is False:
         return None
     if not isinstance(found[0], tuple):
-        problem.meter.spent += found[1]
+        problem.budget.spent += found[1]
         return None, found[0], -1
     answer = _answer(found[0])
-    problem.meter.spent += answer.spent
+    problem.budget.spent += answer.spent
     return answer, answer.expected, found[1]
 
 

@@ -29,7 +29,7 @@ _LONGEST = 3.0  # step cap in log units, as in regression
 
 
 @dataclass
-class Meter:
+class WorkBudget:
     """Nanoseconds that the Newton steps of a search would take on one core of about 20 GFlop/s.
 
     What a clock would say, but the same in every run: restarts are cut short by it.
@@ -57,7 +57,7 @@ class LaplaceProblem:
     prior, prior_b : Gamma hyperprior and its rates (M,) in scaled units.
     trusted : steps do not take `LaplaceModel.trust` below this.
     tol : nats; a fit ends when no single move gains more.
-    meter : the work done so far.
+    budget : the work done so far.
     """
 
     design: ScanDesign
@@ -75,7 +75,7 @@ class LaplaceProblem:
     trusted: float = TRUSTED
     tol: float = 1e-3
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
-    meter: Meter = field(default_factory=Meter)
+    budget: WorkBudget = field(default_factory=WorkBudget)
 
     @property
     def K(self) -> int:
@@ -126,15 +126,15 @@ class LaplaceProblem:
         outputs, atoms = self.pairs(units)
         each = np.repeat(alpha, self.per_unit)
         if isinstance(self.design, RemoteDesign):
-            self.meter.spent += 4.0 * self.design.n_rows * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
+            self.budget.spent += 4.0 * self.design.n_rows * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
             return self.design.mode(atoms, outputs, each, self.weights, start)
         Phi = self.design.columns(atoms) if Phi is None else Phi
         if compiled.in_use(self.likelihood, len(each), self.target):
             found = compiled.mode(self.likelihood, Phi, self.target, self.weights, each, start, self.constant)
             if found is not None:
-                self.meter.spent += found.spent
+                self.budget.spent += found.spent
                 return found.posterior
-        self.meter.spent += 4.0 * Phi.shape[0] * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
+        self.budget.spent += 4.0 * Phi.shape[0] * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
         return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess)
 
     def slopes(self, posterior: LaplacePosterior) -> np.ndarray:
@@ -313,7 +313,7 @@ def _relax_compiled(model: LaplaceModel, steps: int, accuracy: float) -> tuple[L
     )  # fmt: skip
     if found is None:
         return None
-    problem.meter.spent += found.spent
+    problem.budget.spent += found.spent
     kept = active[found.places]
     never = model.refused.union(kept[found.refused].tolist()) if found.refused.any() else model.refused
     return LaplaceModel(problem, kept, found.posterior, model.atom, never), found.expected

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relvec.design import Piece, RemoteDesign
-from relvec.design.order import scattered
+from relvec.design.order import row_hash64
 from relvec.inference.evidence import exchange_statistics, gain_add, optimal_alpha
 from relvec.inference.laplace import LaplacePosterior, ridge_on_device
 from relvec.inference.likelihoods import others
@@ -85,7 +85,7 @@ def scan(model: LaplaceModel) -> Scan:
     size = design.n_rows * design.n_atoms * max(1, len(p.alpha))
     exact = problem.K == 1 or problem.K * size <= _EXACT
     rows = 1.0 + len(p.alpha) / (1 if exact else problem.K)
-    problem.meter.spent += problem.K * design.scan_size * (0.3 + 0.1 * rows)
+    problem.budget.spent += problem.K * design.scan_size * (0.3 + 0.1 * rows)
     sides = Sides(problem.K, exact, _roots(model, exact), [np.flatnonzero(p.outputs == c) for c in range(problem.K)])
     if isinstance(design, RemoteDesign):
         return _scan_there(model, design, sides)
@@ -377,7 +377,7 @@ class _View:
 
 def _contents(keys: np.ndarray) -> np.ndarray:
     """What atoms are (L,), whatever their numbers."""
-    return scattered(keys[:, :-1])
+    return row_hash64(keys[:, :-1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,7 +63,7 @@ class LaplaceSequential:
             first = np.flatnonzero(np.isin(found.units, _bias_units(problem)) & np.isfinite(found.alpha))
             if first.size:
                 model = model.joined(found.units[first], found.alpha[first], found.start(model, first))
-        notes = _Notes(model, Limit(self._deadline), problem.meter.spent)
+        notes = _Notes(model, Limit(self._deadline), problem.budget.spent)
         return State(model.active, model.posterior, model.objective, notes=notes)
 
     @property
@@ -101,8 +101,8 @@ class LaplaceSequential:
                 notes = replace(notes, settled=False)
                 return state.stepped(action="", notes=notes)
         if not notes.restarts:
-            spent = problem.meter.spent - notes.began
-            work = problem.meter.spent + self.restarts * max(_FREE, _SHARE * spent)
+            spent = problem.budget.spent - notes.began
+            work = problem.budget.spent + self.restarts * max(_FREE, _SHARE * spent)
             notes = replace(notes, first=spent, limit=replace(notes.limit, work=work))
         if notes.restarts < self.restarts and notes.limit.open(problem):
             other = self._restart(model, notes)
@@ -125,7 +125,7 @@ class LaplaceSequential:
         notes: _Notes = state.notes
         return {name: getattr(notes, name) for name in _REMEMBERED} | {
             "work": notes.limit.work,
-            "spent": problem.meter.spent,
+            "spent": problem.budget.spent,
             "trusted": notes.model.problem.trusted,
             "refused": sorted(notes.model.refused),
         }
@@ -137,7 +137,7 @@ class LaplaceSequential:
         found = LaplaceModel(own, model.active, posterior, refused=frozenset(map(int, notes["refused"])))
         remembered = {name: type(getattr(_Notes, name))(notes[name]) for name in _REMEMBERED}
         limit = Limit(self._deadline, float(notes["work"]))
-        problem.meter.spent = float(notes["spent"])
+        problem.budget.spent = float(notes["spent"])
         return State(found.active, posterior, found.objective, notes=_Notes(found, limit, **remembered))
 
     def status(self, problem: LaplaceProblem, state: State) -> Status:
@@ -151,12 +151,12 @@ class LaplaceSequential:
         problem, turn = model.problem, notes.restarts
         heat = _HEAT[turn] if turn < len(_HEAT) else None
         if turn >= len(_HEAT):
-            other = _kick(model)
+            other = drop_atoms(model)
         elif heat:
-            other = _heated(model, heat, 1, notes.limit)
+            other = anneal(model, heat, 1, notes.limit)
         else:
             closed = () if heat == 0.0 else (problem.bias,)
-            from_nothing_is_dear = notes.limit.work - problem.meter.spent < notes.first
+            from_nothing_is_dear = notes.limit.work - problem.budget.spent < notes.first
             if from_nothing_is_dear or (closed and not np.isin(_bias_units(problem), model.active).any()):
                 return model
             other = empty_model(replace(problem, closed=closed))
@@ -170,14 +170,14 @@ class LaplaceSequential:
 
 @dataclass(frozen=True)
 class Limit:
-    """How far a search may go: a time of `time.monotonic`, and what the meter may show."""
+    """How far a search may go: a time of `time.monotonic`, and the work that may be done."""
 
     deadline: float = np.inf
     work: float = np.inf
 
     def open(self, problem: LaplaceProblem) -> bool:
         """Whether neither is reached."""
-        return problem.meter.spent < self.work and time.monotonic() < self.deadline
+        return problem.budget.spent < self.work and time.monotonic() < self.deadline
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,7 +373,7 @@ def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> L
     """Additions, re-estimation and exchanges until none helps."""
     tol = model.problem.tol
     if limit.open(model.problem):
-        made = _in_c(model, compiled.SETTLE, tol, batch, int(exchanging), limit.work - model.problem.meter.spent)
+        made = _in_c(model, compiled.SETTLE, tol, batch, int(exchanging), limit.work - model.problem.budget.spent)
         if made is not None:
             return made[0]  # type: ignore[return-value]
     while limit.open(model.problem):
@@ -392,7 +392,7 @@ def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> L
     return model
 
 
-def _heated(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> LaplaceModel:
+def anneal(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> LaplaceModel:
     """Count every sample several times, let units enter, and return to the data as they are.
 
     What a smaller noise does in regression: the model passes through richer supports, from which deletion reaches
@@ -402,7 +402,7 @@ def _heated(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> Lap
     hot = replace(problem, weights=factor * problem.weights)
     held = LaplaceModel(hot, model.active, hot.posterior(model.active, model.alpha, model.posterior.mean))
     most, tol = 2 * len(model.active) + 10 * problem.K, max(problem.tol, _HEAT_TOL)
-    made = _in_c(held, compiled.CLIMB, tol, batch, most, limit.work - problem.meter.spent)
+    made = _in_c(held, compiled.CLIMB, tol, batch, most, limit.work - problem.budget.spent)
     if made is not None:
         held = made[0]  # type: ignore[assignment]
     else:
@@ -416,7 +416,7 @@ def _heated(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> Lap
     return LaplaceModel(problem, held.active, cool).relaxed(20)
 
 
-def _kick(model: LaplaceModel) -> LaplaceModel:
+def drop_atoms(model: LaplaceModel) -> LaplaceModel:
     """Remove a random unit with a few of its nearest, so that others may take their place."""
     rng, u = model.problem.rng, len(model.active)
     if u < 2:

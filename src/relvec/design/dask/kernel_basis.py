@@ -14,7 +14,7 @@ from relvec.kernels import Kernel
 
 
 @dataclass(frozen=True, eq=False)
-class RowKernel:
+class DistributedKernelBasis:
     """A dictionary with a kernel on every row of some samples, and a few functions besides.
 
     Attributes
