@@ -150,7 +150,7 @@ def test_long_products_use_the_threads_that_were_allowed(monkeypatch):
             seen.append(threads())
             return np.asarray(self) @ np.asarray(other)
 
-    monkeypatch.setattr(_threads, "_LONG", 1000)
+    monkeypatch.setattr(_threads, "_MIN_PARALLEL_MULTIPLICATIONS", 1000)
     with threadpool_limits(2, user_api="blas"):
         allowed = threads()
         with _threads.one_thread():
@@ -176,7 +176,7 @@ def test_moves_of_large_models_use_the_threads_that_were_allowed(monkeypatch, si
             )
 
     problem = SimpleNamespace(design=SimpleNamespace(n_atoms=50))
-    monkeypatch.setattr(_threads, "_LONG", 1000)
+    monkeypatch.setattr(_threads, "_MIN_PARALLEL_MULTIPLICATIONS", 1000)
     with threadpool_limits(2, user_api="blas"), _threads.one_thread():
         model = CompiledModel(problem, None, Core())
         for move in (lambda: model.grown(4, 0.1, False), lambda: model.exchanged(0.1), model.trimmed):

@@ -235,7 +235,8 @@ class GaussianTarget:
     def search(self, design: DenseDesign, order: np.ndarray, model: Start | None, time_limit: float | None) -> Start:
         problem = replace(
             self.problem, design=design, target=self.root * self.target, target_norm2_outside=0.0,
-            n_samples=self.n_samples, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model, tol=_SEARCH_TOL,
+            n_samples=self.n_samples, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model,
+            tol=_SEARCH_TOL,
         )  # fmt: skip
         solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
         state = solve(solver, problem, 10_000).state
