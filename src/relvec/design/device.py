@@ -240,7 +240,7 @@ def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
         size, mean, within = weights[order], targets[order], np.zeros(targets.shape[1])
     else:
         mean, size, within = row_means(to_host(row_of), targets, weights)
-    others = [(part, where) for part, where in zip(basis.parts, basis.places()) if part is not kernel_part]
+    others = [(part, where) for part, where in zip(basis.parts, basis.part_columns()) if part is not kernel_part]
     if p:
         C[:m, :p] = xp.concat([part(centres) for part, _ in others], axis=1)
     root = place.to_device(np.sqrt(size))
@@ -252,7 +252,7 @@ def _compressed(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray
     transposed = place.to_device(R.T)
     for piece in row_slices(m + p, len(R)):
         C[piece, :] = C[piece, :] @ transposed
-    order = np.concatenate([basis.places()[basis.parts.index(kernel_part)], *(where for _, where in others)])
+    order = np.concatenate([basis.part_columns()[basis.parts.index(kernel_part)], *(where for _, where in others)])
     design = DeviceDesign(C if np.array_equal(order, np.arange(len(order))) else take(C, np.argsort(order)))
     tiny, norms = np.finfo(float).tiny, design.scale[order[:m]]
     error = np.sqrt(np.maximum(left, 0.0) * np.sum(size * left)) / np.maximum(norms, tiny)

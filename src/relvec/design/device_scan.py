@@ -139,11 +139,11 @@ def _device_factor(basis: Basis, X: Array):
 def _placed_on_device(basis: Concat, kernel_part, X: Array, F: Array, power: int) -> tuple[Array, Array]:
     """[B F] (n, p + r) with the powers of the other p columns, and the rows (M, p + r) of all atoms in its terms."""
     xp, n = namespace(X), X.shape[0]
-    others = [(part, where) for part, where in zip(basis.parts, basis.places()) if part is not kernel_part]
+    others = [(part, where) for part, where in zip(basis.parts, basis.part_columns()) if part is not kernel_part]
     B = xp.concat([X[:, :0], *(part(X) ** power for part, _ in others)], axis=1)
     p, r = B.shape[1], F.shape[1]
     D = xp.concat([xp.concat([0.0 * B, F], axis=1), like(X, np.eye(p, p + r))])
-    order = np.concatenate([basis.places()[basis.parts.index(kernel_part)], *(where for _, where in others)])
+    order = np.concatenate([basis.part_columns()[basis.parts.index(kernel_part)], *(where for _, where in others)])
     if not np.array_equal(order, np.arange(n + p)):
         D = take(D, np.argsort(order))
     return xp.concat([B, F], axis=1), D

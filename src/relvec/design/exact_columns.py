@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relvec.basis import Basis, workspace
+from relvec.basis import Basis, numbers_per_entry
 from relvec.design.base import ScanDesign
 from relvec.design.dense import DenseDesign, weighted_squares
 from relvec.runtime.arrays import row_slices
@@ -98,7 +98,7 @@ def single_design(basis: Basis, X: np.ndarray, memory: float = 4e9) -> SingleDes
     """
     Phi = np.empty((len(X), basis.n_atoms), dtype=np.float32)
     norms, largest = np.zeros(basis.n_atoms), np.zeros(basis.n_atoms)
-    rows = max(1, int(min(_BLOCK, 0.1 * memory / (8 * workspace(basis))) // basis.n_atoms))
+    rows = max(1, int(min(_BLOCK, 0.1 * memory / (8 * numbers_per_entry(basis))) // basis.n_atoms))
     with np.errstate(over="ignore", invalid="ignore"):  # such numbers are left to the dense design
         for start in range(0, len(X), rows):
             block = basis(X[start : start + rows])

@@ -181,7 +181,7 @@ class _Square:
 def _placed(basis: Concat, kernel_part: KernelBasis, X: np.ndarray, G: np.ndarray, p: int, power: int):
     """G (n, p + r) with the powers of the other p columns before the kernel's factor, and D (M, p + r) of all atoms."""
     D, column = np.zeros((basis.n_atoms, G.shape[1])), 0
-    for part, where in zip(basis.parts, basis.places(), strict=True):
+    for part, where in zip(basis.parts, basis.part_columns(), strict=True):
         if part is kernel_part:
             D[where, p:] = G[:, p:]
             continue

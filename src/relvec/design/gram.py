@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from relvec.basis import Basis, workspace
+from relvec.basis import Basis, numbers_per_entry
 from relvec.design.base import Compression, Rows
 from relvec.design.dense import DenseDesign
 from relvec.design.samples import Block, Samples
@@ -37,7 +37,7 @@ def gram_rows(basis: Basis, samples: Samples, memory: float = 4e9) -> Rows:
             Phi *= block.root
             return Phi.T @ Phi, Phi.T @ T, np.einsum("ij,ij->j", T, T)
 
-    numbers = min(_BLOCK, _BLOCKS * memory / (8 * n_threads() * workspace(basis)))
+    numbers = min(_BLOCK, _BLOCKS * memory / (8 * n_threads() * numbers_per_entry(basis)))
     rows = int(np.clip(numbers // M, 16, 16_384))
     gram, cross, squares = samples.blocked(rows).reduce(moments, _added)
     norm = np.sqrt(np.diag(gram))

@@ -46,7 +46,7 @@ def compress(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarr
     C, left, _ = factor  # (m + p, p + r): room for the other parts, F, and room for their atoms
     m = len(centres)
     column, others = 0, []
-    for part, where in zip(basis.parts, basis.places(), strict=True):
+    for part, where in zip(basis.parts, basis.part_columns(), strict=True):
         if part is kernel_part:
             kernel_atoms = where
             continue

@@ -73,5 +73,5 @@ def atom_keys(basis: Basis) -> list[tuple]:
         keys = [key for part in basis.parts for key in atom_keys(part)]
         return keys if basis.order is None else [keys[m] for m in basis.order]
     if isinstance(basis, KernelBasis):
-        return [(type(basis.kernel).__name__, (z + 0.0).tobytes()) for z in basis._centres()]
+        return [(type(basis.kernel).__name__, (z + 0.0).tobytes()) for z in basis.bound_centres()]
     return [(type(basis).__name__, label) for label in basis.labels()]

@@ -124,7 +124,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     part = kernel_on_training_rows(basis)
     if part is None or part.centres is None:
         return None
-    kernel_atoms = next(where for q, where in zip(basis.parts, basis.places(), strict=True) if q is part)
+    kernel_atoms = next(where for q, where in zip(basis.parts, basis.part_columns(), strict=True) if q is part)
     other_atoms = np.setdiff1d(np.arange(basis.n_atoms), kernel_atoms)
     most, workers = most_rank(samples.n_rows, memory), n_threads()
     factor = _pivots(part.kernel, part.centres, most, memory)

@@ -142,7 +142,7 @@ def dictionary_of(
     """
     statistics, d = samples.statistics, samples.n_features
     unbound = candidates(model, d)
-    parts, free = leaves(unbound), unbound.learned(d)
+    parts, free = leaves(unbound), unbound.learned_mask(d)
     # two rows that have the means and variances of all, and two that have their bounds
     deviation = statistics.spread[:d] / np.sqrt(statistics.weight)
     alike, bounds = (

@@ -32,7 +32,7 @@ def dictionary(
     """
     given = None if on_device is None or not np.all(weights > 0.0) else on_device
     unbound = candidates(estimator, X.shape[1], given)
-    return unbound.bind(X, weights, generator(estimator)), unbound.learned(X.shape[1])
+    return unbound.bind(X, weights, generator(estimator)), unbound.learned_mask(X.shape[1])
 
 
 def generator(estimator) -> np.random.Generator:
@@ -126,7 +126,7 @@ def store_widths(estimator, basis: Basis, variances: np.ndarray, learned: Learne
     width = getattr(estimator.kernel_, "width", None)
     if width is not None:
         estimator.width_ = np.array(width) if isinstance(width, tuple) else width
-    scales = np.sum([kernel.scales(len(variances)) for kernel in kernels], axis=0)
+    scales = np.sum([kernel.inverse_square_widths(len(variances)) for kernel in kernels], axis=0)
     with np.errstate(divide="ignore"):
         relevance = np.log(scales) + np.log(variances)  # the products themselves may overflow
     if np.any(relevance > -np.inf):

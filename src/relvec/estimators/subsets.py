@@ -78,7 +78,7 @@ def thinned_start(
     own = np.zeros(0, dtype=np.intp)
     if part is not None and part.centres is not None and np.array_equal(part.centres, rows):
         assert isinstance(basis, Concat)
-        own = next(w for q, w in zip(basis.parts, basis.places(), strict=True) if q is part)
+        own = next(w for q, w in zip(basis.parts, basis.part_columns(), strict=True) if q is part)
     start: Entries | None = None
     for size in stages(len(rows)):
         some = np.sort(order[:size])

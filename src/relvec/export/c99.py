@@ -161,7 +161,7 @@ def _function(source: _Source, body: str) -> str:
 
 
 def _width(source: _Source, kernel: Any) -> str:
-    width = kernel._widths()
+    width = kernel.width_array()
     return f"{source.table(width, 'w')}[i]" if width.ndim else number(width)
 
 
@@ -196,17 +196,17 @@ def _columns(source: _Source, basis: bases.Basis) -> None:
 def _part(source: _Source, basis: bases.Basis, places: np.ndarray) -> list[str]:
     """Statements that put the atoms of a dictionary to their places (M,) in phi."""
     if isinstance(basis, bases.Concat):
-        parts = zip(basis.parts, basis.places(), strict=True)
+        parts = zip(basis.parts, basis.part_columns(), strict=True)
         return [line for part, where in parts for line in _part(source, part, places[where])]
     if type(basis) is bases.KernelBasis:
         kernel = _kernel(source, basis.kernel)
-        centres = source.table(basis._centres(), "z")
+        centres = source.table(basis.bound_centres(), "z")
         at = _place(source, places)
         return [f"for (j = 0; j < {len(places)}; j++) phi[{at}] = {kernel}(x, {centres} + j * @INPUTS);"]
     if type(basis) is bases.Precomputed:
         rows = source.table(basis.rows, "r", "int")
         return [f"for (j = 0; j < {len(places)}; j++) phi[{_place(source, places)}] = x[{rows}[j]];"]
-    if isinstance(basis, bases._Monomials):
+    if isinstance(basis, bases.Monomials):
         terms = [" * ".join(f"x[{k}]" for k in term) or "1.0" for term in basis.terms]
         return [f"phi[{m}] = {term};" for m, term in zip(places, terms, strict=True)]
     raise NotImplementedError(f"C cannot be written for the basis {basis!r}; use one of relvec.basis but Functions")

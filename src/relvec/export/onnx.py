@@ -186,14 +186,14 @@ def _kernel(graph: Graph, kernel: kernels.Kernel, x: str, Z: np.ndarray) -> str:
     if type(kernel) is kernels.Linear:
         return g("MatMul", x, c(Z.T))
     if type(kernel) is kernels.Polynomial:
-        product = g("Add", g("MatMul", x, c((kernel._scale(Z) / kernel._widths()).T)), c(kernel.offset))
+        product = g("Add", g("MatMul", x, c((kernel.scale_rows(Z) / kernel.width_array()).T)), c(kernel.offset))
         return g("Pow", product, c(float(kernel.degree)))
     if type(kernel) is kernels.LinearSpline:
         return _linear_spline(graph, x, Z)
     if type(kernel) in _PROFILES:
-        assert isinstance(kernel, kernels._Stationary)
-        U = g("Unsqueeze", g("Div", x, c(kernel._widths())), c([1]))
-        difference = g("Sub", U, c(kernel._scale(Z)))  # (n, m, d)
+        assert isinstance(kernel, kernels.StationaryKernel)
+        U = g("Unsqueeze", g("Div", x, c(kernel.width_array())), c([1]))
+        difference = g("Sub", U, c(kernel.scale_rows(Z)))  # (n, m, d)
         squares = graph.total(g("Mul", difference, difference), 2)
         return _PROFILES[type(kernel)](graph, kernel, g("Min", squares, c(1e300)))
     raise NotImplementedError(f"ONNX cannot express the kernel {kernel!r}; use one of relvec.kernels")
@@ -257,13 +257,13 @@ def _columns(graph: Graph, basis: bases.Basis, x: str) -> str:
         parts = [_columns(graph, part, x) for part in basis.parts]
         stacked = g("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
         return stacked if basis.order is None else g("Gather", stacked, c(np.asarray(basis.order, np.int64)), axis=1)
-    if isinstance(basis, bases.Concat):
+    if isinstance(basis, bases.Concat | bases.EmptyBasis):
         return _ones(graph, x)
     if type(basis) is bases.KernelBasis:
-        return _kernel(graph, basis.kernel, x, basis._centres())
+        return _kernel(graph, basis.kernel, x, basis.bound_centres())
     if type(basis) is bases.Precomputed:
         return g("Gather", x, c(np.asarray(basis.rows, np.int64)), axis=1)
-    if isinstance(basis, bases._Monomials):
+    if isinstance(basis, bases.Monomials):
         assert basis.n_features is not None
         return products_of_columns(graph, x, basis.terms, basis.n_features)
     raise NotImplementedError(f"ONNX cannot express the basis {basis!r}; use one of relvec.basis other than Functions")

@@ -71,7 +71,7 @@ class Space:
             raise ValueError("centres can move where the dictionary has kernels at centres; this one has none")
         others = tuple(part for part in parts if not isinstance(part, KernelBasis))
         rest = Concat(others, n_features=X.shape[1]) if others else None
-        kernels, rows = tuple(part.kernel for part in own), tuple(part._centres() for part in own)
+        kernels, rows = tuple(part.kernel for part in own), tuple(part.bound_centres() for part in own)
         targets = [replace(t, accuracy=_ACCURACY) if isinstance(t, LaplaceTarget) else t for t in targets]
         return cls(X, targets, kernels, rows, rest, X.min(axis=0), X.max(axis=0), deadline)
 
@@ -257,7 +257,7 @@ def merge(placed: Placed, tries: int = _TRIES) -> Placed | None:
     pairs = []
     for g, kernel in enumerate(placed.space.kernels):
         own = np.flatnonzero(placed.group == g)
-        eta = kernel.scales(placed.Z.shape[1])
+        eta = kernel.inverse_square_widths(placed.Z.shape[1])
         for i, j in combinations(own.tolist(), 2):
             pairs.append((float(np.sqrt(eta @ (placed.Z[i] - placed.Z[j]) ** 2)), i, j))
     for distance, i, j in sorted(pairs)[:tries]:
@@ -299,7 +299,7 @@ def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
     p, d = Z.shape
     size = np.empty((p, d))  # a width along each feature
     for g, kernel in enumerate(space.kernels):
-        eta = kernel.scales(d)
+        eta = kernel.inverse_square_widths(d)
         size[group == g] = np.where(eta > 0.0, 1.0 / np.sqrt(np.where(eta > 0.0, eta, 1.0)), space.high - space.low)
     bend = np.empty((p, d, d))
     for j in range(d):
@@ -353,7 +353,7 @@ def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Plac
     to[chosen] = np.arange(len(chosen))
     targets = space.sized(basis.n_atoms)
     lifted = [t.lifted(m, to, np.ones(len(to)), len(chosen)) for t, m in zip(targets, models, strict=True)]
-    Z = np.vstack([part._centres() for part in parts if isinstance(part, KernelBasis)])
+    Z = np.vstack([part.bound_centres() for part in parts if isinstance(part, KernelBasis)])
     return place(space, Z[used[kernel]], group[kernel & used], lifted, settle)
 
 

@@ -86,7 +86,9 @@ def evidence(placed: Placed, hessian: str = "exact", prior: str = "uniform") -> 
     elif hessian == "diagonal":
         curvature = np.empty(p)
         for g, h in diagonal(placed):
-            sides = side[side > 0.0] * np.sqrt(space.kernels[g].scales(d))[side > 0.0]  # in units of the width
+            sides = (
+                side[side > 0.0] * np.sqrt(space.kernels[g].inverse_square_widths(d))[side > 0.0]
+            )  # in units of the width
             curvature[placed.group == g] = h * np.exp(2.0 * np.log(sides).mean()) if sides.size else 0.0
         wide = wide / max(np.sum(side > 0.0), 1)
     else:
@@ -177,8 +179,8 @@ def _groups(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarra
     for g, kernel in enumerate(placed.space.kernels):
         own = np.flatnonzero(placed.group == g)
         if own.size:
-            slope, bend = kernel.slope_and_bend(placed.space.X, placed.Z[own])  # type: ignore[attr-defined]
-            found.append((g, own, slope, bend, kernel.scales(placed.Z.shape[1]) ** -0.5))
+            slope, bend = kernel.profile_derivatives(placed.space.X, placed.Z[own])  # type: ignore[attr-defined]
+            found.append((g, own, slope, bend, kernel.inverse_square_widths(placed.Z.shape[1]) ** -0.5))
     return found
 
 

@@ -329,7 +329,7 @@ class Columns:
         place = np.full(basis.n_atoms, -1)
         place[atoms] = np.arange(len(atoms))
         pieces, first = [], 0
-        for part, where in zip(basis.parts, basis.places(), strict=True):
+        for part, where in zip(basis.parts, basis.part_columns(), strict=True):
             chosen = np.flatnonzero(place[where] >= 0)
             if chosen.size:  # a part may have parts of its own, and lose some of them
                 for piece, among, own in cls.of(part, chosen).pieces:

@@ -443,7 +443,7 @@ def _from_kernels(basis: Basis) -> np.ndarray:
     if not isinstance(basis, Concat):
         return np.full(basis.n_atoms, isinstance(basis, KernelBasis))
     found = np.zeros(basis.n_atoms, dtype=bool)
-    for part, where in zip(basis.parts, basis.places(), strict=True):
+    for part, where in zip(basis.parts, basis.part_columns(), strict=True):
         found[where] = _from_kernels(part)
     return found
 

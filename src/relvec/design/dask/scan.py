@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relvec.basis import Basis, workspace
+from relvec.basis import Basis, numbers_per_entry
 from relvec.design.base import Combine, Piece, RemoteDesign, Value
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.low_rank import row_factor
@@ -318,7 +318,7 @@ class BasisTerms(Terms):
 
     def __init__(self, basis: Basis, samples: DaskSamples):
         self._basis = basis
-        self.block_rows = int(np.clip(_NUMBERS / (basis.n_atoms * workspace(basis)), 16, 4096))
+        self.block_rows = int(np.clip(_NUMBERS / (basis.n_atoms * numbers_per_entry(basis)), 16, 4096))
         self.scan_size = float(samples.n_rows) * basis.n_atoms
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
             squares = samples.blocked(self.block_rows).reduce(_Squares(self.of_rows), _add)

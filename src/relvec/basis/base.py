@@ -1,0 +1,206 @@
+"""The contract of a dictionary of basis functions, and the dictionary without any."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relvec.kernels import as_rows
+
+Seed = np.random.Generator | int | None
+
+
+class Basis(ABC):
+    """A dictionary of M atoms, functions of a row x of d features; two are equal if all their fields are equal."""
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int | None:
+        """Number d of columns X must have; None before `bind`."""
+
+    @property
+    @abstractmethod
+    def n_atoms(self) -> int:
+        """Number M of atoms."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> np.ndarray:
+        """Training row each atom is centred on, shape (M,); -1 where there is none."""
+
+    @property
+    @abstractmethod
+    def theta(self) -> np.ndarray:
+        """Logarithms of the free positive parameters, shape (p,)."""
+
+    @abstractmethod
+    def with_theta(self, theta: ArrayLike) -> Basis:
+        """Give the same atoms the parameters exp(theta), theta of shape (p,)."""
+
+    @abstractmethod
+    def learned_mask(self, n_features: int) -> np.ndarray:
+        """Which entries (p,) of theta are to be learned, once bound to d features; asked before `bind`."""
+
+    @abstractmethod
+    def labels(self) -> list[str]:
+        """Return a short name for each atom."""
+
+    @abstractmethod
+    def order_keys(self) -> np.ndarray | None:
+        """Content (M, q) that ranks equally good atoms, whatever the order of the rows; None: by position."""
+
+    @abstractmethod
+    def _bind(self, X: np.ndarray, sample_weight: ArrayLike | None, rng: Seed) -> Basis: ...
+
+    @abstractmethod
+    def _columns(self, X: np.ndarray) -> np.ndarray: ...
+
+    @abstractmethod
+    def _take(self, atoms: np.ndarray) -> Basis: ...
+
+    @abstractmethod
+    def _vjp(self, X: np.ndarray, Phi_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def bind(self, X: ArrayLike, sample_weight: ArrayLike | None = None, rng: Seed = None) -> Basis:
+        """Fix what depends on the training rows X (N, d), their weights (N,) and chance; once fixed it stays."""
+        return self._bind(as_rows(X) if self.n_features is None else self._check_rows(X), sample_weight, rng)
+
+    def __call__(self, X: ArrayLike) -> np.ndarray:
+        """Return the design matrix phi_m(x_i), shape (n, M): float64, or in the array library of X."""
+        return self._columns(self._check_rows(X))
+
+    def take(self, atoms: ArrayLike) -> Basis:
+        """Keep the `atoms` (k,), indices without repetition or a mask, in the order given."""
+        M, index = self.n_atoms, np.asarray(atoms)
+        if index.dtype == bool and index.shape == (M,):
+            index = np.flatnonzero(index)
+        if index.size == 0:
+            return EmptyBasis(self.n_features)
+        if index.ndim != 1 or index.dtype.kind not in "iu" or len(np.unique(index)) < index.size:
+            raise ValueError(f"atoms must be different indices, or a mask of length {M}; got {atoms!r}")
+        if index.min() < 0 or index.max() >= M:
+            raise ValueError(f"atoms must lie between 0 and {M - 1}; got {atoms!r}")
+        return self._take(index)
+
+    def vjp(self, X: ArrayLike, Phi_bar: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of sum(Phi_bar * basis(X)) with respect to theta (p,) and to the centres (M, d).
+
+        Atoms without a centre have zeros there.
+        """
+        X, bar = self._check_rows(X), np.asarray(Phi_bar, dtype=np.float64)
+        if bar.shape != (len(X), self.n_atoms):
+            raise ValueError(f"Phi_bar must have the shape of Phi, {(len(X), self.n_atoms)}; got {bar.shape}")
+        return self._vjp(X, bar)
+
+    def _check_rows(self, X: ArrayLike) -> np.ndarray:
+        X = as_rows(X)
+        self._require_bound()
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X has {X.shape[1]} features, but the basis was bound to {self.n_features}")
+        return X
+
+    def _require_bound(self) -> None:
+        if self.n_features is None:
+            raise ValueError(f"{self!r} is not bound to training rows yet: call bind(X) first")
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(_equal(value, vars(other)[name]) for name, value in vars(self).items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ParameterFreeBasis(Basis):
+    """Atoms without centres or free parameters."""
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.empty(0)
+
+    def with_theta(self, theta: ArrayLike) -> Basis:
+        if np.shape(theta) != (0,):
+            raise ValueError(f"{self!r} has no parameters; got theta of shape {np.shape(theta)}")
+        return self
+
+    def learned_mask(self, n_features: int) -> np.ndarray:
+        return np.zeros(0, dtype=bool)
+
+    def order_keys(self) -> np.ndarray | None:
+        return None
+
+    def _vjp(self, X: np.ndarray, Phi_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.theta, np.zeros((self.n_atoms, X.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class EmptyBasis(ParameterFreeBasis):
+    """The dictionary of no atoms, which a model without any keeps.
+
+    >>> EmptyBasis(2)([[1.0, 2.0]]).shape
+    (1, 0)
+    """
+
+    n_features: int | None = None
+
+    @property
+    def n_atoms(self) -> int:
+        return 0
+
+    @property
+    def rows(self) -> np.ndarray:
+        return np.empty(0, dtype=int)
+
+    def labels(self) -> list[str]:
+        return []
+
+    def _bind(self, X: np.ndarray, sample_weight: ArrayLike | None, rng: Seed) -> Basis:
+        return EmptyBasis(X.shape[1])
+
+    def _columns(self, X: np.ndarray) -> np.ndarray:
+        return X[:, :0]
+
+    def _take(self, atoms: np.ndarray) -> Basis:
+        return self
+
+
+def rows_of_positive_weight(X: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray:
+    """Indices of the rows of positive weight."""
+    weight = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight)
+    if weight.shape != (len(X),) or not (weight > 0).any():
+        raise ValueError(f"expected {len(X)} weights, one or more of them positive; got {weight!r}")
+    return np.flatnonzero(weight > 0)
+
+
+def freeze(array: np.ndarray) -> np.ndarray:
+    """A read-only array with the same values; the array itself if it is read-only."""
+    if array.flags.writeable:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else a == b
+
+
+def set_fields(basis: Any, **values: Any) -> Any:
+    """Set fields of a frozen dataclass that is just being made."""
+    for name, value in values.items():
+        object.__setattr__(basis, name, value)
+    return basis
+
+
+def name_row(row: int) -> str:
+    """Name of the kernel on a training row."""
+    return f"K(., row {row})"
+
+
+def abbreviate(names: Sequence[str], most: int = 6) -> str:
+    """Names separated by commas, a long list cut short."""
+    return ", ".join(names if len(names) <= most else [*names[: most - 1], f"... {len(names)} in all"])

@@ -1,0 +1,176 @@
+"""Several dictionaries as one, and the dictionaries that names, kernels and functions stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relvec.basis.base import Basis, Seed, freeze, set_fields
+from relvec.basis.functions import Functions
+from relvec.basis.kernel_basis import KernelBasis
+from relvec.basis.monomials import Bias, Linear, Polynomial
+from relvec.kernels import Kernel, as_kernel, scale_width, split_theta
+from relvec.runtime.arrays import is_device_array, namespace, take
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Concat(Basis):
+    """The atoms of several dictionaries (or anything that `as_basis` takes), one after the other.
+
+    >>> basis = Concat(["bias", KernelBasis("gaussian", centres=[[0.0], [2.0]])]).bind([[0.0], [1.0], [2.0]])
+    >>> basis.labels()
+    ['bias', 'K(., [0])', 'K(., [2])']
+    >>> basis.take([2, 0]).labels()
+    ['K(., [2])', 'bias']
+    """
+
+    parts: tuple[Basis, ...]
+    order: np.ndarray | None = field(default=None, kw_only=True)  # atom m is number order[m] of the parts' atoms
+    n_features: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.parts and self.n_features is None:
+            raise ValueError("Concat needs one or more dictionaries; got none")
+        set_fields(self, parts=tuple(as_basis(part) for part in self.parts))
+
+    def __repr__(self) -> str:
+        return f"Concat([{', '.join(map(repr, self.parts))}])"
+
+    def _bind(self, X: np.ndarray, sample_weight: ArrayLike | None, rng: Seed) -> Basis:
+        rng = np.random.default_rng(rng)  # one stream for all: no part repeats the draws of another
+        parts = tuple(part.bind(X, sample_weight, rng) for part in self.parts)
+        return replace(self, parts=parts, n_features=X.shape[1])
+
+    @property
+    def n_atoms(self) -> int:
+        return sum(part.n_atoms for part in self.parts)
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self._arrange([np.empty(0, dtype=int), *(part.rows for part in self.parts)])
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.concatenate([np.empty(0), *(part.theta for part in self.parts)])
+
+    def with_theta(self, theta: ArrayLike) -> Basis:
+        theta = np.asarray(theta, dtype=np.float64)
+        if theta.shape != self.theta.shape:
+            raise ValueError(f"{self!r} has theta of shape {self.theta.shape}; got {theta.shape}")
+        pieces = zip(self.parts, split_theta(self.parts, theta))
+        return replace(self, parts=tuple(part.with_theta(piece) for part, piece in pieces))
+
+    def learned_mask(self, n_features: int) -> np.ndarray:
+        return np.concatenate([np.zeros(0, dtype=bool), *(part.learned_mask(n_features) for part in self.parts)])
+
+    def labels(self) -> list[str]:
+        names = [name for part in self.parts for name in part.labels()]
+        return names if self.order is None else [names[m] for m in self.order]
+
+    def order_keys(self) -> np.ndarray | None:
+        """(part, content of the atom): position stands for content in the parts that have none."""
+        own = [part.order_keys() for part in self.parts]
+        if all(key is None for key in own):
+            return None
+        keys = [np.arange(p.n_atoms)[:, None] if key is None else key for p, key in zip(self.parts, own)]
+        ranked = np.zeros((self.n_atoms, 1 + max(key.shape[1] for key in keys)))
+        for i, (where, key) in enumerate(zip(self.part_columns(), keys)):
+            ranked[where, 0] = i
+            ranked[where, 1 : 1 + key.shape[1]] = key
+        return ranked
+
+    def part_columns(self) -> list[np.ndarray]:
+        """For each part, the columns of its atoms among the M."""
+        columns = np.arange(self.n_atoms) if self.order is None else np.argsort(self.order)
+        return np.split(columns, np.cumsum([part.n_atoms for part in self.parts])[:-1])
+
+    def _arrange(self, pieces: list[np.ndarray]) -> np.ndarray:
+        stacked = np.concatenate(pieces)
+        return stacked if self.order is None else stacked[self.order]
+
+    def _columns(self, X: np.ndarray) -> np.ndarray:
+        if len(self.parts) == 1 and self.order is None:
+            return self.parts[0](X)
+        if is_device_array(X):
+            Phi = namespace(X).concat([X[:, :0], *(part(X) for part in self.parts)], axis=1)
+            return Phi if self.order is None else take(Phi, self.order, axis=1)
+        Phi = np.empty((len(X), self.n_atoms))
+        for part, where in zip(self.parts, self.part_columns()):
+            together = self.order is None and len(where) > 0
+            Phi[:, slice(where[0], where[-1] + 1) if together else where] = part(X)  # a slice is copied faster
+        return Phi
+
+    def _take(self, atoms: np.ndarray) -> Basis:
+        wanted = np.full(self.n_atoms, -1)
+        wanted[atoms] = np.arange(len(atoms))
+        parts, columns = [], []
+        for part, where in zip(self.parts, self.part_columns()):
+            new = wanted[where]  # the new column of each of the part's atoms, -1 if it is not kept
+            kept = np.flatnonzero(new >= 0)
+            if kept.size:
+                parts.append(part.take(kept))
+                columns.append(new[kept])
+        order = np.argsort(np.concatenate(columns))
+        identity = np.array_equal(order, np.arange(len(order)))
+        return Concat(tuple(parts), order=None if identity else freeze(order), n_features=self.n_features)
+
+    def _vjp(self, X: np.ndarray, Phi_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pulled = [part.vjp(X, Phi_bar[:, where]) for part, where in zip(self.parts, self.part_columns())]
+        theta_bars, centres_bars = [[pair[i] for pair in pulled] for i in (0, 1)]
+        return np.concatenate([np.empty(0), *theta_bars]), self._arrange([np.empty((0, X.shape[1])), *centres_bars])
+
+
+_NAMES: dict[str, Basis] = {"bias": Bias(), "linear": Linear(), "quadratic": Polynomial(degree=2)}
+
+
+def as_basis(spec: Basis | Kernel | str | Callable | Sequence) -> Basis:
+    """A dictionary from a Basis, a name, a Kernel, a function, or a list of these.
+
+    A Basis stands for itself, "bias", "linear" and "quadratic" (which holds the linear terms) for monomials, a
+    Kernel for a KernelBasis, a function of X (n, d) for `Functions`, a list of all these for a `Concat`.
+
+    >>> as_basis(["bias", "linear"])
+    Concat([Bias(), Linear(features=None)])
+    """
+    if isinstance(spec, Basis):
+        return spec
+    if isinstance(spec, Kernel):
+        return KernelBasis(spec)
+    if isinstance(spec, str) and spec in _NAMES:
+        return _NAMES[spec]
+    if isinstance(spec, list | tuple) and spec:
+        return Concat(tuple(spec))
+    if isinstance(spec, type) or not callable(spec):
+        choices = ", ".join(map(repr, _NAMES))
+        raise ValueError(
+            f"a basis is one of {choices}, a Basis, a Kernel, a function of X, or a list of these; got {spec!r}"
+        )
+    return Functions(spec)
+
+
+def multi_scale(
+    kernel: str = "gaussian", widths: Sequence[float] = (0.5, 1.0, 2.0, 4.0), X: ArrayLike | None = None
+) -> Concat:
+    """Dictionary of one kernel at several widths on every training row, from which the evidence picks atom by atom.
+
+    Parameters
+    ----------
+    kernel : name of a kernel with a width.
+    widths : one or more positive numbers; in units of the scale of X, where that is given.
+    X : (n, d) rows whose scale, as in ``width="scale"``, is the unit.
+
+    Examples
+    --------
+    >>> from relvec import RVR
+    >>> X = [[0.0], [0.1], [0.2], [2.0], [4.0]]
+    >>> model = RVR(kernel=None, basis=multi_scale("gaussian", [0.2, 2.0])).fit(X, [1.0, 0.5, 1.0, 0.0, -0.5])
+    >>> model.n_features_in_
+    1
+    """
+    if not len(widths):
+        raise ValueError("multi_scale needs one or more widths; got none")
+    unit = 1.0 if X is None else scale_width(X)
+    return Concat(tuple(KernelBasis(as_kernel(kernel, float(width) * unit)) for width in widths))

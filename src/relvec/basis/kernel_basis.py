@@ -1,0 +1,162 @@
+"""Kernels on centres as basis functions, and the columns of a kernel matrix computed beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relvec.basis.base import (
+    Basis,
+    ParameterFreeBasis,
+    Seed,
+    abbreviate,
+    freeze,
+    name_row,
+    rows_of_positive_weight,
+    set_fields,
+)
+from relvec.kernels import Kernel, as_kernel, as_rows
+from relvec.runtime.arrays import take, unique_rows
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelBasis(Basis):
+    """The atoms k(x, z_m), one for each centre z_m, of a kernel (or anything that `as_kernel` takes).
+
+    The centres are the training rows: each distinct row once, in lexicographic order, none of weight zero.
+    `centres` (M, d) gives others; `n_random=M` draws them uniformly in the bounding box of the training rows.
+
+    >>> basis = KernelBasis("gaussian").bind([[2.0], [0.0], [2.0]])
+    >>> basis.labels()
+    ['K(., row 1)', 'K(., row 0)']
+    >>> basis.take([1])
+    KernelBasis(Gaussian(width=0.94...), 1 centre)
+    """
+
+    kernel: Kernel
+    centres: np.ndarray | None = None
+    n_random: int | None = None
+    centre_rows: np.ndarray | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.n_random is not None and (self.centres is not None or self.n_random < 1):
+            raise ValueError("n_random must be a positive number, without centres; give one of the two")
+        centres = None if self.centres is None else freeze(as_rows(self.centres))
+        set_fields(self, kernel=as_kernel(self.kernel), centres=centres)
+
+    def __repr__(self) -> str:
+        if self.centres is None:
+            what = "" if self.n_random is None else f", n_random={self.n_random}"
+        else:
+            what = f", {len(self.centres)} centre{'s' if len(self.centres) != 1 else ''}"
+        return f"KernelBasis({self.kernel!r}{what})"
+
+    def _bind(self, X: np.ndarray, sample_weight: ArrayLike | None, rng: Seed) -> Basis:
+        kernel, kept = self.kernel.resolve(X, sample_weight), rows_of_positive_weight(X, sample_weight)
+        if self.centres is not None:
+            return replace(self, kernel=kernel)
+        if self.n_random is not None:
+            low, high = X[kept].min(axis=0), X[kept].max(axis=0)
+            draws = np.random.default_rng(rng).uniform(size=(self.n_random, X.shape[1]))
+            return KernelBasis(kernel, low + draws * (high - low))  # TF03 section 4.2: candidates drawn at random
+        centres, first, _ = unique_rows(X if len(kept) == len(X) else X[kept])
+        return KernelBasis(kernel, centres, centre_rows=freeze(kept[first]))
+
+    @property
+    def n_features(self) -> int | None:
+        return None if self.centres is None else self.centres.shape[1]
+
+    @property
+    def n_atoms(self) -> int:
+        return len(self.bound_centres())
+
+    @property
+    def rows(self) -> np.ndarray:
+        return np.full(self.n_atoms, -1) if self.centre_rows is None else self.centre_rows
+
+    @property
+    def theta(self) -> np.ndarray:
+        return self.kernel.theta
+
+    def with_theta(self, theta: ArrayLike) -> Basis:
+        return replace(self, kernel=self.kernel.with_theta(theta))
+
+    def learned_mask(self, n_features: int) -> np.ndarray:
+        return self.kernel.learned_mask(n_features)
+
+    def labels(self) -> list[str]:
+        return [name_row(row) if row >= 0 else _name_centre(z) for row, z in zip(self.rows, self.bound_centres())]
+
+    def order_keys(self) -> np.ndarray | None:
+        return self.bound_centres()
+
+    def bound_centres(self) -> np.ndarray:
+        """The centres (M, d); a ValueError before `bind`."""
+        self._require_bound()
+        assert self.centres is not None
+        return self.centres
+
+    def _columns(self, X: np.ndarray) -> np.ndarray:
+        return self.kernel(X, self.bound_centres())
+
+    def _take(self, atoms: np.ndarray) -> Basis:
+        rows = None if self.centre_rows is None else freeze(self.centre_rows[atoms])
+        return KernelBasis(self.kernel, self.bound_centres()[atoms], centre_rows=rows)
+
+    def _vjp(self, X: np.ndarray, Phi_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.kernel.vjp(X, self.bound_centres(), Phi_bar)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Precomputed(ParameterFreeBasis):
+    """The columns of a kernel matrix computed beforehand: X is (N, N) at `bind`, (n, N) afterwards.
+
+    >>> basis = Precomputed().bind([[1.0, 0.5], [0.5, 1.0]], sample_weight=[0.0, 1.0])
+    >>> basis([[0.3, 0.7]])
+    array([[0.7]])
+    """
+
+    columns: np.ndarray | None = field(default=None, kw_only=True)
+    n_features: int | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        return (
+            "Precomputed()"
+            if self.columns is None
+            else f"Precomputed({len(self.columns)} of {self.n_features} columns)"
+        )
+
+    def _bind(self, X: np.ndarray, sample_weight: ArrayLike | None, rng: Seed) -> Basis:
+        if self.n_features is not None:
+            return self
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"a precomputed kernel matrix must be square at fit, (N, N), got shape {X.shape}: "
+                "give k(x_i, x_j) for all pairs of training rows, or the inputs themselves and a kernel"
+            )
+        return Precomputed(columns=freeze(rows_of_positive_weight(X, sample_weight)), n_features=len(X))
+
+    @property
+    def n_atoms(self) -> int:
+        return len(self.rows)
+
+    @property
+    def rows(self) -> np.ndarray:
+        self._require_bound()
+        assert self.columns is not None
+        return self.columns
+
+    def labels(self) -> list[str]:
+        return [name_row(row) for row in self.rows]
+
+    def _columns(self, X: np.ndarray) -> np.ndarray:
+        return take(X, self.rows, axis=1)
+
+    def _take(self, atoms: np.ndarray) -> Basis:
+        return Precomputed(columns=freeze(self.rows[atoms]), n_features=self.n_features)
+
+
+def _name_centre(z: np.ndarray) -> str:
+    return f"K(., [{abbreviate([f'{value:.4g}' for value in z])}])"

@@ -1,0 +1,233 @@
+"""The contract of a kernel, and sums and products of kernels."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import repeat
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relvec.runtime.arrays import is_device_array, like
+
+
+class Kernel(ABC):
+    """A function k(x, z) of two points; subclasses are frozen dataclasses.
+
+    `kernel(X, Z)` gives the (n, m) matrix of values, `a + b` and `a * b` give a `Sum` and a `Product`.
+    """
+
+    @property
+    @abstractmethod
+    def positive_definite(self) -> bool:
+        """Whether kernel(X, X) is positive semi-definite for every X, so that it has a pivoted Cholesky factor."""
+
+    @property
+    @abstractmethod
+    def theta(self) -> np.ndarray:
+        """Logarithms of the free positive parameters, shape (p,)."""
+
+    @abstractmethod
+    def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
+        """The kernel with every width a number; words are computed from X (n, d) and the weights (n,)."""
+
+    @abstractmethod
+    def learned_mask(self, n_features: int) -> np.ndarray:
+        """Which entries (p,) of the resolved kernel's theta are to be learned: those of a width that says so."""
+
+    @abstractmethod
+    def inverse_square_widths(self, n_features: int) -> np.ndarray:
+        """eta_k = width_k^-2 of every feature (d,), added up over the parts of a sum or product; 0 without width."""
+
+    @abstractmethod
+    def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray: ...
+
+    @abstractmethod
+    def _diag(self, X: np.ndarray) -> np.ndarray: ...
+
+    @abstractmethod
+    def _vjp(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @abstractmethod
+    def _with_parameters(self, parameters: np.ndarray) -> Kernel: ...
+
+    def __call__(self, X: ArrayLike, Z: ArrayLike) -> np.ndarray:
+        """The matrix k(x_i, z_j), shape (n, m): float64, or in the array library and on the device of X."""
+        return self._values(*check_row_pair(X, Z))
+
+    def diag(self, X: ArrayLike) -> np.ndarray:
+        """The values k(x_i, x_i), shape (n,), without forming the matrix."""
+        return self._diag(as_rows(X))
+
+    def vjp(self, X: ArrayLike, Z: ArrayLike, K_bar: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of sum(K_bar * kernel(X, Z)) with respect to theta (p,) and to the centres Z (m, d)."""
+        X, Z = check_row_pair(X, Z)
+        bar, shape = np.asarray(K_bar, dtype=np.float64), (len(X), len(Z))
+        if bar.shape != shape:
+            raise ValueError(f"K_bar must have the shape of the kernel matrix, {shape}; got {bar.shape}")
+        return self._vjp(X, Z, bar)
+
+    def with_theta(self, theta: ArrayLike) -> Kernel:
+        """The same kernel with the parameters exp(theta), theta of shape (p,)."""
+        theta = np.asarray(theta, dtype=np.float64)
+        if theta.shape != self.theta.shape:
+            raise ValueError(f"{self!r} has theta of shape {self.theta.shape}; got {theta.shape}")
+        with np.errstate(over="ignore"):  # the constructor refuses an infinite parameter with a message
+            return self._with_parameters(np.exp(theta))
+
+    def __add__(self, other: Kernel) -> Sum:
+        return Sum((*_parts(self, Sum), *_parts(other, Sum))) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: Kernel) -> Product:
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return Product((*_parts(self, Product), *_parts(other, Product)))
+
+
+class ParameterFreeKernel(Kernel):
+    """Kernels without free parameters: theta is empty and there is no width to resolve."""
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.empty(0)
+
+    def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
+        return self
+
+    def learned_mask(self, n_features: int) -> np.ndarray:
+        return np.zeros(0, dtype=bool)
+
+    def inverse_square_widths(self, n_features: int) -> np.ndarray:
+        return np.zeros(n_features)
+
+    def _with_parameters(self, parameters: np.ndarray) -> Kernel:
+        return self
+
+
+class CompositeKernel(Kernel):
+    """Kernels made of kernels: parameters and widths are those of the parts, in order."""
+
+    parts: tuple[Kernel, ...]
+    _combine: ClassVar[Any]
+
+    @abstractmethod
+    def _part_bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
+        """The derivative with respect to each part's matrix, in turn."""
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts)
+        if not parts or not all(isinstance(part, Kernel) for part in parts):
+            raise ValueError(f"{type(self).__name__} needs one or more kernels; got {self.parts!r}")
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def positive_definite(self) -> bool:
+        return all(part.positive_definite for part in self.parts)
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.concatenate([part.theta for part in self.parts])
+
+    def resolve(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Kernel:
+        return type(self)(tuple(part.resolve(X, sample_weight) for part in self.parts))  # type: ignore[call-arg]
+
+    def learned_mask(self, n_features: int) -> np.ndarray:
+        return np.concatenate([part.learned_mask(n_features) for part in self.parts])
+
+    def inverse_square_widths(self, n_features: int) -> np.ndarray:
+        return np.sum([part.inverse_square_widths(n_features) for part in self.parts], axis=0)
+
+    def _with_parameters(self, parameters: np.ndarray) -> Kernel:
+        pairs = zip(self.parts, split_theta(self.parts, parameters))
+        return type(self)(tuple(part._with_parameters(piece) for part, piece in pairs))  # type: ignore[call-arg]
+
+    def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        return reduce(self._combine, (part._values(X, Z) for part in self.parts))
+
+    def _diag(self, X: np.ndarray) -> np.ndarray:
+        return reduce(self._combine, (part._diag(X) for part in self.parts))
+
+    def _vjp(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pulled = [part._vjp(X, Z, bar) for part, bar in zip(self.parts, self._part_bars(X, Z, K_bar))]
+        return np.concatenate([theta_bar for theta_bar, _ in pulled]), np.sum([Z_bar for _, Z_bar in pulled], axis=0)
+
+
+@dataclass(frozen=True)
+class Sum(CompositeKernel):
+    """k_1(x, z) + k_2(x, z) + ...
+
+    >>> from relvec.kernels import Gaussian, Linear
+    >>> (Gaussian(width=1.0) + Linear())([[1.0]], [[1.0]])
+    array([[2.]])
+    """
+
+    parts: tuple[Kernel, ...]
+    _combine = operator.add
+
+    def _part_bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
+        return repeat(K_bar, len(self.parts))
+
+
+@dataclass(frozen=True)
+class Product(CompositeKernel):
+    """k_1(x, z) k_2(x, z) ...
+
+    >>> from relvec.kernels import Linear
+    >>> (Linear() * Linear())([[1.0, 2.0]], [[3.0, 4.0]])
+    array([[121.]])
+    """
+
+    parts: tuple[Kernel, ...]
+    _combine = operator.mul
+
+    def _part_bars(self, X: np.ndarray, Z: np.ndarray, K_bar: np.ndarray) -> Iterator[np.ndarray]:
+        values = [part._values(X, Z) for part in self.parts]
+        for i in range(len(values)):
+            yield reduce(np.multiply, values[:i] + values[i + 1 :], K_bar)
+
+
+def split_theta(parts: Sequence[Any], theta: np.ndarray) -> list[np.ndarray]:
+    """The pieces of `theta` that belong to each of the `parts`."""
+    return np.split(theta, np.cumsum([len(part.theta) for part in parts])[:-1])
+
+
+def as_rows(X: Any) -> np.ndarray:
+    """X as a float64 array of shape (n, d); an array of another library is returned unchanged."""
+    X = X if is_device_array(X) else np.asarray(X, dtype=np.float64)
+    if X.ndim != 2:
+        raise ValueError(f"expected a 2-D array (n, d), got shape {X.shape}: for one feature, X.reshape(-1, 1)")
+    return X
+
+
+def check_values(values: Any, shapes: Sequence[tuple[int, ...]], what: str, hint: str) -> np.ndarray:
+    """`values` as a float64 array, or a ValueError unless it is real, finite and of one of the `shapes`."""
+    values = np.asarray(values)
+    if values.shape not in shapes:
+        problem = f"shape {values.shape}"
+    elif values.dtype.kind not in "biuf":
+        problem = f"dtype {values.dtype}"
+    elif not np.isfinite(values).all():
+        problem = "values that are NaN or infinite"
+    else:
+        return values.astype(np.float64, copy=False)
+    expected = " or ".join(map(str, shapes))
+    raise ValueError(f"{what} must return a real, finite array of shape {expected}; got {problem}. {hint}")
+
+
+def check_row_pair(X: Any, Z: Any) -> tuple[np.ndarray, np.ndarray]:
+    """X (n, d) and Z (m, d) as arrays of one library; a ValueError where their features disagree."""
+    X, Z = as_rows(X), as_rows(Z)
+    if is_device_array(X) and not is_device_array(Z):
+        Z = like(X, Z)
+    if X.shape[1] != Z.shape[1]:
+        raise ValueError(f"X has {X.shape[1]} features and Z has {Z.shape[1]}: they must agree")
+    return X, Z
+
+
+def _parts(kernel: Kernel, kind: type[CompositeKernel]) -> tuple[Kernel, ...]:
+    return kernel.parts if isinstance(kernel, kind) else (kernel,)
