@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from problems import assert_never_falls, quiet_fit, random_problem, sinc_problem
 from relvec import RVR, GammaPrior
 from relvec.design import DenseDesign
 from relvec.solvers import MacKay, Problem, Sequential
@@ -16,7 +17,6 @@ from relvec.solvers.gaussian import compiled as _compiled
 from relvec.solvers.gaussian.frame import Frame
 from relvec.solvers.gaussian.moves import Model
 from relvec.solvers.loop import iterate
-from test_solvers import assert_never_falls, quiet_fit, random_problem, sinc_problem
 
 needs_engine = pytest.mark.skipif(_compiled._engine is None, reason="the extension was not built: no C compiler")
 

@@ -12,8 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import oracle
 from golden import load
+from problems import SEARCH, assert_never_falls, fit, quiet_fit, random_problem, sinc_problem, single_move_gains
 from relvec import RVR, GammaPrior, kernels
-from relvec.basis import Functions, KernelBasis
+from relvec.basis import KernelBasis
 from relvec.design import DenseDesign
 from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
 from relvec.solvers import active_set as _columns
@@ -23,16 +24,6 @@ from relvec.solvers.gaussian.moves import Model, best_exchanges, largest_gain, m
 from relvec.solvers.gaussian.newton import coarse
 from relvec.solvers.loop import Status, iterate
 
-SEARCH = Sequential(
-    start="projection",
-    select="batch",
-    batch=4,
-    exchange=True,
-    noise_every=1,
-    restarts=3,
-    stop="certificate",
-    time_limit=None,
-)
 SOLVERS = {
     "sequential": SEARCH,
     "gain": Sequential(select="gain", restarts=1),
@@ -42,82 +33,6 @@ SOLVERS = {
     "em": EM(prune_gamma=np.finfo(float).eps, prune_alpha=1e12, time_limit=None),
 }
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
-
-
-class Columns:
-    """A given matrix as a basis function of the row number."""
-
-    def __init__(self, Phi):
-        self.Phi = Phi
-
-    def __call__(self, X):
-        return self.Phi[X[:, 0].astype(int)]
-
-
-def fit(Phi, t, **options):
-    """A model over the columns of Phi (N, M), and which of them it kept."""
-    options = {"solver": SEARCH, "random_state": 0, **options}
-    model = RVR(kernel=None, basis=Functions(Columns(Phi)), fit_intercept=False, **options)
-    model.fit(np.arange(len(t))[:, None], t)
-    return model, np.array([column for _, column in model.basis_.parts[0].atoms] if model.atoms_ else [], dtype=int)
-
-
-def quiet_fit(Phi, t, **options):
-    """The same where a warning may or may not come."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return fit(Phi, t, **options)
-
-
-def sinc_problem(N=40, width=3.0, noise=0.1, seed=0):
-    rng = np.random.default_rng(seed)
-    x = np.linspace(-10, 10, N)
-    Phi = np.column_stack([np.exp(-((x[:, None] - x) ** 2) / width**2), np.ones(N)])
-    return Phi, np.sinc(x / np.pi) + noise * rng.standard_normal(N)
-
-
-def random_problem(seed, N=None, M=None):
-    """Columns of several kinds, a sparse truth, more or less noise."""
-    rng = np.random.default_rng(seed)
-    N, M = N or rng.integers(5, 20), M or rng.integers(2, 12)
-    kind = seed % 3
-    if kind == 0:
-        Phi = rng.standard_normal((N, M))
-    elif kind == 1:
-        Phi = np.exp(-((rng.uniform(-3, 3, (N, 1)) - rng.uniform(-3, 3, M)) ** 2))
-    else:
-        Phi = rng.integers(-2, 3, (N, M)).astype(float)
-        Phi[:, -1] = -Phi[:, 0]
-    w = rng.standard_normal(M) * (rng.uniform(size=M) < 0.5)
-    return Phi, Phi @ w + rng.choice([0.05, 0.3, 1.0]) * rng.standard_normal(N)
-
-
-def single_move_gains(Phi, t, active, alpha, beta):
-    """Largest dense gains of an addition, a re-estimate, a deletion and an exchange."""
-
-    def best_addition(atoms, inverse):
-        S, Q = np.einsum("ij,ij->j", Phi[:, atoms], inverse @ Phi[:, atoms]), Phi[:, atoms].T @ inverse @ t
-        ratio = np.divide(Q**2, S, out=np.ones(len(atoms)), where=Q**2 > S)
-        return float(np.max(0.5 * (ratio - 1.0 - np.log(ratio)), initial=0.0))  # TF03 A.2
-
-    outside = np.setdiff1d(np.arange(Phi.shape[1]), active)
-    whole = oracle.log_evidence(Phi[:, active], t, alpha, beta)
-    inverse = np.linalg.inv(oracle.covariance(Phi[:, active], alpha, beta))
-    gains = {"add": best_addition(outside, inverse), "reestimate": 0.0, "delete": -np.inf, "exchange": -np.inf}
-    for i in active:
-        rest, alpha_rest = oracle.delete(active, alpha, i)
-        without = oracle.log_evidence(Phi[:, rest], t, alpha_rest, beta) - whole
-        inverse = np.linalg.inv(oracle.covariance(Phi[:, rest], alpha_rest, beta))
-        gains["delete"] = max(gains["delete"], without)
-        gains["reestimate"] = max(gains["reestimate"], without + best_addition([i], inverse))
-        gains["exchange"] = max(gains["exchange"], without + best_addition(outside, inverse))
-    return gains
-
-
-def assert_never_falls(history):
-    objective = history["objective"]
-    slack = 1e-10 * np.maximum(1.0, np.abs(objective[1:]))
-    assert np.all(np.diff(objective) >= -slack), np.diff(objective).min()
 
 
 # --- golden cases --------------------------------------------------------------------------------------------------

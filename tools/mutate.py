@@ -25,21 +25,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Where C makes the same moves a mutant of the Python differs from it; everything else runs in Python alone.
 WITH_C = ("tests/test_engine.py", "tests/test_compiled_classes.py")
-WAYS = "tests/test_ways.py::test_the_way_of_a_search"
-CLASSES = f"{WAYS}_for_classes_or_counts"
-STEPS, PIECES = "tests/test_steps.py", "tests/test_pieces.py"
-SOLVERS = [WAYS, STEPS, PIECES, "tests/test_moves.py", "tests/test_solvers.py", "tests/test_evidence.py"]
-ENGINE = [WAYS, "tests/test_engine.py", *SOLVERS[1:]]
-LAPLACE = [CLASSES, STEPS, PIECES, "tests/test_moves.py", "tests/test_compiled_classes.py", "tests/test_laplace.py"]
+SEARCHES = "tests/test_searches.py"
+EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
+FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
+SOLVERS = [SEARCHES, FIXED, SEARCH, LONG, TEXTBOOK, "tests/test_solvers.py", EVIDENCE]
+ENGINE = ["tests/test_engine.py", SEARCH, LONG, SEARCHES, "tests/test_solvers.py", EVIDENCE]
+SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
+LAPLACE = [SCANS, FIXED, MODES, SEARCHES, "tests/test_compiled_classes.py", "tests/test_laplace.py"]
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
 CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "tests/test_progress.py"]
 # The tests that speak for a module, those that find most first.
 TESTS = {
-    "inference/evidence.py": ["tests/test_evidence.py", WAYS, CLASSES, PIECES, "tests/test_solvers.py",
-                              "tests/test_laplace.py"],
-    "inference/gaussian.py": ["tests/test_evidence.py", WAYS, PIECES, "tests/test_tune.py::TestGradients"],
-    "inference/laplace.py": [CLASSES, PIECES, WAYS, "tests/test_compiled_classes.py", "tests/test_laplace.py",
+    "inference/evidence.py": [EVIDENCE, TEXTBOOK, SEARCHES, "tests/test_solvers.py", "tests/test_laplace.py"],
+    "inference/gaussian.py": [EVIDENCE, SEARCHES, "tests/test_tune.py::TestGradients"],
+    "inference/laplace.py": [MODES, SCANS, SEARCHES, "tests/test_compiled_classes.py", "tests/test_laplace.py",
                              "tests/test_tune.py::TestGradients", DEVICE],
     "solvers/gaussian/newton.py": ENGINE,
     "solvers/gaussian/moves.py": ENGINE,

@@ -1,0 +1,200 @@
+"""Small seeded searches, and the evidence that each is known to reach: `python tests/searches.py` writes the table.
+
+Every search is a fit of `RVR` or `RVC` over the columns of a matrix, in Python. `searches.json` has the least evidence
+(nats) and the most steps of each among data whose last digits are changed: another machine rounds otherwise. A search
+that ends lower, or takes longer, has lost something; one that does better is written anew.
+"""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from problems import Columns, columns_kept, in_python, random_problem
+from relvec import RVC, RVR
+from relvec.basis import Functions
+from relvec.solvers import EM, MacKay, Sequential
+
+FILE = Path(__file__).with_suffix(".json")
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A model, the matrix (N, M) whose columns it chose from, targets, sample weights, and the columns it kept."""
+
+    model: Any
+    Phi: np.ndarray
+    target: np.ndarray
+    weights: np.ndarray
+    active: np.ndarray
+
+
+def uneven(size: int, seed: int) -> np.ndarray:
+    """Return places (size,) in order, none as far from its neighbours as another: gains without ties."""
+    return np.sort(np.random.default_rng(seed).uniform(-5.0, 5.0, size))
+
+
+def search(model, Phi, t, first=None, weights=None) -> Found:
+    """Fit a model to rows of Phi, and before that to the ``first`` of them where it starts warm."""
+    rows = np.arange(len(t))[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if first is not None:
+            model.fit(rows[:first], t[:first])
+        model.fit(rows, t, sample_weight=weights)
+    if model.fit_intercept:
+        Phi = np.column_stack([Phi, np.ones(len(t))])
+    kept = columns_kept(model, Phi[:, :-1] if model.fit_intercept else Phi)
+    return Found(model, Phi, np.asarray(t), np.ones(len(t)) if weights is None else weights, kept)
+
+
+def over(Phi, kind=RVR, **options):
+    """Return an estimator whose dictionary is the columns of Phi and, unless told, a constant."""
+    return kind(kernel=None, basis=Functions(Columns(Phi)), random_state=0, **options)
+
+
+def regression(solver, jitter, N=40, M=40, width=1.5, noise=0.1, copies=False, seed=3, first=None, **options) -> Found:
+    """Search a dictionary of M Gaussians and a constant, for N samples of a sinc."""
+    rng, x = np.random.default_rng(seed), uneven(N, 0)
+    Phi = np.exp(-((x[:, None] - uneven(M, 0)) ** 2) / width**2)
+    if copies:
+        Phi = np.hstack([Phi, -2.0 * Phi[:, 3:9], np.zeros((N, 1)), Phi[:, 20:25]])
+    t = 2.0 * np.sinc(x / 2.0) + 0.3 + noise * rng.standard_normal(N)
+    t += jitter * rng.standard_normal(N)
+    return search(over(Phi, solver=solver, tol=1e-3, warm_start=first is not None, **options), Phi, t, first)
+
+
+def mixed(seed, jitter, solver="sequential", **options) -> Found:
+    """Search columns of another kind for every seed."""
+    Phi, t = random_problem(seed, N=30, M=25)
+    t = t + jitter * np.random.default_rng(seed).standard_normal(len(t))
+    return search(over(Phi, solver=solver, tol=1e-3, **options), Phi, t)
+
+
+def laplace(solver, kind, jitter, n=50, width=1.5, steep=2.0, K=3, first=None, seed=5, **options) -> Found:
+    """Search a dictionary of Gaussians and a constant for classes or counts."""
+    rng, x = np.random.default_rng(seed), uneven(n, 1)
+    Phi = np.exp(-((x[:, None] - x) ** 2) / width**2)
+    f = steep * np.sin(x)
+    if kind == "poisson":
+        t = rng.poisson(np.exp(f)).astype(float)
+    elif K == 2:
+        t = (rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-f))).astype(float)
+    else:
+        scores = np.column_stack([steep * np.sin(x + 2.0 * np.pi * c / K) for c in range(K)])
+        t = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    weights = np.random.default_rng(7).uniform(0.5, 1.5, n) * (1.0 + jitter * rng.standard_normal(n))
+    warm = {"warm_start": True} if first else {}
+    options = {"tol": 1e-3} | warm | options
+    if kind == "poisson":
+        model = over(Phi, solver=solver, likelihood="poisson", **options)
+    else:
+        model = over(Phi, RVC, solver=solver, **options)
+    return search(model, Phi, t, first, weights)
+
+
+NOISE, RATES = {"hyperprior": {"c": 2.0, "d": 0.1}}, {"hyperprior": {"a": 0.1, "b": 0.2}}
+
+
+def two(solver, jitter, **options) -> Found:
+    """Search for two classes."""
+    return laplace(solver, "classes", jitter, K=2, **options)
+
+
+def three(solver, jitter, **options) -> Found:
+    """Search for three classes."""
+    return laplace(solver, "classes", jitter, K=3, **options)
+
+
+def counts(solver, jitter, **options) -> Found:
+    """Search for counts."""
+    return laplace(solver, "poisson", jitter, **{"steep": 1.5} | options)
+
+
+REGRESSION: dict[str, Callable[[float], Found]] = {
+    "regression": partial(regression, Sequential()),
+    "more noise": partial(regression, Sequential(), noise=0.4, seed=8),
+    "narrow": partial(regression, Sequential(), width=0.7, noise=0.05, seed=9),
+    "wide": partial(regression, Sequential(), width=4.0, noise=0.2, seed=10),
+    "one atom at a time": partial(regression, Sequential(batch=1, restarts=1)),
+    "many atoms at a time": partial(regression, Sequential(batch=12, restarts=1), width=0.5, N=60, M=60, noise=0.02),
+    "random restarts": partial(regression, Sequential(restarts=7), noise=0.3),
+    "more random restarts": partial(regression, Sequential(restarts=9), noise=0.2, width=0.8, seed=12),
+    "noise now and then": partial(regression, Sequential(noise_every=3, restarts=0)),
+    "no exchange": partial(regression, Sequential(exchange=False, restarts=1)),
+    "no restart": partial(regression, Sequential(restarts=0), seed=14, width=0.8),
+    "from the bias": partial(regression, Sequential(start="bias", restarts=1)),
+    "from a model": partial(regression, Sequential(restarts=1), first=30),
+    "from a model of fewer rows": partial(regression, Sequential(restarts=0), first=25, width=0.8, seed=4),
+    "TF03 by gain": partial(regression, Sequential(select="gain", restarts=0), M=20),
+    "TF03 at random": partial(regression, Sequential(select="random", restarts=0, noise_every=2), M=20),
+    "TF03 in order": partial(regression, Sequential(select="order", restarts=0, noise_every=5), M=20),
+    "TF03's rule": partial(regression, Sequential(select="gain", stop="tf03"), M=20),
+    "fixed noise": partial(regression, Sequential(), noise_variance=0.02),
+    "a prior of the noise": partial(regression, Sequential(restarts=2), **NOISE),
+    "no noise": partial(regression, Sequential(), noise=0.0, width=3.0, M=12),
+    "copies": partial(regression, Sequential(restarts=0), copies=True),
+    "300 columns": partial(regression, Sequential(restarts=3), N=60, M=300, width=0.8, noise=0.3),
+    "3100 columns": partial(regression, Sequential(restarts=1), N=30, M=3100, width=0.8),
+    "3100 columns, no exchange": partial(regression, Sequential(restarts=0, exchange=False), N=30, M=3100, width=0.5),
+    "MacKay": partial(regression, MacKay(), M=20),
+    "MacKay, fixed noise": partial(regression, MacKay(prune_alpha=1e3), M=20, noise_variance=0.02, copies=True),
+    "MacKay, prior of the noise": partial(regression, MacKay(prune_alpha=1e4), M=20, **NOISE),
+    "MacKay, prior of the weights": partial(regression, MacKay(), **RATES),
+    "EM": partial(regression, EM(prune_alpha=1e3), M=20),
+    "EM, prior of the weights": partial(regression, EM(), **RATES),
+    **{f"mixed {seed}": partial(mixed, seed) for seed in range(6)},
+    **{f"MacKay, mixed {seed}": partial(mixed, seed, solver=MacKay(prune_alpha=1e6)) for seed in range(3)},
+    **{f"TF03, mixed {seed}": partial(mixed, seed, solver=Sequential(select="gain")) for seed in range(3)},
+}  # fmt: skip
+LAPLACE: dict[str, Callable[[float], Found]] = {
+    "two classes": partial(two, Sequential(restarts=6)),
+    "two classes, narrow": partial(two, Sequential(), width=0.7, seed=6),
+    "two classes, one at a time": partial(two, Sequential(batch=1, restarts=1)),
+    "two classes from the bias": partial(two, Sequential(start="bias", restarts=0)),
+    "two classes from a model": partial(two, Sequential(restarts=0), first=40),
+    "two classes apart": partial(two, Sequential(restarts=2), steep=30.0),
+    "two classes, TF03's rule": partial(two, Sequential(stop="tf03")),
+    "counts": partial(counts, Sequential(restarts=6)),
+    "counts, narrow": partial(counts, Sequential(), width=0.7, seed=6),
+    "three classes": partial(three, Sequential(restarts=5)),
+    "three classes, one at a time": partial(three, Sequential(batch=1, restarts=2, exchange=False), steep=5.0),
+    "three classes together": partial(three, Sequential(restarts=5), share_alpha=True),
+    "three classes together, wide": partial(three, Sequential(restarts=1), share_alpha=True, width=3.0, steep=5.0),
+    "MacKay, two classes": partial(two, MacKay(prune_alpha=1e4)),
+    "MacKay, counts, prior": partial(counts, MacKay(), n=40, **RATES),
+    "MacKay, three classes together": partial(three, MacKay(prune_alpha=1e3), share_alpha=True, n=25),
+    "EM, two classes": partial(two, EM(prune_alpha=50.0), n=25),
+    "EM, three classes together, prior": partial(three, EM(), share_alpha=True, n=40, **RATES),
+}  # fmt: skip
+CASES = REGRESSION | LAPLACE
+
+
+def main() -> int:
+    """Write all searches, or some."""
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for case in sys.argv[1:] or CASES:
+        with in_python():
+            models = [CASES[case](jitter).model for jitter in (0.0, 1e-13, 1e-12, 1e-11)]
+        evidences = [model.log_marginal_likelihood_ for model in models]
+        steps = [model.n_iter_ for model in models]
+        kept[case] = [float(f"{min(evidences):.9g}"), int(max(steps))]
+        spread = max(evidences) - min(evidences)
+        print(
+            f"{case}: {kept[case]}" + (f" spread {spread:.1e}, {steps} steps" if spread > 1e-6 else ""),
+            models[0].status_,
+        )
+    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in CASES if case in kept]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Posteriors of classes and counts: the mode, its curvature, and the way there."""
+
+import numpy as np
+import pytest
+
+from relvec.inference.laplace import _approach, _curved, _factor, _factor_on_device, _Here, _two_loops, laplace
+from relvec.inference.likelihoods import Bernoulli, Categorical
+from relvec.runtime import arrays as _xp
+from relvec.solvers.laplace.problem import _with_secants
+
+PLACES = [None, "torch:cpu", "array_api_strict"]
+
+
+@pytest.fixture(params=PLACES)
+def put(request):
+    if request.param is None:
+        return lambda x: x
+    pytest.importorskip(request.param.partition(":")[0])
+    return _xp.as_device(request.param).to_device
+
+
+def weights_of(K=3, n=40, per=4, seed=0):
+    """Columns and outputs of a few weights of each class, targets, sample weights and precisions."""
+    rng = np.random.default_rng(seed)
+    outputs = np.repeat(np.arange(K), per)[rng.permutation(K * per)] if K > 1 else np.zeros(per, int)
+    Phi = rng.normal(size=(n, len(outputs)))
+    label = rng.integers(0, max(K, 2), n)
+    t = np.eye(K)[label] if K > 1 else label.astype(float)
+    return Phi, outputs, t, rng.uniform(0.5, 2.0, n), np.exp(rng.normal(size=len(outputs)))
+
+
+def dense_hessian(X, W, weights, outputs):
+    """I + X'B X, pair by pair (T01 eq. (28))."""
+    k = X.shape[1]
+    H = np.eye(k)
+    for i in range(k):
+        for j in range(k):
+            b = W if W.ndim == 1 else weights * W[:, outputs[i]] * ((outputs[i] == outputs[j]) - W[:, outputs[j]])
+            H[i, j] += X[:, i] @ (b * X[:, j])
+    return H
+
+
+@pytest.mark.parametrize("K", [1, 3])
+@pytest.mark.parametrize("size", [1.0, 1e5])
+def test_factors_of_the_hessian(K, size, put):
+    Phi, outputs, _, weights, _ = weights_of(K)
+    order = np.argsort(outputs, kind="stable")
+    outputs, X = outputs[order], size * Phi[:, order]
+    rng = np.random.default_rng(1)
+    W = rng.dirichlet(np.ones(3), 40) if K > 1 else rng.uniform(size=40)
+    ends = np.searchsorted(outputs, np.arange(K + 1))
+    own = [slice(i, j) for i, j in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+    dense = dense_hessian(X, W, weights, outputs)
+    for factor in (_factor, _factor_on_device) if isinstance(put(W), np.ndarray) else (_factor,):
+        U = factor(put(X), put(W), put(weights), own)
+        np.testing.assert_allclose(U.T @ U, dense, rtol=1e-9, atol=1e-9 * size**2)
+        assert np.all(np.tril(U, -1) == 0.0) and U.dtype == float
+
+
+def test_curvature_times_latent_functions():
+    rng = np.random.default_rng(0)
+    W, F, weights = rng.uniform(size=6), rng.normal(size=(6, 3)), rng.uniform(0.5, 2.0, 6)
+    np.testing.assert_allclose(_curved(W, weights, F), np.diag(W) @ F)
+    np.testing.assert_allclose(_curved(W, weights, F[:, 0]), np.diag(W) @ F[:, 0])
+    P = rng.dirichlet(np.ones(3), 6)
+    B = [weights[i] * (np.diag(P[i]) - np.outer(P[i], P[i])) for i in range(6)]  # T01 eq. (28)
+    np.testing.assert_allclose(_curved(P, weights, F), [B[i] @ F[i] for i in range(6)])
+
+
+def test_the_step_of_bfgs_is_the_dense_one():
+    rng = np.random.default_rng(0)
+    root, g = rng.normal(size=(5, 5)), rng.normal(size=5)
+    H, path = root @ root.T, []
+    for _ in range(3):
+        s = rng.normal(size=5)
+        y = s + 0.3 * rng.normal(size=5)
+        rho = 1.0 / float(s @ y)
+        path.append((s, y, rho))
+        turn = np.eye(5) - rho * np.outer(s, y)
+        H = turn @ H @ turn.T + rho * np.outer(s, s)
+    np.testing.assert_allclose(_two_loops(g, path, root), H @ g)
+    np.testing.assert_allclose(_two_loops(g, [], root), root @ root.T @ g)
+
+
+def test_secants_make_the_curvature_agree_with_the_gradients():
+    rng = np.random.default_rng(1)
+    H = np.diag(rng.uniform(1.0, 2.0, 4))
+    x, g = rng.normal(size=(2, 4)), rng.normal(size=(2, 4))
+    g[1] = g[0] - np.array([3.0, 1.0, 2.0, 0.5]) * (x[1] - x[0])
+    new = _with_secants(H, list(zip(x, g, strict=True)))
+    np.testing.assert_allclose(new @ (x[1] - x[0]), g[0] - g[1])
+    # one that is nearly flat or bends upwards is left out
+    s = x[1] - x[0]
+    for part, taken in ((0.009, False), (0.011, True), (-1.0, False)):
+        y = part * float(s @ H @ s) / float(s @ s) * s
+        found = _with_secants(H, [(x[0], g[0]), (x[1], g[0] - y)])
+        assert np.array_equal(found, H) is not taken
+    assert np.array_equal(_with_secants(-H, list(zip(x, g, strict=True))), -H)
+    assert np.array_equal(_with_secants(H, [(x[0], g[0])]), H)
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_the_mode_does_not_depend_on_where_the_search_for_it_starts(K):
+    Phi, outputs, t, weights, alpha = weights_of(K)
+    likelihood = Categorical(3) if K > 1 else Bernoulli()
+    found = laplace(Phi, t, weights, alpha, likelihood, outputs=outputs)
+    gradient = np.array([Phi[:, i] @ (found.r[:, c] if K > 1 else found.r) for i, c in enumerate(outputs)])
+    np.testing.assert_allclose(gradient, alpha * found.mean, atol=1e-9)
+    rng = np.random.default_rng(3)
+    for start in (found.mean, 30.0 * rng.normal(size=len(alpha)), np.full(len(alpha), 1e200)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            again = laplace(Phi, t, weights, alpha, likelihood, start, outputs)
+        np.testing.assert_allclose(again.mean, found.mean, atol=1e-9)
+        assert again.log_evidence == pytest.approx(found.log_evidence, abs=1e-9)
+        np.testing.assert_allclose(again.covariance, found.covariance, atol=1e-9)
+
+
+def test_the_way_to_the_mode_by_gradients():
+    """Ends at the mode from a fair guess; with a poor one it gives back where it stood."""
+    Phi, outputs, t, weights, _ = weights_of(3)
+    order = np.argsort(outputs, kind="stable")
+    X, likelihood, k = Phi[:, order], Categorical(3), len(outputs)
+    own = [slice(0, 4), slice(4, 8), slice(8, 12)]
+    mode = laplace(X, t, weights, np.ones(k), likelihood, outputs=outputs[order])
+    rows = _Here(X, t, weights, likelihood, own)
+    begin = rows.at(np.zeros(k))
+    found = _approach(rows, begin, mode.root)
+    np.testing.assert_allclose(found.v, mode.mean, atol=1e-7)
+    np.testing.assert_allclose(found.f, mode.f, atol=1e-6)
+    value, r, W = likelihood.evaluate(t, found.f, weights)
+    assert found.value == pytest.approx(value - 0.5 * found.v @ found.v)
+    np.testing.assert_allclose(found.r, r)
+    np.testing.assert_allclose(found.W, W)
+    far = _approach(rows, begin, 1e5 * np.eye(k))
+    assert far.value >= begin.value
+    np.testing.assert_allclose(far.r, likelihood.evaluate(t, far.f, weights)[1])
+    none = _approach(rows, begin, np.zeros((k, k)))
+    assert none.v is begin.v and none.value == begin.value == rows.nothing
+
+
+def test_a_start_from_which_rounding_hides_the_way_is_left():
+    """With weights of 1e12 a far start has a likelihood whose digits do not tell one step from another."""
+    Phi, outputs, t, _, alpha = weights_of(3)
+    weights, far = np.full(40, 1e12), 1e9 * np.random.default_rng(3).normal(size=12)
+    found = laplace(Phi, t, weights, alpha, Categorical(3), outputs=outputs)
+    again = laplace(Phi, t, weights, alpha, Categorical(3), far, outputs)
+    assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
+    np.testing.assert_allclose(again.mean, found.mean, rtol=1e-5)

@@ -1,0 +1,173 @@
+"""Proposals of a search for classes or counts: gains, starts and correlations against dense ones."""
+
+import numpy as np
+import pytest
+
+from problems import classes_of
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.solvers.laplace import search as _laplace_search
+from relvec.solvers.laplace.problem import deletion_gains
+from relvec.solvers.laplace.scan import alike, overlaps, shared_optimum, swaps
+
+
+def dense_B(model, apart=False):
+    """Phi'B Phi over all pairs (class, atom), T01 eq. (28); ``apart``: each class for itself."""
+    problem, W = model.problem, np.asarray(model.posterior.W)
+    M, K = problem.design.n_atoms, problem.K
+    Phi = problem.design.columns(np.arange(M))
+    if K == 1:
+        return Phi.T @ (W[:, None] * Phi)
+    G = np.zeros((K * M, K * M))
+    for c in range(K):
+        for k in range(K):
+            if c == k or not apart:
+                b = problem.weights * W[:, c] * ((c == k) - W[:, k])
+                G[c * M : (c + 1) * M, k * M : (k + 1) * M] = Phi.T @ (b[:, None] * Phi)
+    return G
+
+
+def dense_places(model):
+    """Where the weights of the model stand among all pairs."""
+    problem, p = model.problem, model.posterior
+    atoms = np.repeat(model.active, problem.K) if problem.share else model.active % problem.design.n_atoms
+    return p.outputs * problem.design.n_atoms + atoms
+
+
+def dense_metric(model, apart=False):
+    """Phi' C^-1 Phi of all pairs in the linearised problem, and Phi'r."""
+    p, G, places = model.posterior, dense_B(model, apart), dense_places(model)
+    inner = G - G[:, places] @ np.linalg.inv(G[np.ix_(places, places)] + np.diag(p.alpha)) @ G[places]
+    Phi = model.problem.design.columns(np.arange(model.problem.design.n_atoms))
+    return inner, (Phi.T @ p.r).T.ravel()
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Poisson(), Categorical(3)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_correlations_of_candidates(likelihood, exact, monkeypatch):
+    model, found = classes_of(likelihood=likelihood, exact=exact, monkeypatch=monkeypatch)
+    assert found.exact is (exact or likelihood.n_outputs == 1)
+    M = model.problem.design.n_atoms
+    units = np.array([0, 5, 10]) if likelihood.n_outputs == 1 else np.array([0, 5, M, M + 6, 2 * M + 5, 2 * M + 10])
+    G, Q = dense_metric(model, apart=not found.exact)
+    np.testing.assert_allclose(np.concatenate([s.S for s in found.classes]), np.diag(G), atol=1e-8)
+    np.testing.assert_allclose(np.concatenate([s.Q for s in found.classes]), Q, atol=1e-8)
+    expected = G if found.exact else G + dense_B(model) - dense_B(model, apart=True)
+    size = np.sqrt(np.diag(G))
+    expected = np.abs(expected / np.outer(size, size))[np.ix_(units, units)]
+    np.testing.assert_allclose(overlaps(model, found, units), expected, atol=1e-7)
+    np.testing.assert_allclose(alike(model, found, units[0], units[1:]), expected[0, 1:], atol=1e-7)
+
+
+def test_correlations_of_candidates_that_share_a_precision():
+    model, found = classes_of(share=True)
+    units = np.array([0, 5, 10])
+    columns = model.problem.design.columns(units)
+    np.testing.assert_allclose(overlaps(model, found, units), np.abs(columns.T @ columns), rtol=1e-12)
+    np.testing.assert_allclose(alike(model, found, 0, units[1:]), np.abs(columns.T @ columns)[0, 1:], rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
+def test_starts_of_additions_and_their_gains(likelihood):
+    model, found = classes_of(likelihood=likelihood)
+    G, Q = dense_metric(model)
+    S = np.diag(G)
+    ratio = np.maximum(Q**2 / S, 1.0)
+    gains = 0.5 * (ratio - 1.0 - np.log(ratio))
+    gains[model.active] = 0.0
+    np.testing.assert_allclose(found.gains, gains, atol=1e-7)
+    units = np.flatnonzero(gains > 1e-6)
+    assert units.size
+    alpha = S[units] ** 2 / (Q[units] ** 2 - S[units])
+    np.testing.assert_allclose(found.alpha[units], alpha, rtol=1e-5)
+    np.testing.assert_allclose(found.start(model, units), Q[units] / (alpha + S[units]), rtol=1e-5)
+
+
+def test_shared_precisions_are_proposed_near_their_optimum():
+    S, Q = (
+        np.array([[1.0, 4.0, 0.0, 1.0], [2.0, 1.0, 0.0, 2.0]]),
+        np.array([[3.0, 9.0, 0.0, 0.1], [0.5, 2.0, 0.0, 0.1]]),
+    )
+    gain, alpha = shared_optimum(S, Q)
+    grid = S.mean(axis=0)[:2, None] * np.exp(np.linspace(-9.0, 9.0, 37))
+    for m in (0, 1):
+        a = grid[m]
+        values = 0.5 * sum(np.log(a / (a + S[c, m])) + Q[c, m] ** 2 / (a + S[c, m]) for c in (0, 1))
+        assert gain[m] == pytest.approx(values.max()) and alpha[m] == pytest.approx(a[values.argmax()])
+    assert gain[2:].tolist() == [0.0, 0.0] and np.all(np.isinf(alpha[2:]))
+
+
+def without(model, place):
+    """S and Q of every pair after a unit has left, with B held."""
+    p, G, places = model.posterior, dense_B(model), dense_places(model)
+    b = G[:, places] @ p.mean + dense_metric(model)[1]  # Phi'B t_hat
+    keep = np.delete(np.arange(len(p.alpha)), place)
+    rest = places[keep]
+    inner = np.linalg.inv(G[np.ix_(rest, rest)] + np.diag(p.alpha[keep]))
+    S = np.diag(G) - np.einsum("ij,jk,ki->i", G[:, rest], inner, G[rest])
+    M = model.problem.design.n_atoms
+    return S.reshape(-1, M), (b - G[:, rest] @ (inner @ b[rest])).reshape(-1, M)
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
+def test_the_best_exchange_of_every_unit(likelihood):
+    model, found = classes_of(likelihood=likelihood, closed=(3,))
+    pairs = swaps(model, found)
+    M = model.problem.design.n_atoms
+    assert sorted(pairs.leaving) == list(range(len(model.active)))
+    lost, _ = deletion_gains(model)
+    for row, place in enumerate(pairs.leaving):
+        c = int(model.active[place]) // M
+        S, Q = (x[c] for x in without(model, place))
+        ratio = Q**2 / S
+        ratio[3] = 0.0
+        ratio[model.active[model.active // M == c] % M] = 0.0
+        m = int(np.argmax(ratio))
+        assert pairs.entering[row] == c * M + m
+        best = max(ratio[m], 1.0)
+        assert pairs.gain[row] == pytest.approx(lost[place] + 0.5 * (best - 1.0 - np.log(best)), rel=1e-6)
+        alpha = S[m] ** 2 / max(Q[m] ** 2 - S[m], 1e-3 * S[m])
+        assert pairs.alpha[row] == pytest.approx(alpha, rel=1e-5)
+        assert pairs.weight[row] == pytest.approx(Q[m] / (alpha + S[m]), rel=1e-5)
+
+
+def test_the_best_exchange_of_every_unit_that_shares_its_precision():
+    model, found = classes_of(share=True, closed=(3,))
+    pairs = swaps(model, found)
+    assert pairs.leaving.tolist() == [0, 1]
+    lost, _ = deletion_gains(model)
+    p, M = model.posterior, model.problem.design.n_atoms
+    G, r = (np.diag(x).reshape(3, M) if x.ndim == 2 else x.reshape(3, M) for x in dense_metric(model))
+    cross = p.covariance @ dense_B(model)[dense_places(model)]
+    for place in (0, 1):
+        # each class for itself: what leaves it adds to S and Q of its own class only
+        own = [cross[place * 3 + c, c * M : (c + 1) * M] for c in range(3)]
+        variance, mean = (x[place * 3 : place * 3 + 3, None] for x in (p.variance, p.mean))
+        S, Q = G + np.square(own) / variance, r + own * mean / variance
+        ratio = (Q**2 / S).sum(axis=0)
+        ratio[[2, 3, 7]] = 0.0
+        m = int(np.argmax(ratio))
+        assert pairs.entering[place] == m
+        gain, alpha = shared_optimum(S[:, [m]], Q[:, [m]])
+        assert pairs.gain[place] == pytest.approx(lost[place] + gain[0], abs=1e-6)
+        a = alpha[0] if np.isfinite(alpha[0]) else 1e3 * S[:, m].mean()
+        assert pairs.alpha[place] == pytest.approx(a, rel=1e-6)
+        np.testing.assert_allclose(pairs.weight[place], Q[:, m] / (a + S[:, m]), rtol=1e-5)
+
+
+def test_exchanging_a_unit_puts_the_other_in_its_place():
+    for share in (False, True):
+        model, found = classes_of(share=share)
+        pairs = swaps(model, found)
+        for i in range(len(pairs.leaving)):
+            swapped = _laplace_search._swap(model, pairs, i)
+            place = pairs.leaving[i]
+            expected = model.active.copy()
+            expected[place] = pairs.entering[i]
+            np.testing.assert_array_equal(swapped.active, expected)
+            alpha = model.alpha.copy()
+            alpha[place] = pairs.alpha[i]
+            np.testing.assert_allclose(swapped.alpha, alpha)
+            again = model.problem.posterior(expected, alpha)
+            assert swapped.objective == pytest.approx(again.log_evidence, abs=1e-7)
+            np.testing.assert_allclose(swapped.posterior.Phi, again.Phi)
+            assert swapped.atom == pairs.entering[i]
