@@ -77,6 +77,36 @@ print(time.process_time() - begin, *(name for name in sys.modules if name.starts
     assert not {f"sklearn.{part}" for part in large} & set(parts)
 
 
+def test_import_loads_modules_on_first_use():
+    code = """
+import sys, relvec
+print(len([name for name in sys.modules if name.split(".")[0] == "relvec"]))
+print(*(name for name in ("numpy", "scipy", "sklearn") if name in sys.modules))
+print(sorted(dir(relvec)) == sorted(relvec.__all__), relvec.plot.__name__, relvec.RVR.__name__)
+"""
+    assert run(code).splitlines() == ["2", "", "True relvec.plot RelevanceVectorRegressor"]
+
+
+def test_every_public_name_exists():
+    import relvec
+
+    assert [name for name in relvec.__all__ if not hasattr(relvec, name)] == []
+    with pytest.raises(AttributeError, match="no attribute 'rvr'"):
+        _ = relvec.rvr
+
+
+@pytest.mark.parametrize(("value", "engine"), [("", "compiled|not built"), ("1", "RELVEC_PURE_PYTHON|not built")])
+def test_versions_are_shown(capsys, monkeypatch, value, engine):
+    import relvec
+
+    monkeypatch.setenv("RELVEC_PURE_PYTHON", value)
+    relvec.show_versions()
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["relvec"] == relvec.__version__
+    assert re.search(engine, shown["engine"])
+    assert shown["numpy"] == importlib.metadata.version("numpy")
+
+
 @pytest.mark.parametrize(
     ("extra", "package", "code"),
     [

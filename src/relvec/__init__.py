@@ -1,17 +1,39 @@
-"""relvec: sparse Bayesian learning and the relevance vector machine."""
+"""relvec: sparse Bayesian learning and the relevance vector machine.
 
-from relvec import basis, kernels, solvers
+Modules are imported when one of their names is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from relvec._version import __version__
-from relvec.estimators.classifier import RelevanceVectorClassifier
-from relvec.estimators.regressor import RelevanceVectorRegressor
-from relvec.estimators.selection import select_kernel
-from relvec.export.c99 import to_c
-from relvec.export.model_file import load, save
-from relvec.export.onnx import to_onnx
-from relvec.inference.priors import GammaPrior
 
-RVC = RelevanceVectorClassifier
-RVR = RelevanceVectorRegressor
+if TYPE_CHECKING:
+    from relvec import basis, kernels, plot, solvers
+    from relvec.estimators.classifier import RelevanceVectorClassifier
+    from relvec.estimators.classifier import RelevanceVectorClassifier as RVC
+    from relvec.estimators.regressor import RelevanceVectorRegressor
+    from relvec.estimators.regressor import RelevanceVectorRegressor as RVR
+    from relvec.estimators.selection import select_kernel
+    from relvec.export.c99 import to_c
+    from relvec.export.model_file import load, save
+    from relvec.export.onnx import to_onnx
+    from relvec.inference.priors import GammaPrior
+    from relvec.runtime.versions import show_versions
+
+_HOMES = {
+    "GammaPrior": "relvec.inference.priors",
+    "RelevanceVectorClassifier": "relvec.estimators.classifier",
+    "RelevanceVectorRegressor": "relvec.estimators.regressor",
+    "load": "relvec.export.model_file",
+    "save": "relvec.export.model_file",
+    "select_kernel": "relvec.estimators.selection",
+    "show_versions": "relvec.runtime.versions",
+    "to_c": "relvec.export.c99",
+    "to_onnx": "relvec.export.onnx",
+}
+_SHORT_NAMES = {"RVC": "RelevanceVectorClassifier", "RVR": "RelevanceVectorRegressor"}
+_SUBMODULES = ("basis", "kernels", "plot", "solvers")
 
 __all__ = [
     "RVC",
@@ -23,9 +45,27 @@ __all__ = [
     "basis",
     "kernels",
     "load",
+    "plot",
     "save",
     "select_kernel",
+    "show_versions",
     "solvers",
     "to_c",
     "to_onnx",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    full = _SHORT_NAMES.get(name, name)
+    if full in _HOMES:
+        found = getattr(import_module(_HOMES[full]), full)
+    elif name in _SUBMODULES:
+        found = import_module(f"relvec.{name}")
+    else:
+        raise AttributeError(f"module 'relvec' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
