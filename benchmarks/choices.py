@@ -1,7 +1,8 @@
 """Two numbers of the process that no data set can tell by itself, chosen on data sets of their own.
 
-The prior standard deviation of the RVM's weights in the process, in root mean squares of those weights (`_SHARES` of
-`relvec.inference.process`: fixed, or 0.3 and 1 where the evidence says so), and the degrees of freedom that each
+The prior standard deviation of the RVM's weights in the process, in root mean squares of those weights
+(`_WEIGHT_DEVIATION_SHARES` of `relvec.inference.process`: fixed, or 0.3 and 1 where the evidence says so), and the
+degrees of freedom that each
 relevance vector and each width costs in the factor of all variances. The fourteen data sets
 are formulas of the literature on computer experiments, draws from rough random functions, and columns of tables of
 scikit-learn predicted from the others: none of them is in `coverage.py`, nor in a table of the papers.
@@ -25,8 +26,7 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from threadpoolctl import threadpool_limits
 
 from relvec import RVR
-from relvec.inference import process
-from relvec.inference.process import Process
+from relvec.inference.process import Process, predictor
 from reproduction import DATASETS, MissingData
 from reproduction.rq05 import as_fitted
 
@@ -124,15 +124,18 @@ SETS: dict[str, Callable[[np.random.Generator], Set]] = {
 
 def models(rvm: RVR, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, Callable]]:
     """The process with every share and every cost of a choice."""
-    spent = process.spent
+    selection_factor = predictor.selection_factor
     for share in SHARES:
         words = "/".join(f"{s:g}" for s in dict.fromkeys(share))
         for cost in COSTS:
 
             def factor(n: float, chosen: int, cost: int = cost) -> float:
-                return spent(n, cost * chosen)
+                return selection_factor(n, cost * chosen)
 
-            with patch.object(process, "_SHARES", share), patch.object(process, "spent", factor):
+            with (
+                patch.object(predictor, "_WEIGHT_DEVIATION_SHARES", share),
+                patch.object(predictor, "selection_factor", factor),
+            ):
                 model = as_fitted(rvm, Process(), X, y)
             yield f"{words}, {cost}", partial(model.predict, return_std=True)
 

@@ -20,7 +20,15 @@ from threadpoolctl import threadpool_limits
 from relvec import RVR
 from relvec.inference import process
 from relvec.inference.gaussian import Posterior, gaussian
-from relvec.inference.process import Covariance, Process, ProcessRows, climb, evidence, features, pulled_back
+from relvec.inference.process import (
+    Covariance,
+    Process,
+    ProcessRows,
+    evidence,
+    features,
+    maximise_evidence,
+    pull_back_features,
+)
 from reproduction.rq05 import as_fitted, losses
 
 
@@ -35,7 +43,9 @@ def bound(
     left = float(rows.weights @ (covariance.diag(rows.X) - np.einsum("ij,ij->i", P, P)))
     by_noise = -0.5 * (n - p.residual / noise - p.gamma.sum()) + 0.5 * left / noise
     P_bar = p.design_gradient()[:, : P.shape[1]] * root[:, None] + P * (rows.weights / noise)[:, None]
-    slope = pulled_back(covariance, Z, rows.X, L, P, P_bar) - covariance.diag_vjp(rows.X, rows.weights / (2.0 * noise))
+    slope = pull_back_features(covariance, Z, rows.X, L, P, P_bar) - covariance.diag_vjp(
+        rows.X, rows.weights / (2.0 * noise)
+    )
     return p.log_evidence - 0.5 * left / noise, p, np.append(slope, by_noise)
 
 
@@ -58,7 +68,7 @@ def main() -> None:
             for words, criterion in (("diagonal", evidence), ("bound", bound)):
 
                 def chosen(*args, criterion=criterion):
-                    return climb(*args, criterion=criterion)
+                    return maximise_evidence(*args, criterion=criterion)
 
                 with patch.object(process, "climb", chosen), patch.object(process, "evidence", criterion):
                     model = as_fitted(rvm, Process(), X[train], y[train])

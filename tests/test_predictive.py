@@ -17,7 +17,7 @@ from relvec import RVC, RVR, kernels
 from relvec.export import model_file as persistence
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import prior_covariance, sample_functions, weight_log_density
-from relvec.inference.process import Covariance, Process, ProcessRows, as_predictive, climb, evidence
+from relvec.inference.process import Covariance, Process, ProcessRows, as_predictive, evidence, maximise_evidence
 from relvec.solvers import Sequential
 from reproduction import Context, select
 from reproduction.rq05 import MODELS, as_fitted, compare, refitted
@@ -110,7 +110,7 @@ def test_a_prediction_of_rvm_star_does_not_depend_on_its_batch(monkeypatch):
     model = RVR(width=1.0, predictive="augmented", solver=QUICK).fit(X, y)
     new = np.linspace(-8.0, 8.0, 50)[:, None]
     whole = model.predict(new, return_std=True)
-    monkeypatch.setattr("relvec.inference.predictive.BLOCK", 200)
+    monkeypatch.setattr("relvec.inference.predictive.linear.BLOCK_NUMBERS", 200)
     np.testing.assert_allclose(model.predict(new, return_std=True), whole, rtol=1e-12)
     np.testing.assert_allclose(model.predict(new[7:8], return_std=True), [w[7:8] for w in whole], rtol=1e-12)
 
@@ -187,7 +187,7 @@ def test_the_evidence_is_that_of_the_corrected_covariance():
 def test_with_every_row_a_vector_it_is_an_exact_gaussian_process():
     X, y = wave(25)
     rows = ProcessRows(X, y - 2.0, np.ones(25), np.zeros((25, 0)))
-    found = climb(Covariance((kernels.Gaussian(1.5),), np.array([0.5])), 0.1, X, rows, 1e-8)
+    found = maximise_evidence(Covariance((kernels.Gaussian(1.5),), np.array([0.5])), 0.1, X, rows, 1e-8)
     amplitude, width = found.covariance.amplitudes[0], found.covariance.kernels[0].width
     kernel = ConstantKernel(amplitude) * RBF(width / np.sqrt(2.0)) + WhiteKernel(found.noise)
     exact = GaussianProcessRegressor(kernel, optimizer=None).fit(X, y - 2.0)
@@ -225,7 +225,7 @@ def test_the_variances_pay_for_what_was_chosen(monkeypatch):
     new = np.array([[0.3], [5.0], [40.0]])
     model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
     mean, std = model.predict(new, return_std=True)
-    monkeypatch.setattr("relvec.inference.process.spent", lambda n, chosen: 1.0)
+    monkeypatch.setattr("relvec.inference.process.predictor.selection_factor", lambda n, chosen: 1.0)
     free = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
     free_mean, free_std = free.predict(new, return_std=True)
     np.testing.assert_allclose(mean, free_mean, rtol=1e-6)
@@ -240,7 +240,7 @@ def test_the_evidence_chooses_the_prior_of_the_weights_of_the_rvm(monkeypatch, w
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         scale = clone(model).fit(X, y).process_.scale
-        monkeypatch.setattr("relvec.inference.process._SHARES", (share, share))
+        monkeypatch.setattr("relvec.inference.process.predictor._WEIGHT_DEVIATION_SHARES", (share, share))
         np.testing.assert_allclose(clone(model).fit(X, y).process_.scale, scale)
 
 
@@ -374,7 +374,7 @@ def test_a_process_is_a_sum_of_kernels_and_functions():
     Phi = basis(new)
     for i, each in enumerate(found):
         variance = np.sum((Phi @ each.root) ** 2, axis=1) + each.noise
-        variance += np.maximum(each.prior - np.sum((Phi @ each.lost) ** 2, axis=1), 0.0)
+        variance += np.maximum(each.prior - np.sum((Phi @ each.represented) ** 2, axis=1), 0.0)
         np.testing.assert_allclose(Phi @ each.weights, mean[:, i], rtol=1e-7)
         np.testing.assert_allclose(np.sqrt(variance), std[:, i], rtol=1e-7, atol=1e-9)
 

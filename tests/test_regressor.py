@@ -298,7 +298,7 @@ def test_blocks_of_rows_make_the_whole(monkeypatch):
     X, y = sinc()
     model = RVR(width=3.0).fit(X, y)
     whole = model.predict(X, return_std=True)
-    monkeypatch.setattr("relvec.inference.predictive.BLOCK", 10)
+    monkeypatch.setattr("relvec.inference.predictive.linear.BLOCK_NUMBERS", 10)
     for a, b in zip(whole, model.predict(X, return_std=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 

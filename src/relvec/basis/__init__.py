@@ -6,11 +6,11 @@ need, which is all a fitted model stores.
 """
 
 from relvec.basis.base import Basis, EmptyBasis
-from relvec.basis.concat import Concat, as_basis, multi_scale
+from relvec.basis.concat import Concat, as_basis, centres_of, leaves, multi_scale
 from relvec.basis.functions import Functions
 from relvec.basis.kernel_basis import KernelBasis, Precomputed
 from relvec.basis.monomials import Bias, Linear, Monomials, Polynomial
-from relvec.basis.queries import centres_of, is_fixed, leaves, numbers_per_entry
+from relvec.basis.queries import is_fixed, numbers_per_entry
 
 __all__ = [
     "Basis",

@@ -174,3 +174,26 @@ def multi_scale(
         raise ValueError("multi_scale needs one or more widths; got none")
     unit = 1.0 if X is None else scale_width(X)
     return Concat(tuple(KernelBasis(as_kernel(kernel, float(width) * unit)) for width in widths))
+
+
+def leaves(basis: Basis) -> list[Basis]:
+    """The parts of a bound dictionary that have no parts themselves, in order.
+
+    >>> leaves(Concat(["bias", ["linear", "bias"]]).bind([[1.0]]))
+    [Bias(bias), Linear(x0), Bias(bias)]
+    """
+    return [leaf for part in basis.parts for leaf in leaves(part)] if isinstance(basis, Concat) else [basis]
+
+
+def centres_of(basis: Basis) -> np.ndarray:
+    """Centre of each atom of a bound dictionary (M, d), nan where it has none.
+
+    >>> centres_of(Concat([KernelBasis("gaussian", centres=[[2.0]]), "bias"]).bind([[1.0]]))
+    array([[ 2.],
+           [nan]])
+    """
+    if isinstance(basis, KernelBasis):
+        return basis.bound_centres()
+    if isinstance(basis, Concat):
+        return basis._arrange([np.empty((0, basis.n_features or 0)), *map(centres_of, basis.parts)])
+    return np.full((basis.n_atoms, basis.n_features or 0), np.nan)

@@ -1,11 +1,9 @@
-"""Questions about a dictionary: its parts, its centres, whether rows are needed to bind it."""
+"""Questions about a dictionary: whether rows are needed to bind it, and the memory that it takes."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from relvec.basis.base import Basis
-from relvec.basis.concat import Concat
+from relvec.basis.concat import Concat, leaves
 from relvec.basis.functions import Functions
 from relvec.basis.kernel_basis import KernelBasis
 from relvec.basis.monomials import Monomials
@@ -24,29 +22,6 @@ def is_fixed(basis: Basis) -> bool:
     if isinstance(basis, KernelBasis):
         return basis.centres is not None and has_numeric_widths(basis.kernel)
     return isinstance(basis, Monomials | Functions) or basis.n_features is not None
-
-
-def leaves(basis: Basis) -> list[Basis]:
-    """The parts of a bound dictionary that have no parts themselves, in order.
-
-    >>> leaves(Concat(["bias", ["linear", "bias"]]).bind([[1.0]]))
-    [Bias(bias), Linear(x0), Bias(bias)]
-    """
-    return [leaf for part in basis.parts for leaf in leaves(part)] if isinstance(basis, Concat) else [basis]
-
-
-def centres_of(basis: Basis) -> np.ndarray:
-    """Centre of each atom of a bound dictionary (M, d), nan where it has none.
-
-    >>> centres_of(Concat([KernelBasis("gaussian", centres=[[2.0]]), "bias"]).bind([[1.0]]))
-    array([[ 2.],
-           [nan]])
-    """
-    if isinstance(basis, KernelBasis):
-        return basis.bound_centres()
-    if isinstance(basis, Concat):
-        return basis._arrange([np.empty((0, basis.n_features or 0)), *map(centres_of, basis.parts)])
-    return np.full((basis.n_atoms, basis.n_features or 0), np.nan)
 
 
 def numbers_per_entry(basis: Basis) -> int:

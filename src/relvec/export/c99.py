@@ -16,9 +16,9 @@ from relvec._version import __version__
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.export.c99_steps import number, sklearn_name, statements
-from relvec.inference.likelihoods import ROOT_FLOOR, logistic_nodes, softmax_points
+from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import CountPredictor, LatentPredictor, LinearPredictor
-from relvec.inference.process import Expanded, ProcessPredictor
+from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
 
 __all__ = ["to_c"]
 
@@ -242,7 +242,7 @@ def _regression(source: _Source, model: RelevanceVectorRegressor, prepared: bool
         if std or counts:
             value, spread = _squares(source, each.root), spread or each.root.size > 0
             if each.prior:
-                lost = f"@squares(phi, {source.table(each.lost, 's')}, {each.lost.shape[1]})"
+                lost = f"@squares(phi, {source.table(each.represented, 's')}, {each.represented.shape[1]})"
                 body.append(f"    l = {number(each.prior)} - {lost};")
                 value += "\n    if (l > 0.0) v += l;"
             body.append(value + (f"\n    v += {number(each.noise)};" if each.noise else ""))
@@ -259,13 +259,13 @@ def _regression(source: _Source, model: RelevanceVectorRegressor, prepared: bool
     source.add(f"void @predict({arguments})\n{{\n{_start(prepared, locals_)}" + "\n".join(body) + "\n}")
 
 
-def _expanded(model: RelevanceVectorRegressor) -> tuple[bases.Basis, list[Expanded]]:
+def _expanded(model: RelevanceVectorRegressor) -> tuple[bases.Basis, list[LinearExpansion]]:
     """One basis for all outputs, and each output's weights over it."""
     found = []
     for predictor in model._models:
         linear = predictor.latent if type(predictor) is CountPredictor else predictor
         if type(linear) is ProcessPredictor:
-            found.append(linear.expanded())
+            found.append(expand_process(linear))
             continue
         if type(linear) is not LinearPredictor:
             raise NotImplementedError(f"C cannot be written for the predictive distribution {type(predictor).__name__}")
@@ -273,7 +273,9 @@ def _expanded(model: RelevanceVectorRegressor) -> tuple[bases.Basis, list[Expand
             unit = linear.unit / linear.scale
             noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
             none = np.zeros((len(unit), 0))
-            found.append(Expanded(model.basis_, linear.mean * unit, linear.root * unit[:, None], none, 0.0, noise))
+            found.append(
+                LinearExpansion(model.basis_, linear.mean * unit, linear.root * unit[:, None], none, 0.0, noise)
+            )
     if all(each.basis is model.basis_ for each in found):
         return model.basis_, found
     sizes = [each.basis.n_atoms for each in found]
@@ -286,7 +288,11 @@ def _expanded(model: RelevanceVectorRegressor) -> tuple[bases.Basis, list[Expand
 
     return whole, [
         replace(
-            each, basis=whole, weights=padded(each.weights, i), root=padded(each.root, i), lost=padded(each.lost, i)
+            each,
+            basis=whole,
+            weights=padded(each.weights, i),
+            root=padded(each.root, i),
+            represented=padded(each.represented, i),
         )
         for i, each in enumerate(found)
     ]
@@ -456,7 +462,7 @@ def _add_softmax(source: _Source, functions: Sequence[tuple[np.ndarray, np.ndarr
             A[a][b] = 0.0;
             for (j = 0; j < {k}; j++) A[a][b] += T[a][j] * T[b][j];
         }}
-        least += {number(ROOT_FLOOR)} * A[a][a];
+        least += {number(MIN_RELATIVE_PIVOT)} * A[a][a];
         p[a] = 0.0;
     }}
     for (j = 0; j < {K - 1}; j++) {{

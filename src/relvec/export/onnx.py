@@ -19,9 +19,9 @@ from relvec import kernels
 from relvec._version import __version__
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
-from relvec.inference.likelihoods import ROOT_FLOOR, logistic_nodes, softmax_points
+from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import CountPredictor, LatentPredictor, LinearPredictor
-from relvec.inference.process import Expanded, ProcessPredictor
+from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
 
 __all__ = ["register", "to_onnx"]
 
@@ -293,7 +293,7 @@ def regression(graph: Graph, model: RelevanceVectorRegressor, x: str) -> tuple[s
     own = [predictor for predictor in model._models if type(predictor) is not ProcessPredictor]
     columns = _columns(graph, model.basis_, x) if own else ""
     found = [
-        _process(graph, predictor.expanded(), x)
+        _process(graph, expand_process(predictor), x)
         if type(predictor) is ProcessPredictor
         else _moments(graph, predictor, columns)
         for predictor in model._models
@@ -304,11 +304,11 @@ def regression(graph: Graph, model: RelevanceVectorRegressor, x: str) -> tuple[s
     return mean, std
 
 
-def _process(graph: Graph, process: Expanded, x: str) -> tuple[str, str]:
+def _process(graph: Graph, process: LinearExpansion, x: str) -> tuple[str, str]:
     """Mean and standard deviation (n, 1) of new targets under a process."""
     g, c = graph.node, graph.constant
     columns = _columns(graph, process.basis, x)
-    spread, lost = (g("MatMul", columns, _matrix(graph, root)) for root in (process.root, process.lost))
+    spread, lost = (g("MatMul", columns, _matrix(graph, root)) for root in (process.root, process.represented))
     known, lost = (graph.total(g("Mul", part, part), 1, keep=True) for part in (spread, lost))
     left = g("Max", g("Sub", c(process.prior), lost), c(0.0))
     variance = g("Add", g("Add", known, left), c(process.noise))
@@ -458,7 +458,7 @@ def _softmax(graph: Graph, mean: str, spread: list[str], K: int) -> str:
     T = g("Sub", T, g("Div", graph.total(T, 1, keep=True), c(float(K))))
     A = g("MatMul", T, g("Transpose", T, perm=[0, 2, 1]))
     trace = graph.total(graph.total(g("Mul", T, T), 2, keep=True), 1, keep=True)
-    least = g("Mul", trace, c(ROOT_FLOOR))  # (n, 1, 1)
+    least = g("Mul", trace, c(MIN_RELATIVE_PIVOT))  # (n, 1, 1)
     found = []
     for j in range(K - 1):
         column = g("Gather", A, c(np.array([j])), axis=2)  # (n, K, 1)

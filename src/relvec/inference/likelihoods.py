@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, row_slices, take, to_host
 
-_LARGEST = 300.0  # logarithm of a rate: sums of squares of exp of more have no double
+_MAX_LOG_RATE = 300.0  # sums of squares of exp of more overflow
 
 
 class Likelihood(ABC):
@@ -37,7 +37,7 @@ class Likelihood(ABC):
         """The part of `log_prob` that does not depend on f."""
 
     def working(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Residual r = dlog p/df, and what the curvature B = -d2log p/df2 is made of.
+        """Residual r = dlog p/df, and W, from which the curvature B = -d2log p/df2 is computed.
 
         For one output r and W are (n,) and B = diag(W). For K outputs r is (n, K) and W (n, K) holds the class
         probabilities p_n, with B_n = weight_n (diag(p_n) - p_n p_n').
@@ -104,7 +104,7 @@ class Poisson(Likelihood):
 
     def evaluate(self, t, f, weights):
         xp = namespace(f)
-        rate = xp.exp(xp.clip(f, None, _LARGEST))
+        rate = xp.exp(xp.clip(f, None, _MAX_LOG_RATE))
         value = float(weights @ (t * f - rate)) + self.constant(t, weights)
         return value, weights * (t - rate), weights * rate
 
@@ -116,7 +116,7 @@ class Poisson(Likelihood):
 
     def mean(self, f):
         xp = namespace(f)
-        return xp.exp(xp.clip(f, None, _LARGEST))
+        return xp.exp(xp.clip(f, None, _MAX_LOG_RATE))
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,9 @@ _Z = np.linspace(-9.0, 9.0, 73)  # trapezoidal nodes for a standard normal varia
 _LOG_NORMAL = -0.5 * _Z**2 - 0.5 * np.log(2.0 * np.pi) + np.log(0.25)
 _E = np.linspace(-45.0, 45.0, 181)  # and for a standard logistic one
 _LOG_LOGISTIC = log_expit(_E) + log_expit(-_E) + np.log(0.5)
-_WIDE = 5.0  # standard deviation from which the logistic function is the narrow one of the two
-_BLOCK = 2_000_000  # numbers held at once
-ROOT_FLOOR = 1e-14  # of the trace: a smaller pivot is rounding error
+_MAX_NARROW_DEVIATION = 5.0  # of f: beyond it the logistic function is the narrower of the two
+_BLOCK_NUMBERS = 2_000_000  # in memory at once
+MIN_RELATIVE_PIVOT = 1e-14  # of the trace: a smaller pivot is rounding error
 
 
 def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -209,10 +209,10 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         return _log_odds_on_device(mean, variance)
     size, deviation = np.abs(mean), np.sqrt(variance)
     tail = np.empty(len(size))  # log of the smaller of the two probabilities
-    for start in range(0, len(size), _BLOCK // len(_E)):
-        part = slice(start, start + _BLOCK // len(_E))
+    for start in range(0, len(size), _BLOCK_NUMBERS // len(_E)):
+        part = slice(start, start + _BLOCK_NUMBERS // len(_E))
         m, d = size[part, None], deviation[part, None]
-        wide = d[:, 0] > _WIDE
+        wide = d[:, 0] > _MAX_NARROW_DEVIATION
         out = np.empty(len(m))
         if not wide.all():
             narrow = ~wide
@@ -227,7 +227,7 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 def _log_odds_on_device(mean: Array, variance: Array) -> Array:
     """`logistic_log_odds` on a device; the rows of wide f, which need the normal distribution, on the host."""
     xp, half = namespace(mean), float(np.log(0.5))
-    size, deviation = xp.abs(mean), xp.sqrt(xp.clip(variance, 0.0, _WIDE**2))
+    size, deviation = xp.abs(mean), xp.sqrt(xp.clip(variance, 0.0, _MAX_NARROW_DEVIATION**2))
     tails = [size[:0]]
     z, log_normal = like(mean, _Z), like(mean, _LOG_NORMAL)
     for rows in row_slices(mean.shape[0], len(_Z)):
@@ -238,11 +238,11 @@ def _log_odds_on_device(mean: Array, variance: Array) -> Array:
         tails.append(top + xp.log(xp.sum(xp.exp(terms - top[:, None]), axis=1)))
     tail = xp.clip(xp.concat(tails), None, half)
     odds = xp.sign(mean) * (xp.log1p(-xp.exp(tail)) - tail)
-    wide = np.flatnonzero(to_host(variance) > _WIDE**2)
+    wide = np.flatnonzero(to_host(variance) > _MAX_NARROW_DEVIATION**2)
     if wide.size:
         whole = np.full(mean.shape[0], np.nan)
         whole[wide] = logistic_log_odds(to_host(take(mean, wide)), to_host(take(variance, wide)))
-        odds = xp.where(variance > _WIDE**2, like(mean, whole), odds)
+        odds = xp.where(variance > _MAX_NARROW_DEVIATION**2, like(mean, whole), odds)
     return xp.where(variance > 0.0, odds, mean)
 
 
@@ -254,7 +254,7 @@ def _log_sum(a: np.ndarray) -> np.ndarray:
 
 def logistic_nodes() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], float]:
     """Nodes and weights of `logistic_log_odds` for narrow and for wide f, and the deviation between the two."""
-    return (_Z, np.exp(_LOG_NORMAL)), (_E, np.exp(_LOG_LOGISTIC)), _WIDE
+    return (_Z, np.exp(_LOG_NORMAL)), (_E, np.exp(_LOG_LOGISTIC)), _MAX_NARROW_DEVIATION
 
 
 def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -272,7 +272,7 @@ def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     if is_device_array(mean):
         return _softmax_on_device(mean, covariance, z)
     p = np.empty((n, K))
-    rows = max(1, _BLOCK // (K * z.shape[1]))
+    rows = max(1, _BLOCK_NUMBERS // (K * z.shape[1]))
     for start in range(0, n, rows):
         part = slice(start, start + rows)
         p[part] = softmax(mean[part, :, None] + _contrast_root(covariance[part]) @ z, axis=1).mean(axis=2)
@@ -307,7 +307,7 @@ def _contrast_root(covariance: np.ndarray) -> np.ndarray:
     xp, K = namespace(covariance), covariance.shape[1]
     A = covariance - xp.mean(covariance, axis=1, keepdims=True)
     A = A - xp.mean(A, axis=2, keepdims=True)
-    least = ROOT_FLOOR * xp.linalg.trace(A)[:, None]
+    least = MIN_RELATIVE_PIVOT * xp.linalg.trace(A)[:, None]
     columns = []
     for j in range(K - 1):
         column, pivot = A[:, :, j], A[:, j, j][:, None]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-# Columns of X longer than the root of this make the normal equations I + X'X lose more digits than an evidence may.
+# Longer columns of X make the normal equations I + X'X lose more digits than the evidence may lose.
 NORMAL_EQUATIONS_LIMIT = 1e8
 
-_STRIP = 96  # columns of a triangular product at once
+_STRIP_COLUMNS = 96  # of a triangular product at once
 
 
 class SingularError(ValueError):
@@ -127,8 +127,8 @@ def triangular_product(A: np.ndarray, T: np.ndarray, lower: bool, out: np.ndarra
     [[1.0, 5.0]]
     """
     r = len(T)
-    for start in range(0, r, _STRIP):
-        stop = min(start + _STRIP, r)
+    for start in range(0, r, _STRIP_COLUMNS):
+        stop = min(start + _STRIP_COLUMNS, r)
         some = slice(0, stop) if lower else slice(start, r)
         np.matmul(A[:, some], T[start:stop, some].T, out=out[:, start:stop])
     return out

@@ -1,0 +1,91 @@
+"""Predictions of counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, logsumexp, ndtri, pdtr
+
+from relvec.inference.predictive.linear import LinearPredictor
+
+_MAX_LOG_RATE = 700.0  # exp of more overflows
+_MAX_DEVIATION = 1e150  # the square of more overflows
+
+
+@dataclass(frozen=True, eq=False)
+class CountPredictor:
+    """Counts with the rate exp(f(x)) for a Gaussian posterior over f: averages over f are exact or by quadrature.
+
+    Attributes
+    ----------
+    latent : the posterior over f.
+    """
+
+    latent: LinearPredictor
+
+    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean and variance (n,) of the rate, or of a new count if ``noise``: those of a log-normal variable."""
+        f, spread = self._latent(X)
+        mean = _rate(f + 0.5 * spread)
+        if not variance:
+            return mean, None
+        with np.errstate(over="ignore"):
+            deviation = np.minimum(mean * np.sqrt(np.expm1(np.minimum(spread, _MAX_LOG_RATE))), _MAX_DEVIATION)
+        return mean, deviation**2 + (mean if noise else 0.0)
+
+    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
+        """Covariance (n, n) of the rates, or of new counts."""
+        mean, _ = self.moments(X, False, False)
+        C = np.outer(mean, mean) * np.expm1(self.latent.covariance(X, False))
+        return C + np.diag(mean) if noise else C
+
+    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
+        """Rates (n, n_samples) drawn from the posterior, or counts."""
+        rate = _rate(self.latent.samples(X, n_samples, rng, False))
+        return rng.poisson(rate).astype(float) if noise else rate
+
+    def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
+        """Quantiles (n, n_q) of the rate, or of a new count: the least one with P(not more) >= q."""
+        f, spread = self._latent(X)
+        if not noise:
+            return _rate(f[:, None] + np.sqrt(spread)[:, None] * ndtri(q))
+        low, high = np.full((len(f), len(q)), -1.0), np.ones((len(f), len(q)))
+        while np.any(short := self._cumulative(high, f, spread) < q):
+            low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
+        while np.any(high - low > 1.0):
+            middle = np.floor(0.5 * (low + high))
+            reached = self._cumulative(middle, f, spread) >= q
+            low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+        return high
+
+    def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Log probability (n,) of counts y (n,), averaged over the posterior."""
+        f, spread = self._latent(X)
+        z, log_weight = _normal_nodes()
+        rates = f[:, None] + np.sqrt(spread)[:, None] * z
+        return logsumexp(y[:, None] * rates - _rate(rates) - gammaln(y + 1.0)[:, None] + log_weight, axis=1)
+
+    def _latent(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, spread = self.latent.moments(X, True, False)
+        assert spread is not None
+        return mean, spread
+
+    def _cumulative(self, count: np.ndarray, f: np.ndarray, spread: np.ndarray) -> np.ndarray:
+        """P(t <= count) for counts (n, n_q)."""
+        z, log_weight = _normal_nodes()
+        total = np.zeros(count.shape)
+        for node, weight in zip(z, np.exp(log_weight), strict=True):
+            total += weight * pdtr(count, _rate(f + np.sqrt(spread) * node)[:, None])
+        return total
+
+
+def _rate(f: np.ndarray) -> np.ndarray:
+    """exp(f), limited to a rate whose double does not overflow."""
+    return np.exp(np.minimum(f, _MAX_LOG_RATE))
+
+
+def _normal_nodes() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and logarithms of weights of the trapezoidal rule for a standard normal variable."""
+    z = np.linspace(-8.0, 8.0, 65)
+    return z, -0.5 * z * z - 0.5 * np.log(2.0 * np.pi) + np.log(z[1] - z[0])

@@ -1,0 +1,154 @@
+"""The fit of a process to data: its evidence with derivatives, and the ascent on its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+
+from relvec.inference.gaussian import Posterior, gaussian
+from relvec.inference.process.covariance import Covariance
+from relvec.runtime.progress import report
+from relvec.runtime.threads import one_thread
+
+_MAX_FITTED_ROWS = 5000  # that choose the parameters: more change them little
+_MAX_LBFGS_STEPS = 100  # of which each costs O(N m^2)
+_MAX_VARIANCE_LOG_STEP = np.log(1e3)  # of amplitudes and noise, from their start
+MAX_WIDTH_LOG_STEP = np.log(3.0)  # of widths: data say nothing about places where there are none
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessRows:
+    """Training rows: X (n, d), targets (n,) of unit mean square, weights (n,) and columns H (n, p) of h."""
+
+    X: np.ndarray
+    target: np.ndarray
+    weights: np.ndarray
+    H: np.ndarray
+
+    @property
+    def root(self) -> np.ndarray:
+        return np.sqrt(self.weights)
+
+    def subsample(self, max_rows: int) -> ProcessRows:
+        """At most ``max_rows`` rows, evenly spaced in lexicographic order, with weights scaled to the same sum."""
+        if len(self.X) <= max_rows:
+            return self
+        chosen = np.lexsort(self.X.T[::-1])[np.linspace(0, len(self.X) - 1, max_rows).astype(np.intp)]
+        weights = self.weights[chosen] * (self.weights.sum() / self.weights[chosen].sum())
+        return ProcessRows(self.X[chosen], self.target[chosen], weights, self.H[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class FittedProcess:
+    """A process conditioned on data, in units where the target has unit mean square.
+
+    Attributes
+    ----------
+    covariance : c with its amplitudes and kernels.
+    Z : (m, d) inducing inputs.
+    noise : noise variance.
+    value : log evidence, or the other criterion that was maximised.
+    posterior : of the weights of [psi, h].
+    """
+
+    covariance: Covariance
+    Z: np.ndarray
+    noise: float
+    value: float
+    posterior: Posterior
+
+    def scale_variances(self, factor: float, rows: ProcessRows) -> FittedProcess:
+        """The same process with all variances multiplied by a factor; the columns of ``rows`` have been multiplied."""
+        covariance = Covariance(self.covariance.kernels, factor * self.covariance.amplitudes)
+        with one_thread():
+            value, p, _ = evidence(covariance, factor * self.noise, self.Z, rows)
+        return FittedProcess(covariance, self.Z, factor * self.noise, value, p)
+
+
+Criterion = Callable[[Covariance, float, np.ndarray, ProcessRows], tuple[float, Posterior, np.ndarray]]
+
+
+def evidence(
+    covariance: Covariance, noise: float, Z: np.ndarray, rows: ProcessRows
+) -> tuple[float, Posterior, np.ndarray]:
+    """Log evidence under c', the posterior of the weights of [psi, h], and the derivative in (theta, log noise)."""
+    L, P = features(covariance, Z, rows.X)
+    left = np.maximum(covariance.diag(rows.X) - np.einsum("ij,ij->i", P, P), 0.0)
+    variance = noise + left
+    root = np.sqrt(rows.weights / variance)
+    C, t = np.hstack([P, rows.H]) * root[:, None], root * rows.target
+    p = gaussian(C, t, 0.0, float(rows.weights.sum()), np.ones(C.shape[1]), 1.0)
+    C_bar = p.design_gradient()
+    # rows and targets are divided by sqrt(variance), whose logarithm the evidence of targets in their own unit has too
+    by_variance = -0.5 * (np.einsum("ij,ij->i", C, C_bar) - t * p.remainder + rows.weights) / variance
+    P_bar = (C_bar * root[:, None])[:, : P.shape[1]] - 2.0 * P * by_variance[:, None]
+    slope = pull_back_features(covariance, Z, rows.X, L, P, P_bar) + covariance.diag_vjp(rows.X, by_variance)
+    value = p.log_evidence - 0.5 * float(rows.weights @ np.log(variance))
+    return value, p, np.append(slope, noise * by_variance.sum())
+
+
+def features(covariance: Covariance, Z: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The factor L (m, m), and the rows psi(x_i) = L^-1 c(Z, x_i) (n, m)."""
+    L = covariance.root(Z)
+    return L, solve_triangular(L, covariance(Z, X), lower=True, check_finite=False).T
+
+
+def pull_back_features(
+    covariance: Covariance, Z: np.ndarray, X: np.ndarray, L: np.ndarray, P: np.ndarray, P_bar: np.ndarray
+) -> np.ndarray:
+    """Derivative with respect to theta, given the derivative P_bar (n, m) with respect to the features P."""
+    # P = C L^-T: with S = lower(-P_bar'P), its diagonal halved, the derivative in L L' is L^-T (S + S')/2 L^-1
+    cross_bar = solve_triangular(L, P_bar.T, lower=True, trans=1, check_finite=False).T
+    S = np.tril(-P_bar.T @ P)
+    S.flat[:: len(S) + 1] *= 0.5
+    half = solve_triangular(L, 0.5 * (S + S.T), lower=True, trans=1, check_finite=False)
+    inner_bar = solve_triangular(L, half.T, lower=True, trans=1, check_finite=False)
+    return covariance.vjp(X, Z, cross_bar) + covariance.vjp(Z, Z, inner_bar)
+
+
+def maximise_evidence(
+    start: Covariance, noise: float, Z: np.ndarray, rows: ProcessRows, noise_floor: float | None = None,
+    least: float = 0.0, reach: float = MAX_WIDTH_LOG_STEP, criterion: Criterion = evidence,
+) -> FittedProcess:  # fmt: skip
+    """Maximise the evidence, or another criterion, from a covariance function and a noise variance by L-BFGS-B.
+
+    Widths move by ``reach`` log units at most; amplitudes stay above ``least`` and the noise above ``noise_floor``, or
+    where it is if that is None. At most `_MAX_FITTED_ROWS` rows choose the parameters.
+    """
+    few, q = rows.subsample(_MAX_FITTED_ROWS), len(start.kernels)
+    x0 = np.append(start.theta, np.log(noise))
+    room = np.concatenate(
+        [
+            np.full(q, _MAX_VARIANCE_LOG_STEP),
+            np.full(len(x0) - q - 1, reach),
+            [0.0 if noise_floor is None else _MAX_VARIANCE_LOG_STEP],
+        ]
+    )
+    low, high = x0 - room, x0 + room
+    if least > 0.0:
+        low[:q] = np.minimum(np.log(least), x0[:q])
+    if noise_floor is not None:
+        low[-1] = min(np.log(noise_floor), x0[-1])
+    best: list[tuple[float, np.ndarray]] = []
+
+    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+        try:
+            value, _, slope = criterion(start.with_theta(x[:-1]), float(np.exp(x[-1])), Z, few)
+        except np.linalg.LinAlgError:  # c(Z, Z) has represented its rank: too far
+            return 1e300, np.zeros(len(x))
+        if not best or value > best[0][0]:
+            best[:] = [(value, x.copy())]
+        report(len(Z), best[0][0])
+        return -value, -slope
+
+    with one_thread():
+        minimize(negative, x0, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)),
+                 options={"maxiter": _MAX_LBFGS_STEPS, "maxcor": 20})  # fmt: skip
+        x = best[0][1] if best else x0
+        covariance, noise = start.with_theta(x[:-1]), float(np.exp(x[-1]))
+        value, p, _ = criterion(covariance, noise, Z, rows)
+    return FittedProcess(covariance, Z, noise, value, p)
