@@ -151,10 +151,10 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
     blank = DenseDesign(np.zeros((1, 0)))
     problems = [
         LaplaceProblem(
-            design=blank, target=None, weights=np.array([samples.statistics.weight]), likelihood=likelihood,  # type: ignore[arg-type]
+            design=blank, target=slice(i * K, i * K + K), weights=1.0, likelihood=likelihood,
             order=np.zeros(0, dtype=np.intp), share=share, tol=float(model._tol), rng=np.random.default_rng(seed),
         )
-        for seed in seeds
+        for i, seed in enumerate(seeds)
     ]  # fmt: skip
     few = _Few(problems, K, bool(model.fit_intercept))
 
@@ -179,7 +179,7 @@ def _fitted(model: Any, samples: DaskSamples, likelihood: Likelihood, share: boo
         order: Any = Lookup(part.n_atoms, part.order) if whole else content_ranks(part, design.scale)  # type: ignore[arg-type, union-attr]
         b = None if whole else scaled_rates(prior, design.scale)
         own = [
-            replace(problem, design=design.aimed(likelihood, i), order=order, start=start, prior=prior, prior_b=b,
+            replace(problem, design=design, order=order, start=start, prior=prior, prior_b=b,
                     bias=part.n_atoms - 1 if model.fit_intercept else -1)
             for i, (problem, start) in enumerate(zip(problems, starts, strict=True))
         ]  # fmt: skip

@@ -12,7 +12,14 @@ from joblib import Parallel, delayed
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis
-from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, ScanDesign, device_scan_design, max_scan_atoms, scan_design
+from relvec.design import (
+    MODEL_BYTES_PER_ROW,
+    DenseDesign,
+    LaplaceDesign,
+    device_scan_design,
+    max_scan_atoms,
+    scan_design,
+)
 from relvec.design.order import content_ranks
 from relvec.estimators.dictionary import learned_widths, moved_centres, row_copies
 from relvec.estimators.outcome import history_table
@@ -146,7 +153,7 @@ def fit_laplace(
     earlier = None if learned is not None else last_fit(estimator, basis, raw.shape[1])
 
     def searched(
-        part: Basis, design: ScanDesign, starts: list, first: bool, restarting: bool = True
+        part: Basis, design: LaplaceDesign, starts: list, first: bool, restarting: bool = True
     ) -> list[LaplaceFit]:
         order, b = content_ranks(part, design.scale), scaled_rates(prior, design.scale)
         own = [
@@ -168,7 +175,7 @@ def fit_laplace(
         placed = [replace(p, target=place.to_device(p.target), weights=place.to_device(p.weights)) for p in problems]
 
     def over(basis: Basis, starts: list) -> tuple[list[LaplaceFit], Basis]:
-        design: ScanDesign | None
+        design: LaplaceDesign | None
         with stage("kernel"):
             if place is not None:
                 design = device_scan_design(basis, place.to_device(rows))
