@@ -11,9 +11,6 @@ import searches
 from problems import assert_never_falls, compiled, in_python, single_move_gains
 
 RECORDED = json.loads(searches.FILE.read_text())
-every_search = pytest.mark.parametrize("case", searches.CASES)
-regressions = pytest.mark.parametrize("case", searches.REGRESSION)
-classes_and_counts = pytest.mark.parametrize("case", searches.LAPLACE)
 
 
 @cache
@@ -27,16 +24,24 @@ def likelihood_of(model):
     return "poisson" if not hasattr(model, "classes_") else "bernoulli" if len(model.classes_) == 2 else "softmax"
 
 
-@every_search
-def test_the_evidence_is_at_least_that_recorded(case):
-    least, most_steps = RECORDED[case]
-    model = found(case).model
-    assert model.log_marginal_likelihood_ >= least - 1e-6
-    assert model.n_iter_ <= most_steps
-    assert len(model.history_) <= model.n_iter_ + 1
+class Promises:
+    """What every search promises."""
+
+    def test_the_evidence_is_at_least_that_recorded(self, case):
+        least, most_steps = RECORDED[case]
+        model = found(case).model
+        assert model.log_marginal_likelihood_ >= least - 1e-6
+        assert model.n_iter_ <= most_steps
+        assert len(model.history_) <= model.n_iter_ + 1
+
+    def test_the_objective_never_falls(self, case):
+        history = found(case).model.history_
+        if case in searches.REGRESSION or not case.startswith(("MacKay", "EM")):  # T01 section 3 holds B at its value
+            assert_never_falls(history)
+        np.testing.assert_allclose(history["gain"][1:], np.diff(history["objective"]), atol=1e-9)
 
 
-@pytest.mark.parametrize("case", [c for c in searches.CASES if not c.startswith(("TF03", "EM", "three", "MacKay"))])
+@pytest.mark.parametrize("case", [c for c in searches.CASES if not c.startswith(("TF03", "EM", "MacKay", "three"))])
 def test_compiled_or_not_the_model_is_the_same(case):
     slow = found(case)
     with compiled():
@@ -47,89 +52,78 @@ def test_compiled_or_not_the_model_is_the_same(case):
     assert fast.model.certificate_ == pytest.approx(slow.model.certificate_, abs=1e-5, nan_ok=True)
 
 
-@every_search
-def test_the_objective_never_falls(case):
-    history = found(case).model.history_
-    if not case.startswith(("MacKay", "EM")) or case in searches.REGRESSION:  # T01 section 3 holds B at its value
-        assert_never_falls(history)
-    np.testing.assert_allclose(history["gain"][1:], np.diff(history["objective"]), atol=1e-9)
+@pytest.mark.parametrize("case", searches.REGRESSION)
+class TestRegressions(Promises):
+    def test_the_evidence_is_the_dense_one(self, case):
+        here = found(case)
+        model, beta = here.model, 1.0 / here.model.noise_variance_
+        evidence = oracle.mp_log_evidence if case == "no noise" else oracle.log_evidence
+        exact = float(evidence(here.Phi[:, here.active], here.target, model.alpha_, beta))
+        assert model.log_marginal_likelihood_ == pytest.approx(exact, rel=1e-8, abs=1e-6)
+
+    def test_no_single_move_gains_more_than_tol(self, case):
+        here = found(case)
+        model = here.model
+        if model.hyperprior is not None or case == "no noise":
+            pytest.skip("the objective has a prior besides the evidence, or doubles do not tell the dense one")
+        gains = single_move_gains(here.Phi, here.target, here.active, model.alpha_, 1.0 / model.noise_variance_)
+        if not getattr(model.solver, "exchange", False):
+            gains.pop("exchange")
+        assert max(gains.values()) <= 1e-3 + 1e-6
+        assert max(gains.values()) <= model.certificate_ + 1e-6
+
+    def test_precisions_and_noise_are_stationary(self, case):
+        """The gradient of T01 eq. (36); its bound on the remaining gain is far below tol."""
+        here = found(case)
+        model, hyper = here.model, here.model.hyperprior or {}
+        gradient = oracle.gradient(
+            here.Phi[:, here.active], here.target, model.alpha_, 1.0 / model.noise_variance_, **hyper
+        )
+        if model.noise_variance is not None:
+            assert model.noise_variance_ == pytest.approx(model.noise_variance, rel=1e-6)
+            gradient = gradient[:-1]
+        np.testing.assert_allclose(gradient, 0.0, atol=0.05)
 
 
-@regressions
-def test_the_evidence_is_the_dense_one(case):
-    here = found(case)
-    model, beta = here.model, 1.0 / here.model.noise_variance_
-    evidence = oracle.mp_log_evidence if case == "no noise" else oracle.log_evidence
-    exact = float(evidence(here.Phi[:, here.active], here.target, model.alpha_, beta))
-    assert model.log_marginal_likelihood_ == pytest.approx(exact, rel=1e-8, abs=1e-6)
+@pytest.mark.parametrize("case", searches.LAPLACE)
+class TestClassesAndCounts(Promises):
+    def test_the_laplace_evidence_is_the_dense_one(self, case):
+        here = found(case)
+        model = here.model
+        exact = oracle.laplace_evidence(
+            here.Phi[:, here.active], here.target, model.alpha_, likelihood_of(model), here.weights
+        )
+        assert model.log_marginal_likelihood_ == pytest.approx(exact, abs=1e-7)
 
-
-@regressions
-def test_no_single_move_gains_more_than_tol(case):
-    here = found(case)
-    model = here.model
-    if model.hyperprior is not None or case == "no noise":
-        pytest.skip("the objective has a prior besides the evidence, or doubles do not tell the dense one")
-    gains = single_move_gains(here.Phi, here.target, here.active, model.alpha_, 1.0 / model.noise_variance_)
-    if not getattr(model.solver, "exchange", False):
-        gains.pop("exchange")
-    assert max(gains.values()) <= 1e-3 + 1e-6
-    assert max(gains.values()) <= model.certificate_ + 1e-6
-
-
-@regressions
-def test_precisions_and_noise_are_stationary(case):
-    """The gradient of T01 eq. (36); its bound on the remaining gain is far below tol."""
-    here = found(case)
-    model, hyper = here.model, here.model.hyperprior or {}
-    gradient = oracle.gradient(
-        here.Phi[:, here.active], here.target, model.alpha_, 1.0 / model.noise_variance_, **hyper
-    )
-    if model.noise_variance is not None:
-        assert model.noise_variance_ == pytest.approx(model.noise_variance, rel=1e-6)
-        gradient = gradient[:-1]
-    np.testing.assert_allclose(gradient, 0.0, atol=0.05)
-
-
-@classes_and_counts
-def test_the_laplace_evidence_is_the_dense_one(case):
-    here = found(case)
-    model = here.model
-    exact = oracle.laplace_evidence(
-        here.Phi[:, here.active], here.target, model.alpha_, likelihood_of(model), here.weights
-    )
-    assert model.log_marginal_likelihood_ == pytest.approx(exact, abs=1e-7)
-
-
-@classes_and_counts
-def test_no_deletion_or_addition_of_the_best_gains_more_than_tol(case):
-    here = found(case)
-    model, kind = here.model, likelihood_of(here.model)
-    if model.hyperprior is not None or model.status_ != "converged":
-        pytest.skip("the objective is another, or the search has its own rule to end")
-    alpha = np.atleast_2d(model.alpha_)
-    columns = here.Phi[:, here.active]
-    # deletions
-    for k, m in zip(*np.nonzero(np.isfinite(alpha)), strict=True):
-        fewer = alpha.copy()
-        fewer[slice(None) if getattr(model, "share_alpha", False) else k, m] = np.inf
-        fewer = fewer[0] if model.alpha_.ndim == 1 else fewer
-        kept = np.isfinite(np.atleast_2d(fewer)).any(axis=0)
-        value = oracle.laplace_evidence(columns[:, kept], here.target, fewer[..., kept], kind, here.weights)
-        assert value <= model.log_marginal_likelihood_ + 1e-3
-    if getattr(model, "share_alpha", False):
-        return
-    S, Q = oracle.laplace_S_Q(here.Phi, here.active, here.target, model.alpha_, kind, here.weights)
-    S, Q = np.atleast_2d(S), np.atleast_2d(Q)
-    S[:, here.active] = np.where(np.isfinite(alpha), np.inf, S[:, here.active])
-    ratio = np.maximum(Q**2 / S, 1.0)
-    for place in np.argsort(-ratio, axis=None)[:3]:
-        k, j = np.unravel_index(place, ratio.shape)
-        if ratio[k, j] <= 1.0:
-            continue
-        more = np.full((len(alpha), 1), np.inf)
-        more[k] = S[k, j] ** 2 / (Q[k, j] ** 2 - S[k, j])
-        more = np.hstack([alpha, more])
-        value = oracle.laplace_evidence(np.column_stack([columns, here.Phi[:, j]]), here.target,
-                                        more[0] if model.alpha_.ndim == 1 else more, kind, here.weights)  # fmt: skip
-        assert value <= model.log_marginal_likelihood_ + 1e-3
+    def test_no_deletion_or_addition_of_the_best_gains_more_than_tol(self, case):
+        here = found(case)
+        model, kind = here.model, likelihood_of(here.model)
+        if model.hyperprior is not None or model.status_ != "converged":
+            pytest.skip("the objective is another, or the search has its own rule to end")
+        alpha = np.atleast_2d(model.alpha_)
+        columns = here.Phi[:, here.active]
+        # deletions
+        for k, m in zip(*np.nonzero(np.isfinite(alpha)), strict=True):
+            fewer = alpha.copy()
+            fewer[slice(None) if getattr(model, "share_alpha", False) else k, m] = np.inf
+            fewer = fewer[0] if model.alpha_.ndim == 1 else fewer
+            kept = np.isfinite(np.atleast_2d(fewer)).any(axis=0)
+            value = oracle.laplace_evidence(columns[:, kept], here.target, fewer[..., kept], kind, here.weights)
+            assert value <= model.log_marginal_likelihood_ + 1e-3
+        if getattr(model, "share_alpha", False):
+            return
+        S, Q = oracle.laplace_S_Q(here.Phi, here.active, here.target, model.alpha_, kind, here.weights)
+        S, Q = np.atleast_2d(S), np.atleast_2d(Q)
+        S[:, here.active] = np.where(np.isfinite(alpha), np.inf, S[:, here.active])
+        ratio = np.maximum(Q**2 / S, 1.0)
+        for place in np.argsort(-ratio, axis=None)[:3]:
+            k, j = np.unravel_index(place, ratio.shape)
+            if ratio[k, j] <= 1.0:
+                continue
+            more = np.full((len(alpha), 1), np.inf)
+            more[k] = S[k, j] ** 2 / (Q[k, j] ** 2 - S[k, j])
+            more = np.hstack([alpha, more])
+            more = more[0] if model.alpha_.ndim == 1 else more
+            wider = np.column_stack([columns, here.Phi[:, j]])
+            value = oracle.laplace_evidence(wider, here.target, more, kind, here.weights)
+            assert value <= model.log_marginal_likelihood_ + 1e-3

@@ -25,21 +25,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Where C makes the same moves a mutant of the Python differs from it; everything else runs in Python alone.
 WITH_C = ("tests/test_engine.py", "tests/test_compiled_classes.py")
-SEARCHES = "tests/test_searches.py"
+REGRESSIONS = "tests/test_searches.py::TestRegressions"
+CLASSES = "tests/test_searches.py::TestClassesAndCounts"
+AGREE = "tests/test_searches.py::test_compiled_or_not_the_model_is_the_same"
 EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
 FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
-SOLVERS = [SEARCHES, FIXED, SEARCH, LONG, TEXTBOOK, "tests/test_solvers.py", EVIDENCE]
-ENGINE = ["tests/test_engine.py", SEARCH, LONG, SEARCHES, "tests/test_solvers.py", EVIDENCE]
+SOLVERS = [REGRESSIONS, AGREE, FIXED, SEARCH, LONG, TEXTBOOK, "tests/test_solvers.py", EVIDENCE]
+ENGINE = ["tests/test_engine.py", SEARCH, LONG, REGRESSIONS, AGREE, "tests/test_solvers.py", EVIDENCE]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
-LAPLACE = [SCANS, FIXED, MODES, SEARCHES, "tests/test_compiled_classes.py", "tests/test_laplace.py"]
+LAPLACE = [SCANS, FIXED, MODES, CLASSES, AGREE, "tests/test_compiled_classes.py", "tests/test_laplace.py"]
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
 CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "tests/test_progress.py"]
 # The tests that speak for a module, those that find most first.
 TESTS = {
-    "inference/evidence.py": [EVIDENCE, TEXTBOOK, SEARCHES, "tests/test_solvers.py", "tests/test_laplace.py"],
-    "inference/gaussian.py": [EVIDENCE, SEARCHES, "tests/test_tune.py::TestGradients"],
-    "inference/laplace.py": [MODES, SCANS, SEARCHES, "tests/test_compiled_classes.py", "tests/test_laplace.py",
+    "inference/evidence.py": [EVIDENCE, TEXTBOOK, REGRESSIONS, CLASSES, "tests/test_solvers.py",
+                              "tests/test_laplace.py"],
+    "inference/gaussian.py": [EVIDENCE, REGRESSIONS, "tests/test_tune.py::TestGradients"],
+    "inference/laplace.py": [MODES, SCANS, CLASSES, "tests/test_compiled_classes.py", "tests/test_laplace.py",
                              "tests/test_tune.py::TestGradients", DEVICE],
     "solvers/gaussian/newton.py": ENGINE,
     "solvers/gaussian/moves.py": ENGINE,
