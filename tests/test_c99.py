@@ -180,6 +180,44 @@ def own_basis(X):
     return X[:, 1]
 
 
+LABELS = [
+    "ann@example.org",
+    '"; int main(){} //',
+    "??/ trigraph",
+    "*/ comment /*",
+    "a\\",
+    "new\nline",
+    "\u202eright to left",
+    "Ünïcödé 漢字 🙂",
+    "%s",
+]
+
+
+@needs_gcc
+@pytest.mark.parametrize("label", LABELS)
+def test_labels_with_signs_that_c_interprets(label, compiled):
+    X = np.arange(6.0)[:, None]
+    y = np.array(["a", "a", "a", label, label, label], dtype=object)
+    model = fitted(RVC(kernel=None, basis="linear"), X, y)
+    _, labels = classification(compiled(model), X, 2)
+    assert labels == model.predict(X).tolist()
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    "columns",
+    [slice(0, 2), slice("a", "@b"), ["a", "@b"], [True, True, False], [0, -2], ["@b", "a"]],
+    ids=str,
+)
+def test_columns_named_in_every_way(columns, compiled):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(DATA[0], columns=["a", "@b", "ü"])
+    scaled = ColumnTransformer([("n", StandardScaler(), columns)], remainder="passthrough")
+    model = fitted(make_pipeline(scaled, RVR(width="scale")), frame, DATA[1])
+    mean, _ = regression(compiled(model), frame.to_numpy())
+    np.testing.assert_allclose(mean[:, 0], model.predict(frame), rtol=1e-10)
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [

@@ -16,7 +16,7 @@ import relvec
 from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent
 from relvec import RVC, RVR, kernels
 from relvec.basis import Functions
-from relvec.export import skl2onnx as _skl2onnx
+from relvec.export.onnx import pipelines, register
 
 pytest.importorskip("onnx", reason="needs the extra onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
@@ -133,18 +133,18 @@ def test_steps_that_are_not_converted_or_wrongly(monkeypatch):
     pytest.importorskip("skl2onnx", reason="needs the extra onnx")
     X, y = DATA
     model = fitted(make_pipeline(SplineTransformer(), RVR(kernel=None, basis="linear")), X, y)
-    with pytest.raises(NotImplementedError, match="does not convert this pipeline"):
+    with pytest.raises(NotImplementedError, match="cannot convert this pipeline"):
         relvec.to_onnx(model, X)
     model = fitted(make_pipeline(PolynomialFeatures(2), RVR(kernel=None, basis="linear")), X, y)
-    right = _skl2onnx.products_of_columns
-    monkeypatch.setattr(_skl2onnx, "products_of_columns", lambda graph, x, terms, d: right(graph, x, [(0,)] * 10, d))
-    with pytest.raises(NotImplementedError, match="predicts otherwise than the pipeline"):
+    right = pipelines.add_monomials
+    monkeypatch.setattr(pipelines, "add_monomials", lambda graph, x, terms, d: right(graph, x, [(0,)] * 10, d))
+    with pytest.raises(NotImplementedError, match="differs from the pipeline"):
         relvec.to_onnx(model, X)
 
 
 def test_skl2onnx_alone_converts_registered_estimators():
     skl2onnx = pytest.importorskip("skl2onnx", reason="needs the extra onnx")
-    relvec.export.onnx.register()
+    register()
     X, y = DATA
     model = fitted(make_pipeline(StandardScaler(), RVC(width="scale")), X, (y > 0).astype(int))
     for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-4)):

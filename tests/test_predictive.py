@@ -363,13 +363,14 @@ def test_exports_refuse_what_they_cannot_write(options, message):
 
 def test_a_process_is_a_sum_of_kernels_and_functions():
     """What the exports write down, and with several outputs over one basis."""
-    from relvec.export.c99 import _expanded
+    from relvec.export.c99.regression import expand_outputs
+    from relvec.export.exported import read_model
 
     X, y = wave()
     new = np.linspace(-6.0, 6.0, 9)[:, None]
     Y = np.column_stack([y, np.cos(X[:, 0])])
     model = RVR(width=1.5, basis=["linear", kernels.Cauchy(2.0)], predictive="process", solver=QUICK).fit(X, Y)
-    basis, found = _expanded(model)
+    basis, found = expand_outputs(read_model(model))
     mean, std = model.predict(new, return_std=True)
     Phi = basis(new)
     for i, each in enumerate(found):

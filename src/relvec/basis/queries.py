@@ -29,6 +29,7 @@ def numbers_per_entry(basis: Basis) -> int:
 
     A function is assumed to form the differences of all features, and their squares.
 
+    >>> import numpy as np
     >>> [numbers_per_entry(KernelBasis(kernel).bind([[1.0, 2.0]])) for kernel in ("gaussian", np.dot)]
     [4, 8]
     """

@@ -13,14 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
-from relvec.export.onnx import OPSET, Graph, class_labels, classification, products_of_columns, regression, required
+from relvec.export.exported import is_exportable, read_model
+from relvec.export.onnx.classification import add_classification, onnx_labels
+from relvec.export.onnx.graph import OPSET, Graph, require
+from relvec.export.onnx.kernels import add_monomials
+from relvec.export.onnx.regression import add_regression
 
-_ROWS = 100  # on which a graph is compared with the pipeline
+_MAX_COMPARED_ROWS = 100  # on which a graph is compared with the pipeline
 
 
 def register_converters() -> None:
     """Tell skl2onnx how to convert relvec's estimators."""
-    skl2onnx = required("skl2onnx")
+    skl2onnx = require("skl2onnx")
     skl2onnx.update_registered_converter(
         RelevanceVectorRegressor, "RelvecRegressor", _regressor_shapes, _convert, parser=_parse_regressor,
         options={"return_std": [False, True]},
@@ -31,27 +35,27 @@ def register_converters() -> None:
     )  # fmt: skip
 
 
-def pipeline_to_onnx(model: Any, X: Any) -> Any:
+def convert_pipeline(model: Any, X: Any) -> Any:
     """A fitted pipeline that ends in an estimator of relvec as an ONNX graph; X holds some rows of input."""
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import PolynomialFeatures
 
-    skl2onnx = required("skl2onnx")
-    required("onnxruntime")
+    skl2onnx = require("skl2onnx")
+    require("onnxruntime")
     register_converters()
     if X is None:
         raise ValueError("to_onnx needs some rows of input for a pipeline: to_onnx(pipeline, X)")
     last = model
     while hasattr(last, "steps"):
         last = last.steps[-1][1]
-    if not isinstance(last, RelevanceVectorRegressor | RelevanceVectorClassifier):
+    if not is_exportable(last):
         raise NotImplementedError(
             f"to_onnx takes a relvec estimator or a pipeline that ends in one, got {type(last).__name__}; "
             "relvec.export.onnx.register() lets skl2onnx convert relvec's estimators inside others"
         )
     check_is_fitted(last)
     rows = X if hasattr(X, "columns") else np.asarray(X)
-    rows = _safe_indexing(rows, np.arange(min(len(rows), _ROWS)))
+    rows = _safe_indexing(rows, np.arange(min(len(rows), _MAX_COMPARED_ROWS)))
     inputs = _inputs(rows)
     regressing = isinstance(last, RelevanceVectorRegressor)
     try:
@@ -66,7 +70,7 @@ def pipeline_to_onnx(model: Any, X: Any) -> Any:
     except NotImplementedError:
         raise
     except Exception as error:
-        raise NotImplementedError(f"skl2onnx does not convert this pipeline: {error}") from error
+        raise NotImplementedError(f"skl2onnx cannot convert this pipeline: {error}") from error
     _compare(made, model, rows, inputs, regressing)
     return made
 
@@ -93,8 +97,8 @@ def _input_type(values: np.ndarray) -> Any:
 
 
 def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], regressing: bool) -> None:
-    """Refuse a graph that does not give the pipeline's predictions: some converters are wrong for doubles."""
-    runtime = required("onnxruntime")
+    """Raise NotImplementedError unless graph and pipeline agree: some converters are wrong for doubles."""
+    runtime = require("onnxruntime")
     words = [values for values in inputs.values() if values.dtype == object]
     whole = [all(isinstance(v, str) for values in words for v in values[i]) for i in range(len(rows))]
     known = np.flatnonzero(whole)  # a tensor of words has no missing ones
@@ -104,7 +108,7 @@ def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], re
         session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
         found = session.run(None, {entry.name: inputs[entry.name][known] for entry in session.get_inputs()})
     except Exception as error:
-        raise NotImplementedError(f"skl2onnx made a graph of this pipeline that does not run: {error}") from error
+        raise NotImplementedError(f"the graph that skl2onnx made of this pipeline does not run: {error}") from error
     rows = _safe_indexing(rows, known)
     expected = np.asarray(model.predict(rows) if regressing else model.predict_proba(rows))
     result = found[0] if regressing else found[1]
@@ -113,8 +117,8 @@ def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], re
     ):
         gap = np.abs(result - expected.reshape(result.shape)).max()
         raise NotImplementedError(
-            f"the graph that skl2onnx made of this pipeline predicts otherwise than the pipeline, by up to {gap:.2g}: "
-            "one of the steps before the model is converted wrongly; try to leave out or replace them one by one"
+            f"the graph that skl2onnx made of this pipeline differs from the pipeline by up to {gap:.2g}: one of "
+            "the steps before the model is converted wrongly; leave out or replace them one by one to find it"
         )
 
 
@@ -137,13 +141,13 @@ def _real(kind: Any) -> Any:
 def _regressor_shapes(operator: Any) -> None:
     n = operator.inputs[0].get_first_dimension()
     for output in operator.outputs:
-        output.type = _real(operator.inputs[0].type)([n, len(operator.raw_operator._models)])
+        output.type = _real(operator.inputs[0].type)([n, len(read_model(operator.raw_operator).predictors)])
 
 
 def _classifier_shapes(operator: Any) -> None:
     from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType
 
-    n, classes = operator.inputs[0].get_first_dimension(), class_labels(operator.raw_operator)
+    n, classes = operator.inputs[0].get_first_dimension(), onnx_labels(operator.raw_operator.classes_)
     kinds = {"U": StringTensorType, "i": Int64TensorType}
     operator.outputs[0].type = kinds.get(classes.dtype.kind, DoubleTensorType)([n])
     maps = operator.scope_inst.get_options(operator.raw_operator, {"zipmap": True})["zipmap"] is not False
@@ -151,14 +155,13 @@ def _classifier_shapes(operator: Any) -> None:
 
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
-    graph, x = _opened(scope, operator, container)
-    model = operator.raw_operator
-    classifying = isinstance(model, RelevanceVectorClassifier)
-    found = classification(graph, model, x) if classifying else regression(graph, model, x)
-    _close(graph, operator, list(found), first=int(classifying))
+    graph, x = _open_graph(scope, operator, container)
+    model = read_model(operator.raw_operator)
+    add, first = (add_regression, 0) if model.classes is None else (add_classification, 1)
+    _close_graph(graph, operator, list(add(graph, model, x)), first)
 
 
-def _opened(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
+def _open_graph(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
     """A graph inside skl2onnx's, and the operator's inputs in one double tensor (n, d)."""
     from onnx import TensorProto
 
@@ -175,7 +178,7 @@ def _opened(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
     return graph, graph.node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
 
 
-def _close(graph: Graph, operator: Any, found: list[str], first: int = 0) -> None:
+def _close_graph(graph: Graph, operator: Any, found: list[str], first: int = 0) -> None:
     """Give the results to the operator's outputs, in their precision; those before `first` are no numbers."""
     from onnx import TensorProto
     from skl2onnx.common.data_types import FloatTensorType
@@ -183,17 +186,17 @@ def _close(graph: Graph, operator: Any, found: list[str], first: int = 0) -> Non
     for i, (name, output) in enumerate(zip(found, operator.outputs)):
         if i >= first and isinstance(output.type, FloatTensorType):
             name = graph.node("Cast", name, to=TensorProto.FLOAT)
-        graph.give(name, output.full_name)
+        graph.name_output(name, output.full_name)
 
 
-def _imputed(imputer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Columns that are kept, and those of which it is said whether they were missing."""
+def _imputed_columns(imputer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Columns that are kept, and those that have an indicator of missing values."""
     statistics = np.asarray(imputer.statistics_, dtype=np.float64)
-    said = imputer.indicator_.features_ if imputer.add_indicator else np.empty(0)
-    return np.flatnonzero(~np.isnan(statistics)), np.asarray(said, dtype=np.int64)
+    indicated = imputer.indicator_.features_ if imputer.add_indicator else np.empty(0)
+    return np.flatnonzero(~np.isnan(statistics)), np.asarray(indicated, dtype=np.int64)
 
 
-def _of_words(operator: Any) -> bool:
+def _has_words(operator: Any) -> bool:
     from skl2onnx.common.data_types import StringTensorType
 
     return isinstance(operator.inputs[0].type, StringTensorType)
@@ -201,10 +204,10 @@ def _of_words(operator: Any) -> bool:
 
 def _imputer_shapes(operator: Any) -> None:
     n, imputer = operator.inputs[0].get_first_dimension(), operator.raw_operator
-    if _of_words(operator):
+    if _has_words(operator):
         operator.outputs[0].type = type(operator.inputs[0].type)([n, len(imputer.statistics_)])
     else:
-        operator.outputs[0].type = _real(operator.inputs[0].type)([n, sum(map(len, _imputed(imputer)))])
+        operator.outputs[0].type = _real(operator.inputs[0].type)([n, sum(map(len, _imputed_columns(imputer)))])
 
 
 def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
@@ -214,22 +217,22 @@ def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
     imputer = operator.raw_operator
     if not (imputer.missing_values is None or imputer.missing_values != imputer.missing_values):
         raise NotImplementedError(f"to_onnx converts a SimpleImputer of nan, not of {imputer.missing_values!r}")
-    if _of_words(operator):
+    if _has_words(operator):
         if imputer.add_indicator:
-            raise NotImplementedError("to_onnx does not convert a SimpleImputer of words with add_indicator=True")
+            raise NotImplementedError("to_onnx cannot convert a SimpleImputer of words with add_indicator=True")
         names = operator.input_full_names
         name = scope.get_unique_operator_name("Concat")
         container.add_node("Concat", names, [operator.outputs[0].full_name], name=name, axis=1)
         return
-    graph, x = _opened(scope, operator, container)
-    kept, said = _imputed(imputer)
+    graph, x = _open_graph(scope, operator, container)
+    kept, indicated = _imputed_columns(imputer)
     g, c = graph.node, graph.constant
     missing = g("IsNaN", x)
     statistics = np.nan_to_num(np.asarray(imputer.statistics_, dtype=np.float64))
     parts = [g("Gather", g("Where", missing, c(statistics), x), c(kept), axis=1)]
-    if said.size:
-        parts.append(g("Gather", g("Cast", missing, to=TensorProto.DOUBLE), c(said), axis=1))
-    _close(graph, operator, [g("Concat", *parts, axis=1)])
+    if indicated.size:
+        parts.append(g("Gather", g("Cast", missing, to=TensorProto.DOUBLE), c(indicated), axis=1))
+    _close_graph(graph, operator, [g("Concat", *parts, axis=1)])
 
 
 def _polynomial_shapes(operator: Any) -> None:
@@ -239,7 +242,7 @@ def _polynomial_shapes(operator: Any) -> None:
 
 def _convert_polynomial(scope: Any, operator: Any, container: Any) -> None:
     """PolynomialFeatures: skl2onnx's own converter mixes single and double precision."""
-    graph, x = _opened(scope, operator, container)
+    graph, x = _open_graph(scope, operator, container)
     powers = operator.raw_operator.powers_
     terms = [tuple(np.repeat(np.arange(len(row)), row).tolist()) for row in powers]
-    _close(graph, operator, [products_of_columns(graph, x, terms, powers.shape[1])])
+    _close_graph(graph, operator, [add_monomials(graph, x, terms, powers.shape[1])])

@@ -1,0 +1,63 @@
+"""Fitted models as C99 source, in double precision and with nothing but math.h, for small devices."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from relvec.export.c99.classification import add_classification
+from relvec.export.c99.regression import add_regression
+from relvec.export.c99.source import Source
+from relvec.export.c99.steps import write_steps
+from relvec.export.exported import read_model, split_pipeline
+
+__all__ = ["to_c"]
+
+
+def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
+    """A fitted model as C99 source that needs nothing but math.h.
+
+    Parameters
+    ----------
+    model : RelevanceVectorRegressor, RelevanceVectorClassifier, or a scikit-learn Pipeline that ends in one
+        Before the model a pipeline may have scalers, imputers and encoders, also in a ColumnTransformer. A column of
+        words enters as the index of its word among the encoder's categories, and -1 for any other.
+    name : str, default "relvec"
+        Prefix of the names in the source.
+    std : bool, default True
+        Whether a regression has error bars. They need a table of m^2 numbers for m basis functions.
+
+    Returns
+    -------
+    source : str
+        For regression ``void NAME_predict(const double *x, double *mean, double *std)``; for classification
+        ``int NAME_predict(const double *x)``, the index of the class in ``NAME_labels``, and
+        ``void NAME_predict_proba(const double *x, double *p)``. One row x at a time.
+
+    Raises
+    ------
+    NotImplementedError
+        For kernels, basis functions and steps of a pipeline that have no translation to C.
+
+    Examples
+    --------
+    >>> import relvec
+    >>> model = relvec.RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+    >>> "void line_predict(const double *x, double *mean, double *std)" in relvec.to_c(model, name="line")
+    True
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"name must be a name in C, got {name!r}")
+    steps, last = split_pipeline(model, "to_c")
+    fitted = read_model(last)
+    source = Source(name)
+    source.constant("FEATURES", steps[0].n_features_in_ if steps else fitted.n_features)
+    if steps:
+        body = write_steps(steps, fitted.n_features)
+        source.add(f"static void @prepare(const double *r, double *x)\n{{\n{body}\n}}")
+    source.constant("INPUTS", fitted.n_features)
+    if fitted.classes is None:
+        add_regression(source, fitted, bool(steps), std)
+    else:
+        add_classification(source, fitted, bool(steps))
+    return source.text()

@@ -1,0 +1,110 @@
+"""Kernels and dictionaries as functions in C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from relvec import basis as bases
+from relvec import kernels
+from relvec.export.c99.source import Source, format_double
+
+
+def _add_kernel(source: Source, kernel: kernels.Kernel) -> str:
+    """Append a function of (x, z); return its name."""
+    if isinstance(kernel, kernels.Sum | kernels.Product):
+        calls = [f"{_add_kernel(source, part)}(x, z)" for part in kernel.parts]
+        return _add_function(source, f"    return {(' + ' if isinstance(kernel, kernels.Sum) else ' * ').join(calls)};")
+    if type(kernel) in (kernels.Linear, kernels.Polynomial):
+        scaled = isinstance(kernel, kernels.Polynomial)
+        factor = f" / ({w} * {w})" if scaled and (w := _write_width(source, kernel)) else ""
+        body = _loop(f"s += x[i] * z[i]{factor};")
+        result = f"pow(s + {format_double(kernel.offset)}, {kernel.degree}.0)" if scaled else "s"  # type: ignore[attr-defined]
+        return _add_function(source, f"{body}\n    return {result};")
+    if type(kernel) is kernels.LinearSpline:  # T01 eq. (29)
+        body = """    double s = 1.0;
+    int i;
+    for (i = 0; i < @INPUTS; i++) {
+        const double low = x[i] < z[i] ? x[i] : z[i], high = x[i] < z[i] ? z[i] : x[i];
+        s *= 1.0 + x[i] * z[i] + low * low * (3.0 * high - low) / 6.0;
+    }
+    return s;"""
+        return _add_function(source, body)
+    if type(kernel) in _PROFILES:
+        body = _loop(f"const double u = (x[i] - z[i]) / {_write_width(source, kernel)}; s += u * u;")
+        return _add_function(source, f"{body}\n    if (s > 1e300) s = 1e300;\n{_PROFILES[type(kernel)](kernel)}")
+    raise NotImplementedError(
+        f"to_c cannot translate the kernel {kernel!r}: use one of relvec.kernels, but no function"
+    )
+
+
+def _loop(statement: str) -> str:
+    return f"    double s = 0.0;\n    int i;\n    for (i = 0; i < @INPUTS; i++) {{ {statement} }}"
+
+
+def _add_function(source: Source, body: str) -> str:
+    name = source.new_name("k")
+    source.add(f"static double {name}(const double *x, const double *z)\n{{\n{body}\n}}")
+    return name
+
+
+def _write_width(source: Source, kernel: Any) -> str:
+    width = kernel.width_array()
+    return f"{source.table(width, 'w')}[i]" if width.ndim else format_double(width)
+
+
+def _matern_profile(kernel: kernels.Matern) -> str:
+    head = "1.0 + s" if kernel.nu == 1.5 else "1.0 + s + s * s / 3.0"
+    return f"    s = sqrt(s) * {format_double(np.sqrt(2.0 * kernel.nu))};\n    return ({head}) * exp(-s);"
+
+
+_PROFILES: dict[type, Callable[[Any], str]] = {
+    kernels.Gaussian: lambda kernel: "    return exp(-s);",
+    kernels.Laplace: lambda kernel: "    return exp(-sqrt(s));",
+    kernels.Cauchy: lambda kernel: "    return 1.0 / (1.0 + s);",
+    kernels.LogDistance: lambda kernel: "    return log1p(s);",
+    kernels.Matern: _matern_profile,
+}
+
+
+def add_columns(source: Source, basis: bases.Basis) -> None:
+    """NAME_columns(x, phi): the basis functions at x. A model without any gets one that is 0."""
+    M = basis.n_atoms
+    source.constant("ATOMS", max(M, 1))
+    lines = _write_part(source, basis, np.arange(M)) if M else ["phi[0] = 0.0 * x[0];"]
+    loops = "    int j;\n" if any("j" in re.findall(r"\bj\b", line) for line in lines) else ""
+    unused = "" if any(re.search(r"\bx\b", line) for line in lines) else "    (void)x;\n"
+    body = "\n".join(f"    {line}" for line in lines)
+    source.add(f"static void @columns(const double *x, double *phi)\n{{\n{loops}{unused}{body}\n}}")
+
+
+def _write_part(source: Source, basis: bases.Basis, columns: np.ndarray) -> list[str]:
+    """Statements that write the atoms of a dictionary to their columns (M,) of phi."""
+    if isinstance(basis, bases.Concat):
+        parts = zip(basis.parts, basis.part_columns(), strict=True)
+        return [line for part, where in parts for line in _write_part(source, part, columns[where])]
+    if type(basis) is bases.KernelBasis:
+        kernel = _add_kernel(source, basis.kernel)
+        centres = source.table(basis.bound_centres(), "z")
+        at = _column_expression(source, columns)
+        return [f"for (j = 0; j < {len(columns)}; j++) phi[{at}] = {kernel}(x, {centres} + j * @INPUTS);"]
+    if type(basis) is bases.Precomputed:
+        rows = source.table(basis.rows, "r", "int")
+        return [f"for (j = 0; j < {len(columns)}; j++) phi[{_column_expression(source, columns)}] = x[{rows}[j]];"]
+    if isinstance(basis, bases.Monomials):
+        terms = [" * ".join(f"x[{k}]" for k in term) or "1.0" for term in basis.terms]
+        return [f"phi[{m}] = {term};" for m, term in zip(columns, terms, strict=True)]
+    raise NotImplementedError(
+        f"to_c cannot translate the basis {basis!r}: use one of relvec.basis other than Functions"
+    )
+
+
+def _column_expression(source: Source, columns: np.ndarray) -> str:
+    """The index of atom j in phi, as an expression."""
+    first = int(columns[0])
+    if np.array_equal(columns, np.arange(first, first + len(columns))):
+        return f"j + {first}" if first else "j"
+    return f"{source.table(columns, 'at', 'int')}[j]"

@@ -1,0 +1,80 @@
+"""The parts of a fitted model that exports write down, and the way to them through pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from relvec.basis import Basis
+from relvec.estimators.classifier import RelevanceVectorClassifier
+from relvec.estimators.regressor import RelevanceVectorRegressor
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedModel:
+    """A fitted model as exports see it.
+
+    Attributes
+    ----------
+    basis : bound basis of the m functions kept.
+    predictors : one for each output of a regression, for each dichotomy, or for all classes of a softmax
+        (`relvec.inference.predictive`, `relvec.inference.process`).
+    n_features : number of columns of X.
+    single : whether predictions of a regression are (n,) rather than (n, q).
+    classes : (K,) labels, or None for a regression.
+    averaged : whether probabilities are averaged over the posterior.
+    """
+
+    basis: Basis
+    predictors: list
+    n_features: int
+    single: bool
+    classes: np.ndarray | None
+    averaged: bool
+
+
+def is_exportable(model: Any) -> bool:
+    """Whether a model is one of relvec's estimators.
+
+    >>> is_exportable(RelevanceVectorRegressor()), is_exportable("RVR")
+    (True, False)
+    """
+    return isinstance(model, RelevanceVectorRegressor | RelevanceVectorClassifier)
+
+
+def read_model(model: Any) -> ExportedModel:
+    """The parts of a fitted estimator of relvec that exports need."""
+    check_is_fitted(model)
+    classifies = isinstance(model, RelevanceVectorClassifier)
+    return ExportedModel(
+        basis=model.basis_,
+        predictors=model._models,
+        n_features=model.n_features_in_,
+        single=not classifies and model._single,
+        classes=model.classes_ if classifies else None,
+        averaged=classifies and model.averaging == "posterior",
+    )
+
+
+def split_pipeline(model: Any, function: str) -> tuple[list[Any], Any]:
+    """The steps of a (nested) pipeline before its last, and the estimator of relvec at its end.
+
+    ``function`` is the export that asks, for the message.
+    """
+    steps: list[Any] = []
+    while sklearn_name(model) == "Pipeline":
+        steps += [step for _, step in model.steps[:-1] if step is not None and step != "passthrough"]
+        model = model.steps[-1][1]
+    if not is_exportable(model):
+        raise NotImplementedError(
+            f"{function} takes an estimator of relvec or a pipeline that ends in one, got {type(model).__name__}"
+        )
+    return steps, model
+
+
+def sklearn_name(step: Any) -> str:
+    """Name of a class of scikit-learn, which need not be imported for it; empty for others."""
+    return type(step).__name__ if type(step).__module__.split(".")[0] == "sklearn" else ""

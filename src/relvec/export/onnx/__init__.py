@@ -1,0 +1,113 @@
+"""Fitted models as ONNX graphs in double precision, and converters for pipelines with skl2onnx.
+
+A graph is built from a bound basis and the predictors alone. Operators of opset 13 are all it needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relvec._version import __version__
+from relvec.export.exported import ExportedModel, is_exportable, read_model
+from relvec.export.onnx.classification import add_classification, onnx_labels
+from relvec.export.onnx.graph import OPSET, Graph, require
+from relvec.export.onnx.pipelines import convert_pipeline, register_converters
+from relvec.export.onnx.regression import add_regression
+
+__all__ = ["register", "to_onnx"]
+
+_IR_VERSION = 8
+
+
+def to_onnx(model: Any, X: Any = None) -> Any:
+    """A fitted model as an ONNX graph in double precision.
+
+    Parameters
+    ----------
+    model : RelevanceVectorRegressor, RelevanceVectorClassifier, or a scikit-learn Pipeline that ends in one
+    X : array-like or DataFrame, optional
+        Some rows of input, needed for a pipeline: an array becomes one input "X" (n, d), a table one input (n, 1) for
+        each column, of 64-bit integers, doubles (booleans as well) or strings. The graph is compared with the pipeline
+        on up to 100 of the rows.
+
+    Returns
+    -------
+    onnx : onnx.ModelProto
+        Write it with ``open(path, "wb").write(onnx.SerializeToString())``. Its outputs are, for regression, "mean" and
+        "std" (of a new target, with noise), in the shape of `predict`; for classification "label" (n,) and
+        "probabilities" (n, K).
+
+    Raises
+    ------
+    NotImplementedError
+        For kernels and basis functions that are functions of your own, predictive distributions that need the training
+        rows, and pipelines with a step that skl2onnx does not convert, or converts wrongly.
+
+    Examples
+    --------
+    >>> import relvec
+    >>> model = relvec.RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+    >>> [output.name for output in relvec.to_onnx(model).graph.output]
+    ['mean', 'std']
+    """
+    return _model_to_onnx(read_model(model)) if is_exportable(model) else convert_pipeline(model, X)
+
+
+def _model_to_onnx(model: ExportedModel) -> Any:
+    onnx = require("onnx")
+    nodes: list[Any] = []
+    constants: list[Any] = []
+
+    def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
+        nodes.append(onnx.helper.make_node(op, inputs, outputs, **attributes))
+
+    def add_constant(name: str, array: np.ndarray) -> None:
+        constants.append(onnx.numpy_helper.from_array(array, name))
+
+    outputs = _add_outputs(Graph(add_node, add_constant), model, onnx.TensorProto)
+    info, n = onnx.helper.make_tensor_value_info, "n"
+    graph = onnx.helper.make_graph(
+        nodes,
+        "relvec",
+        [info("X", onnx.TensorProto.DOUBLE, [n, model.n_features])],
+        [info(name, kind, [n, *shape]) for name, (kind, shape) in outputs.items()],
+        constants,
+    )
+    whole = onnx.helper.make_model(
+        graph,
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=_IR_VERSION,
+        producer_name="relvec",
+        producer_version=__version__,
+    )
+    onnx.checker.check_model(whole)
+    return whole
+
+
+def _add_outputs(graph: Graph, model: ExportedModel, types: Any) -> dict[str, tuple[Any, list[int]]]:
+    """Add the predictions at the input "X"; type and shape, after n, of each output."""
+    if model.classes is not None:
+        label, proba = add_classification(graph, model, "X")
+        kind = {"U": types.STRING, "i": types.INT64}.get(onnx_labels(model.classes).dtype.kind, types.DOUBLE)
+        graph.name_output(label, "label")
+        graph.name_output(proba, "probabilities")
+        return {"label": (kind, []), "probabilities": (types.DOUBLE, [len(model.classes)])}
+    shape = [] if model.single else [len(model.predictors)]
+    for name, inner in zip(("mean", "std"), add_regression(graph, model, "X"), strict=True):
+        graph.name_output(graph.node("Squeeze", inner, graph.constant([1])) if model.single else inner, name)
+    return {"mean": (types.DOUBLE, shape), "std": (types.DOUBLE, shape)}
+
+
+def register() -> None:
+    """Tell skl2onnx how to convert relvec's estimators, so that pipelines with them convert.
+
+    For regressors the option "return_std" (``options={id(model): {"return_std": True}}``) adds a second output.
+
+    Examples
+    --------
+    >>> from relvec.export.onnx import register
+    >>> register()
+    """
+    register_converters()

@@ -1,0 +1,145 @@
+"""Labels and probabilities of classes as ONNX graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from scipy.special import erfcx
+
+from relvec.export.exported import ExportedModel
+from relvec.export.onnx.graph import Graph
+from relvec.export.onnx.kernels import add_columns, add_decay
+from relvec.export.onnx.regression import add_matrix
+from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
+from relvec.inference.predictive import LatentPredictor
+
+_ERFCX_DEGREE = 16  # error 2e-11, relative
+_INT64 = 7  # onnx.TensorProto.INT64
+
+
+def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
+    """Label (n,) and probabilities (n, K) at x."""
+    g, c = graph.node, graph.constant
+    columns, averaged = add_columns(graph, model.basis, x), model.averaged
+    assert model.classes is not None
+    K, labels = len(model.classes), c(onnx_labels(model.classes))
+    if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
+        raise NotImplementedError(
+            f"to_onnx cannot translate the predictive distribution {type(model.predictors[0]).__name__}"
+        )
+    latent = [_add_latent(graph, predictor, columns) for predictor in model.predictors]
+    if K > 2 and len(latent) == 1:
+        proba = _add_softmax(graph, *latent[0], K) if averaged else g("Softmax", latent[0][0], axis=1)
+        choice = g("ArgMax", proba, axis=1, keepdims=0)
+        return g("Gather", labels, choice, axis=0), proba
+    variances = [graph.total(g("Mul", T[0], T[0]), 1, keep=True) for _, T in latent]
+    pairs = [_add_logistic(graph, mean, v, averaged) for (mean, _), v in zip(latent, variances, strict=True)]
+    if K == 2:
+        ((p, rest, _),) = pairs
+        proba = g("Concat", rest, p, axis=1)
+        choice = g("Squeeze", g("Cast", g("Greater", latent[0][0], c(0.0)), to=_INT64), c([1]))
+        return g("Gather", labels, choice, axis=0), proba
+    p, odds = (g("Concat", *[pair[i] for pair in pairs], axis=1) for i in (0, 2))
+    total = graph.total(p, 1, keep=True)
+    proba = g("Where", g("Greater", total, c(0.0)), g("Div", p, total), c(1.0 / K))
+    return g("Gather", labels, g("ArgMax", odds, axis=1, keepdims=0), axis=0), proba
+
+
+def onnx_labels(classes: np.ndarray) -> np.ndarray:
+    """Class labels (K,) in a type of ONNX: 64-bit integers, strings or doubles."""
+    if classes.dtype.kind in "biu" or (classes.dtype.kind == "f" and np.all(classes == np.floor(classes))):
+        return classes.astype(np.int64)
+    return classes.astype(np.float64) if classes.dtype.kind == "f" else classes.astype(str)
+
+
+def _add_latent(graph: Graph, predictor: LatentPredictor, columns: str) -> tuple[str, list[str]]:
+    """Mean (n, K) of the latent functions, and for each T_c (n, k) with covariance T_a . T_b."""
+    g, c = graph.node, graph.constant
+    weights = np.zeros((len(predictor.scale), predictor.n_outputs))
+    weights[predictor.places, predictor.outputs] = predictor.mean / predictor.scale[predictor.places]
+    spread = []
+    for output in range(predictor.n_outputs):
+        own = np.flatnonzero(predictor.outputs == output)
+        root = predictor.root[own] / predictor.scale[predictor.places[own], None]
+        if own.size:
+            chosen = g("Gather", columns, c(np.asarray(predictor.places[own], np.int64)), axis=1)
+            spread.append(g("MatMul", chosen, add_matrix(graph, root)))
+        else:
+            nothing = np.zeros((len(weights), predictor.root.shape[1]))
+            spread.append(g("MatMul", columns, add_matrix(graph, nothing)))
+    return g("MatMul", columns, add_matrix(graph, weights)), spread
+
+
+def _add_logistic(graph: Graph, mean: str, variance: str, averaged: bool) -> tuple[str, str, str]:
+    """Probability, its complement and a monotone score of E[1 / (1 + exp(-f))], as `logistic_log_odds`; all (n, 1)."""
+    g, c = graph.node, graph.constant
+    size = g("Abs", mean)
+    if averaged:
+        (z, z_weight), (e, e_weight), wide = logistic_nodes()
+        deviation = g("Sqrt", variance)
+        near = _add_tail(graph, g("Add", size, g("Mul", deviation, c(z[None]))))
+        narrow_mean = g("MatMul", near, c(z_weight[:, None]))
+        u = g("Div", g("Sub", c(e[None]), size), g("Max", deviation, c(wide)))
+        wide_mean = g("MatMul", _add_normal_cdf(graph, u), c(e_weight[:, None]))
+        small = g("Where", g("Greater", deviation, c(wide)), wide_mean, narrow_mean)
+        small = g("Max", g("Min", small, c(0.5)), c(1e-300))
+        score = g("Mul", g("Sign", mean), g("Sub", g("Log", g("Sub", c(1.0), small)), g("Log", small)))
+    else:
+        small, score = _add_tail(graph, size), mean
+    large, positive = g("Sub", c(1.0), small), g("Greater", mean, c(0.0))
+    return g("Where", positive, large, small), g("Where", positive, small, large), score
+
+
+def _add_tail(graph: Graph, f: str) -> str:
+    """1 / (1 + exp(f)), with all its digits where it is small."""
+    return graph.node("Reciprocal", graph.node("Add", graph.node("Exp", f), graph.constant(1.0)))
+
+
+def _add_normal_cdf(graph: Graph, u: str) -> str:
+    """Distribution function of a standard normal variable: ONNX Runtime has no erf in double precision.
+
+    erfc(a) = exp(-a^2) erfcx(a), and erfcx(a) / t is a polynomial in 2 t - 1 to 2e-11, with t = 2 / (2 + a).
+    """
+    g, c = graph.node, graph.constant
+    a = g("Mul", g("Abs", u), c(np.sqrt(0.5)))
+    t = g("Div", c(2.0), g("Add", a, c(2.0)))
+    s = g("Sub", g("Mul", t, c(2.0)), c(1.0))
+    interpolate: Any = chebyshev.chebinterpolate
+    coefficients = chebyshev.cheb2poly(interpolate(_erfcx_over_t, _ERFCX_DEGREE))
+    whole = c(coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        whole = g("Add", g("Mul", whole, s), c(coefficient))
+    tail = g("Mul", g("Mul", whole, g("Mul", t, c(0.5))), add_decay(graph, g("Mul", a, a)))
+    return g("Where", g("Less", u, c(0.0)), tail, g("Sub", c(1.0), tail))
+
+
+def _erfcx_over_t(s: np.ndarray) -> np.ndarray:
+    t = 0.5 * (1.0 + s)
+    return erfcx(2.0 / t - 2.0) / t
+
+
+def _add_softmax(graph: Graph, mean: str, spread: list[str], K: int) -> str:
+    """E[softmax(f)] (n, K), as `softmax_normal`."""
+    g, c = graph.node, graph.constant
+    rows = [g("Unsqueeze", T, c([1])) for T in spread]
+    T = g("Concat", *rows, axis=1)  # (n, K, k)
+    T = g("Sub", T, g("Div", graph.total(T, 1, keep=True), c(float(K))))
+    A = g("MatMul", T, g("Transpose", T, perm=[0, 2, 1]))
+    trace = graph.total(graph.total(g("Mul", T, T), 2, keep=True), 1, keep=True)
+    least = g("Mul", trace, c(MIN_RELATIVE_PIVOT))  # (n, 1, 1)
+    found = []
+    for j in range(K - 1):
+        column = g("Gather", A, c(np.array([j])), axis=2)  # (n, K, 1)
+        pivot = g("Gather", column, c(np.array([j])), axis=1)
+        above = g("Greater", pivot, least)
+        root = g("Div", column, g("Sqrt", g("Where", above, pivot, c(1.0))))
+        found.append(g("Where", above, root, c(0.0)))
+        A = g("Sub", A, g("MatMul", found[-1], g("Transpose", found[-1], perm=[0, 2, 1])))
+    L = g("Concat", *found, axis=2) if len(found) > 1 else found[0]
+    half = c(softmax_points(K)[:, :512])
+    points = g("Concat", half, g("Neg", half), axis=1)
+    f = g("Add", g("Unsqueeze", mean, c([2])), g("MatMul", L, points))
+    total = graph.total(g("Softmax", f, axis=1), 2)
+    return g("Div", total, graph.total(total, 1, keep=True))

@@ -1,0 +1,57 @@
+"""ONNX graphs that are being built: nodes and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+OPSET = 15
+
+
+def require(name: str) -> Any:
+    """A package of the extra onnx, or an error that names the extra."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{name} is not installed: pip install 'relvec[onnx]'", name=name) from error
+
+
+class Graph:
+    """Nodes and constants with unique names, handed to the functions that keep them."""
+
+    def __init__(
+        self, add_node: Callable[..., None], add_constant: Callable[..., None], prefix: str = "relvec"
+    ) -> None:
+        self._add_node, self._add_constant, self._prefix = add_node, add_constant, prefix
+        self._count = 0
+        self._known: dict[tuple, str] = {}
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"{self._prefix}_{self._count}"
+
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node; return the name of its output."""
+        name = self._name()
+        self._add_node(op, list(inputs), [name], attributes)
+        return name
+
+    def name_output(self, name: str, output: str) -> None:
+        """Give a result the name of an output."""
+        self._add_node("Identity", [name], [output], {})
+
+    def constant(self, value: Any) -> str:
+        """Add a constant tensor, or find an equal one; return its name."""
+        array = np.asarray(value, order="C")
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = self._name()
+            self._add_constant(self._known[key], array)
+        return self._known[key]
+
+    def total(self, name: str, axis: int, keep: bool = False) -> str:
+        """Sum over one axis."""
+        return self.node("ReduceSum", name, self.constant([axis]), keepdims=int(keep))

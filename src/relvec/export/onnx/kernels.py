@@ -1,0 +1,122 @@
+"""Kernels and dictionaries as ONNX graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from relvec import basis as bases
+from relvec import kernels
+from relvec.export.onnx.graph import Graph
+
+
+def _add_kernel(graph: Graph, kernel: kernels.Kernel, x: str, Z: np.ndarray) -> str:
+    """k(x, z) (n, m) for inputs x (n, d) and centres Z (m, d)."""
+    g, c = graph.node, graph.constant
+    if isinstance(kernel, kernels.Sum | kernels.Product):
+        op = "Add" if isinstance(kernel, kernels.Sum) else "Mul"
+        values = [_add_kernel(graph, part, x, Z) for part in kernel.parts]
+        whole = values[0]
+        for value in values[1:]:
+            whole = g(op, whole, value)
+        return whole
+    if type(kernel) is kernels.Linear:
+        return g("MatMul", x, c(Z.T))
+    if type(kernel) is kernels.Polynomial:
+        product = g("Add", g("MatMul", x, c((kernel.scale_rows(Z) / kernel.width_array()).T)), c(kernel.offset))
+        return g("Pow", product, c(float(kernel.degree)))
+    if type(kernel) is kernels.LinearSpline:
+        return _add_linear_spline(graph, x, Z)
+    if type(kernel) in _PROFILES:
+        assert isinstance(kernel, kernels.StationaryKernel)
+        U = g("Unsqueeze", g("Div", x, c(kernel.width_array())), c([1]))
+        difference = g("Sub", U, c(kernel.scale_rows(Z)))  # (n, m, d)
+        squares = graph.total(g("Mul", difference, difference), 2)
+        return _PROFILES[type(kernel)](graph, kernel, g("Min", squares, c(1e300)))
+    raise NotImplementedError(f"to_onnx cannot translate the kernel {kernel!r}: use one of relvec.kernels")
+
+
+def add_decay(graph: Graph, distance: str) -> str:
+    """exp(-distance)."""
+    return graph.node("Exp", graph.node("Neg", distance))
+
+
+def _cauchy_profile(graph: Graph, kernel: Any, D2: str) -> str:
+    return graph.node("Reciprocal", graph.node("Add", D2, graph.constant(1.0)))
+
+
+def _log_distance_profile(graph: Graph, kernel: Any, D2: str) -> str:
+    return graph.node("Log", graph.node("Add", D2, graph.constant(1.0)))
+
+
+def _matern_profile(graph: Graph, kernel: kernels.Matern, D2: str) -> str:
+    g, c = graph.node, graph.constant
+    a = g("Mul", g("Sqrt", D2), c(np.sqrt(2.0 * kernel.nu)))
+    head = g("Add", a, c(1.0))
+    if kernel.nu == 2.5:
+        head = g("Add", head, g("Div", g("Mul", a, a), c(3.0)))
+    return g("Mul", head, add_decay(graph, a))
+
+
+_PROFILES: dict[type, Callable[[Graph, Any, str], str]] = {
+    kernels.Gaussian: lambda graph, kernel, D2: add_decay(graph, D2),
+    kernels.Laplace: lambda graph, kernel, D2: add_decay(graph, graph.node("Sqrt", D2)),
+    kernels.Cauchy: _cauchy_profile,
+    kernels.LogDistance: _log_distance_profile,
+    kernels.Matern: _matern_profile,
+}
+
+
+def _add_linear_spline(graph: Graph, x: str, Z: np.ndarray) -> str:
+    g, c = graph.node, graph.constant
+    X, Zs = g("Unsqueeze", x, c([1])), c(Z)
+    low, high = g("Min", X, Zs), g("Max", X, Zs)
+    bend = g("Mul", g("Mul", low, low), g("Sub", g("Mul", high, c(3.0)), low))
+    factors = g("Add", g("Add", g("Div", bend, c(6.0)), g("Mul", X, Zs)), c(1.0))  # T01 eq. (29), (n, m, d)
+    return _add_product(graph, factors, Z.shape[1])
+
+
+def _add_product(graph: Graph, factors: str, count: int) -> str:
+    """Product over the last axis of a tensor (n, m, count)."""
+    parts = [graph.node("Gather", factors, graph.constant(k), axis=2) for k in range(count)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = graph.node("Mul", whole, part)
+    return whole
+
+
+def add_columns(graph: Graph, basis: bases.Basis, x: str) -> str:
+    """The basis functions at x (n, d): (n, M). A dictionary of none gives one column of ones, to be weighted by 0."""
+    g, c = graph.node, graph.constant
+    if isinstance(basis, bases.Concat) and basis.parts:
+        parts = [add_columns(graph, part, x) for part in basis.parts]
+        stacked = g("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+        return stacked if basis.order is None else g("Gather", stacked, c(np.asarray(basis.order, np.int64)), axis=1)
+    if isinstance(basis, bases.Concat | bases.EmptyBasis):
+        return _add_ones(graph, x)
+    if type(basis) is bases.KernelBasis:
+        return _add_kernel(graph, basis.kernel, x, basis.bound_centres())
+    if type(basis) is bases.Precomputed:
+        return g("Gather", x, c(np.asarray(basis.rows, np.int64)), axis=1)
+    if isinstance(basis, bases.Monomials):
+        assert basis.n_features is not None
+        return add_monomials(graph, x, basis.terms, basis.n_features)
+    raise NotImplementedError(f"to_onnx cannot translate the basis {basis!r}: use another of relvec.basis")
+
+
+def add_monomials(graph: Graph, x: str, terms: Sequence[tuple[int, ...]], d: int) -> str:
+    """Products (n, M) of the columns of x (n, d): the term (0, 0, 2) is x0^2*x2 and the term () is 1."""
+    degree = max(1, *(len(term) for term in terms))
+    # A column of ones, the last, fills up the shorter terms.
+    places = np.array([(*term, *[d] * (degree - len(term))) for term in terms], dtype=np.int64)
+    whole = graph.node("Concat", x, _add_ones(graph, x), axis=1)
+    return _add_product(graph, graph.node("Gather", whole, graph.constant(places), axis=1), degree)
+
+
+def _add_ones(graph: Graph, x: str) -> str:
+    """A column of ones (n, 1)."""
+    g, c = graph.node, graph.constant
+    rows = g("Gather", g("Shape", x), c(np.array([0])), axis=0)
+    return g("Expand", c(1.0), g("Concat", rows, c(np.array([1])), axis=0))
