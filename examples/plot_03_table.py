@@ -12,9 +12,7 @@ from sklearn.datasets import load_diabetes
 
 from relvec import plot
 from relvec.report import plain_warnings, report
-from relvec.tables.evaluation import evaluate_table
-from relvec.tables.files import as_table
-from relvec.tables.pipelines import fit_table, predict_table, summary, vectors_of
+from relvec.tables import as_table, evaluate_table, fit_table, predict_table, summary, vectors_of
 
 data = load_diabetes(scaled=False)
 columns = dict(zip(data.feature_names, data.data.T, strict=True))

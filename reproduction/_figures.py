@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relvec.plot import LINE, POINT, VECTOR, new_figure, plot_fit
-from relvec.plot._axes import circle, finished
+from relvec.plot.axes import circle, finished
 from reproduction._experiment import Published
 
 

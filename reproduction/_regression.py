@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from relvec import RVR
 from relvec.plot import LINE, POINT, VECTOR, new_figure
-from relvec.plot._axes import finished
+from relvec.plot.axes import finished
 from reproduction import _sinc, _svm
 from reproduction._experiment import Context, Experiment, NothingKept, Outcome, Published
 from reproduction._figures import fits_figure

@@ -28,7 +28,7 @@ import messy
 from fuzz import FORBIDDEN, damage, each, main
 from relvec import cli
 from relvec.report.html import html_table, text
-from relvec.tables.files import TableError, read_table
+from relvec.tables import TableError, read_table
 from reproduction import _page
 
 WORDS = [

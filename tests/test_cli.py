@@ -87,6 +87,6 @@ def test_interrupts_and_errors_without_words(error, code, words, monkeypatch, ca
     def refuse(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("relvec.cli.commands.read_table", refuse)
+    monkeypatch.setattr("relvec.cli.fit.read_table", refuse)
     assert cli.main(["fit", str(tmp_path / "x.csv"), "--target", "y", "--out", str(tmp_path / "m.relvec")]) == code
     assert capsys.readouterr().err.endswith(words)

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relvec.tables.columns import Column, TableColumns, describe, labels_of, numbers_of
-from relvec.tables.files import Table, TableError, as_table
+from relvec.tables import Table, TableError, as_table, describe
+from relvec.tables.cells import labels_of
+from relvec.tables.columns import Column, TableColumns, numbers_of
 
 
 def kind(cells, name="x", **options):
@@ -47,17 +48,89 @@ def test_dates_that_could_be_read_twice_say_so():
     assert "possible" not in kind(["01/02/2024", "13/04/2024"]).note
 
 
-def test_a_wrong_cell_among_numbers_is_an_error_with_its_place():
-    cells = [str(i) for i in range(30)]
-    cells[16] = "12o"
-    table = Table({"age": np.array(cells, dtype=object)}, "people.csv", lines=np.arange(2, 32))
-    with pytest.raises(TableError, match=r"people.csv, row 17 \(line 18\), column 'age'.*29 of 30.*got '12o'"):
-        describe(table)
-    assert describe(table, categorical=["age"])[0].kind == "category"
+def test_a_few_strange_cells_are_read_as_missing_with_a_note():
+    cells = [str(i) for i in range(40)]
+    cells[16], cells[3], cells[30] = "unbekannt", "154 PS", "Unbekannt"
+    table = Table({"power": np.array(cells, dtype=object)}, "cars.csv", lines=np.arange(2, 42))
+    column = describe(table)[0]
+    assert column.kind == "number" and column.missing == ("154 ps", "unbekannt")
+    for words in ("3 cells are not numbers", "'154 PS' in row 4 (line 5)", "'unbekannt' in row 17", "3 missing cells"):
+        assert words in column.note, column.note
+    made = TableColumns([column]).transform({"power": ["7", "UNBEKANNT"]})[:, 0]
+    assert made[0] == 7.0 and np.isnan(made[1])
+    with pytest.raises(
+        TableError, match=r"column 'power': expected numbers, got '154 PS' in row 4 \(line 5\), 'unb.*--miss"
+    ):
+        describe(table, strict=True)
+    assert describe(table, categorical=["power"])[0].kind == "category"
+
+
+def test_strange_dates_are_read_as_missing_too():
     days = [f"2024-01-{i + 1:02d}" for i in range(30)]
     days[3] = "2024-13-45"
-    with pytest.raises(TableError, match=r"row 4, column 'x': expected a date \(YYYY-MM-DD\).*got '2024-13-45'"):
-        kind(days)
+    column = kind(days)
+    assert column.kind == "date" and "1 cell is not a date and read as missing: '2024-13-45' in row 4" in column.note
+    with pytest.raises(TableError, match=r"column 'x': expected dates, got '2024-13-45' in row 4 \(1 of 30 cells\)"):
+        kind(days, strict=True)
+
+
+def test_all_strange_values_are_listed_at_once_with_their_counts():
+    with pytest.raises(TableError, match=r"got 'low' in rows 1, 2 and 4, 'high' in row 3 \(4 of 5 cells\).*--missing"):
+        numbers_of(as_table({"x": ["low", "low", "high", "low", "7"]}), "x")
+    with pytest.raises(TableError, match=r"'a' in 30 rows \(1, 2, 3, 4, 5, ...\)"):
+        numbers_of(as_table({"x": ["a"] * 30}), "x")
+    with pytest.raises(TableError, match="and 20 more values"):
+        numbers_of(as_table({"x": [f"word {i}" for i in range(30)]}), "x")
+
+
+@pytest.mark.parametrize(("cells", "unit", "values"), [
+    (["154 PS", "90 PS", "75.5 PS"], "PS", [154.0, 90.0, 75.5]), (["20°C", "21.5°C", "19"], "°C", [20.0, 21.5, 19.0]),
+    (["1,200 kWh", "900kWh"], "kWh", [1200.0, 900.0]), (["3 km/h", "", "5 km/h"], "km/h", [3.0, np.nan, 5.0]),
+    (["7,5 kg", "1.234,5 kg"], "kg", [7.5, 1234.5]),
+])  # fmt: skip
+def test_a_unit_that_all_numbers_share_is_taken_off(cells, unit, values):
+    column = kind(cells)
+    assert (column.kind, column.unit) == ("number", unit) and f"in {unit}" in column.note
+    np.testing.assert_array_equal(TableColumns([column]).transform({"x": cells})[:, 0], values)
+    with pytest.raises(TableError, match=f"expected numbers .in {unit}., got '5 miles'"):
+        TableColumns([column]).transform({"x": ["5 miles"]})
+
+
+@pytest.mark.parametrize("cells", [
+    ["154 PS", "113 kW", "154 PS"], ["1st", "2nd", "1st"], ["007X", "008X", "007X"], ["12o", "13", "14"],
+])  # fmt: skip
+def test_units_that_differ_or_are_no_units_stay_text(cells):
+    assert kind(cells).unit == ""
+
+
+def test_decimal_commas_of_a_whole_column():
+    column = kind(["3,14", "2,5", "7"])
+    assert column.kind == "number" and column.decimal_comma
+    assert TableColumns([column]).transform({"x": ["1.000,5", "2"]})[:, 0].tolist() == [1000.5, 2.0]
+    assert not kind(["1,234", "2,345", "7"]).decimal_comma  # thousands
+
+
+def test_words_for_missing_cells_can_be_given():
+    column = kind(["1", "2", "k.A.", "-999", "3"], missing=["k.a.", "-999"])
+    assert column.kind == "number" and column.missing == ("k.a.", "-999") and "2 missing cells" in column.note
+    np.testing.assert_array_equal(TableColumns([column]).transform({"x": np.array([-999.0, 4.0])})[:, 0], [np.nan, 4.0])
+    assert kind([1.0, -999.0, 2.0], missing=["-999"]).parts == ("missing",)
+
+
+def test_dates_in_two_formats():
+    column = kind(["31.01.2024", "2024-02-01", "2.3.2024", "2024-03-05"])
+    assert column.kind == "date" and column.format == "|%d.%m.%Y"
+    assert TableColumns([column]).transform({"x": ["02.01.1970", "1970-01-03"]})[:, 0].tolist() == [1.0, 2.0]
+    assert kind(["01/13/2024", "13/01/2024"] * 5).kind != "date"  # the day first, or the month first, not both
+
+
+def test_a_column_with_many_strange_cells_is_left_out_with_advice():
+    cells = [f"{i}.5" if i % 4 else f"error {i}" for i in range(200)]
+    column = kind(cells)
+    assert column.kind == "text" and "only 75% of the cells are numbers; name the other values" in column.note
+
+
+def test_infinite_numbers_are_refused():
     with pytest.raises(TableError, match="row 2, column 'x': expected a finite number, got inf"):
         kind([1.0, np.inf, 2.0])
     with pytest.raises(TableError, match="finite"):
@@ -100,10 +173,10 @@ def test_a_table_that_lacks_a_column_is_refused():
     step = TableColumns(describe(as_table({"x": [1.0, 2.0], "c": ["a", "b"]}), categorical=["c"]))
     with pytest.raises(TableError, match="needs the column 'c'; the table has 'x', 'y'"):
         step.transform({"x": [1.0], "y": [2.0]})
-    with pytest.raises(TableError, match="row 2, column 'x': expected a number, got 'b'"):
+    with pytest.raises(TableError, match="column 'x': expected numbers, got 'b' in row 2"):
         step.transform({"x": ["1", "b"], "c": ["a", "a"]})
     boolean = TableColumns([Column("b", "boolean", words=("no", "yes"))])
-    with pytest.raises(TableError, match="row 1, column 'b': expected yes or no, got 'maybe'"):
+    with pytest.raises(TableError, match="column 'b': expected yes or no, got 'maybe' in row 1"):
         boolean.transform({"b": ["maybe"]})
 
 

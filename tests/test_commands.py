@@ -15,10 +15,8 @@ import pytest
 
 import messy
 from relvec import RVR, cli, load
-from relvec.report import learned_relevance
-from relvec.tables.evaluation import evaluate_table
-from relvec.tables.files import read_table
-from relvec.tables.pipelines import fit_table, predict_table
+from relvec.tables import evaluate_table, fit_table, predict_table, read_table
+from relvec.tables.importance import learned_relevance
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +55,8 @@ def test_fit_says_what_was_done(capsys, tmp_path):
                   "Town       category    3 categories", "sold on    date        2019-", "Garden?    boolean",
                   "currency   constant    left out: every cell is 'EUR'", "column 4", "rooms (2)",
                   "rows left out: 'Price' is missing there", "task: regression", "vectors kept", "noise",
-                  "log evidence",
-                  "status        converged", "kept out of the fit", "RMSE", "written:"):  # fmt: skip
+                  "log evidence", "status        converged", "kept out of the fit",
+                  "RMSE", "saved:", "next:  relvec report"):  # fmt: skip
         assert words in out, words
     assert (tmp_path / "m.relvec").is_file()
 
@@ -186,7 +184,7 @@ def test_report_is_one_page_that_needs_nothing_else(capsys, tmp_path, model, dat
     assert "script" not in page.tags and not [name for name, _ in page.attributes if name.startswith("on")]
     links = [value for name, value in page.attributes if name in ("src", "href")]
     assert links and all(link.startswith(("data:image/svg+xml;base64,", "#")) for link in links)
-    for words in ("How good it is", "95% interval", "The rows it rests on", "Which columns matter", "What was done"):
+    for words in ("How good it is", "95% interval", "The rows it rests on", "Which columns matter", "How the columns"):
         assert words in page.text, words
     pictures = [base64.b64decode(link.split(",")[1]) for link in links if link.startswith("data:")]
     assert len(pictures) >= 4 and all(b"<svg" in picture for picture in pictures)
@@ -267,7 +265,7 @@ BAD_NUMBER[11] = "eleven,4"
 
 
 @pytest.mark.parametrize(("data", "target", "message"), [
-    (cells("x,y", *BAD_NUMBER), "y", r"bad\.csv, row 12 \(line 13\), column 'x': expected a number.*got 'eleven'"),
+    (cells("x,y", *BAD_NUMBER), "y", r"bad\.csv, column 'x': expected numbers, got 'eleven' in row 12 \(line 13\)"),
     (cells("x,y", "1,2", "3"), "y", r"bad\.csv, row 2 \(line 3\): 1 cells where the header has 2"),
     (cells("x,y", "1,2", "3,4"), "z", r"bad\.csv: there is no column 'z'; there are 'x', 'y'"),
     (cells("x,price", "1,2", "3,4"), "prize", r"did you mean 'price'"),
@@ -279,12 +277,12 @@ BAD_NUMBER[11] = "eleven,4"
 def test_errors_name_the_file_the_column_and_the_row(capsys, tmp_path, monkeypatch, data, target, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.csv").write_bytes(data)
-    assert cli.main(["fit", "bad.csv", "--target", target]) == 1
+    assert cli.main(["fit", "bad.csv", "--target", target, "--strict"]) == 1
     captured = capsys.readouterr()
     assert re.search(message, captured.err), captured.err
     assert captured.err.startswith("relvec: ") and "Traceback" not in captured.err
     assert not (tmp_path / "model.relvec").exists()
-    assert cli.main(["fit", "bad.csv", "--target", target, "--json"]) == 1
+    assert cli.main(["fit", "bad.csv", "--target", target, "--json", "--strict"]) == 1
     assert re.search(message, json.loads(capsys.readouterr().err)["error"])
 
 
@@ -306,9 +304,9 @@ def test_other_errors_end_with_code_1(capsys, folder, arguments, message):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["fit", "houses.csv"], "--target"),
     (["fit", "houses.csv", "--target", "Price", "--task", "magic"], "invalid choice"),
-    (["fit", "houses.csv", "--target", "Price", "--holdout", "2"], "between 0 and 1"),
-    (["fit", "houses.csv", "--target", "Price", "--time-limit", "-1"], "no positive number"),
-    (["export", "houses.relvec"], "say --onnx, --c or both"),
+    (["fit", "houses.csv", "--target", "Price", "--holdout", "2"], "expected a number between 0 and 1"),
+    (["fit", "houses.csv", "--target", "Price", "--time-limit", "-1"], "expected a positive number"),
+    (["export", "houses.relvec"], "choose --onnx, --c or both"),
     (["evaluate", "houses.relvec", "new.csv", "--cv", "1"], "2 or more"),
 ])  # fmt: skip
 def test_wrong_arguments_end_with_code_2(capsys, arguments, message):
@@ -351,7 +349,7 @@ def test_rich_tables_take_no_markup(capsys, monkeypatch):
     from relvec.cli.console import Console
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    Console().table(("a",), [("[bold]x[/bold]",), ("[/nonsense]",)])
+    Console().print_table(("a",), [("[bold]x[/bold]",), ("[/nonsense]",)])
     out = capsys.readouterr().out
     assert "[bold]x[/bold]" in out and "[/nonsense]" in out
 

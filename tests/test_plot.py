@@ -150,11 +150,11 @@ def test_calibration_counts(flat):
 def test_feature_relevance_is_what_the_model_learned_if_it_has(flat):
     X, y, _ = flat
     model = RVR(width=2.0).fit(X, y)
-    model.__dict__.pop("feature_relevance_", None)
-    with pytest.raises(ValueError, match="pass X and y"):
+    with pytest.raises(ValueError, match="pass X and y"):  # one width says nothing about single inputs
         FeatureRelevanceDisplay.from_estimator(model)
     shuffled = FeatureRelevanceDisplay.from_estimator(model, X, y, n_repeats=3, ax=new_figure().subplots())
     assert shuffled.relevance[0] > 5 * shuffled.relevance[1] and shuffled.error is not None
+    model = RVR(width=[2.0, 4.0]).fit(X, y)
     model.feature_relevance_ = np.array([0.75, 0.25])
     learned = FeatureRelevanceDisplay.from_estimator(model, ax=new_figure().subplots())
     assert learned.relevance.tolist() == [0.75, 0.25] and learned.error is None

@@ -125,7 +125,7 @@ def test_warnings_of_the_fit():
     fitted = fit_table({"x": x, "y": np.sin(x)}, "y", model=RVR(width=0.004))
     assert any("NOISE_FLOOR" in note for note in fitted.notes)
     warned = plain_warnings(fitted.pipeline, evaluate_table(fitted.pipeline, {"x": x[:10], "y": np.sin(x[:10])}))
-    assert any("next to no noise" in w for w in warned) and any("Only 10 rows" in w for w in warned)
+    assert any("almost no noise" in w for w in warned) and any("Only 10 rows" in w for w in warned)
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=60), "y": ["a" if i % 5 else "b" for i in range(60)]}
     pipeline = fit_table(table, "y").pipeline
@@ -139,5 +139,9 @@ def test_relevance_learned_with_the_scales_is_drawn_by_column():
     table = {"x": rng.normal(size=30), "c": ["a", "b", "c"] * 10, "y": rng.normal(size=30)}
     fitted = fit_table(table, "y")
     fitted.pipeline[-1].feature_relevance_ = np.array([0.4, 0.3, 0.2, 0.1])
+    fitted.pipeline[-1].width_ = np.ones(4)
     page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
     assert "the share of each column in the distances" in page
+    fitted.pipeline[-1].width_ = 1.0  # one width for all: its shares are those of the variance, and were not learned
+    page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
+    assert "the share of each column in the distances" not in page

@@ -4,6 +4,8 @@ import gzip
 import io
 import json
 import sys
+import time
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -12,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fuzz_tables
-from relvec.tables import files as tables
-from relvec.tables.files import Table, TableError, as_table, read_table, write_table
+from relvec.tables import Table, TableError, as_table, binary, delimited, files, read_table, write_table
+from relvec.tables.table import TableLimits
 
 HEAD = "name,age\n"
 
@@ -68,7 +70,7 @@ def test_headers_are_made_different_and_never_empty(write):
     (HEAD + "a,1\nb\n", r"row 2 \(line 3\): 1 cells where the header has 2"),
     (HEAD + 'a,"1\n2"\nb,1,2\n', r"row 2 \(line 4\): 3 cells"),
     ("", "is empty"), ("  \n \n", "is empty"), (HEAD, "a header and no rows"),
-    (b"a,b\n\x00\x01,2\n", "NUL"),
+    (b"a,b\n\x00\x01,2\n", "NUL bytes"),
     (b"\x1f\x8bnot gzip at all", "gzip data are damaged"),
 ])  # fmt: skip
 def test_a_bad_text_file_is_named_with_its_row(write, content, message):
@@ -243,7 +245,8 @@ def test_the_fuzz_of_tables_and_pages():
 
 @pytest.mark.parametrize("ending", [".csv.gz", ".npz"])
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch, ending):
-    monkeypatch.setattr(tables, "_UNPACKED", 100_000)
+    for module in (binary, files):
+        monkeypatch.setattr(module, "LIMITS", TableLimits(min_unpacked_bytes=100_000))
     path = tmp_path / f"bomb{ending}"
     if ending == ".npz":
         np.savez_compressed(path, x=np.zeros(200_000))
@@ -251,7 +254,8 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypat
         path.write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 200_000))
     with pytest.raises(TableError, match="to more than"):
         read_table(path)
-    monkeypatch.setattr(tables, "_UNPACKED", 10_000_000)
+    for module in (binary, files):
+        monkeypatch.setattr(module, "LIMITS", TableLimits(min_unpacked_bytes=10_000_000))
     assert len(read_table(path)) >= 200_000
 
 
@@ -341,3 +345,81 @@ def test_arrays_of_two_axes_have_named_columns(write):
     np.savez(out, X=np.arange(6.0).reshape(3, 2), y=np.arange(4.0))
     with pytest.raises(TableError, match=r"differ in length: \{'X': 3, 'y': 4\}"):
         read_table(write(out.getvalue(), "t.npz"))
+
+
+def test_wide_headers_take_time_in_proportion(write):
+    """Twenty times the columns: a hundred times the time at most, where a search of a list takes four hundred."""
+
+    def seconds(names):
+        path = write(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+        begin = time.process_time()
+        assert len(read_table(path).names) == len(names)
+        return time.process_time() - begin
+
+    for names in ([f"c{i}" for i in range(40_000)], ["a"] * 40_000):
+        assert seconds(names) < max(100 * seconds(names[:2_000]), 3.0)
+
+
+def test_columns_beyond_the_limit_are_refused(write, monkeypatch):
+    monkeypatch.setattr(delimited, "LIMITS", TableLimits(max_columns=3))
+    with pytest.raises(TableError, match=r"t\.csv: 4 columns, and at most 3 can be read; check the delimiter"):
+        read_table(write("a,b,c,d\n1,2,3,4\n", "t.csv"))
+
+
+def test_json_lines_with_a_key_of_its_own_in_every_row_are_refused(write):
+    path = write("".join(f'{{"k{i}":1}}\n' for i in range(8_000)), "wide.jsonl")
+    tracemalloc.start()
+    try:
+        with pytest.raises(TableError, match="8,000 rows and 8,000 columns are too many cells for a file of"):
+            read_table(path)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+    sparse = write("".join(f'{{"k{i % 50}":1}}\n' for i in range(1_000)), "sparse.jsonl")
+    assert len(read_table(sparse).names) == 50
+
+
+@pytest.mark.parametrize(("shape", "message"), [((-1,), "impossible shape"), ((0, 10**9), "1,000,000,000 columns")])
+def test_impossible_shapes_in_an_archive_are_refused(write, shape, message):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    with pytest.raises(TableError, match=message):
+        read_table(write(packed("x.npy", header.getvalue() + bytes(10_000)), "t.npz"))
+
+
+@pytest.mark.parametrize("format", ["parquet", "feather"])
+def test_a_small_file_of_many_equal_cells_is_refused(tmp_path, monkeypatch, format):
+    pa = pytest.importorskip("pyarrow")
+
+    path = tmp_path / f"bomb.{format}"
+    table = pa.table({"x": np.zeros(300_000), "text": pa.array(["a long text " * 100] * 300_000).dictionary_encode()})
+    if format == "parquet":
+        pa.parquet.write_table(table, path, compression="zstd")
+    else:
+        pa.feather.write_feather(table, path, compression="zstd")
+    monkeypatch.setattr(binary, "LIMITS", TableLimits(min_unpacked_bytes=1_000_000, unpacked_per_byte=1))
+    with pytest.raises(TableError, match=f"bytes of {format.capitalize()} unpack to more than"):
+        read_table(path)
+    monkeypatch.undo()
+    again = read_table(path)
+    assert len(again) == 300_000 and again["text"][-1].startswith("a long text")
+
+
+def test_control_characters_of_names_become_escapes(write):
+    table = read_table(write("a\x1b[31m,b\n1,2\n"))
+    assert table.names == ["a\\x1b[31m", "b"] and "called" in table.notes[0]
+
+
+def test_nothing_from_a_table_reaches_a_terminal_as_a_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    write_table(as_table({"x": ["\x1b[2J", "fine"]}), "-")
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_tables_are_written_in_a_known_format_or_refused(tmp_path):
+    for name in ("p.xlsx", "p.sqlite", "p.csv.zst"):
+        with pytest.raises(TableError, match="tables cannot be written as"):
+            write_table(as_table({"x": [1.0]}), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    write_table(as_table({"x": [1.0]}), tmp_path / "without_a_suffix")
+    assert (tmp_path / "without_a_suffix").read_text() == "x\n1.0\n"

@@ -1,52 +1,53 @@
-"""What the commands print: plain text, tables that rich draws on a terminal where it is installed, or JSON."""
+"""Print for people (plain text, and tables that rich draws on a terminal where it is installed) or for machines."""
 
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from relvec.tables.text import escape_controls, format_cell, to_json_types
+
+MAX_CELL_WIDTH = 40
 
 
 class Console:
-    """Prints for people, or nothing until `result` prints one JSON object for machines."""
+    """Prints text for people; or, for machines, nothing but one JSON object at the end."""
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
 
-    def say(self, text: str = "") -> None:
-        """A line for people."""
+    def print(self, text: str = "") -> None:
+        """Print lines for people."""
         if not self.as_json:
-            print(text)
+            print(escape_controls(text))
 
-    def facts(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Names and what they are, one below the other."""
-        width = max((len(name) for name, _ in pairs), default=0)
-        for name, value in pairs:
-            self.say(f"  {name:{width}}  {value}")
+    def print_facts(self, facts: Sequence[tuple[str, str]]) -> None:
+        """Print names and values, one pair a line."""
+        width = max((len(name) for name, _ in facts), default=0)
+        for name, value in facts:
+            self.print(f"  {name:{width}}  {value}")
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """A table for people."""
+    def print_table(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print a table for people."""
         if self.as_json or not rows:
             return
-        cells = [[shown(cell) for cell in row] for row in rows]
-        if sys.stdout.isatty() and _with_rich(header, cells):
+        cells = [[format_cell(cell) for cell in row] for row in [header, *rows]]
+        if sys.stdout.isatty() and _draw_with_rich(cells):
             return
-        widths = [min(40, max(len(row[i]) for row in [list(header), *cells])) for i in range(len(header))]
-        for row in [list(header), *cells]:
+        widths = [min(MAX_CELL_WIDTH, max(len(row[i]) for row in cells)) for i in range(len(header))]
+        for row in cells:
             line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
             print(f"  {line}".rstrip())
 
-    def result(self, value: dict[str, Any]) -> None:
-        """The object for machines."""
+    def print_json(self, value: dict[str, Any]) -> None:
+        """Print the object for machines."""
         if self.as_json:
-            print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+            print(json.dumps(to_json_types(value), ensure_ascii=False, allow_nan=False))
 
 
-def _with_rich(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+def _draw_with_rich(cells: Sequence[Sequence[str]]) -> bool:
     """Whether rich is installed and has drawn the table."""
     try:
         from rich.console import Console as RichConsole
@@ -55,51 +56,9 @@ def _with_rich(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     except ImportError:
         return False
     table = RichTable(box=None, pad_edge=False, header_style="bold")
-    for name in header:
+    for name in cells[0]:
         table.add_column(Text(name), overflow="fold")
-    for row in rows:
-        table.add_row(*[Text(cell) for cell in row])  # Text: no markup in what comes from the data
+    for row in cells[1:]:
+        table.add_row(*[Text(cell) for cell in row])  # Text: words from the data are no markup
     RichConsole().print(table)
     return True
-
-
-def shown(value: Any) -> str:
-    r"""A cell for people: numbers with four digits, control characters escaped.
-
-    >>> shown(3.14159), shown(12345.6), shown(None), shown("two\nlines")
-    ('3.142', '12,346', '', 'two lines')
-    """
-    if value is None:
-        return ""
-    if isinstance(value, float | np.floating):
-        return f"{value:,.0f}" if 1e4 <= abs(float(value)) < 1e9 else f"{value:.4g}"
-    text = " ".join(str(value).split())
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
-def rounded(value: float) -> float:
-    """An uncertainty with two digits.
-
-    >>> rounded(561.2), rounded(0.0321)
-    (560.0, 0.032)
-    """
-    return float(f"{value:.2g}")
-
-
-def plain(value: Any) -> Any:
-    """The value in types that JSON knows; NaN and infinities become null.
-
-    >>> plain({"a": np.array([1.0, np.nan]), "b": (np.int64(2), True)})
-    {'a': [1.0, None], 'b': [2, True]}
-    """
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -5,9 +5,13 @@ and ``figure_`` are where. Every function draws into the axes it is given, or in
 is needed: `new_figure` makes a figure that is only ever saved.
 """
 
-from relvec.plot._axes import LINE, POINT, TRUTH, VECTOR, new_figure
-from relvec.plot._fit import FitDisplay, SurfaceDisplay, plot_fit, plot_predictions
-from relvec.plot._quality import CalibrationDisplay, FeatureRelevanceDisplay, HistoryDisplay, ResidualsDisplay
+from relvec.plot.axes import LINE, POINT, TRUTH, VECTOR, new_figure
+from relvec.plot.calibration import CalibrationDisplay
+from relvec.plot.fit import FitDisplay, plot_fit, plot_predictions
+from relvec.plot.history import HistoryDisplay
+from relvec.plot.relevance import FeatureRelevanceDisplay
+from relvec.plot.residuals import ResidualsDisplay
+from relvec.plot.surface import SurfaceDisplay
 
 __all__ = [
     "LINE",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from relvec import plot
-from relvec.cli.console import shown
+from relvec.tables.text import format_cell
 
 STYLE = """
 :root { --ink: #1d2330; --soft: #5b6472; --line: #dfe3ea; --back: #ffffff; --card: #f6f8fb;
@@ -68,7 +68,7 @@ def text(value: Any) -> str:
     >>> text("<script>'x' & y</script>")
     '&lt;script&gt;&#x27;x&#x27; &amp; y&lt;/script&gt;'
     """
-    return escape(shown(value), quote=True)
+    return escape(format_cell(value), quote=True)
 
 
 Draw = Callable[..., str]
@@ -124,5 +124,5 @@ def sample(n: int, most: int = 2000) -> np.ndarray:
 
 def short(name: str, most: int = 28) -> str:
     """A name that fits beside an axis; control characters are no XML."""
-    clean = shown(name)
+    clean = format_cell(name)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

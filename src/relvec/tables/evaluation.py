@@ -13,9 +13,11 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
-from relvec.tables.columns import labels_of, plural
-from relvec.tables.files import Table, TableError, as_table
-from relvec.tables.pipelines import Prediction, predict_table, target_of
+from relvec.tables.cells import labels_of
+from relvec.tables.pipelines import Prediction, predict_table
+from relvec.tables.table import Table, TableError, as_table
+from relvec.tables.target import has_target, target_of
+from relvec.tables.text import plural
 
 __all__ = ["Evaluation", "Score", "evaluate_table"]
 
@@ -95,7 +97,7 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
     'the table holds rows that the model was '
     """
     table, step, notes = as_table(table), pipeline["columns"], []
-    known = np.array([label is not None for label in labels_of(table[step.target.name])])
+    known = has_target(table, step.target)
     if not known.any():
         raise TableError(f"{table.source}, column {step.target.name!r}: every target is missing")
     if not known.all():

@@ -16,24 +16,16 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from relvec import RVC, RVR
-from relvec.tables.columns import (
-    BOOLEANS,
-    Column,
-    TableColumns,
-    describe,
-    labels_of,
-    names_of,
-    numbers_of,
-    plural,
-)
-from relvec.tables.files import Table, TableError, as_table
+from relvec.tables.cells import labels_of
+from relvec.tables.columns import NO_VALUE, Column, TableColumns, names_of
+from relvec.tables.kinds import describe
+from relvec.tables.table import Table, TableError, as_table
+from relvec.tables.target import prepare_target, target_of
+from relvec.tables.text import plural
 
-__all__ = ["FittedTable", "Prediction", "fit_table", "predict_table", "summary", "target_of", "vectors_of"]
+__all__ = ["FittedTable", "Prediction", "fit_table", "predict_table", "summary", "vectors_of"]
 
-TASKS = ("auto", "regression", "classification", "count")
-FEW_CLASSES = 10  # whole numbers 0, 1, ... are classes if there are at most so many,
-COMMON = 0.05  # each in this share of the rows
-LEVELS = np.arange(0.05, 1.0, 0.05)
+QUANTILES = np.arange(0.05, 1.0, 0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +75,9 @@ def fit_table(
     drop: Collection[str] = (),
     identifiers: Collection[str] = (),
     categorical: Collection[str] = (),
+    missing: Collection[str] = (),
+    drop_rows: bool = False,
+    strict: bool = False,
     model: Any = None,
 ) -> FittedTable:
     """Fit a model to a table with columns of any kind.
@@ -93,14 +88,20 @@ def fit_table(
     target : str
         The column to predict. Rows where it is missing are left out.
     task : {"auto", "regression", "classification", "count"}, default "auto"
-        "auto" takes text, booleans, two values, and a few whole numbers 0, 1, ... that are all common for classes, and
-        other numbers for regression.
+        "auto" chooses classes for text, booleans, two values, and a few whole numbers 0, 1, ... that are all common,
+        and regression for other numbers.
     features : names of the inputs, optional
         All other columns by default.
     drop, identifiers, categorical : names
-        Columns left out, columns carried through to the predictions, and numbers that are names of categories.
+        Columns to leave out, columns to copy to the predictions, and columns of numbers that name categories.
+    missing : values
+        Further values that stand for a missing cell, in every column.
+    drop_rows : bool, default False
+        Whether rows with a missing input are left out, rather than filled with the median.
+    strict : bool, default False
+        Whether a few cells that are not numbers, in a column of numbers, are refused rather than read as missing.
     model : estimator, or function of the task that returns one, optional
-        `RVR()`, `RVC()` or `RVR(likelihood="poisson")` by default, as the task is.
+        By default `RVR()`, `RVC()` or `RVR(likelihood="poisson")`, depending on the task.
 
     Returns
     -------
@@ -116,24 +117,29 @@ def fit_table(
     (2,)
     """
     table = as_table(table)
-    if task not in TASKS:
-        raise TableError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
-    notes = list(table.notes)
-    table = _known_targets(table, target, notes)
     if features is not None:
         for name in features:
-            table[name]
+            table[name]  # raises where there is none
         drop = [*drop, *(n for n in table.names if n not in {*features, *identifiers, target})]
-    task, column = _target(table, target, task, notes)
-    rest = table.without(target)
-    columns = describe(rest, identifiers=identifiers, categorical=categorical, drop=[n for n in drop if n != target])
+    notes = list(table.notes)
+    table, task, column, target_notes = prepare_target(table, target, task, missing=missing, strict=strict)
+    notes += target_notes
+
+    def described() -> list[Column]:
+        return describe(table.without(target), identifiers=identifiers, categorical=categorical,
+                        drop=[n for n in drop if n != target], missing=missing, strict=strict)  # fmt: skip
+
+    columns = described()
+    if drop_rows:
+        table = _drop_incomplete(table, columns, notes)
+        columns = described()  # no cell is missing any more
     _check_inputs(columns, table, features)
-    chosen = _estimator(task) if model is None else model(task) if callable(model) else clone(model)
-    pipeline = _pipeline(TableColumns(columns, column, task), chosen)
+    chosen = _default_model(task) if model is None else model(task) if callable(model) else clone(model)
+    pipeline = _make_pipeline(TableColumns(columns, column, task), chosen)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        pipeline.fit(rest, target_of(pipeline, table))
+        pipeline.fit(table.without(target), target_of(pipeline, table))
     notes += [f"warning: {message}" for message in dict.fromkeys(str(w.message) for w in caught)]
     pipeline["columns"].record_ = _record(pipeline, table, notes, time.perf_counter() - start)
     return FittedTable(pipeline, table, tuple(notes))
@@ -166,110 +172,8 @@ def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantil
         proba = model.predict_proba(X)
         return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)])
     mean, std = model.predict(X, return_std=True)
-    levels = model.predict_quantiles(X, LEVELS) if quantiles else None
+    levels = model.predict_quantiles(X, QUANTILES) if quantiles else None
     return Prediction(mean=mean, std=std, interval=model.predict_interval(X, coverage=coverage), quantiles=levels)
-
-
-def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
-    """The observed targets (n,) of a table, as the pipeline's model takes them; NaN or None where missing.
-
-    Examples
-    --------
-    >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": ["no", "Yes", "no", "yes"]}, "y")
-    >>> target_of(fitted.pipeline, {"x": [1.0, 2.0], "y": ["YES", "no"]}).tolist()
-    ['yes', 'no']
-    """
-    table, step = as_table(table), pipeline["columns"]
-    column = step.target
-    if step.task != "classification":
-        values = numbers_of(table, column.name)
-        if step.task == "count" and np.any((values < 0) | (values % 1 > 0)):
-            row = int(np.flatnonzero((values < 0) | (values % 1 > 0))[0])
-            raise TableError(f"{table.place(row, column.name)}: expected a count (0, 1, 2, ...), got {values[row]:g}")
-        return values
-    labels = [_canonical(label, column) for label in labels_of(table[column.name])]
-    for row, label in enumerate(labels):
-        if label is not None and label not in column.levels:
-            known = ", ".join(map(repr, column.levels[:10]))
-            raise TableError(f"{table.place(row, column.name)}: {label!r} is no class of the model, which has {known}")
-    return np.array(labels) if None not in labels else np.array([*labels, None], dtype=object)[:-1]
-
-
-# The target ------------------------------------------------------------------------------------------------------
-
-
-def _known_targets(table: Table, target: str, notes: list[str]) -> Table:
-    known = np.array([label is not None for label in labels_of(table[target])])
-    if known.sum() < 2:
-        raise TableError(f"{table.source}, column {target!r}: {plural(int(known.sum()), 'row')} with a target; at "
-                         "least 2 are needed")  # fmt: skip
-    if not known.all():
-        notes.append(f"{plural(int((~known).sum()), 'row')} left out: {target!r} is missing there")
-    return table.take(np.flatnonzero(known))
-
-
-def _target(table: Table, name: str, task: str, notes: list[str]) -> tuple[str, Column]:
-    """The task and what the target is."""
-    labels = [label for label in labels_of(table[name]) if label is not None]
-    counts: dict[str, int] = {}
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
-    if task == "auto":
-        task, why = _guessed(table, name, counts)
-        notes.append(f"task: {task}, because {why}; --task decides otherwise")
-    if task != "classification":
-        return task, Column(name, "number")
-    words = _yes_and_no(counts)
-    if words:
-        return task, Column(name, "boolean", words=words[0], levels=words[1])
-    if len(counts) < 2:
-        raise TableError(f"{table.source}, column {name!r}: every row is {labels[0]!r}; a classifier needs two classes")
-    if len(counts) > max(50, len(labels) // 4):
-        raise TableError(
-            f"{table.source}, column {name!r}: {len(counts)} different values in {len(labels)} rows are no classes; "
-            "use --task regression for numbers"
-        )
-    return task, Column(name, "category", levels=tuple(sorted(counts)))
-
-
-def _guessed(table: Table, name: str, counts: dict[str, int]) -> tuple[str, str]:
-    column = table[name]
-    try:
-        values = numbers_of(table, name)
-    except TableError:
-        numeric = sum(1 for label in counts if label.replace(".", "", 1).lstrip("+-").isdigit())
-        if numeric > 0.9 * len(counts) and len(counts) > FEW_CLASSES:
-            raise  # numbers with an error among them
-        return "classification", f"{name!r} holds text"
-    if column.dtype == bool or len(counts) == 2:
-        return "classification", f"{name!r} has two values"
-    distinct, rows = np.unique(values, return_counts=True)
-    whole = np.array_equal(distinct, distinct[0] + np.arange(len(distinct))) and distinct[0] in (0, 1)
-    if 2 < len(distinct) <= FEW_CLASSES and whole and rows.min() >= COMMON * rows.sum():
-        return (
-            "classification",
-            f"{name!r} holds the {len(distinct)} numbers {distinct[0]:g} to {distinct[-1]:g}, all common",
-        )
-    return "regression", f"{name!r} holds {len(distinct):,} different numbers"
-
-
-def _yes_and_no(counts: dict[str, int]) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """The words for no and yes if the classes are such, with each class's most frequent spelling."""
-    lowered = {label.lower() for label in counts}
-    for words in BOOLEANS:
-        if lowered == set(words):
-            spelling = {
-                word: max((n, label) for label, n in counts.items() if label.lower() == word)[1] for word in words
-            }
-            return words, (spelling[words[0]], spelling[words[1]])
-    return None
-
-
-def _canonical(label: str | None, column: Column) -> str | None:
-    """Yes, YES and yes are one class."""
-    if label is None or not column.words or label.lower() not in column.words:
-        return label
-    return column.levels[column.words.index(label.lower())]
 
 
 # The pipeline ----------------------------------------------------------------------------------------------------
@@ -284,11 +188,27 @@ def _check_inputs(columns: list[Column], table: Table, features: Collection[str]
                          + "; ".join(f"{c.name!r} {c.note}" for c in columns[:10]))  # fmt: skip
 
 
-def _estimator(task: str) -> Any:
+def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> Table:
+    """The rows in which no input is missing."""
+    complete = np.ones(len(table), dtype=bool)
+    for column in columns:
+        if column.is_input:
+            first = TableColumns([column]).transform(table)[:, 0]
+            empty = column.levels.index(NO_VALUE) if NO_VALUE in column.levels else None
+            complete &= ~np.isnan(first) & (first != empty)
+    if complete.sum() < 2:
+        raise TableError(f"{table.source}: {plural(int(complete.sum()), 'row')} without a missing cell; leave out "
+                         "columns with --drop, or let missing cells be filled")  # fmt: skip
+    if not complete.all():
+        notes.append(f"{plural(int((~complete).sum()), 'row')} left out: a cell is missing there")
+    return table.take(np.flatnonzero(complete))
+
+
+def _default_model(task: str) -> Any:
     return RVC() if task == "classification" else RVR(likelihood="poisson") if task == "count" else RVR()
 
 
-def _pipeline(first: TableColumns, model: Any) -> Pipeline:
+def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
     places = feature_places(first)
     # A part of the rows, in cross-validation, may have no value at all in a column.
     numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())

@@ -1,0 +1,209 @@
+"""The arguments of all commands. Nothing heavy is imported here: `--help` and mistakes are answered at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from relvec._version import __version__
+
+KERNELS = ("gaussian", "matern52", "matern32", "laplace", "cauchy", "log_distance", "linear_spline", "polynomial",
+           "linear")  # fmt: skip
+FORMATS = ("csv", "tsv", "jsonl", "npz", "parquet", "feather")
+TASKS = ("auto", "regression", "classification", "count")
+
+OVERVIEW = """examples:
+  relvec fit houses.csv --target price     fit a model to a table and save it as model.relvec
+  relvec predict model.relvec new.csv      predict new rows, with error bars
+  relvec report model.relvec held_out.csv  write report.html: accuracy, calibration, what the model rests on
+  relvec demo                              fit a noisy sinc and a small table, pictures in relvec-demo/
+"""
+DATA = """DATA is a file (CSV, TSV, JSON lines, .npz; Parquet and Feather with relvec[data]), also .gz or .zst, or - for
+standard input."""
+FIT = f"""{DATA} Numbers, booleans, dates and categories are recognised, and missing cells are filled. Constant columns,
+free text and identifiers are left out. The command prints what it did with each column and stores it with the model.
+
+examples:
+  relvec fit houses.csv --target price -o houses.relvec
+  relvec fit patients.parquet --target outcome --id patient --drop notes
+  relvec fit cars.csv --target power --missing unknown -999 --drop-rows
+  relvec fit calls.csv --target calls --task count --holdout 0.2
+  gunzip -c big.csv.gz | relvec fit - --target y --time-limit 60 --json
+"""
+PREDICT = f"""{DATA}
+Numbers and counts get the columns mean, std, lower and upper; classes get the most probable class and the probability
+of each. Identifiers are copied.
+
+examples:
+  relvec predict houses.relvec new.csv -o predicted.csv
+  relvec predict houses.relvec new.csv --interval 0.95 --keep street city
+  cat new.csv | relvec predict houses.relvec - | head
+"""
+INSPECT = """examples:
+  relvec inspect houses.relvec
+  relvec inspect houses.relvec --vectors 50
+  relvec inspect houses.relvec --json | jq .noise
+"""
+EVALUATE = f"""{DATA}
+Every score comes with a standard error and a 95% interval, by resampling the rows.
+
+examples:
+  relvec evaluate houses.relvec held_out.csv
+  relvec evaluate houses.relvec houses.csv --cv 5     on the rows of the fit: cross-validation, which fits again
+"""
+REPORT = f"""{DATA}
+The report is one HTML file that needs no network: accuracy, calibration, the relevance vectors as rows of your table,
+which columns matter and how.
+
+examples:
+  relvec report houses.relvec held_out.csv -o report.html
+  relvec report houses.relvec houses.csv --cv 5
+"""
+EXPORT = """The exported model takes numbers: the command prints which, and in which order.
+
+examples:
+  relvec export houses.relvec --onnx                  writes houses.onnx
+  relvec export houses.relvec --onnx there.onnx --c there.c
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line. The parsed arguments have the ``module`` whose `run` does the work."""
+    parser = argparse.ArgumentParser(
+        prog="relvec",
+        description="Sparse Bayesian learning: the relevance vector machine.",
+        epilog=OVERVIEW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"relvec {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, help, description, epilog, add_arguments in (
+        ("fit", "fit a model to a table", "Fit a relevance vector machine to a table and save it.", FIT, _fit),
+        ("predict", "predict the rows of a table", "Predict the target for every row of a table.", PREDICT, _predict),
+        ("inspect", "print what a fitted model is", "Print a fitted model: vectors, noise, evidence, options, columns.",
+         INSPECT, _inspect),
+        ("evaluate", "measure how good a model is on a table", "Compare a model's predictions with the targets of a "
+         "table.", EVALUATE, _evaluate),
+        ("report", "write an HTML report on a model and a table", "Write an HTML page on a fitted model and a table.",
+         REPORT, _report),
+        ("export", "write a model for ONNX runtimes or C compilers", "Write a model in a form that other programs run.",
+         EXPORT, _export),
+    ):  # fmt: skip
+        command = commands.add_parser(
+            name,
+            help=help,
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+        command.set_defaults(module=f"relvec.cli.{name}", parser=command)
+        add_arguments(command)
+    _add_demo(commands)
+    return parser
+
+
+def _fit(parser: Any) -> None:
+    _add_data(parser)
+    add = parser.add_argument
+    add("--target", required=True, metavar="COL", help="the column to predict")
+    add("--task", choices=TASKS, default="auto", help="by default the target decides")
+    add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="model.relvec by default")
+    for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),
+                       ("id", "columns to copy to the predictions"),
+                       ("categorical", "columns of numbers that name categories")):  # fmt: skip
+        add(f"--{name}", nargs="+", action="extend", metavar="COL", help=what)
+    add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
+    add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
+        "reading a few as missing")  # fmt: skip
+    add("--kernel", choices=KERNELS, help="gaussian by default")
+    add("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
+    add("--time-limit", type=_positive, metavar="S", help="seconds after which the best model so far is saved")
+    add("--seed", type=int, default=0, help="of random choices (0)")
+    add("--holdout", type=_share, metavar="SHARE", help="share of the rows to keep out of the fit and evaluate on")
+
+
+def _predict(parser: Any) -> None:
+    _add_model(parser)
+    _add_data(parser)
+    add = parser.add_argument
+    add("-o", "--out", default="-", metavar="FILE", help="standard output by default; the suffix decides the format")
+    add(
+        "--interval", type=_share, default=0.9, metavar="P", help="probability that the interval holds the target (0.9)"
+    )
+    add("--keep", nargs="+", action="extend", metavar="COL", help="further columns to copy")
+
+
+def _inspect(parser: Any) -> None:
+    _add_model(parser)
+    parser.add_argument("--vectors", type=int, default=10, metavar="N", help="relevance vectors to list (10)")
+
+
+def _evaluate(parser: Any) -> None:
+    _add_model(parser)
+    _add_data(parser)
+    parser.add_argument("--cv", type=_folds, default=0, metavar="K", help="K-fold cross-validation, which fits again")
+    parser.add_argument("--seed", type=int, default=0, help="of the resampling and the folds (0)")
+
+
+def _report(parser: Any) -> None:
+    _evaluate(parser)
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="report.html by default"
+    )
+
+
+def _export(parser: Any) -> None:
+    _add_model(parser)
+    parser.add_argument("--onnx", nargs="?", const="", metavar="FILE", help="write ONNX, beside the model by default")
+    parser.add_argument("--c", nargs="?", const="", metavar="FILE", help="write C99, beside the model by default")
+
+
+def _add_demo(commands: Any) -> None:
+    text = "Fit a noisy sinc and scikit-learn's diabetes table, print what was found and draw the fits."
+    demo = commands.add_parser("demo", help="fit a noisy sinc and a small real table", description=text)
+    demo.add_argument("--out", type=Path, default=Path("relvec-demo"), metavar="DIR", help="folder for the pictures")
+    demo.add_argument("--no-plots", action="store_true", help="print the summary only")
+    demo.set_defaults(module="relvec.cli.demo")
+
+
+def _add_data(parser: Any) -> None:
+    parser.add_argument("data", metavar="DATA", help="a table, or - for standard input")
+    parser.add_argument("--format", choices=FORMATS, help="of DATA, where its name and content do not tell")
+    parser.add_argument("--missing", nargs="+", action="extend", default=[], metavar="VALUE",
+                        help="values that stand for a missing cell, besides empty, NA, NaN, null, ? and -")  # fmt: skip
+
+
+def _add_model(parser: Any) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a file written by relvec fit")
+
+
+def _width(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _number(text: str, convert: Callable[[str], float], valid: Callable[[float], bool], expected: str) -> Any:
+    try:
+        value = convert(text)
+    except ValueError:
+        value = None
+    if value is None or not valid(value):
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+    return value
+
+
+def _positive(text: str) -> float:
+    return _number(text, float, lambda value: value > 0, "a positive number")
+
+
+def _share(text: str) -> float:
+    return _number(text, float, lambda value: 0 < value < 1, "a number between 0 and 1")
+
+
+def _folds(text: str) -> int:
+    return _number(text, int, lambda value: value == 0 or value >= 2, "0 for none, or 2 or more folds")

@@ -1,0 +1,48 @@
+"""Files that the commands read and write. Outputs are checked before the work begins."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from relvec import load
+from relvec.tables.cells import mark_missing
+from relvec.tables.columns import TableColumns
+from relvec.tables.files import read_table
+from relvec.tables.table import Table, TableError
+
+
+def check_output(path: str | Path) -> None:
+    """Raise an OSError if no file can be written to this path."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{path}: this is a folder; give the name of a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{path}: the folder {target.parent} does not exist")
+    place = target if target.exists() and not target.is_file() else target.parent  # a device or a pipe is written into
+    if not os.access(place, os.W_OK):
+        raise PermissionError(f"{path}: you may not write to {place}")
+
+
+def read_data(arguments: argparse.Namespace) -> Table:
+    """The table that the arguments name, with the values that they call missing read as such."""
+    table = read_table(arguments.data, arguments.format)
+    for name in table.names if arguments.missing else ():
+        table = table.with_column(name, mark_missing(table[name], arguments.missing))
+    return table
+
+
+def read_model(path: str) -> Pipeline:
+    """The pipeline in a file that `relvec fit` wrote."""
+    try:
+        model: Any = load(path)
+    except OSError as error:
+        raise TableError(f"{path}: {error.strerror or error}") from error
+    if not (isinstance(model, Pipeline) and isinstance(model[0], TableColumns) and model[0].target is not None):
+        raise TableError(f"{path}: holds a {type(model).__name__} that was not made by relvec fit; load it in Python "
+                         "with relvec.load")  # fmt: skip
+    return model

@@ -1,0 +1,22 @@
+"""`relvec report`: write an HTML page on a fitted model and a table."""
+
+from __future__ import annotations
+
+import argparse
+
+from relvec.cli.console import Console
+from relvec.cli.evaluate import evaluate
+from relvec.cli.files import check_output, read_model
+from relvec.report import report
+from relvec.runtime.files import write_atomically
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the report of a model on a table."""
+    check_output(arguments.out)
+    console, pipeline = Console(arguments.json), read_model(arguments.model)
+    page = report(pipeline, evaluate(pipeline, arguments)).encode()
+    write_atomically(arguments.out, page)
+    console.print(f"written: {arguments.out} ({len(page) / 1024:.0f} kB)")
+    console.print_json({"out": str(arguments.out), "bytes": len(page)})
+    return 0

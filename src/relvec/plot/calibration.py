@@ -1,0 +1,131 @@
+"""Whether error bars and probabilities can be believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+
+from relvec.plot.axes import DASHED, LINE, TRUTH, axes_or_new, check_single, final_step, finished
+
+BINS = 10
+LEVELS = np.arange(0.05, 1.0, 0.05)  # of the quantiles from which coverages 0.1, 0.2, ..., 0.9 are counted
+
+
+class CalibrationDisplay:
+    """Whether probabilities and intervals come true: the share promised against the share observed.
+
+    For a regressor, the coverage of central intervals; for a classifier, the frequency of a class among rows given
+    about the same probability. On the diagonal, promises are kept; intervals below it mean error bars too narrow.
+    Make one with `from_estimator` or one of the other constructors; `plot` draws it once more.
+
+    Attributes
+    ----------
+    promised, observed : (k,) shares.
+    error : (k,) binomial standard error of `observed`.
+    counts : (k,) rows behind each point.
+    classes : whether these are class probabilities.
+    ax_, figure_ : where it was drawn last.
+    """
+
+    def __init__(self, promised: np.ndarray, observed: np.ndarray, counts: np.ndarray, classes: bool) -> None:
+        self.promised, self.observed, self.counts, self.classes = promised, observed, counts, classes
+        self.error = np.sqrt(np.maximum(promised * (1 - promised), 1e-12) / counts)
+
+    @classmethod
+    def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> CalibrationDisplay:
+        """Compare the predictions of a model with what was observed.
+
+        Parameters
+        ----------
+        model : fitted regressor or classifier, or a pipeline that ends in one
+        X : array-like (n, n_features), rows not used in the fit
+        y : array-like (n,), their targets
+        ax : matplotlib axes, optional
+
+        Returns
+        -------
+        display : CalibrationDisplay
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relvec import RVR, plot
+        >>> X = np.linspace(0.0, 6.0, 50)[:, None]
+        >>> y = np.sin(X[:, 0]) + np.random.default_rng(0).normal(0, 0.1, 50)
+        >>> model = RVR(width=2.0).fit(X, y)
+        >>> plot.CalibrationDisplay.from_estimator(model, X, y, ax=plot.new_figure().subplots()).promised.round(1)
+        array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+        """
+        check_single(model)
+        final = final_step(model)
+        if is_classifier(final):
+            return cls.from_probabilities(np.asarray(y), model.predict_proba(X), final.classes_, ax=ax)
+        inputs = model[:-1].transform(X) if isinstance(model, Pipeline) and len(model) > 1 else X
+        return cls.from_quantiles(np.asarray(y, dtype=float), final.predict_quantiles(inputs, LEVELS), ax=ax)
+
+    @classmethod
+    def from_quantiles(cls, y: np.ndarray, quantiles: np.ndarray, *, ax: Any = None) -> CalibrationDisplay:
+        """From targets (n,) and their predicted quantiles (n, 19) at 0.05, 0.10, ..., 0.95.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relvec import plot
+        >>> y, quantiles = np.linspace(0.01, 0.99, 99), np.tile(np.arange(0.05, 1.0, 0.05), (99, 1))
+        >>> display = plot.CalibrationDisplay.from_quantiles(y, quantiles, ax=plot.new_figure().subplots())
+        >>> bool(np.all(np.abs(display.observed - display.promised) < 0.03))
+        True
+        """
+        half = len(LEVELS) // 2
+        inside = [(quantiles[:, half - k] <= y) & (y <= quantiles[:, half + k]) for k in range(1, half + 1)]
+        promised = np.array([LEVELS[half + k] - LEVELS[half - k] for k in range(1, half + 1)])
+        return cls(promised, np.mean(inside, axis=1), np.full(half, len(y)), classes=False).plot(ax)
+
+    @classmethod
+    def from_probabilities(
+        cls, y: np.ndarray, proba: np.ndarray, classes: np.ndarray, *, ax: Any = None
+    ) -> CalibrationDisplay:
+        """From labels (n,) and probabilities (n, K) of the classes (K,), in bins of equal numbers of rows.
+
+        For two classes the second is counted; for more, every class of every row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relvec import plot
+        >>> y, proba = np.array([0, 0, 1, 1]), np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.1, 0.9]])
+        >>> ax = plot.new_figure().subplots()
+        >>> int(plot.CalibrationDisplay.from_probabilities(y, proba, np.array([0, 1]), ax=ax).counts.sum())
+        4
+        """
+        member = np.equal.outer(y, classes)
+        p, t = (proba[:, 1], member[:, 1]) if len(classes) == 2 else (proba.ravel(), member.ravel())
+        order = np.argsort(p, kind="stable")
+        parts = [part for part in np.array_split(order, min(BINS, max(1, len(y) // 5))) if len(part)]
+        promised, observed = (np.array([values[part].mean() for part in parts]) for values in (p, t))
+        return cls(promised, observed, np.array([len(part) for part in parts]), classes=True).plot(ax)
+
+    def plot(self, ax: Any = None) -> CalibrationDisplay:
+        """Draw into the axes given, or into new ones.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+
+        Returns
+        -------
+        self : CalibrationDisplay
+        """
+        ax = axes_or_new(ax)
+        ax.plot([0, 1], [0, 1], color=TRUTH, lw=1.0, ls=DASHED, label="promises kept")
+        what = "predicted probability" if self.classes else "coverage of the interval"
+        ax.errorbar(self.promised, self.observed, yerr=2 * self.error, color=LINE, lw=1.6, marker="o", ms=5,
+                    capsize=2, elinewidth=0.8, label="observed ±2 standard errors")  # fmt: skip
+        ax.set(xlabel=f"{what}, promised", ylabel="share observed", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        ax.set_aspect("equal")
+        self.ax_, self.figure_ = finished(ax, loc="upper left"), ax.figure
+        return self

@@ -1,0 +1,81 @@
+"""The course of a fit: evidence and size by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relvec.plot.axes import LINE, VECTOR, axes_or_new, final_step
+
+
+class HistoryDisplay:
+    """Evidence and size of the model by step of the solver.
+
+    Make one with `from_estimator`; `plot` draws it once more.
+
+    Attributes
+    ----------
+    evidence : (n_steps,) the objective after each step.
+    size : (n_steps,) number of functions in the model.
+    ax_, size_ax_, figure_ : where it was drawn last: the axes of the evidence and of the size.
+    """
+
+    def __init__(self, evidence: np.ndarray, size: np.ndarray) -> None:
+        self.evidence, self.size = evidence, size
+
+    @classmethod
+    def from_estimator(cls, model: Any, *, output: int = 0, ax: Any = None) -> HistoryDisplay:
+        """Draw the history of a fit.
+
+        Parameters
+        ----------
+        model : fitted regressor or classifier, or a pipeline that ends in one
+        output : int, default 0
+            Which output, or which class of a one-vs-rest classifier.
+        ax : matplotlib axes, optional
+
+        Returns
+        -------
+        display : HistoryDisplay
+
+        Examples
+        --------
+        >>> from relvec import RVR, plot
+        >>> model = RVR(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0.1, 0.9, 2.1, 2.9])
+        >>> display = plot.HistoryDisplay.from_estimator(model, ax=plot.new_figure().subplots())
+        >>> int(display.size[-1]) == len(model.weights_)
+        True
+        """
+        history = final_step(model).history_
+        history = history[output] if isinstance(history, list) else history
+        return cls(history["objective"], history["size"]).plot(ax)
+
+    def plot(self, ax: Any = None) -> HistoryDisplay:
+        """Draw into the axes given, or into new ones.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+
+        Returns
+        -------
+        self : HistoryDisplay
+        """
+        ax, steps = axes_or_new(ax), np.arange(1, len(self.evidence) + 1)
+        (first,) = ax.plot(steps, self.evidence, color=LINE, lw=1.8, label="log evidence")
+        twin = ax.twinx()
+        (second,) = twin.step(steps, self.size, where="post", color=VECTOR, lw=1.4, label="functions in the model")
+        # A search rises steeply at first: show where it ends, not where it began.
+        low, high = np.quantile(self.evidence, 0.1), self.evidence.max()
+        if np.isfinite([low, high]).all() and high > low and self.evidence.min() < low - 3 * (high - low):
+            ax.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
+        ax.set(xlabel="step")
+        ax.set_ylabel("log evidence", color=LINE)
+        twin.set_ylabel("functions", color=VECTOR)
+        twin.set_ylim(bottom=0)
+        for axis in (ax, twin):
+            axis.spines["top"].set_visible(False)
+        ax.legend(handles=[first, second], frameon=False, fontsize="small", loc="lower right")
+        self.ax_, self.size_ax_, self.figure_ = ax, twin, ax.figure
+        return self

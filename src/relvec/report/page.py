@@ -1,0 +1,80 @@
+"""One HTML page on a fitted pipeline and a table: what was kept, how good it is, and what it rests on.
+
+The page needs no network and runs no script. Everything that comes from the data is escaped: text through
+`html.escape`, and figures are images (``data:`` URLs), in which nothing can run.
+"""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import PurePath
+
+from sklearn.pipeline import Pipeline
+
+from relvec._version import __version__
+from relvec.report import sections
+from relvec.report.html import STYLE, drawer, text
+from relvec.tables.evaluation import Evaluation
+from relvec.tables.importance import column_importance, partial_dependence
+
+__all__ = ["report"]
+
+MAX_CURVES = 6  # columns whose effect is drawn
+
+
+def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = None) -> str:
+    """Write the report as one HTML page.
+
+    Parameters
+    ----------
+    pipeline : as `relvec.tables.pipelines.fit_table` makes it
+    evaluation : of the pipeline, by `relvec.tables.evaluation.evaluate_table`
+    title : str, optional
+        The heading; by default the task and the target.
+
+    Returns
+    -------
+    page : str
+        Without matplotlib (``pip install 'relvec[plot]'``) the page has no figures and says so.
+
+    Examples
+    --------
+    >>> from relvec.tables.evaluation import evaluate_table
+    >>> from relvec.tables.pipelines import fit_table
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "<b>y</b>": [0.1, 0.9, 2.1, 2.9]}
+    >>> pipeline = fit_table(table, "<b>y</b>").pipeline
+    >>> page = report(pipeline, evaluate_table(pipeline, table))
+    >>> page.startswith("<!doctype html>"), "<b>y</b>" in page
+    (True, False)
+    """
+    step = pipeline["columns"]
+    heading = title or f"{step.task.capitalize()} of {step.target.name}"
+    importance = column_importance(pipeline, evaluation)
+    curves = [partial_dependence(pipeline, evaluation.table, name) for name in importance.names[:MAX_CURVES]]
+    draw, bars = drawer(), "probabilities" if step.task == "classification" else "error bars"
+    parts = [
+        ("summary", "", sections.summary_section(pipeline, evaluation)),
+        ("quality", "How good it is", sections.quality_section(pipeline, evaluation, draw)),
+        ("calibration", f"Can the {bars} be believed?", sections.calibration_section(pipeline, evaluation, draw)),
+        ("columns", "Which columns matter", sections.importance_section(pipeline, importance, draw)),
+        ("effects", "How they matter", sections.effects_section(pipeline, curves, draw)),
+        ("vectors", "The rows it rests on", sections.vectors_section(pipeline)),
+        ("preparation", "How the columns were read", sections.preparation_section(pipeline)),
+        ("fit", "The fit", sections.fit_section(pipeline, draw)),
+    ]
+    links = "".join(f'<a href="#{key}">{name}</a>' for key, name, _ in parts if name)
+    body = "".join(
+        f'<section id="{key}">{f"<h2>{name}</h2>" if name else f"<nav>{links}</nav>"}{content}</section>'
+        for key, name, content in parts
+    )
+    now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
+    return (
+        "<!doctype html>\n"
+        '<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        f"style-src 'unsafe-inline'\"><title>{text(heading)}</title><style>{STYLE}</style></head><body><main>"
+        f'<p class="soft">Report on a relevance vector machine</p><h1>{text(heading)}</h1>{body}'
+        f"<footer>relvec {__version__}, {now}. Model fitted to {text(PurePath(step.record_['source']).name)}; "
+        f"evaluated on {text(PurePath(evaluation.table.source).name)}.</footer></main></body></html>\n"
+    )

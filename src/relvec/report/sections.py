@@ -1,0 +1,194 @@
+"""The sections of the report, each as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from relvec import plot
+from relvec.plot.fit import draw_predictions
+from relvec.report.advice import plain_warnings
+from relvec.report.html import Draw, figure_grid, framed, html_table, sample, short, text
+from relvec.tables.columns import Column
+from relvec.tables.evaluation import Evaluation, Score
+from relvec.tables.importance import Dependence, Importance, learned_relevance
+from relvec.tables.pipelines import summary, vectors_of
+from relvec.tables.text import format_cell, plural, round_uncertainty
+
+MAX_VECTORS = 30  # relevance vectors listed
+MAX_BARS = 15
+
+
+def summary_section(pipeline: Pipeline, evaluation: Evaluation) -> str:
+    """The main numbers, and warnings."""
+    step, model = pipeline["columns"], pipeline[-1]
+    rows, kept = step.record_["rows"], len(model.relevance_)
+    cards = [(f"{kept:,} of {rows:,}", "training rows kept as relevance vectors")]
+    for score in (evaluation.scores[0], evaluation.scores[2]):
+        cards.append((_with_error(score), f"{score.name}: {score.meaning}"))
+    if step.task == "regression":
+        noise = float(np.sqrt(model.noise_variance_))
+        cards.append((format_cell(noise), "noise: the standard deviation of the target that no input explains"))
+    listed = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(what)}</span></div>' for value, what in cards)
+    return f'<div class="cards">{listed}</div>{_warnings(plain_warnings(pipeline, evaluation))}'
+
+
+def _with_error(score: Score) -> str:
+    return f"{format_cell(score.value)} ± {format_cell(round_uncertainty(score.error))}"
+
+
+def _warnings(found: Sequence[str]) -> str:
+    if not found:
+        return '<ul class="warnings fine"><li>No warnings.</li></ul>'
+    return f'<ul class="warnings">{"".join(f"<li>{text(sentence)}</li>" for sentence in found)}</ul>'
+
+
+def quality_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> str:
+    """Scores, and predictions against what was observed."""
+    n, p = len(evaluation.observed), evaluation.prediction
+    how = (f"Each of {plural(n, 'row')} was predicted by a model fitted without it ({evaluation.folds}-fold "
+           "cross-validation)." if evaluation.folds else
+           f"The fitted model on {plural(n, 'row')} of {PurePath(evaluation.table.source).name}.")  # fmt: skip
+    table = _scores(evaluation)
+    if p.mean is not None:
+        assert p.std is not None
+        drawn = sample(n)
+        y, mean, std = evaluation.observed[drawn], p.mean[drawn], p.std[drawn]
+        figures = [
+            draw(lambda ax: draw_predictions(y, mean, std, ax),
+                 "Predicted against observed targets. Error bars that miss the diagonal are red."),
+            draw(lambda ax: plot.ResidualsDisplay.from_predictions(y, mean, std, ax=ax),
+                 "Residuals. A trend or a funnel means that the model misses something."),
+        ]  # fmt: skip
+        return f"<p>{text(how)}</p>{table}{figure_grid(figures)}"
+    assert p.label is not None
+    counts, labels = _confusion(pipeline[-1].classes_, evaluation.observed, p.label)
+    rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
+    confusion = html_table(("observed \\ predicted", *labels), rows, range(1, len(labels) + 1))
+    return f"<p>{text(how)}</p>{table}<h3>Observed and predicted classes</h3>{confusion}"
+
+
+def _scores(evaluation: Evaluation) -> str:
+    lines = "".join(
+        f"<tr><td>{text(s.name)}<small>{text(s.meaning)}</small></td>"
+        f"<td class=n>{text(_with_error(s))}</td>"
+        f"<td class=n>{text(s.low)} to {text(s.high)}</td></tr>"
+        for s in evaluation.scores
+    )
+    return framed("<th>score</th><th class=n>value ± standard error</th><th class=n>95% interval</th>", lines)
+
+
+def _confusion(classes: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    counts = np.zeros((len(classes), len(classes)), dtype=int)
+    np.add.at(counts, (np.searchsorted(classes, observed), np.searchsorted(classes, predicted)), 1)
+    return counts, [str(label) for label in classes]
+
+
+def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> str:
+    """Whether error bars or probabilities come true."""
+    p, y = evaluation.prediction, evaluation.observed
+    if p.proba is not None:
+        proba, classes = p.proba, pipeline[-1].classes_
+        words = ("Rows are grouped by their predicted probability. In each group the observed share should equal it, "
+                 "on the dashed line.")  # fmt: skip
+        figure = draw(lambda ax: plot.CalibrationDisplay.from_probabilities(y, proba, classes, ax=ax), words, 5.4, 4.6)
+    else:
+        assert p.quantiles is not None
+        quantiles = p.quantiles
+        words = ("How often intervals of each nominal coverage held the target. Below the dashed line the error bars "
+                 "are too narrow, above it too wide.")  # fmt: skip
+        figure = draw(lambda ax: plot.CalibrationDisplay.from_quantiles(y, quantiles, ax=ax), words, 5.4, 4.6)
+    return figure_grid([figure])
+
+
+def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -> str:
+    """How much each column matters."""
+    order = range(min(MAX_BARS, len(importance.names)))
+    names, values = [importance.names[i] for i in order], importance.loss[list(order)]
+    words = f"How much worse the predictions become ({importance.measure}) when a column's cells are shuffled."
+    height = 1.1 + 0.34 * len(names)
+    display = plot.FeatureRelevanceDisplay(values, [short(name) for name in names], importance.error[list(order)],
+                                           f"rise of the {importance.measure}")  # fmt: skip
+    figures = [draw(display.plot, words, 6.4, height)]
+    learned = learned_relevance(pipeline)
+    if learned:
+        shares = sorted(learned.items(), key=lambda item: -item[1])[:MAX_BARS]
+        second = plot.FeatureRelevanceDisplay([value for _, value in shares], [short(name) for name, _ in shares], None,
+                                              "relevance, as a share")  # fmt: skip
+        figures.append(
+            draw(
+                second.plot, "Relevance by the learned widths: the share of each column in the distances.", 6.4, height
+            )
+        )
+    errors = map(round_uncertainty, importance.error.tolist())
+    found = list(zip(importance.names, importance.loss.tolist(), errors, strict=True))
+    table = html_table(("column", f"rise of the {importance.measure}", "±"), found, (1, 2))
+    return figure_grid(figures) + table
+
+
+def effects_section(pipeline: Pipeline, curves: Sequence[Dependence], draw: Draw) -> str:
+    """How the predictions depend on the columns that matter most."""
+    target = pipeline["columns"].target.name
+    figures = [draw(lambda ax, curve=curve: _draw_dependence(ax, curve), f"{curve.name}", 4.4, 3.2) for curve in curves]
+    what = "probability" if pipeline["columns"].task == "classification" else f"prediction of {target}"
+    words = (f"The mean {what} when one column is set to a value in every row and the others stay as they are. Thin "
+             "lines are single rows; where they cross, columns interact.")  # fmt: skip
+    if pipeline["columns"].task == "classification":
+        words += f" Drawn for the class {format_cell(curves[0].label)}." if curves else ""
+    return f"<p>{text(words)}</p>{figure_grid(figures, 'figures small')}"
+
+
+def _draw_dependence(ax: Any, curve: Dependence) -> None:
+    if curve.labels is not None:
+        places = np.arange(len(curve.labels))
+        ax.plot(places, curve.rows.T, color=plot.POINT, lw=0.5, alpha=0.3)
+        ax.plot(places, curve.mean, "o", color=plot.LINE, ms=8)
+        ax.set_xticks(places, [short(label, 14) for label in curve.labels], rotation=30, ha="right", parse_math=False)
+        ax.set_xlim(-0.5, len(places) - 0.5)
+    else:
+        ax.plot(curve.grid, curve.rows.T, color=plot.POINT, lw=0.5, alpha=0.3)
+        ax.plot(curve.grid, curve.mean, color=plot.LINE, lw=2.2)
+        ax.margins(x=0.01)
+        if curve.dates:
+            ax.tick_params(axis="x", rotation=30)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def vectors_section(pipeline: Pipeline) -> str:
+    """The relevance vectors as rows of the table."""
+    header, rows = vectors_of(pipeline)
+    hidden = len(rows) - MAX_VECTORS
+    more = f"{plural(hidden, 'more vector')}; relvec inspect --json lists all." if hidden > 0 else ""
+    words = ("The prediction is a weighted sum of similarities to these rows of the training table; the others were "
+             "needed only to find them. A large weight does not make a row important: weights of opposite sign may "
+             "nearly cancel.")  # fmt: skip
+    rest = f'<p class="soft">{text(more)}</p>' if more else ""
+    numbers = [i for i, name in enumerate(header) if name == "row" or name.startswith("weight")]
+    return f"<p>{text(words)}</p>{html_table(header, rows[:MAX_VECTORS], numbers, 'rows')}{rest}"
+
+
+def preparation_section(pipeline: Pipeline) -> str:
+    """How the columns were read."""
+    step = pipeline["columns"]
+    rows = [(c.name, c.kind, c.note or _default_note(c)) for c in step.columns]
+    notes = "".join(f"<li>{text(note)}</li>" for note in step.record_["notes"])
+    return html_table(("column", "kind", "what was done"), rows) + (f"<ul>{notes}</ul>" if notes else "")
+
+
+def _default_note(column: Column) -> str:
+    return "scaled to unit variance" if column.is_input else ""
+
+
+def fit_section(pipeline: Pipeline, draw: Draw) -> str:
+    """How the fit went, and its options."""
+    step, model = pipeline["columns"], pipeline[-1]
+    facts = [*summary(pipeline), ("seconds", f"{step.record_['seconds']:.2f}")]
+    facts += [(name, repr(value)) for name, value in sorted(model.get_params(deep=False).items())]
+    figure = draw(
+        lambda ax: plot.HistoryDisplay.from_estimator(model, ax=ax), "Evidence and size by step of the search."
+    )
+    return html_table(("what", "value"), facts) + figure_grid([figure])

@@ -1,0 +1,184 @@
+"""Text formats: CSV, TSV and JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relvec.tables.table import LIMITS, Table, TableError, column_array, text_array
+from relvec.tables.text import escape_controls
+
+DELIMITERS = (",", ";", "\t", "|")
+
+
+def read_csv(data: bytes, source: str) -> Table:
+    """Read comma-separated values; semicolons, tabs and bars are recognised too."""
+    text, notes = _decode(data, source)
+    return _read_delimited(text, _find_delimiter(text), source, notes)
+
+
+def read_tsv(data: bytes, source: str) -> Table:
+    """Read tab-separated values."""
+    text, notes = _decode(data, source)
+    return _read_delimited(text, "\t", source, notes)
+
+
+def read_jsonl(data: bytes, source: str) -> Table:
+    """Read JSON lines, one flat object a row, or one JSON list of such objects."""
+    text, notes = _decode(data, source)
+    lines = None
+    if text.lstrip().startswith("["):
+        records = _parse_json(text, source)
+    else:
+        numbered = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        records = [_parse_json(line, f"{source}, line {i}") for i, line in numbered]
+        lines = np.array([i for i, _ in numbered], dtype=np.intp)
+    found: dict[str, tuple[list[int], list[Any]]] = {}
+    for row, record in enumerate(records):
+        where = f"{source}, row {row + 1}" + ("" if lines is None else f" (line {lines[row]})")
+        if not isinstance(record, dict):
+            raise TableError(f'{where}: expected an object such as {{"x": 1}}, got {type(record).__name__}')
+        for key, value in record.items():
+            if isinstance(value, list | dict):
+                raise TableError(f"{where}, column {key!r}: expected one value, got a {type(value).__name__}")
+            rows, values = found.setdefault(key, ([], []))
+            rows.append(row)
+            values.append(value)
+    LIMITS.check_cells(len(records), len(found), len(data), source)
+    names, renamed = unique_names(list(found), source)
+    columns = {}
+    for name, (rows, values) in zip(names, found.values(), strict=True):
+        cells: list[Any] = [None] * len(records)
+        for row, value in zip(rows, values, strict=True):
+            cells[row] = value
+        columns[name] = column_array(cells, name)
+    return Table(columns, source, lines, notes + renamed)
+
+
+def write_text(table: Table, format: str) -> bytes:
+    """Encode a table as CSV, TSV or JSON lines."""
+    out = io.StringIO()
+    rows = zip(*[_python_cells(column) for column in table.columns.values()], strict=True)
+    if format == "jsonl":
+        for row in rows:
+            out.write(json.dumps(dict(zip(table.names, row, strict=True)), ensure_ascii=False) + "\n")
+    else:
+        writer = csv.writer(out, delimiter="\t" if format == "tsv" else ",", lineterminator="\n")
+        writer.writerow(table.names)
+        writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    return out.getvalue().encode()
+
+
+def unique_names(header: Sequence[str], source: str) -> tuple[list[str], tuple[str, ...]]:
+    r"""Give every column a printable name of its own, with a note for each name that had to be changed.
+
+    >>> unique_names(["x", "", "x"], "t.csv")[0]
+    ['x', 'column 2', 'x (2)']
+    """
+    LIMITS.check_columns(len(header), source)
+    names: dict[str, None] = {}  # an ordered set
+    counts: dict[str, int] = {}
+    notes = []
+    for i, cell in enumerate(header):
+        given = " ".join(cell.split())
+        base = name = escape_controls(given) or f"column {i + 1}"
+        while name in names:
+            counts[base] = counts.get(base, 1) + 1
+            name = f"{base} ({counts[base]})"
+        if name != given:
+            notes.append(f"column {i + 1} is called {given!r} in the header; here it is {name!r}")
+        names[name] = None
+    return list(names), tuple(notes)
+
+
+def _decode(data: bytes, source: str) -> tuple[str, tuple[str, ...]]:
+    """The text of a file, and a note where it is not UTF-8."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        try:
+            return data.decode("utf-16"), ("read as UTF-16",)
+        except UnicodeDecodeError as error:
+            raise TableError(f"{source}: not valid UTF-16 at byte {error.start}") from error
+    try:
+        return data.decode("utf-8-sig"), ()
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        return data.decode("latin-1"), (f"line {line} is not UTF-8, so the file was read as Latin-1",)
+
+
+def _find_delimiter(text: str) -> str:
+    """The delimiter that splits the header into most cells, outside quotes; the comma among equals."""
+    header = next((line for line in io.StringIO(text, newline="") if line.strip()), "")
+    return max(DELIMITERS, key=lambda d: len(next(csv.reader([header], delimiter=d), [])))
+
+
+def _read_delimited(text: str, delimiter: str, source: str, notes: tuple[str, ...]) -> Table:
+    if "\0" in text:
+        raise TableError(f"{source}: the file holds NUL bytes, so it is not text; name its format with --format")
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    header: list[str] | None = None
+    cells: list[list[str]] = []
+    lines: list[int] = []
+    next_line = 1
+    try:
+        for record in reader:
+            line, next_line = next_line, reader.line_num + 1
+            if not any(cell.strip() for cell in record):
+                continue
+            if header is None:
+                header, renamed = unique_names(record, source)
+                notes += renamed
+                continue
+            cells.append(_match_header(record, len(header), delimiter, f"{source}, row {len(cells) + 1} (line {line})"))
+            lines.append(line)
+    except csv.Error as error:
+        raise TableError(f"{source}, line {reader.line_num}: {error}") from error
+    if delimiter == ";":
+        notes += ("cells are separated by semicolons, so 3,14 is read as a decimal number",)
+    columns = {
+        name: text_array([_decimal_point(record[i].strip(), delimiter) or None for record in cells])
+        for i, name in enumerate(header or [])
+    }
+    return Table(columns, source, np.array(lines, dtype=np.intp), notes)
+
+
+def _match_header(record: list[str], width: int, delimiter: str, where: str) -> list[str]:
+    """The record, without the empty cells that trailing delimiters make."""
+    if len(record) > width and not any(cell.strip() for cell in record[width:]):
+        return record[:width]
+    if len(record) != width:
+        raise TableError(f"{where}: {len(record)} cells where the header has {width}; check the quotes and the "
+                         f"delimiter {delimiter!r} there")  # fmt: skip
+    return record
+
+
+def _decimal_point(cell: str, delimiter: str) -> str:
+    """Write a decimal comma as a point, in files whose cells are separated by semicolons."""
+    if delimiter != ";" or cell.count(",") != 1:
+        return cell
+    point = cell.replace(".", "").replace(",", ".")
+    try:
+        float(point)
+    except ValueError:
+        return cell
+    return point
+
+
+def _parse_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TableError(f"{where}: not valid JSON: {error}") from error
+
+
+def _python_cells(column: np.ndarray) -> list[Any]:
+    """The cells as Python values, None where missing."""
+    if column.dtype.kind == "M":
+        return [None if np.isnat(value) else str(value) for value in column]
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in column.tolist()]

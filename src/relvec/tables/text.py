@@ -1,0 +1,83 @@
+"""Numbers, names and counts as text: for terminals, messages and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+MAX_LISTED_NAMES = 12
+
+
+def format_cell(value: Any) -> str:
+    r"""Format a value for people: numbers with four digits, text on one line without control characters.
+
+    >>> format_cell(3.14159), format_cell(12345.6), format_cell(None), format_cell("two\nlines")
+    ('3.142', '12,346', '', 'two lines')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float | np.floating):
+        return f"{value:,.0f}" if 1e4 <= abs(float(value)) < 1e9 else f"{value:.4g}"
+    return escape_controls(" ".join(str(value).split()))
+
+
+def escape_controls(text: str) -> str:
+    r"""Write control characters as escapes, so that no text from a file reaches a terminal as a command.
+
+    >>> print(escape_controls("red\x1b[31m\nnext line"))
+    red\x1b[31m
+    next line
+    """
+    harmless = "\n\t\u00a0\u202f"  # ends of lines, tabs and spaces that do not break
+    return "".join(c if c.isprintable() or c in harmless else c.encode("unicode_escape").decode() for c in text)
+
+
+def round_uncertainty(value: float) -> float:
+    """Round an uncertainty to two digits.
+
+    >>> round_uncertainty(561.2), round_uncertainty(0.0321)
+    (560.0, 0.032)
+    """
+    return float(f"{value:.2g}")
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun.
+
+    >>> plural(1, "row"), plural(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def list_names(names: Iterable[str], most: int = MAX_LISTED_NAMES) -> str:
+    """List names in quotes, the first dozen of many.
+
+    >>> list_names(["x", "y"]), list_names("abcd", most=2)
+    ("'x', 'y'", "'a', 'b' and 2 more")
+    """
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more
+
+
+def to_json_types(value: Any) -> Any:
+    """Convert a value to types that JSON has; NaN and infinities become null.
+
+    >>> to_json_types({"a": np.array([1.0, np.nan]), "b": (np.int64(2), True)})
+    {'a': [1.0, None], 'b': [2, True]}
+    """
+    if isinstance(value, dict):
+        return {str(key): to_json_types(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return to_json_types(value.tolist())
+    if isinstance(value, list | tuple):
+        return [to_json_types(item) for item in value]
+    if isinstance(value, np.generic):
+        return to_json_types(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
