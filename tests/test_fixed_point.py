@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import oracle
-from problems import classes_of, dictionary, problem_of
+from problems import classes_of, dictionary, problem_of, quiet_fit, sinc_problem
 from relvec.inference.priors import GammaPrior
-from relvec.solvers import EM, MacKay
+from relvec.solvers import EM, MacKay, Sequential
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.loop import Start
 
@@ -96,3 +96,18 @@ def test_what_a_fixed_point_of_classes_prunes():
         fewer = LaplaceFixedPoint(False, 0.0, 0.99 * new.max()).step(problem, state)
         np.testing.assert_array_equal(fewer.active, model.active[new < new.max()])
         np.testing.assert_allclose(fewer.notes.alpha, new[new < new.max()])
+
+
+@pytest.mark.parametrize("solver", [MacKay(), EM(), Sequential(), Sequential(select="gain")], ids=repr)
+@pytest.mark.parametrize("noise", [None, 0.02])
+def test_every_solver_ends_where_t01_equations_16_and_18_hold(solver, noise):
+    Phi, t = sinc_problem(30)
+    model, active = quiet_fit(Phi, t, solver=solver, noise_variance=noise, tol=1e-6, max_iter=50000)
+    beta = 1.0 / model.noise_variance_
+    Sigma, mu = oracle.posterior(Phi[:, active], t, model.alpha_, beta)
+    gamma = 1.0 - model.alpha_ * np.diag(Sigma)
+    np.testing.assert_allclose(model.alpha_ * mu**2, gamma, atol=2e-2)  # eq. (16)
+    np.testing.assert_allclose(model.gamma_, gamma, atol=1e-7)
+    if noise is None:
+        residual = np.sum((t - Phi[:, active] @ mu) ** 2)
+        assert model.noise_variance_ == pytest.approx(residual / (30 - gamma.sum()), rel=1e-2)  # eq. (18)

@@ -172,3 +172,13 @@ def test_exchanging_a_unit_puts_the_other_in_its_place():
             assert swapped.objective == pytest.approx(again.log_evidence, abs=1e-7)
             np.testing.assert_allclose(swapped.posterior.Phi, again.Phi)
             assert swapped.atom == pairs.entering[i]
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_units_are_ranked_by_content_and_then_by_class(K):
+    model, found = classes_of(likelihood=Categorical(3) if K > 1 else Bernoulli())
+    M = model.problem.design.n_atoms
+    units = np.arange(K * M)
+    expected = np.lexsort((units // M, model.problem.order[units % M]))
+    for ranks in (found.rank(units), model.problem.rank(units)):
+        assert np.array_equal(np.argsort(ranks), expected) and ranks.dtype.kind == "i"

@@ -1,14 +1,19 @@
 """Promises of every search, on the small problems of `tests/searches.py`."""
 
 import json
+import warnings
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import oracle
 import searches
-from problems import assert_never_falls, compiled, in_python, single_move_gains
+from problems import assert_never_falls, columns_kept, compiled, in_python, single_move_gains
 
 RECORDED = json.loads(searches.FILE.read_text())
 
@@ -22,6 +27,15 @@ def found(case):
 
 def likelihood_of(model):
     return "poisson" if not hasattr(model, "classes_") else "bernoulli" if len(model.classes_) == 2 else "softmax"
+
+
+def again(here, rows):
+    """The same search with its rows in another order; a warm one starts from the model found."""
+    model = deepcopy(here.model) if here.model.warm_start else clone(here.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(rows[:, None], here.target[rows], sample_weight=here.weights[rows])
+    return replace(here, model=model, active=columns_kept(model, here.Phi))
 
 
 class Promises:
@@ -39,6 +53,14 @@ class Promises:
         if case in searches.REGRESSION or not case.startswith(("MacKay", "EM")):  # T01 section 3 holds B at its value
             assert_never_falls(history)
         np.testing.assert_allclose(history["gain"][1:], np.diff(history["objective"]), atol=1e-9)
+
+    def test_the_order_of_rows_does_not_matter(self, case):
+        here = found(case)
+        rows = np.random.default_rng(0).permutation(len(here.target))
+        with in_python():
+            other = again(here, rows=rows)
+        np.testing.assert_array_equal(np.sort(other.active), np.sort(here.active))
+        assert other.model.log_marginal_likelihood_ == pytest.approx(here.model.log_marginal_likelihood_, abs=2e-6)
 
 
 @pytest.mark.parametrize("case", [c for c in searches.CASES if not c.startswith(("TF03", "EM", "MacKay", "three"))])

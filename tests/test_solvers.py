@@ -12,9 +12,18 @@ from sklearn.exceptions import ConvergenceWarning
 
 import oracle
 from golden import load
-from problems import SEARCH, assert_never_falls, fit, quiet_fit, random_problem, sinc_problem, single_move_gains
+from problems import (
+    SEARCH,
+    Columns,
+    assert_never_falls,
+    fit,
+    quiet_fit,
+    random_problem,
+    sinc_problem,
+    single_move_gains,
+)
 from relvec import RVR, GammaPrior, kernels
-from relvec.basis import KernelBasis
+from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
 from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
 from relvec.solvers import active_set as _columns
@@ -506,6 +515,22 @@ def test_restarts_only_help():
         assert evidence[0] - 1e-6 <= evidence[1] <= evidence[2] + 1e-6
         gains.append(evidence[2] - evidence[0])
     assert max(gains) > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_given_start_is_never_ended_below(seed):
+    """A warm fit on more rows reaches at least the evidence that the last model has on them."""
+    Phi, t = sinc_problem(40, width=1.0, noise=0.1, seed=seed)
+    rows, few = np.arange(40)[:, None], np.random.default_rng(seed).permutation(40)[:30]
+    for solver in (Sequential(restarts=0), Sequential(restarts=0, exchange=False), Sequential(select="gain")):
+        model = RVR(kernel=None, basis=Functions(Columns(Phi)), fit_intercept=False, warm_start=True, solver=solver)
+        model.fit(rows[few], t[few])
+        kept = model.basis_(rows)
+        start = oracle.log_evidence(kept, t, model.alpha_, 1.0 / model.noise_variance_)
+        model.fit(rows, t)
+        assert model.history_["objective"][0] == pytest.approx(start, abs=1e-6) and model.history_["size"][0] > 0
+        assert model.log_marginal_likelihood_ >= start - 1e-6
+        assert_never_falls(model.history_)
 
 
 def test_restarts_are_reproducible():

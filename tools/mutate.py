@@ -56,6 +56,7 @@ TESTS = {
     "solvers/laplace/fixed_point.py": LAPLACE,
     "solvers/laplace/scan.py": [*LAPLACE, DEVICE, "tests/test_dask.py::test_contract_of_rows_elsewhere"],
     "solvers/laplace/search.py": LAPLACE,
+    "solvers/laplace/exchange.py": LAPLACE,
     "solvers/gaussian/compiled.py": ["tests/test_engine.py"],
     "solvers/laplace/compiled.py": ["tests/test_compiled_classes.py"],
 }  # fmt: skip
