@@ -31,9 +31,9 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis
-from relvec.estimators.gaussian_fit import gaussian_problem, gaussian_target
-from relvec.estimators.units import target_units
+from relvec.estimators.gaussian import gaussian_problem, gaussian_target
 from relvec.hyperparameters.widths import Setting, interleave
+from relvec.inference.units import target_units
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
 
@@ -145,7 +145,7 @@ def interleaved(X, y, eta_steps: int) -> np.ndarray:
     """Widths (d,) where T01 C's interleaving ends, from the scale's."""
     weights = np.ones(len(y))
     units, variances = target_units(y[:, None], weights)
-    problem = gaussian_problem(RVR(), units[0], variances[0], weights.sum(), 0)
+    problem = gaussian_problem(RVR()._options(), units[0], variances[0], weights.sum(), 0)
     basis = Concat((KernelBasis(Gaussian(width="learn-per-feature")), Bias())).bind(X)
     free = np.ones(len(basis.theta), bool)
     setting = Setting.of(basis, X, [gaussian_target(problem, y / units[0], weights)], free)

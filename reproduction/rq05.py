@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -13,7 +14,7 @@ from scipy.stats import ttest_rel
 
 from relvec import RVR
 from relvec.basis import KernelBasis
-from relvec.estimators.gaussian_fit import NOISE_FLOOR
+from relvec.estimators.gaussian import NOISE_FLOOR, augment, condition
 from relvec.inference.gaussian import gaussian
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.inference.priors import sample_functions
@@ -71,18 +72,22 @@ def better_gp(rvm: RVR, X: np.ndarray, y: np.ndarray) -> ExactGP:
 
 def as_fitted(rvm: RVR, predictive: Augmented | Process, X: np.ndarray, y: np.ndarray) -> RVR:
     """The same model with another predictive distribution; its widths and support are not searched again."""
-    model, unit = copy(rvm), rvm._models[0].unit
+    model, found = copy(rvm), rvm.fitted_
+    functions, weights, unit = found.functions, np.ones(len(X)), found.functions[0].unit
     targets, variances = y[None] / unit, np.array([y.var() / unit**2])
     if isinstance(predictive, Augmented):
-        model._augment(predictive, rvm.kernel_, X, np.ones(len(X)), targets, variances)
+        predictors = augment(predictive, functions, found.alpha, rvm.kernel_, X, weights, targets, variances)
     else:
-        model._condition(predictive, (rvm.kernel_,), X, np.ones(len(X)), targets, variances, [NOISE_FLOOR])
+        predictors, processes = condition(predictive, functions, found.alpha, found.basis, (rvm.kernel_,),
+                                          rvm.fit_intercept, X, weights, targets, variances, [NOISE_FLOOR])  # fmt: skip
+        model.process_, model.noise_variance_ = processes[0], predictors[0].noise * unit**2
+    model.fitted_ = replace(found, predictors=predictors)
     return model
 
 
 def refitted(star: RVR, X: np.ndarray, y: np.ndarray) -> AugmentedPredictor:
     """RVM* given the targets of the relevance vectors alone (RQ05 footnote 3)."""
-    full = star._models[0]
+    full = star.fitted_.predictors[0]
     rows, model = star.relevance_, full.model
     Phi, t = model.columns(X[rows]), y[rows] / model.unit
     p = gaussian(Phi, t, 0.0, len(rows), full.precision, 1.0 / model.noise)

@@ -73,6 +73,6 @@ def mixed_table(pd):
 def wide_latent(scale):
     """Return a classifier whose latent function has a standard deviation of up to `scale`."""
     model = fitted(RVC(kernel=None, basis="linear", width="scale"), DATA[0], DATA[1] > 0.7)
-    latent = model._models[0]
+    latent = model.fitted_.predictors[0]
     object.__setattr__(latent, "root", latent.root * scale / np.sqrt(latent.moments(NEW)[1].max()))
     return model

@@ -185,9 +185,9 @@ def test_warm_start_ends_as_good_with_fewer_steps(model, y):
     assert np.array_equal(warm.weights_, cold.weights_)  # the first fit has nothing to start from
     again = warm.fit(X, y)
     assert np.all(again.n_iter_ <= cold.n_iter_) and np.sum(again.n_iter_) < np.sum(cold.n_iter_)
-    tolerance = 3 * model._tol
+    tolerance = 3 * model._options().tol
     assert np.all(np.abs(again.log_marginal_likelihood_ - cold.log_marginal_likelihood_) < tolerance)
-    assert np.all(again.certificate_ <= model._tol)
+    assert np.all(again.certificate_ <= model._options().tol)
 
 
 def test_warm_start_with_other_rows_outputs_and_kernels():

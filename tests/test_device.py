@@ -227,7 +227,7 @@ def test_restriction_to_a_part_keeps_the_inner_products(place, monkeypatch):
     basis = Concat((KernelBasis(Matern(1.5, 0.5)), Bias())).bind(X)
     design = DeviceDesign(device.device_matrix(basis, place.to_device(X), np.ones(200)))
     part = np.array([3, 50, 120, 200, 7])
-    small, target, rest = design.restrict(part, y, 0.5)
+    small, target, rest = design.restricted(part, y, 0.5)
     assert small.n_rows == 5
     columns = design.columns(part)
     np.testing.assert_allclose(small.project(small.columns(np.arange(5))), columns.T @ columns, atol=1e-12)
@@ -300,7 +300,7 @@ def test_regression_finds_the_same_model(place, width, dispatch):
     there = clone(model).fit(place.to_device(X), place.to_device(y))
     np.testing.assert_array_equal(there.relevance_, host.relevance_)
     assert there.log_marginal_likelihood_ == pytest.approx(host.log_marginal_likelihood_, abs=1e-6)
-    assert there.certificate_ <= there._tol and (there.compression_ is None) == (width == 1.0)
+    assert there.certificate_ <= there._options().tol and (there.compression_ is None) == (width == 1.0)
     assert isinstance(there.weights_, np.ndarray)
     mean, std = there.predict(place.to_device(X), return_std=True)
     assert is_at(mean, place) and is_at(std, place)

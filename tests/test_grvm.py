@@ -56,9 +56,9 @@ def space_of(kind, X, t, dictionary, weights=None):
     """The space of a dictionary for one target."""
     weights = np.ones(len(X)) if weights is None else weights
     if kind == "gaussian":
-        from relvec.estimators.gaussian_fit import gaussian_problem, gaussian_target
+        from relvec.estimators.gaussian import gaussian_problem, gaussian_target
 
-        target = gaussian_target(gaussian_problem(RVR(), 1.0, t.var(), weights.sum(), 0), t, weights)
+        target = gaussian_target(gaussian_problem(RVR()._options(), 1.0, t.var(), weights.sum(), 0), t, weights)
     else:
         likelihood = {"bernoulli": Bernoulli(), "poisson": Poisson(), "softmax": Categorical(3)}[kind]
         problem = LaplaceProblem(DenseDesign(np.zeros((1, 0))), t, weights, likelihood, np.zeros(0, dtype=int))

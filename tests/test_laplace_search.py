@@ -6,9 +6,8 @@ import pytest
 from problems import classes_of
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers.laplace import search as _laplace_search
-from relvec.solvers.laplace.exchange import swaps
 from relvec.solvers.laplace.problem import deletion_gains
-from relvec.solvers.laplace.scan import alike, overlaps, shared_optimum
+from relvec.solvers.laplace.scan import alike, overlaps, shared_optimum, swaps
 
 
 def dense_B(model, apart=False):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import relvec.design as designs
-import relvec.estimators.subsets as subsets
+import relvec.estimators.laplace as laplace_search
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import LocalSamples, gram_rows, readers, tall_qr
@@ -233,7 +233,7 @@ def test_candidates_in_subsets_until_all_have_converged(monkeypatch):
     model.set_params(memory_limit="4GB", warm_start=True, solver=Sequential(restarts=0)).fit(X, y)
     assert model.n_subsets_ == 1
     assert model.log_marginal_likelihood_ - evidence < 0.01
-    monkeypatch.setattr(subsets, "_PASSES", 0)
+    monkeypatch.setattr("relvec.solvers.subsets.MAX_LONG_PASSES", 0)
     with pytest.warns(ConvergenceWarning, match="only some of the training rows as candidates"):
         some = RVR(kernel=callable_gaussian, memory_limit="10MB").fit(X, y)
     assert some.status_ == "candidates" and some.n_candidates_ < 1201
@@ -258,18 +258,20 @@ def ripley(n, seed=0):
 @pytest.mark.parametrize(("few", "times"), [(300, 5), (150, 3)])
 def test_classes_start_from_a_few_rows(few, times, monkeypatch):
     X, y = ripley(1500)
-    whole, sizes, solve = RVC(width=0.5).fit(X, y), [], subsets.solve_laplace
-    monkeypatch.setattr(subsets, "MANY_ROWS", 1000)
-    monkeypatch.setattr(subsets, "FEW_ROWS", few)
-    monkeypatch.setattr(subsets, "_MORE_ROWS", times)
+    whole, sizes, solve = RVC(width=0.5).fit(X, y), [], laplace_search.solve_laplace
+    monkeypatch.setattr(laplace_search, "MIN_ROWS_TO_SUBSAMPLE", 1000)
+    monkeypatch.setattr(laplace_search, "SUBSAMPLE_ROWS", few)
+    monkeypatch.setattr(laplace_search, "SUBSAMPLE_GROWTH", times)
 
-    def told(solver, problem, max_iter):
-        found = solve(solver, problem, max_iter)
+    def told(solver, problem, max_iter, verbose=0):
+        found = solve(solver, problem, max_iter, verbose)
+        if len(problem.target) == len(X):  # the search of all rows
+            return found
         begun = 0 if problem.start is None else len(problem.start[0])
         sizes.append((len(problem.target), begun, len(found.state.active)))
         return found
 
-    monkeypatch.setattr(subsets, "solve_laplace", told)
+    monkeypatch.setattr(laplace_search, "solve_laplace", told)
     thinned = RVC(width=0.5).fit(X, y)
     assert [size for size, _, _ in sizes] == ([300] if few == 300 else [150, 450])
     assert [begun for _, begun, _ in sizes] == [0, *(found for _, _, found in sizes[:-1])]  # each goes on from the last
@@ -420,7 +422,7 @@ def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
 
 
 def test_more_rows_on_disk_than_candidates(fitted, tmp_path, on_disk, monkeypatch):
-    monkeypatch.setattr("relvec.estimators.on_disk.CANDIDATES", 0.0)
+    monkeypatch.setattr("relvec.estimators.sources.DISK_CANDIDATES_SHARE", 0.0)
     X, y = sinc(2000)
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     mapped[:] = X

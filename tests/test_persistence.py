@@ -130,7 +130,7 @@ def test_several_outputs_share_their_arrays():
     again = loads(dumps(model))
     assert same(vars(model), vars(again))
     assert same(again.predict(X), model.predict(X))
-    centres = [m.basis.parts[0].centres for m in again._models]
+    centres = [m.basis.parts[0].centres for m in again.fitted_.predictors]
     assert all(c is again.basis_.parts[0].centres for c in centres)
 
 

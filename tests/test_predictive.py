@@ -451,7 +451,7 @@ def test_rvm_star_of_classes_is_a_dense_refit_of_the_linearised_model(K, multi_c
     plain = RVC(kernel=kernel, multi_class=multi_class, solver=QUICK).fit(X, y, weights)
     np.testing.assert_array_equal(model.weights_, plain.weights_)
     np.testing.assert_array_equal(model.covariance_, plain.covariance_)
-    first = model._models[0]
+    first = model.fitted_.predictors[0]
     Q, alpha = first.n_outputs, np.atleast_2d(model.alpha_)[: first.n_outputs]
     target = np.equal.outer(y, [1] if K == 2 else range(Q)).astype(float)
     for x in np.array([[0.0, 0.0], [1.0, -2.0], [6.0, 5.0]]):

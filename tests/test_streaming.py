@@ -245,7 +245,7 @@ def test_fit_begins_anew_and_partial_fit_goes_on(monkeypatch):
     switched = RVR(width=2.0).fit(X, Y).set_params(kernel=None, width="auto", basis="linear")
     with pytest.raises(ValueError, match="kept nothing of its rows"):
         switched.partial_fit(X, Y)
-    monkeypatch.setattr("relvec.estimators.incremental._MOST_KEPT", 100)
+    monkeypatch.setattr("relvec.estimators.incremental.MAX_SUMMARY_SIZE", 100)
     with pytest.raises(ValueError, match="more than 100 numbers to keep"):
         grid_model().fit(X, Y).partial_fit(X, Y)
 

@@ -53,12 +53,12 @@ def bound(kernel, X, *others):
 
 
 def gaussian_setting(X, y, weights=None, **options):
-    from relvec.estimators.gaussian_fit import gaussian_problem, gaussian_target
-    from relvec.estimators.units import target_units
+    from relvec.estimators.gaussian import gaussian_problem, gaussian_target
+    from relvec.inference.units import target_units
 
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
-    problem = gaussian_problem(RVR(**options), units[0], variances[0], weights.sum(), 0)
+    problem = gaussian_problem(RVR(**options)._options(), units[0], variances[0], weights.sum(), 0)
     return lambda basis: Setting.of(
         basis, X, [gaussian_target(problem, y / units[0], weights)], np.ones(len(basis.theta), bool)
     )
@@ -463,7 +463,7 @@ def test_a_fit_through_its_targets_has_its_noise_held():
     """Many functions and far less noise than the tied model's; neither alone, nor where the noise is given."""
     from types import SimpleNamespace
 
-    from relvec.estimators.gaussian_fit import held_noise
+    from relvec.estimators.gaussian import refit_if_interpolating
 
     def fit(size, noise):
         state = SimpleNamespace(active=np.arange(size), posterior=SimpleNamespace(beta=1.0 / noise))
@@ -474,8 +474,8 @@ def test_a_fit_through_its_targets_has_its_noise_held():
     problem = target.problem
     given = replace(problem, noise_variance=0.01)
     fits = [fit(60, 0.01), fit(60, 0.05), fit(10, 0.01), fit(60, 0.01)]
-    held = held_noise(fits, [problem, problem, problem, given], np.full(4, 0.1))
+    held = refit_if_interpolating(fits, [problem, problem, problem, given], np.full(4, 0.1))
     assert held[0].noise_variance == 0.1
     assert held[1] is problem and held[2] is problem and held[3] is given
-    assert held_noise(fits[1:], [problem, problem, given], np.full(3, 0.1)) is None
-    assert held_noise(fits, [problem] * 4, None) is None
+    assert refit_if_interpolating(fits[1:], [problem, problem, given], np.full(3, 0.1)) is None
+    assert refit_if_interpolating(fits, [problem] * 4, None) is None

@@ -1,10 +1,11 @@
-"""What both estimators are to scikit-learn: a fit that is all or nothing, rows from anywhere, checked parameters."""
+"""Estimators as scikit-learn sees them: a fit that succeeds or changes nothing, rows from anywhere, attributes."""
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable
-from functools import partial, wraps
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,14 +16,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
-from relvec.estimators.callbacks import fit_with_callbacks
-from relvec.inference.priors import FLAT, GammaPrior
+from relvec.estimators.fitted import FittedModel, from_attributes
+from relvec.estimators.options import FitOptions, resolve_options
+from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, to_host
-from relvec.runtime.memory import memory_bytes
-from relvec.runtime.progress import show_progress
-
-_NO_MATTER = ("checkpoint", "n_jobs", "verbose")  # parameters that do not decide how a fit goes
+from relvec.runtime.progress import show_progress, watch
 
 
 def _as_it_is(values: Array) -> Array:
@@ -30,7 +29,15 @@ def _as_it_is(values: Array) -> Array:
 
 
 class BaseRelevanceVector(BaseEstimator):
-    """What regressor and classifier share."""
+    """What regressor and classifier share: `fit`, and rows to predict.
+
+    Attributes
+    ----------
+    fitted_ : the fitted model as one frozen record (`relvec.estimators.fitted.FittedModel`), for exports.
+    """
+
+    fitted_: FittedModel
+    _has_default_tol = False
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")
@@ -40,6 +47,12 @@ class BaseRelevanceVector(BaseEstimator):
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         tags.array_api_support = True
         return tags
+
+    def __setstate__(self, state: dict) -> None:
+        if "_models" in state and "fitted_" not in state:  # stored before there was one record
+            state = state | {"fitted_": from_attributes(state)}
+            state = {name: value for name, value in state.items() if name not in ("_models", "_latents", "_of_counts")}
+        super().__setstate__(state)
 
     def fit(self, X, y=None, sample_weight=None):
         """Fit the model.
@@ -60,24 +73,90 @@ class BaseRelevanceVector(BaseEstimator):
         -------
         self : the fitted estimator.
         """
-        fit = partial(fit_with_callbacks, self) if hasattr(self, "_skl_callbacks") else self._fit
-        return self._all_or_nothing(fit, X, y, sample_weight)
+        with self._atomic():
+            if hasattr(self, "_skl_callbacks"):
+                self._fit_with_callbacks(X, y, sample_weight)
+            else:
+                options = self._options()
+                source, search_for = self._prepare(options, X, y, sample_weight)
+                self._set_fitted(fit_model(options, source, search_for), source)
+        return self
 
-    def _loaded(self, X, y, sample_weight) -> tuple | None:
-        """X, y and weights of a source that was read into memory, or what they are without one; None once fitted."""
+    def _fit_with_callbacks(self, X: Any, y: Any, sample_weight: Any) -> None:
+        """Fit, and tell the callbacks."""
+        from sklearn.callback import CallbackSupportMixin, with_callbacks
+
+        from relvec.runtime.callbacks import CallbackTasks
+
+        @with_callbacks
+        def fit(self) -> None:
+            context = CallbackSupportMixin._init_callback_context(self, max_subtasks=None)
+            data = {"estimator": self, "X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
+            context.call_on_fit_task_begin(**data)
+            tasks = CallbackTasks(context, data)
+            with watch(tasks):
+                options = self._options()
+                source, search_for = self._prepare(options, X, y, sample_weight)
+                self._set_fitted(fit_model(options, source, search_for), source)
+            tasks.close()
+            context.call_on_fit_task_end(**data, reconstruction_attributes={})
+
+        fit(self)
+
+    @abstractmethod
+    def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        """The data, validated, as a source of rows, and what makes the search for their models (see `pipeline.fit`)."""
+
+    @abstractmethod
+    def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
+        """Copy what was found to the attributes."""
+
+    @property
+    def _learns_widths(self) -> bool:
+        """Whether ``width="auto"`` learns widths: see the guide, "Widths"."""
+        return False
+
+    def _options(self) -> FitOptions:
+        """The parameters, checked and resolved."""
+        earlier = self.fitted_.earlier if self.warm_start and hasattr(self, "fitted_") else None
+        parameters = {name: v for name, v in vars(self).items() if not name.startswith("_") and not name.endswith("_")}
+        name = type(self).__name__
+        return resolve_options(parameters, name, self._learns_widths, earlier, self._has_default_tol)
+
+    def _copy_attributes(self, fitted: FittedModel) -> None:
+        """Set the attributes that regressor and classifier have in common; drop those that this fit has not."""
+        self.fitted_ = fitted
+        self.basis_, self.atoms_, self.centres_ = fitted.basis, fitted.basis.labels(), fitted.centres
+        self.relevance_ = fitted.relevance
+        self.n_candidates_, self.n_subsets_ = fitted.n_candidates, fitted.n_subsets
+        optional = {
+            "relevance_vectors_": fitted.relevance_vectors,
+            "placement_": fitted.placement,
+            "kernel_": fitted.kernel,
+            "width_": fitted.width,
+            "width_rule_": fitted.width_rule,
+            "feature_relevance_": fitted.feature_relevance,
+            "tuning_": fitted.tuning,
+        }
+        for name, value in optional.items():
+            self.__dict__.pop(name, None)
+            if value is not None:
+                setattr(self, name, value)
+
+    def _load(self, X: Any, y: Any, sample_weight: Any, options: FitOptions) -> tuple[Any, Any, Any, list[str] | None]:
+        """X, y and weights of a source that was read into memory, or as they are; names where X stays on disk."""
         if type(X) is np.ndarray:
-            return X, y, sample_weight
-        memory = memory_bytes(self.memory_limit)
-        found = load(X, y, sample_weight, memory)
+            return X, y, sample_weight, None
+        found = load(X, y, sample_weight, options.memory)
         if found is None:
-            return X, y, sample_weight
+            return X, y, sample_weight, None
         if not is_sliced(found.X):
             rows = found.X if found.names is None else _named(found.X, found.names)
-            return rows, found.y, found.weights
-        self._fit_on_disk(found.X, found.y, found.weights, found.names, memory)
-        return None
+            return rows, found.y, found.weights, None
+        return found.X, found.y, found.weights, found.names
 
-    def _fit_on_disk(self, X, y, sample_weight, names, memory) -> None:
+    def _refuse_disk(self, X: Any) -> None:
+        """Refuse classes and counts whose rows stay on disk."""
         size = 8e-9 * X.shape[0] * X.shape[1]
         raise ValueError(
             f"rows of {size:.3g} GB stay on disk under memory_limit={self.memory_limit!r}, which is possible for "
@@ -85,14 +164,14 @@ class BaseRelevanceVector(BaseEstimator):
             f"{size / MAX_MEMORY_SHARE:.3g}GB or more"
         )
 
-    def _all_or_nothing(self, fit, *arguments):
-        """Call a method that changes the estimator, and return that; as it was where the method fails."""
+    @contextmanager
+    def _atomic(self) -> Iterator[None]:
+        """A change of the estimator that leaves it as it was where it fails."""
         before = dict(self.__dict__)
         asked = isinstance(self.verbose, str) and self.verbose == "progress"
         try:
             with show_progress(None if self.verbose is None else asked), checkpoint.session(self.checkpoint):
-                fit(*arguments)
-            return self
+                yield
         except BaseException:  # bad input, Ctrl-C: as if nothing had been called
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -125,24 +204,6 @@ class BaseRelevanceVector(BaseEstimator):
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
 
-    def _identify(self, *data: Any) -> None:
-        """Where a checkpoint is kept: read what an earlier fit to the same data left there."""
-        if self.checkpoint is None:
-            return
-        parameters = {name: v for name, v in self.get_params(deep=False).items() if name not in _NO_MATTER}
-        earlier = (self.basis_, self.alpha_) if self.warm_start and hasattr(self, "basis_") else None
-        checkpoint.identify(type(self).__name__, parameters, earlier, *data)
-
-    @property
-    def _trusts_evidence(self) -> bool:
-        """Whether widths are learned unless something else is said: see the guide, "Widths"."""
-        return False
-
-    @property
-    def _logs(self) -> bool:
-        """Whether every step goes to the logger."""
-        return bool(self.verbose) and not isinstance(self.verbose, str)
-
     @property
     def feature_importances_(self) -> np.ndarray:
         """`feature_relevance_` (n_features,), under the name `sklearn.feature_selection.SelectFromModel` asks for."""
@@ -170,11 +231,11 @@ class BaseRelevanceVector(BaseEstimator):
             )
         return None
 
-    def _hosted(self, X: Any, *others: Any) -> tuple:
+    def _to_host(self, X: Any, *others: Any) -> tuple:
         """X and what belongs to it (targets, weights) on the host, and X on the device where work is to be done."""
         return (to_host(X), *map(to_host, others), self._on_device(X))
 
-    def _rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
+    def _validated_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
         """Rows to predict, validated, and what turns results for them into the library of X.
 
         They are on the device where `_on_device` says so, unless the model cannot work there (``native`` False).
@@ -200,41 +261,6 @@ class BaseRelevanceVector(BaseEstimator):
                 return X
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False)
-
-    @property
-    def _tol(self) -> Any:
-        """Nats that no single move may gain any more."""
-        return self.tol
-
-    def _check_numbers(self) -> None:
-        """Scalar parameters, with errors that say what was expected."""
-        if not isinstance(self._tol, numbers.Real) or not 0 < float(self._tol) < np.inf:
-            raise ValueError(f"tol must be a positive number (nats), got {self.tol!r}")
-        if not isinstance(self.max_iter, numbers.Integral) or int(self.max_iter) < 1:
-            raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
-        memory_bytes(self.memory_limit)
-        if isinstance(self.verbose, str) and self.verbose != "progress":
-            raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {self.verbose!r}")
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
-
-    def _hyperprior(self) -> GammaPrior:
-        """The hyperprior as an object."""
-        if self.hyperprior is None:
-            return FLAT
-        if isinstance(self.hyperprior, GammaPrior):
-            return self.hyperprior
-        if isinstance(self.hyperprior, dict) and set(self.hyperprior) <= set("abcd"):
-            return GammaPrior(**self.hyperprior)
-        raise ValueError(
-            "hyperprior must be None, a relvec.GammaPrior or a dict with keys among a, b, c, d, "
-            f"got {self.hyperprior!r}"
-        )
-
-
-def some_of(rows: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """The rows whose numbers are in ``used``, in order; the array itself where that is all of them."""
-    return rows if len(used) == len(rows) else rows[used]
 
 
 def _named(X: np.ndarray, names: list[str]) -> Any:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from relvec.basis import Basis
-from relvec.design import is_dask
-from relvec.estimators.base import BaseRelevanceVector, by_blocks, some_of
-from relvec.estimators.dictionary import dictionary, kept_centres, store_centres, store_widths
-from relvec.estimators.laplace_fit import LaplaceFit, fit_laplace
-from relvec.estimators.outcome import warn_unless_converged
-from relvec.estimators.units import check_representable, feature_variances
-from relvec.inference.likelihoods import Bernoulli, Categorical, Likelihood, logistic_log_odds, softmax_normal
-from relvec.inference.predictive import Augmented, AugmentedLatentPredictor, LatentPredictor
-from relvec.inference.process import Process, as_predictive, check_kernels, kernels_of
-from relvec.kernels import Kernel
+from relvec.design import (
+    Block,
+    DaskSamples,
+    aligned_labels,
+    count_labels,
+    gathered,
+    is_dask,
+    is_sliced,
+    label_weights,
+    memberships,
+)
+from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.estimators.fitted import FittedModel
+from relvec.estimators.laplace import LaplaceSearch
+from relvec.estimators.options import FitOptions
+from relvec.estimators.sources import MemorySource
+from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
+from relvec.inference.process import Process
 from relvec.runtime.arrays import as_device, device_of, namespace, to_host
 
 
@@ -80,7 +90,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     warm_start : bool, default False
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
-        certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
+        certificate either way. Widths that are to be learned start from those of the last fit.
     checkpoint : str or path, optional
         As in `RelevanceVectorRegressor`: a folder from which the same `fit` continues after its process was killed.
     memory_limit : float or str, default "4GB"
@@ -129,11 +139,14 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     n_candidates_, n_subsets_ : as in `RelevanceVectorRegressor`.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
+    width_rule_ : the rule that gave it: "given", or the word for ``width``, where "auto" is the one it stood for;
+        absent for kernels not given by name.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
     tuning_ : where each start of learned widths ended, and how often they agreed
         (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
         (`relvec.hyperparameters.grvm_widths.WidthSearch`).
+    fitted_ : all of the above as one frozen record (`relvec.estimators.fitted.FittedModel`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     Examples
@@ -149,9 +162,6 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
     >>> model.predict([[-2.0, 0.0], [2.0, 0.0]]).tolist()
     ['left', 'right']
     """
-
-    _latents: list[LatentPredictor]
-    _models: list[LatentPredictor | AugmentedLatentPredictor]
 
     def __init__(
         self,
@@ -200,127 +210,93 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorClassifier:
-        if is_dask(X):
-            from relvec.estimators.dask_classes import fit_classes_on_workers
+    def _options(self) -> FitOptions:
+        options = super()._options()
+        for name, choices in (("multi_class", ("multinomial", "ovr")), ("averaging", ("posterior", "mode"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        if isinstance(options.predictive, Process):
+            raise ValueError("classes have the predictive distributions 'rvm' and 'augmented', not 'process'")
+        if options.predictive is not None and isinstance(options.predictive.alpha, str):
+            raise ValueError("with classes the alpha of Augmented must be None or a positive number, got 'evidence'")
+        return options
 
-            fit_classes_on_workers(self, X, y, sample_weight)
-            return self
-        loaded = self._loaded(X, y, sample_weight)
-        if loaded is None:
-            return self
-        X, y, sample_weight = loaded
-        X, y, sample_weight, on_device = self._hosted(X, y, sample_weight)
+    def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        if is_dask(X):
+            return self._prepare_dask(options, X, y, sample_weight)
+        X, y, sample_weight, _ = self._load(X, y, sample_weight, options)
+        if is_sliced(X):
+            self._refuse_disk(X)
+        X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         place = as_device(self.device) if self.device is not None else None
         place = device_of(on_device) if on_device is not None else place
         check_classification_targets(y)
-        self._check_numbers()
-        self._check_choices()
         classes, label = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(f"a classifier needs at least 2 classes in y, got only one class: {classes.tolist()}")
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         weights = weights * compute_sample_weight(self.class_weight, y)
-        used = np.flatnonzero(weights > 0.0)
-        if len(np.unique(label[used])) < 2:
-            raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
-        basis, free = dictionary(self, X, weights)
-        self._identify(basis, X, label, classes, weights)
-        predictive = _as_augmented(self.predictive)
-        if predictive is not None:
-            check_kernels(kernels_of(basis), predictive)
-        K, w = len(classes), weights[used]
-        member = np.equal.outer(label[used], np.arange(K)).astype(float)
-        likelihood: Likelihood = Bernoulli()
-        if K == 2:
-            targets = [member[:, 1]]
-        elif self.multi_class == "ovr":
-            targets = list(member.T)
-        else:
-            targets, likelihood = [member], Categorical(K)
-        share = K > 2 and self.multi_class == "multinomial" and bool(self.share_alpha)
-        fits, basis, learned, moved = fit_laplace(
-            self, basis, free, some_of(X, used), targets, w, likelihood, share, place
-        )
-        for i, fit in enumerate(fits):
-            where = f"class {classes[i]!r} against the rest: " if len(fits) > 1 else ""
-            warn_unless_converged(fit.result, self._tol, where)
-        self.classes_ = classes
-        self._store(basis, X, fits)
-        store_widths(self, basis, feature_variances(X, weights), learned)
-        store_centres(self, basis, *(moved or (X, [], [], [])))
-        if predictive is not None:
-            kernel = kernels_of(basis)[0]
-            self._models = [
-                _augmented(predictive, model, kernel, X[used], t, w, likelihood)
-                for model, t in zip(self._latents, targets, strict=True)
-            ]
-        return self
+        check_classes(classes, len(np.unique(label[weights > 0.0])))
+        member = np.equal.outer(label, np.arange(len(classes))).astype(float)
+        targets = member[:, 1:] if len(classes) == 2 else member
+        identity, mergeable = (X, label, classes, weights), not options.precomputed
+        source = MemorySource(X, targets, weights, identity, None, place, mergeable, len(classes) == 2)
+        return source, self._search_for(classes)
 
-    def _check_choices(self) -> None:
-        for name, choices in (("multi_class", ("multinomial", "ovr")), ("averaging", ("posterior", "mode"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+    def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        """Rows that stay with the workers of Dask; few are brought here."""
+        from relvec.estimators.dask_source import MAX_GATHERED_ROWS, DaskSource, check_dask
 
-    def _store(self, basis: Basis, X: Any, fits: list[LaplaceFit]) -> None:
+        check_dask(options)
+        labels = aligned_labels(X, y)
+        classes, counts = count_labels(labels, check_classification_targets)
+        if counts.sum() <= MAX_GATHERED_ROWS:
+            return self._prepare(options, *gathered(X, y, sample_weight))
+        check_classes(classes)
+        weights = sample_weight
+        if self.class_weight is not None:
+            factors = class_factors(self.class_weight, classes, counts)
+            weights = label_weights(labels, X, sample_weight, classes, factors)
+        samples = DaskSamples(X, memberships(labels, classes), weights)
+        check_classes(classes, np.count_nonzero(samples.reduce(present_classes, np.logical_or)))
+        self._store_features(samples.n_features, samples.names)
+        return DaskSource(samples, gaussian=False), self._search_for(classes)
+
+    def _search_for(self, classes: np.ndarray) -> Callable:
+        """What makes the search for the model of these classes, which are stored."""
+        self.classes_, K = classes, len(classes)
+        if K > 2 and self.multi_class == "multinomial":
+            return partial(LaplaceSearch.of, likelihood=Categorical(K), share=bool(self.share_alpha))
+        labels = () if K == 2 else tuple(f"class {name!r} against the rest: " for name in classes)
+        return partial(LaplaceSearch.of, likelihood=Bernoulli(), labels=labels)
+
+    def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
         """Public attributes, in the units of the basis functions as given."""
-        union = np.unique(np.concatenate([fit.pairs[1] for fit in fits])).astype(np.intp)
-        atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
-        kept = basis.take(atoms)
-        models = [fit.latent(kept, atoms) for fit in fits]
-        R = sum(model.n_outputs for model in models)  # functions: 1, or K
-        weights, alpha, gamma = np.zeros((R, len(atoms))), np.full((R, len(atoms)), np.inf), np.zeros((R, len(atoms)))
-        scale = fits[0].problem.design.scale[atoms]
-        for i, (model, fit) in enumerate(zip(models, fits, strict=True)):
-            p = fit.result.state.posterior
-            at = (model.outputs + i, model.places)
-            with np.errstate(over="ignore", under="ignore"):
-                weights[at] = p.mean / scale[model.places]
-                alpha[at] = p.alpha * scale[model.places] ** 2
-                variances = np.sum((model.root / scale[model.places, None]) ** 2, axis=1)
-            check_representable(weights[at], alpha[at], variances)
-            gamma[at] = p.gamma
-        single, joint = R == 1, len(fits) == 1
+        single, joint = len(fitted.weights) == 1, len(fitted.functions) == 1
 
-        def squeezed(values: Any) -> Any:
+        def per_function(values: Any) -> Any:
             return values[0] if single else values
 
-        def per_fit(values: list) -> Any:
-            return values[0] if joint else (values if isinstance(values[0], str | np.ndarray) else np.array(values))
+        def per_search(values: Any) -> Any:
+            return (values[0].item() if isinstance(values, np.ndarray) else values[0]) if joint else values
 
-        self._latents, self._models = models, list(models)
-        self.basis_, self.atoms_, self.centres_ = kept, kept.labels(), kept_centres(kept)
-        self.relevance_ = kept.rows[kept.rows >= 0]
-        present = [np.flatnonzero(np.isfinite(row) & (kept.rows >= 0)) for row in alpha]
-        self.relevance_per_class_ = [kept.rows[i] for i in present]
-        self.weights_, self.alpha_, self.gamma_ = squeezed(weights), squeezed(alpha), squeezed(gamma)
-        has_bias = self.fit_intercept and basis.n_atoms - 1 in atoms
-        self.intercept_ = squeezed(weights[:, -1] if has_bias else np.zeros(R))
-        self.log_marginal_likelihood_ = per_fit([float(fit.log_evidence) for fit in fits])
-        self.certificate_ = per_fit([float(fit.result.state.largest_gain) for fit in fits])
-        self.n_iter_ = per_fit([fit.result.n_iter for fit in fits])
-        self.status_ = per_fit([fit.result.status.name.lower() for fit in fits])
-        self.history_ = per_fit([fit.history(basis.rows) for fit in fits])
-        self.__dict__.pop("relevance_vectors_", None)
-        if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
-            self.relevance_vectors_ = X[self.relevance_]
+        self._copy_attributes(fitted)
+        rows = fitted.basis.rows
+        self.relevance_per_class_ = [rows[np.isfinite(alpha) & (rows >= 0)] for alpha in fitted.alpha]
+        self.weights_, self.alpha_ = per_function(fitted.weights), per_function(fitted.alpha)
+        self.gamma_, self.intercept_ = per_function(fitted.gamma), per_function(fitted.intercept)
+        self.log_marginal_likelihood_ = per_search(fitted.log_evidence)
+        self.certificate_, self.n_iter_ = per_search(fitted.certificate), per_search(fitted.n_iter)
+        self.status_, self.history_ = per_search(fitted.status), per_search(fitted.history)
 
     @property
     def covariance_(self) -> np.ndarray:
         """Posterior covariance of the weights, see the class."""
-        if not hasattr(self, "_latents"):
+        if not hasattr(self, "fitted_"):
             raise AttributeError("covariance_ is known after fit")
-        m, found = len(self.atoms_), []
-        for model in self._latents:
-            place = model.outputs * m + model.places
-            root = model.root / model.scale[model.places, None]
-            full = np.zeros((model.n_outputs * m, model.n_outputs * m))
-            full[np.ix_(place, place)] = root @ root.T
-            found.append(full)
+        found, m = self.fitted_.covariances(), len(self.atoms_)
         if len(found) > 1:
             return np.stack(found)
-        K = self._latents[0].n_outputs
+        K = self.fitted_.functions[0].n_outputs
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
 
     @by_blocks
@@ -346,12 +322,12 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         """
         if is_dask(X):
             return self._lazily("decision_function", X)
-        X, back = self._rows(X)
+        X, back = self._validated_rows(X)
         xp = namespace(X)
-        if len(self.classes_) > 2 and len(self._models) == 1:
+        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
             logs = xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
             return back(logs - xp.mean(logs, axis=1, keepdims=True))
-        odds = xp.stack([self._odds(model, X) for model in self._models], axis=1)
+        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
         return back(odds[:, 0] if odds.shape[1] == 1 else odds)
 
     @by_blocks
@@ -375,11 +351,11 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         """
         if is_dask(X):
             return self._lazily("predict_proba", X)
-        X, back = self._rows(X)
-        if len(self.classes_) > 2 and len(self._models) == 1:
+        X, back = self._validated_rows(X)
+        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
             return back(self._softmax(X))
         xp = namespace(X)
-        odds = xp.stack([self._odds(model, X) for model in self._models], axis=1)
+        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
         if odds.shape[1] == 1:
             return back(xp.concat([Bernoulli().mean(-odds), Bernoulli().mean(odds)], axis=1))
         p = Bernoulli().mean(odds)
@@ -443,14 +419,16 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
 
     def _lazily(self, method: str, X: Any) -> Any:
-        from relvec.estimators.dask_regression import by_chunk
+        from relvec.estimators.dask_source import predict_lazily
 
         check_is_fitted(self)
+        lazily = partial(predict_lazily, getattr(self, method), X, self.n_features_in_,
+                         getattr(self, "feature_names_in_", None))  # fmt: skip
         if method == "predict":
-            return by_chunk(self, method, X, None, self.classes_.dtype)
+            return lazily(None, self.classes_.dtype)
         if method == "decision_function" and len(self.classes_) == 2:
-            return by_chunk(self, method, X, None)
-        return by_chunk(self, method, X, [str(name) for name in self.classes_])
+            return lazily(None)
+        return lazily([str(name) for name in self.classes_])
 
     def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
         averaged = self.averaging == "posterior"
@@ -458,35 +436,28 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         return logistic_log_odds(mean[:, 0], covariance[:, 0, 0]) if averaged else mean[:, 0]
 
     def _softmax(self, X: np.ndarray) -> np.ndarray:
-        model = self._models[0]
+        model = self.fitted_.predictors[0]
         averaged = self.averaging == "posterior"
         mean, covariance = model.moments(X, averaged)
         return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)
 
 
-def _as_augmented(spec: Any) -> Augmented | None:
-    """The predictive distribution asked for: RVM* or, None, the RVM's own."""
-    found = as_predictive(spec)
-    if isinstance(found, Process):
-        raise ValueError("classes have the predictive distributions 'rvm' and 'augmented', not 'process'")
-    if found is not None and isinstance(found.alpha, str):
-        raise ValueError("with classes the alpha of Augmented must be None or a positive number, got 'evidence'")
-    return found
+def check_classes(classes: np.ndarray, n_present: int | None = None) -> None:
+    """Refuse fewer than two classes, or fewer than two of them with samples of positive weight."""
+    if len(classes) < 2:
+        raise ValueError(f"a classifier needs at least 2 classes in y, got only one class: {classes.tolist()}")
+    if n_present is not None and n_present < 2:
+        raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
 
 
-def _augmented(
-    spec: Augmented, latent: LatentPredictor, kernel: Kernel, X: np.ndarray, target: np.ndarray, weights: np.ndarray,
-    likelihood: Likelihood,
-) -> LatentPredictor | AugmentedLatentPredictor:  # fmt: skip
-    """RVM* of one model on its training rows X (n, d); the model itself where its functions are constant."""
-    f, K = latent.moments(X, False)[0], latent.n_outputs
-    share = weights / weights.sum()
-    variance = float(np.mean(share @ (f - share @ f) ** 2)) if spec.alpha is None else 1.0 / float(spec.alpha)
-    if variance == 0.0:
-        return latent
-    r, W = likelihood.working(target, f[:, 0] if K == 1 else f, weights)
-    if K == 1:
-        r, curvature = r[:, None], W[:, None, None]
-    else:
-        curvature = weights[:, None, None] * (W[:, :, None] * np.eye(K) - W[:, :, None] * W[:, None, :])
-    return AugmentedLatentPredictor(latent, kernel, X, r, curvature, 1.0 / variance)
+def present_classes(block: Block) -> np.ndarray:
+    """Which classes some rows have."""
+    members = block.targets if block.targets.shape[1] > 1 else np.column_stack([1.0 - block.targets, block.targets])
+    return np.asarray(members.any(axis=0))
+
+
+def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """What class_weight multiplies the weights of each class (K,) with."""
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return counts.sum() / (len(classes) * counts)
+    return compute_class_weight(class_weight, classes=classes, y=classes)

@@ -12,10 +12,12 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from relvec.basis import as_basis, is_fixed
 from relvec.design import Summary, summarise
 from relvec.estimators.base import BaseRelevanceVector
-from relvec.estimators.dictionary import dictionary, store_widths
-from relvec.estimators.gaussian_fit import gaussian_fits, gaussian_problems
+from relvec.estimators.gaussian import GaussianSearch
+from relvec.estimators.options import FitOptions
+from relvec.estimators.pipeline import fit as fit_model
+from relvec.estimators.sources import SummarySource
 
-_MOST_KEPT = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
+MAX_SUMMARY_SIZE = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
 
 
 def _takes_parts(model: Any) -> bool:
@@ -35,8 +37,8 @@ def _takes_parts(model: Any) -> bool:
     return True
 
 
-class RowsInParts(BaseRelevanceVector):
-    """A regressor over basis functions known before any row; what it keeps of its rows is a `Summary`."""
+class IncrementalFitMixin(BaseRelevanceVector):
+    """Incremental fits of a regressor over basis functions known before any row; it keeps a `Summary` of its rows."""
 
     _single: bool
     _summary: Summary
@@ -79,32 +81,33 @@ class RowsInParts(BaseRelevanceVector):
         >>> bool(np.isclose(model.log_marginal_likelihood_, batch.log_marginal_likelihood_, rtol=1e-8))
         True
         """
-        return self._all_or_nothing(self._partial_fit, X, y, sample_weight, refit)
+        with self._atomic():
+            self._partial_fit(X, y, sample_weight, refit)
+        return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, refit: bool) -> None:
+        options = self._options()
         earlier: Summary | None = getattr(self, "_summary", None)
         if earlier is None and hasattr(self, "weights_"):
             raise ValueError(
                 f"this model comes from a fit that kept nothing of its rows: it had other parameters, or more than "
-                f"{_MOST_KEPT} numbers to keep. Begin with partial_fit on a new estimator (sklearn.base.clone)"
+                f"{MAX_SUMMARY_SIZE} numbers to keep. Begin with partial_fit on a new estimator (sklearn.base.clone)"
             )
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
         )  # fmt: skip
         y = np.asarray(y, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        self._check_numbers()
         single = y.ndim == 1
         if earlier is not None and (single != self._single or y.size != len(y) * earlier.n_outputs):
             kept = "(n,)" if self._single else f"(n, {earlier.n_outputs})"
             raise ValueError(f"y had the shape {kept} in earlier calls of partial_fit, got {y.shape}")
-        basis, _ = dictionary(self, X, np.ones(len(X)))
+        basis = options.dictionary(X.shape[1]).bind(X, np.ones(len(X)), options.generator())
         block = summarise(basis, X, y.reshape(len(y), -1), weights)
         if block.n_rows == 0:
             raise ValueError("at least one sample needs a positive weight, got none: check sample_weight")
         summary = block if earlier is None else earlier.faded(float(self.forgetting)).merged(block)
-        self._single, self._of_counts = single, False
-        self._keep(summary, refit)
+        self._refit(options, summary, single) if refit else self._remember(summary, single)
 
     @property
     def _comes_in_parts(self) -> bool:
@@ -113,26 +116,22 @@ class RowsInParts(BaseRelevanceVector):
         except AttributeError:
             return False
 
-    def _begin(self, summary: Summary, single: bool) -> Self:
-        """Fit to the first rows, all there are as far as `fit` knows."""
-        self._single = single
-        self._keep(summary, refit=True)
-        if summary.R.size > _MOST_KEPT:
-            self._forget_parts()
-        return self
+    def _refit(self, options: FitOptions, summary: Summary, single: bool) -> None:
+        """Fit the model to all rows seen, however many numbers they leave."""
+        source = SummarySource(summary, single)
+        self._set_fitted(fit_model(options, source, GaussianSearch.of), source)
+        self._remember(summary, single)
 
-    def _keep(self, summary: Summary, refit: bool) -> None:
-        """Remember what is left of the rows seen, and fit the model to it."""
-        self._summary, self.n_samples_seen_ = summary, summary.n_rows
-        if not refit:
-            return
-        units, variances = summary.units
-        problems = gaussian_problems(self, units, variances, summary.weight)
-        nothing = np.zeros((0, self.n_features_in_))
-        rows = summary.rows(units)
-        fits = gaussian_fits(self, summary.basis, rows, problems, units, variances, None, None)
-        self._finish(summary.basis, nothing, rows, fits, single=self._single)
-        store_widths(self, summary.basis, summary.feature_variances, None)
+    def _remember(self, summary: Summary, single: bool) -> None:
+        """Keep what is left of the rows seen."""
+        self._summary, self._single, self.n_samples_seen_ = summary, single, summary.n_rows
+
+    def _keep_summary(self, summary: Summary | None, single: bool) -> None:
+        """Keep what `fit` leaves of its rows for `partial_fit`, unless that is nothing or too much."""
+        for name in ("_summary", "_single", "n_samples_seen_"):
+            self.__dict__.pop(name, None)
+        if summary is not None and summary.R.size <= MAX_SUMMARY_SIZE:
+            self._remember(summary, single)
 
     @available_if(_takes_parts)
     def merge(self, *others: Self) -> Self:
@@ -162,7 +161,7 @@ class RowsInParts(BaseRelevanceVector):
                     f"only fitted models whose rows can come in parts can be merged (see partial_fit), got {model!r}"
                 )
         merged = clone(self)
-        for name in ("n_features_in_", "feature_names_in_", "_single", "_of_counts"):
+        for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(merged, name, getattr(self, name))
         summary = self._summary
@@ -172,9 +171,5 @@ class RowsInParts(BaseRelevanceVector):
             if list(getattr(other, "feature_names_in_", ())) != list(getattr(self, "feature_names_in_", ())):
                 raise ValueError("the models have seen features of different names: give all parts the same columns")
             summary = summary.merged(other._summary)
-        merged._keep(summary, refit=True)
+        merged._refit(merged._options(), summary, self._single)
         return merged
-
-    def _forget_parts(self) -> None:
-        for name in ("_summary", "n_samples_seen_"):
-            self.__dict__.pop(name, None)

@@ -1,4 +1,4 @@
-"""What a fitted regressor says of new rows: means, error bars, quantiles, draws, densities."""
+"""Predictions of a fitted regressor for new rows: means, error bars, quantiles, draws, densities."""
 
 from __future__ import annotations
 
@@ -11,26 +11,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from relvec.basis import Basis
 from relvec.design import is_dask
 from relvec.estimators.base import BaseRelevanceVector, by_blocks
 from relvec.inference.evidence import LOG_2PI
-from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
-from relvec.inference.process import Process, ProcessPredictor, ProcessRows, process_predictor
-from relvec.kernels import Kernel
+from relvec.inference.predictive import CountPredictor, LinearPredictor
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
-from relvec.runtime.progress import stage
 
 
 class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
     """Predictions from a predictor of each output, which may be replaced by RVM* or a process."""
-
-    _models: list[Any]
-    _single: bool
-    _of_counts: bool
-    alpha_: Any
-    basis_: Basis
-    noise_variance_: Any
 
     @by_blocks
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
@@ -64,36 +53,43 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
             raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
         if is_dask(X):
             return self._predict_lazily(X, return_std, return_cov, noise)
-        X, back = self._rows(X, self._native)
-        moments = [m.moments(X, return_std, noise) for m in self._models]
+        X, back = self._validated_rows(X, self._native)
+        moments = [m.moments(X, return_std, noise) for m in self.fitted_.predictors]
         mean = back(self._by_output([mean for mean, _ in moments]))
         if return_std:
             return mean, back(self._by_output([namespace(v).sqrt(v) for _, v in moments if v is not None]))
         if return_cov:
-            return mean, back(self._by_output([m.covariance(X, noise) for m in self._models]))
+            return mean, back(self._by_output([m.covariance(X, noise) for m in self.fitted_.predictors]))
         return mean
 
     @property
     def _native(self) -> bool:
         """Whether predictions can be made on a device."""
-        return all(type(model) is LinearPredictor for model in getattr(self, "_models", ()))
+        return not hasattr(self, "fitted_") or all(type(m) is LinearPredictor for m in self.fitted_.predictors)
+
+    @property
+    def _of_counts(self) -> bool:
+        """Whether the fitted model is one of counts."""
+        return isinstance(self.fitted_.predictors[0], CountPredictor)
 
     def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
         """Predictions for a collection of Dask, as such collections."""
         check_is_fitted(self)
         if return_cov:
             raise ValueError("a covariance is of the size of all pairs of rows: with Dask ask for return_std")
-        from relvec.estimators.dask_regression import by_chunk
+        from relvec.estimators.dask_source import predict_lazily
 
-        names = None if self._single else [f"prediction {i}" for i in range(len(self._models))]
-        return by_chunk(self, "predict", X, names, parts=2 if return_std else 0, return_std=return_std, noise=noise)
+        names = None if self.fitted_.single else [f"prediction {i}" for i in range(len(self.fitted_.predictors))]
+        return predict_lazily(self.predict, X, self.n_features_in_, getattr(self, "feature_names_in_", None), names,
+                              parts=2 if return_std else 0, return_std=return_std, noise=noise)  # fmt: skip
 
     def _quantiles_lazily(self, X: Any, q: np.ndarray, noise: bool) -> Any:
         """Quantiles of counts for a collection of Dask, as an array of Dask."""
-        from relvec.estimators.dask_regression import chunkwise
+        from relvec.estimators.dask_source import evaluate_lazily
 
-        shape = (len(q),) if self._single else (len(self._models), len(q))
-        return chunkwise(self, "predict_quantiles", X, shape, q=q, noise=noise)
+        shape = (len(q),) if self.fitted_.single else (len(self.fitted_.predictors), len(q))
+        names_in = getattr(self, "feature_names_in_", None)
+        return evaluate_lazily(self.predict_quantiles, X, self.n_features_in_, names_in, shape, q=q, noise=noise)
 
     @by_blocks
     def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
@@ -125,9 +121,9 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         if self._of_counts:
             if is_dask(X):
                 return self._quantiles_lazily(X, q, noise)
-            X, back = self._rows(X, False)
-            found = [m.quantiles(X, q, noise) for m in self._models]
-            return back(found[0] if self._single else np.stack(found, axis=1))
+            X, back = self._validated_rows(X, False)
+            found = [m.quantiles(X, q, noise) for m in self.fitted_.predictors]
+            return back(found[0] if self.fitted_.single else np.stack(found, axis=1))
         mean, std = self.predict(X, return_std=True, noise=noise)
         return mean[..., None] + std[..., None] * like(mean, ndtri(q))
 
@@ -181,9 +177,9 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         >>> model.sample_y([[0.0], [1.0]], n_samples=5).shape
         (2, 5)
         """
-        (X, back), rng = self._rows(X, False), check_random_state(random_state)
-        drawn = [m.samples(X, n_samples, rng, noise) for m in self._models]
-        return back(drawn[0] if self._single else np.stack(drawn, axis=1))
+        (X, back), rng = self._validated_rows(X, False), check_random_state(random_state)
+        drawn = [m.samples(X, n_samples, rng, noise) for m in self.fitted_.predictors]
+        return back(drawn[0] if self.fitted_.single else np.stack(drawn, axis=1))
 
     def log_predictive_density(self, X: Any, y: Any) -> np.ndarray:
         """Log density of each target under its predictive distribution.
@@ -210,9 +206,11 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
         check_is_fitted(self)
         if self._of_counts:
-            (X, back), y = self._rows(X, False), to_host(y)
+            (X, back), y = self._validated_rows(X, False), to_host(y)
             columns = y.reshape(len(y), -1).T
-            return back(self._by_output([m.log_density(X, t) for m, t in zip(self._models, columns, strict=True)]))
+            return back(
+                self._by_output([m.log_density(X, t) for m, t in zip(self.fitted_.predictors, columns, strict=True)])
+            )
         return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - namespace(std).log(std)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -248,41 +246,4 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         return float(np.mean(parts))
 
     def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
-        return values[0] if self._single else namespace(values[0]).stack(values, axis=-1)
-
-    def _augment(
-        self, spec: Augmented, kernel: Kernel, X: np.ndarray, root: np.ndarray, targets: np.ndarray,
-        variances: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Replace the models of the outputs by RVM* (RQ05)."""
-        models = []
-        for model, t, variance, alpha in zip(self._models, targets, variances, np.atleast_2d(self.alpha_), strict=True):
-            if spec.alpha is None:
-                star = 1.0 / variance if variance > 0.0 else np.inf
-            else:
-                star = None if isinstance(spec.alpha, str) else float(spec.alpha) * model.unit**2
-            with np.errstate(over="ignore", under="ignore"):
-                precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
-            remainder = root * (t - model.columns(X) @ model.mean)
-            models.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
-        self._models = models
-
-    def _condition(
-        self, spec: Process, kernels: tuple[Kernel, ...], X: np.ndarray, weights: np.ndarray, targets: np.ndarray,
-        variances: np.ndarray, floors: list[float | None],
-    ) -> None:  # fmt: skip
-        """Replace the models of the outputs by processes on their relevance vectors."""
-        processes: list[ProcessPredictor | None] = []
-        for i, model in enumerate(self._models):
-            own = np.flatnonzero(np.isfinite(np.atleast_2d(self.alpha_)[i]))
-            rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
-            weight = model.mean[own] / model.scale[own]
-            with stage("process", shift=-weights.sum() * np.log(model.unit)):
-                found = own.size and process_predictor(
-                    spec, kernels, self.basis_.take(own), weight, rows, self.fit_intercept, model.unit, variances[i],
-                    model.noise, floors[i])  # fmt: skip
-            processes.append(found or None)
-        self._models = [process or model for process, model in zip(processes, self._models, strict=True)]
-        noise = np.array([model.noise * model.unit**2 for model in self._models])
-        self.process_ = processes[0] if self._single else processes
-        self.noise_variance_ = noise[0] if self._single else noise
+        return values[0] if self.fitted_.single else namespace(values[0]).stack(values, axis=-1)

@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-import numbers
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec.basis import Basis
-from relvec.design import LocalSamples, Rows, Samples, exact_columns, is_dask, make_rows, summarise
-from relvec.estimators.base import some_of
-from relvec.estimators.dictionary import (
-    dictionary,
-    is_linear,
-    kept_centres,
-    learned_widths,
-    moved_centres,
-    row_copies,
-    store_centres,
-    store_widths,
-)
-from relvec.estimators.gaussian_fit import (
-    GaussianFit,
-    gaussian_fits,
-    gaussian_in_subsets,
-    gaussian_problems,
-    gaussian_target,
-    held_noise,
-    polished_by,
-)
-from relvec.estimators.incremental import RowsInParts
-from relvec.estimators.laplace_fit import LaplaceFit, fit_laplace
-from relvec.estimators.on_disk import fit_on_disk
-from relvec.estimators.outcome import warn_unless_converged
+from relvec.design import Block, DaskSamples, gathered, is_dask, is_sliced, summarise
+from relvec.estimators.fitted import FittedModel
+from relvec.estimators.gaussian import GaussianSearch
+from relvec.estimators.incremental import IncrementalFitMixin
+from relvec.estimators.laplace import LaplaceSearch
+from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions import RegressionPredictions
-from relvec.estimators.units import check_representable, feature_variances, target_units
+from relvec.estimators.sources import DiskSource, MemorySource, SummarySource
 from relvec.inference.likelihoods import Poisson
-from relvec.inference.predictive import Augmented, CountPredictor, LinearPredictor
-from relvec.inference.process import Process, as_predictive, check_kernels, kernels_of
-from relvec.runtime.arrays import Device, as_device, device_of, take
-from relvec.runtime.memory import memory_left
-from relvec.runtime.progress import stage
-from relvec.solvers.loop import TOL
+from relvec.runtime.arrays import as_device, device_of
 
 
-class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
+class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     """Relevance vector regression: a sparse linear model over basis functions, with error bars.
 
     The target is ``y = sum_m w_m phi_m(x) + noise`` with a Gaussian prior of its own precision ``alpha_m`` over each
@@ -108,7 +85,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
     warm_start : bool, default False
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
-        certificate either way. Widths that are to be learned are learned anew, and the start is what that found.
+        certificate either way. Widths that are to be learned start from those of the last fit.
     checkpoint : str or path, optional
         A folder where a fit keeps, every few seconds, what it needs to go on (`relvec.runtime.checkpoint`): the same
         `fit` in a new process continues where a killed one was. The file goes when the fit has ended by itself.
@@ -166,6 +143,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
     kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
+    width_rule_ : the rule that gave it: "given", or the word for ``width``, where "auto" is the one it stood for;
+        absent for kernels not given by name.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
         kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
     tuning_ : where each start of learned widths ended, and how often they agreed
@@ -173,6 +152,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
         (`relvec.hyperparameters.grvm_widths.WidthSearch`).
     n_samples_seen_ : rows of positive weight that `fit` and `partial_fit` have taken in; absent where rows cannot come
         in parts.
+    fitted_ : all of the above as one frozen record (`relvec.estimators.fitted.FittedModel`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     For y of shape (n_samples, q) each output has its own model over the union of the functions kept: `weights_`,
@@ -196,6 +176,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
     """
 
     weights_: Any
+    _has_default_tol = True
 
     def __init__(
         self,
@@ -242,215 +223,129 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsInParts):
         self.random_state = random_state
         self.verbose = verbose
 
-    @property
-    def _tol(self) -> Any:
-        return TOL if self.tol is None else self.tol
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> RelevanceVectorRegressor:
-        if is_dask(X):
-            from relvec.estimators.dask_regression import fit_on_workers
-
-            fit_on_workers(self, X, y, sample_weight)
-            return self
-        loaded = self._loaded(X, y, sample_weight)
-        if loaded is None:
-            return self
-        X, y, sample_weight, on_device = self._hosted(*loaded)
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        y = np.asarray(y, dtype=np.float64)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if self.device is not None and on_device is None:
-            on_device = as_device(self.device).to_device(X)
-        self._check_numbers()
-        used = np.flatnonzero(weights > 0.0)
-        if used.size < 2:
-            raise ValueError(f"at least 2 samples need a positive weight, got {used.size}: check sample_weight")
-        basis, free = dictionary(self, X, weights, on_device)
-        self._identify(basis, X, y, weights)
-        if on_device is not None and used.size < len(X):
-            on_device = take(on_device, used)
-        predictive = as_predictive(self.predictive)
-        if predictive is not None:
-            check_kernels(kernels_of(basis), predictive)
-        inputs, w = some_of(X, used), some_of(weights, used)
-        outputs = some_of(y, used).reshape(len(used), -1)
-        self._forget_parts()
-        self._of_counts = self._counts
-        if self._comes_in_parts:
-            return self._begin(summarise(basis, X, y.reshape(len(y), -1), weights), single=y.ndim == 1)
-        if self._of_counts:
-            place = None if on_device is None else device_of(on_device)
-            return self._fit_counts(basis, free, X, used, outputs, w, y.ndim == 1, place)
-        units, variances = target_units(outputs, w)
-        problems = gaussian_problems(self, units, variances, float(w.sum()))
-        learned, starts = None, None
-        outputs = outputs / units
-        scaled = [gaussian_target(p, np.ascontiguousarray(t), w) for p, t in zip(problems, outputs.T, strict=True)]
-        if free.any() and variances.any():  # constant targets say nothing about widths
-            learned = learned_widths(self, basis, free, inputs, scaled)
-            basis, starts = learned.basis, learned.models
-        memory = memory_left(self.memory_limit, len(inputs), row_copies(basis) + 2 * len(units) + 10)
-        root, samples = np.sqrt(w), LocalSamples(inputs, outputs, w)
-
-        def fitted(part: Basis, rows: Rows, starts: list | None, first: bool) -> list[GaussianFit]:
-            def there(active: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
-                return exact_columns(part.take(active), on_device, root, rows.design.scale[active], outputs[:, output])
-
-            exact = polished_by(samples, part, rows) if on_device is None else there
-            return gaussian_fits(self, part, rows, problems, units, variances, starts, exact, first)
-
-        def searched(basis: Basis, starts: list | None) -> tuple[list[GaussianFit], Basis, Rows]:
-            with stage("kernel"):
-                rows = make_rows(basis, inputs, outputs, w, memory=memory, on_device=on_device)
-            self.n_candidates_, self.n_subsets_ = basis.n_atoms, 1
-            if rows is not None:
-                return fitted(basis, rows, starts, True), basis, rows
-            return gaussian_in_subsets(self, basis, samples, starts, memory, fitted)
-
-        fits, basis, rows = searched(basis, starts)
-        if learned is not None and (held := held_noise(fits, problems, learned.noises)) is not None:
-            problems = held
-            fits, basis, rows = searched(learned.basis, None)
-        moves: list = []
-        if self.centres != "data" and variances.all():
-            basis, starts, moves = moved_centres(self, basis, inputs, scaled, [fit.model for fit in fits])
-            if moves:
-                fits, basis, rows = searched(basis, starts)
-        self._finish(basis, X, rows, fits, single=y.ndim == 1)
-        store_widths(self, basis, feature_variances(X, weights), learned)
-        store_centres(self, basis, inputs, scaled, [fit.model for fit in fits], moves)
-        targets = outputs.T
-        if isinstance(predictive, Augmented):
-            self._augment(predictive, kernels_of(basis)[0], inputs, root, targets, variances)
-        elif isinstance(predictive, Process):
-            floors = [None if problem.fixed_noise else problem.noise_floor for problem in problems]
-            self._condition(predictive, kernels_of(basis), inputs, w, targets, variances, floors)
-        return self
-
-    def _fit_on_disk(self, X: Any, y: Any, sample_weight: Any, names: list[str] | None, memory: float) -> None:
-        self._check_numbers()
-        if self._counts:
-            super()._fit_on_disk(X, y, sample_weight, names, memory)
-        fit_on_disk(self, X, y, sample_weight, names)
-
-    def _check_numbers(self) -> None:
-        super()._check_numbers()
-        noise: Any = self.noise_variance
-        if noise is not None and not (isinstance(noise, numbers.Real) and 0 < float(noise) < np.inf):
-            raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
-        forgetting: Any = self.forgetting
-        if not (isinstance(forgetting, numbers.Real) and 0 < float(forgetting) <= 1):
-            raise ValueError(f"forgetting must be a number above 0 and up to 1 (nothing), got {self.forgetting!r}")
-
-    def _finish(self, basis: Basis, X: Any, rows: Rows, fits: list[GaussianFit], single: bool) -> None:
-        """Store the models, and say where one has no certificate."""
-        for i, fit in enumerate(fits):
-            warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
-        self._store(basis, X, fits, single=single)
-        self.compression_ = rows.compression
+    @property
+    def _learns_widths(self) -> bool:
+        return not self._wants_counts
 
     @property
-    def _trusts_evidence(self) -> bool:
-        return not self._counts
-
-    @property
-    def _counts(self) -> bool:
+    def _wants_counts(self) -> bool:
+        """Whether the parameters ask for counts."""
         if self.likelihood not in ("gaussian", "poisson"):
             raise ValueError(f"likelihood must be 'gaussian' or 'poisson', got {self.likelihood!r}")
         return self.likelihood == "poisson"
 
-    def _fit_counts(
-        self, basis: Basis, free: np.ndarray, X: np.ndarray, used: np.ndarray, counts: np.ndarray,
-        weights: np.ndarray, single: bool, place: Device | None,
-    ) -> RelevanceVectorRegressor:  # fmt: skip
-        self._check_counts(bool(np.all(counts >= 0.0) and np.all(counts == np.floor(counts))))
-        fits, basis, learned, moved = fit_laplace(
-            self, basis, free, X[used], list(counts.T), weights, Poisson(), place=place
+    def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        counts = self._wants_counts
+        if is_dask(X):
+            return self._prepare_dask(options, X, y, sample_weight)
+        X, y, sample_weight, names = self._load(X, y, sample_weight, options)
+        if is_sliced(X):
+            return self._prepare_disk(options, X, y, sample_weight, names), GaussianSearch.of
+        X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        y = np.asarray(y, dtype=np.float64)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        check_used(weights)
+        if self.device is not None and on_device is None:
+            on_device = as_device(self.device).to_device(X)
+        targets, single = y.reshape(len(y), -1), y.ndim == 1
+        if self._comes_in_parts:
+            basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())
+            return SummarySource(summarise(basis, X, targets, weights), single), GaussianSearch.of
+        place = None if on_device is None else device_of(on_device)
+        identity, mergeable = (X, y, weights), not options.precomputed
+        source = MemorySource(X, targets, weights, identity, on_device, place, mergeable, single)
+        if not counts:
+            return source, GaussianSearch.of
+        check_counts(
+            options, bool(np.all(source.targets >= 0.0) and np.all(source.targets == np.floor(source.targets)))
         )
-        for i, fit in enumerate(fits):
-            warn_unless_converged(fit.result, self._tol, "" if single else f"output {i}: ")
-        self._store_counts(basis, X, fits, single)
-        store_widths(self, basis, feature_variances(X[used], weights), learned)
-        store_centres(self, basis, *(moved or (X, [], [], [])))
-        return self
+        return source, self._search_for_counts(source)
 
-    def _check_counts(self, whole: bool) -> None:
-        """Errors where targets, ``whole`` numbers from 0 on or not, or parameters are not for counts."""
-        if not whole:
-            raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
-        if as_predictive(self.predictive) is not None:
-            raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
-        if self.noise_variance is not None:
-            raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
+    def _search_for_counts(self, source: Any) -> Callable:
+        labels = () if source.single else tuple(f"output {i}: " for i in range(source.n_targets))
+        return partial(LaplaceSearch.of, likelihood=Poisson(), labels=labels)
 
-    def _store_counts(self, basis: Basis, X: Any, fits: list[LaplaceFit], single: bool) -> None:
-        """Public attributes of a fit of counts."""
-        self._store(basis, X, fits, single=single)
-        self._models = [CountPredictor(model) for model in self._models]
-        self.compression_ = None
+    def _prepare_disk(
+        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None
+    ) -> DiskSource:  # fmt: skip
+        """Rows that stay on disk, validated."""
+        if self._wants_counts:
+            self._refuse_disk(X)
+        if options.predictive is not None or options.device is not None or options.centres != "data":
+            raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
+        check_used(weights)
+        source = DiskSource(X, y.reshape(len(y), -1), weights, options.memory_limit, y.ndim == 1)
+        self._store_features(source.n_features, names)
+        return source
 
-    def _store(self, basis: Basis, X: Any, fits: Any, single: bool) -> None:
+    def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        """Rows that stay with the workers of Dask; few are brought here."""
+        from relvec.estimators.dask_source import MAX_GATHERED_ROWS, DaskSource, check_dask
+
+        check_dask(options)
+        samples = DaskSamples(X, y, sample_weight)
+        if samples.n_rows <= MAX_GATHERED_ROWS:
+            return self._prepare(options, *gathered(X, y, sample_weight))
+        counts = self._wants_counts
+        if counts:
+            check_counts(options, samples.reduce(has_whole_numbers, both))
+        self._store_features(samples.n_features, samples.names)
+        source = DaskSource(samples, gaussian=not counts)
+        return source, self._search_for_counts(source) if counts else GaussianSearch.of
+
+    def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
         """Public attributes, in the units of X and y."""
-        union = np.unique(np.concatenate([f.result.state.active for f in fits])).astype(np.intp)
-        atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
-        kept = basis.take(atoms)
-        models = [_predictor(f, kept, atoms) for f in fits]
-        alpha, gamma = np.full((len(fits), len(atoms)), np.inf), np.zeros((len(fits), len(atoms)))
-        ranked = np.argsort(atoms)
-        for i, f in enumerate(fits):
-            state = f.result.state
-            place = ranked[np.searchsorted(atoms, state.active, sorter=ranked)]
-            with np.errstate(over="ignore", under="ignore"):
-                alpha[i, place] = state.posterior.alpha * (f.scale[state.active] / f.unit) ** 2
-            check_representable(alpha[i, place])
-            gamma[i, place] = state.posterior.gamma
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # refused below, in words
-            shrink = [m.unit / m.scale for m in models]
-            weights = np.array([m.mean * s for m, s in zip(models, shrink, strict=True)])
-            roots = [m.root * s[:, None] for m, s in zip(models, shrink, strict=True)]
-            covariance = np.array([root @ root.T for root in roots])
-        check_representable(weights, covariance)
 
         def per_output(values: Any) -> Any:
-            return values[0] if single else (values if isinstance(values, list) else np.asarray(values))
+            return values[0] if fitted.single else values
 
-        self._models, self._single = list(models), single
-        self.basis_, self.atoms_, self.centres_ = kept, kept.labels(), kept_centres(kept)
-        self.relevance_ = kept.rows[kept.rows >= 0]
-        self.weights_, self.alpha_, self.gamma_ = per_output(weights), per_output(alpha), per_output(gamma)
-        self.covariance_ = per_output(covariance)
-        has_bias = self.fit_intercept and basis.n_atoms - 1 in atoms
-        self.intercept_ = per_output(weights[:, -1] if has_bias else np.zeros(len(fits)))
-        self.noise_variance_ = per_output(np.array([m.noise * m.unit**2 for m in models]))
-        self.log_marginal_likelihood_ = per_output(np.array([f.log_evidence for f in fits]))
-        self.certificate_ = per_output(np.array([f.result.state.largest_gain for f in fits]))
-        self.n_iter_ = per_output(np.array([f.result.n_iter for f in fits]))
-        self.status_ = per_output([f.result.status.name.lower() for f in fits])
-        self.history_ = per_output([f.history(basis.rows) for f in fits])
-        self._drop_stale()
-        if not (isinstance(self.kernel, str) and self.kernel == "precomputed"):
-            self.relevance_vectors_ = X.take(self.relevance_) if isinstance(X, Samples) else X[self.relevance_]
-        if is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
-            slopes = kept(np.eye(self.n_features_in_)) - kept(np.zeros((1, self.n_features_in_)))
-            self.coef_ = per_output(weights @ slopes.T)
-
-    def _drop_stale(self) -> None:
-        for name in ("coef_", "relevance_vectors_", "process_"):
+        self._copy_attributes(fitted)
+        self.weights_, self.alpha_, self.gamma_ = (per_output(v) for v in (fitted.weights, fitted.alpha, fitted.gamma))
+        self.covariance_ = per_output(np.array(fitted.covariances()))
+        self.intercept_, self.noise_variance_ = per_output(fitted.intercept), per_output(fitted.noise_variance)
+        self.log_marginal_likelihood_ = per_output(fitted.log_evidence)
+        self.certificate_, self.n_iter_ = per_output(fitted.certificate), per_output(fitted.n_iter)
+        self.status_, self.history_ = per_output(fitted.status), per_output(fitted.history)
+        self.compression_ = fitted.compression
+        for name, values in (("coef_", fitted.coef), ("process_", fitted.processes)):
             self.__dict__.pop(name, None)
+            if values is not None:
+                setattr(self, name, per_output(values))
+        self._keep_summary(getattr(source, "summary", None), fitted.single)
 
 
-def _predictor(fit: GaussianFit | LaplaceFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
-    """The fitted function over the given atoms, a superset of the fit's own in a fixed order."""
-    state = fit.result.state
-    place = {atom: i for i, atom in enumerate(state.active.tolist())}
-    own = np.array([i for i, atom in enumerate(atoms.tolist()) if atom in place], dtype=np.intp)
-    source = np.array([place[atoms[i]] for i in own], dtype=np.intp)
-    mean, root = np.zeros(len(atoms)), np.zeros((len(atoms), len(place)))
-    mean[own] = state.posterior.mean[source]
-    root[own] = state.posterior.root[source]
-    return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)
+def check_used(weights: np.ndarray) -> None:
+    """Refuse weights (n,) of which fewer than two are positive."""
+    used = np.count_nonzero(weights > 0.0)
+    if used < 2:
+        raise ValueError(f"at least 2 samples need a positive weight, got {used}: check sample_weight")
+
+
+def check_counts(options: FitOptions, whole: bool) -> None:
+    """Errors where targets, ``whole`` numbers from 0 on or not, or parameters are not for counts."""
+    if not whole:
+        raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
+    if options.predictive is not None:
+        raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
+    if options.noise_variance is not None:
+        raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
+
+
+def has_whole_numbers(block: Block) -> bool:
+    """Whether the targets of some rows are counts."""
+    return bool(np.all(block.targets >= 0.0) and np.all(block.targets == np.floor(block.targets)))
+
+
+def both(a: bool, b: bool) -> bool:
+    """Whether both are true."""
+    return a and b

@@ -51,9 +51,9 @@ def read_model(model: Any) -> ExportedModel:
     classifies = isinstance(model, RelevanceVectorClassifier)
     return ExportedModel(
         basis=model.basis_,
-        predictors=model._models,
+        predictors=model.fitted_.predictors,
         n_features=model.n_features_in_,
-        single=not classifies and model._single,
+        single=not classifies and model.fitted_.single,
         classes=model.classes_ if classifies else None,
         averaged=classifies and model.averaging == "posterior",
     )

@@ -51,6 +51,7 @@ SCHEMA = 1
 MODULES = (
     "relvec.estimators.regressor",
     "relvec.estimators.classifier",
+    "relvec.estimators.fitted",
     "relvec.tables.columns",
     "relvec.kernels",
     "relvec.basis",

@@ -153,11 +153,16 @@ class Working:
 
 @dataclass(frozen=True, eq=False)
 class GaussianTarget:
-    """A target (n,) of unit mean square with sample weights (n,); ``problem`` says all but the design."""
+    """A target (n,) of unit mean square with sample weights (n,); ``problem`` says all but the design.
+
+    Rows that stand for several equal ones have their mean target, the sum of their weights, and in ``within`` (n,) the
+    weighted squares of their targets about that mean.
+    """
 
     target: np.ndarray
     weights: np.ndarray
     problem: Problem
+    within: np.ndarray | None = None
 
     @property
     def root(self) -> np.ndarray:
@@ -167,8 +172,14 @@ class GaussianTarget:
     def n_samples(self) -> float:
         return float(self.weights.sum())
 
+    @property
+    def rest(self) -> float:
+        """Squared length of the targets that no function of the rows can explain."""
+        return 0.0 if self.within is None else float(self.within.sum())
+
     def on(self, rows: np.ndarray, n_atoms: int) -> GaussianTarget:
-        return GaussianTarget(self.target[rows], self.weights[rows], self.problem)
+        within = None if self.within is None else self.within[rows]
+        return GaussianTarget(self.target[rows], self.weights[rows], self.problem, within)
 
     def apart(self) -> list[Target]:
         return [self]
@@ -192,7 +203,7 @@ class GaussianTarget:
         if settle:
             keep, alpha, beta = self._settled(C, t, model)
             model = Start(model.active[keep], alpha, beta)
-        p = gaussian(C[:, keep], t, 0.0, n, model.alpha, model.beta)
+        p = gaussian(C[:, keep], t, self.rest, n, model.alpha, model.beta)
         C_bar = np.zeros_like(C)
         C_bar[:, keep] = p.design_gradient()
         beta = p.beta
@@ -211,7 +222,7 @@ class GaussianTarget:
         return 1.0 / _NOISES[0], 1.0 / _NOISES[1], 1.0 / min(self.problem.noise_floor, _NOISES[1])
 
     def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
-        p = gaussian(Phi, self.root * self.target, 0.0, self.n_samples, alpha, beta)
+        p = gaussian(Phi, self.root * self.target, self.rest, self.n_samples, alpha, beta)
         by_alpha, by_beta = gradient(p.alpha, p.mean, p.gamma, p.beta, p.residual, self.n_samples)
         Phi_bar = p.design_gradient()  # T01 eq. (55)
         return Whole(p.log_evidence, Phi_bar, by_alpha, by_beta, float(p.gamma.sum()), p.mean)
@@ -225,8 +236,8 @@ class GaussianTarget:
         design = DenseDesign(R[:, :k])
         local, none = np.arange(k), np.zeros(0, dtype=np.intp)
         problem = replace(self.problem, design=design, target=np.ascontiguousarray(R[:, k]), order=local,
-                          target_norm2_outside=0.0, n_samples=self.n_samples, start=None)  # fmt: skip
-        frame = Frame(design, problem.target, 0.0)
+                          target_norm2_outside=self.rest, n_samples=self.n_samples, start=None)  # fmt: skip
+        frame = Frame(design, problem.target, self.rest)
         empty = Model(problem, frame, none, frame.posterior(none, np.zeros(0), model.beta, self.n_samples))
         best = empty.at(local, model.alpha * design.scale**-2.0, model.beta).relaxed(30, enough=1e-3)
         p, keep = best.posterior, best.active
@@ -234,7 +245,7 @@ class GaussianTarget:
 
     def search(self, design: DenseDesign, order: np.ndarray, model: Start | None, time_limit: float | None) -> Start:
         problem = replace(
-            self.problem, design=design, target=self.root * self.target, target_norm2_outside=0.0,
+            self.problem, design=design, target=self.root * self.target, target_norm2_outside=self.rest,
             n_samples=self.n_samples, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model,
             tol=_SEARCH_TOL,
         )  # fmt: skip
@@ -252,7 +263,7 @@ class GaussianTarget:
         return Start(atoms, alpha, model.beta)
 
     def working(self, C: np.ndarray, model: Start) -> Working:
-        p = gaussian(C, self.root * self.target, 0.0, self.n_samples, model.alpha, model.beta)
+        p = gaussian(C, self.root * self.target, self.rest, self.n_samples, model.alpha, model.beta)
         k, zeros = C.shape[1], np.zeros(len(self.target))
         r = (p.beta * self.root * p.remainder)[:, None]
         outputs = np.zeros(k, dtype=np.intp)
@@ -260,7 +271,9 @@ class GaussianTarget:
 
     def log_prob(self, f: np.ndarray, model: Start) -> tuple[float, np.ndarray]:
         error = self.target - f[:, 0]
-        return float(-0.5 * model.beta * (self.weights @ error**2)), (model.beta * self.weights * error)[:, None]
+        return float(-0.5 * model.beta * (self.weights @ error**2 + self.rest)), (model.beta * self.weights * error)[
+            :, None
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,13 +50,17 @@ _SETTLED = 0.5  # nats in ten updates: the interleaving ends
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The rows X (n, d) and targets widths are learned from, which parameters are free (p,), and their bounds (p,)."""
+    """The rows X (n, d) and targets widths are learned from, which parameters are free (p,), and their bounds (p,).
+
+    ``rows`` (n,) are the numbers of the rows, as the dictionary has them.
+    """
 
     X: np.ndarray
     targets: list
     free: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    rows: np.ndarray
     deadline: float = np.inf
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -66,9 +70,13 @@ class Setting:
         return self.stop.is_set() or time.monotonic() > self.deadline
 
     @classmethod
-    def of(cls, basis: Basis, X: np.ndarray, targets: list, free: np.ndarray, deadline: float = np.inf) -> Setting:
+    def of(
+        cls, basis: Basis, X: np.ndarray, targets: list, free: np.ndarray, deadline: float = np.inf,
+        rows: np.ndarray | None = None,
+    ) -> Setting:  # fmt: skip
         """With the bounds that the parameters of a bound basis, in the unit of `STARTS`, are kept in."""
-        return cls(X, targets, free, basis.theta + _LOWEST, basis.theta + _HIGHEST, deadline)
+        rows = np.arange(len(X)) if rows is None else rows
+        return cls(X, targets, free, basis.theta + _LOWEST, basis.theta + _HIGHEST, rows, deadline)
 
     def within(self, theta: np.ndarray, box: float) -> list[tuple[float, float]]:
         """Bounds of the free parameters no further than ``box`` from theta (p,)."""
@@ -84,10 +92,12 @@ class Setting:
         if len(atoms) > n_atoms:
             fixed = atoms[basis.rows < 0][: n_atoms // 2]
             others = rng.permutation(np.setdiff1d(atoms, fixed))
-            others = others[np.argsort(~np.isin(basis.rows[others], rows), kind="stable")]  # those of the rows first
+            others = others[
+                np.argsort(~np.isin(basis.rows[others], self.rows[rows]), kind="stable")
+            ]  # those of the rows first
             atoms = np.sort(np.concatenate([fixed, others[: n_atoms - len(fixed)]]))
         targets = [target.on(rows, len(atoms)) for target in self.targets]
-        return replace(self, X=self.X[rows], targets=targets), rows, atoms
+        return replace(self, X=self.X[rows], rows=self.rows[rows], targets=targets), rows, atoms
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,15 +137,16 @@ class Tuning:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What was learned: the basis with its parameters, a model of each target (or None), and the way there."""
+    """The basis with its parameters learned, and the way there."""
 
     basis: Basis
-    models: list
     tuning: Any
     noises: np.ndarray | None = None  # noise variance of each target, of unit mean square, where all rows were seen
 
 
-def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) -> Learned:
+def learn(
+    basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False, earlier: np.ndarray | None = None
+) -> Learned:
     """Learn the free parameters of a bound basis by evidence; see the module.
 
     Parameters
@@ -144,15 +155,16 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
     setting : rows, targets, bounds.
     seed : for the draws where rows or atoms are too many.
     verbose : whether to log each start.
+    earlier : (p,) theta of an earlier fit, to start from there alone.
     """
-    models, rng = [None] * len(setting.targets), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     setting = replace(setting, targets=[one for target in setting.targets for one in target.apart()])
     few, _, atoms = setting.part(basis, _FEW, _FEW, rng)
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
-    factors = sorted({*STARTS, *NARROW.get(setting.X.shape[1], ())})
+    starts = _starts(basis, setting) if earlier is None else [np.where(setting.free, earlier, basis.theta)]
     whole_at_once = len(atoms) == basis.n_atoms and len(few.X) == len(setting.X)
-    with one_thread(), stage("widths", len(factors) + (not whole_at_once)):
-        trials = _all_starts(part, few, factors, verbose)
+    with one_thread(), stage("widths", len(starts) + (not whole_at_once)):
+        trials = _all_starts(part, few, starts, verbose)
         best = max(trials, key=lambda trial: trial.log_evidence)
         if not whole_at_once:
             enough = min(max(_FEW // 2, _SPARE * best.size), _MORE)  # few functions do where few are determined
@@ -161,13 +173,19 @@ def learn(basis: Basis, setting: Setting, seed: int = 0, verbose: bool = False) 
             best = _one_by_one(basis.take(atoms), more, best, basis.theta)
     all_rows = len(setting.X) <= _MORE and isinstance(setting.targets[0], GaussianTarget)
     noises = np.exp(-best.log_precisions[:, -1]) if all_rows else None
-    return Learned(basis.with_theta(best.theta), models, Tuning(tuple(trials)), noises)
+    return Learned(basis.with_theta(best.theta), Tuning(tuple(trials)), noises)
 
 
-def _all_starts(basis: Basis, setting: Setting, factors: list[float], verbose: bool) -> list[Trial]:
-    """Where every start ends; the best gets a second chance for features whose width has run away."""
+def _starts(basis: Basis, setting: Setting) -> list[np.ndarray]:
+    """Parameters (p,) to start from, from narrow to wide."""
     unit, apart = basis.theta, _apart(basis)
-    starts = [np.where(setting.free, unit + np.log(c) + apart, unit) for c in factors]
+    factors = sorted({*STARTS, *NARROW.get(setting.X.shape[1], ())})
+    return [np.where(setting.free, unit + np.log(c) + apart, unit) for c in factors]
+
+
+def _all_starts(basis: Basis, setting: Setting, starts: list[np.ndarray], verbose: bool) -> list[Trial]:
+    """Where every start ends; the best gets a second chance for features whose width has run away."""
+    unit, planned = basis.theta, len(starts)
     starts = [np.clip(start, setting.low, setting.high) for start in starts]
     trials: list[Trial] = []
 
@@ -175,7 +193,7 @@ def _all_starts(basis: Basis, setting: Setting, factors: list[float], verbose: b
         if i and setting.over:
             return None
         end = _end_of(basis, setting, starts[i], f"widths {chance} {i}")
-        advance(more=int(len(trials) >= len(factors)))
+        advance(more=int(len(trials) >= planned))
         return end
 
     for chance in range(1 + _CHANCES):

@@ -306,11 +306,10 @@ def as_series(values: Any, X: Any, names: list[str] | None) -> Any:
     return dd.from_dask_array(values, columns="prediction" if names is None else names, index=X.index)
 
 
-def check_columns(model: Any, X: Any) -> None:
-    """Refuse a collection that has not the columns the model was fitted with."""
-    if len(X.shape) != 2 or X.shape[1] != model.n_features_in_:
-        raise ValueError(f"X has shape {X.shape}, but the model expects {model.n_features_in_} features as input")
-    expected = getattr(model, "feature_names_in_", None)
+def check_columns(X: Any, n_features: int, expected: Sequence[str] | None) -> None:
+    """Refuse a collection that has not as many columns, or a table that has not the expected names."""
+    if len(X.shape) != 2 or X.shape[1] != n_features:
+        raise ValueError(f"X has shape {X.shape}, but the model expects {n_features} features as input")
     if expected is not None and _is_table(X) and [str(name) for name in X.columns] != list(expected):
         raise ValueError(
             f"The feature names should match those that were passed during fit: {list(expected)}, got {list(X.columns)}"

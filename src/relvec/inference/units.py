@@ -1,4 +1,4 @@
-"""What X and y are measured in: their sizes, and precisions and rates for scaled columns and targets."""
+"""Units of X and y: their sizes, and precisions and rates for scaled columns and targets."""
 
 from __future__ import annotations
 

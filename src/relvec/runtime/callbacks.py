@@ -5,31 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from relvec.runtime.progress import Progress, watch
+from relvec.runtime.progress import Progress
 
 
-def fit_with_callbacks(estimator, X, y, sample_weight) -> None:
-    """Fit an estimator, and tell its callbacks."""
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-
-    @with_callbacks
-    def fit(self) -> None:
-        context = CallbackSupportMixin._init_callback_context(self, max_subtasks=None)
-        data = {"estimator": self, "X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
-        context.call_on_fit_task_begin(**data)
-        tasks = _Tasks(context, data)
-        with watch(tasks):
-            self._fit(X, y, sample_weight)
-        tasks.close()
-        context.call_on_fit_task_end(**data, reconstruction_attributes={})
-
-    fit(estimator)
-
-
-class _Tasks:
+class CallbackTasks:
     """A watcher that tells scikit-learn's callbacks: a task for each stage of a fit, and in it one for each step."""
 
-    def __init__(self, context, data: dict[str, Any]) -> None:
+    def __init__(self, context: Any, data: dict[str, Any]) -> None:
         self._context, self._data, self._lock = context, data, threading.Lock()
         self._stage: Any = None
 

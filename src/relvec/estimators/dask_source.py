@@ -1,0 +1,314 @@
+"""Rows that Dask holds as a source of a fit: passes over them are reductions on the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from relvec.basis import Basis, Concat, KernelBasis, leaves
+from relvec.design import (
+    MIN_ROWS_TO_COMPRESS,
+    Block,
+    DaskSamples,
+    DistributedKernelBasis,
+    Lookup,
+    Rows,
+    ScanDesign,
+    Summary,
+    as_series,
+    check_columns,
+    compress_rows,
+    gram_rows,
+    lazily,
+    max_gram_atoms,
+    scan_basis,
+    scan_rows,
+    summarise,
+    tall_qr,
+    units_of,
+)
+from relvec.estimators.options import FitOptions
+from relvec.estimators.sources import (
+    GaussianSource,
+    LaplaceSource,
+    MemorySource,
+    ModelColumns,
+    Sample,
+    Subsample,
+    exact_triangle,
+)
+from relvec.inference.likelihoods import Likelihood
+from relvec.solvers import Sequential
+
+MAX_GATHERED_ROWS = 3000  # rows that are brought here and fitted here
+WIDTH_ROWS = 20_000  # rows of the sample that widths are learned from
+MAX_SCANNED_ATOMS = 2000  # of a subset, which every scan evaluates on all rows
+
+
+def check_dask(options: FitOptions) -> None:
+    """Refuse what no fit to collections of Dask can do."""
+    if options.keeps_checkpoint:
+        raise ValueError("a fit to collections of Dask keeps no checkpoint: leave checkpoint at None")
+    if options.device is not None:
+        raise ValueError("collections of Dask are fitted where their workers are: leave device at None")
+    if options.centres != "data":
+        raise ValueError("centres that move need the rows in memory: with Dask leave centres at 'data'")
+    if options.precomputed:
+        raise ValueError("a precomputed kernel has as many columns as rows: give Dask the inputs and the kernel's name")
+    if options.predictive is not None:
+        raise ValueError("rows of Dask are fitted for predictive='rvm' only: the others keep their training rows")
+
+
+class DaskSource(GaussianSource, LaplaceSource):
+    """Rows with the workers of Dask.
+
+    Parameters
+    ----------
+    samples : the rows.
+    gaussian : whether their targets have Gaussian noise: a dictionary that needs no row is then summed up once.
+    """
+
+    def __init__(self, samples: DaskSamples, gaussian: bool) -> None:
+        self.samples, self._gaussian = samples if gaussian else samples.persisted(), gaussian
+        self.n_rows, self.n_features, self.n_targets = samples.n_rows, samples.n_features, samples.n_targets
+        self.weight, self.single = samples.statistics.weight, samples.single
+        self._units = np.ones(samples.n_targets)
+        self._on_rows: int | None = None
+        self._parts: tuple[Basis, ...] = ()
+        self._rng: Any = None
+        self._drawn: dict[int, Any] = {}  # draws of rows, and the summary, that copies in other units share
+        self._summaries: list[Summary] = []
+
+    @property
+    def summary(self) -> Summary | None:
+        """The rows summed up, where the dictionary needed none of them."""
+        return self._summaries[-1] if self._summaries else None
+
+    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+        """The dictionary, bound as far as it does not hold rows."""
+        statistics, d = self.samples.statistics, self.n_features
+        unbound = options.dictionary(d)
+        self._parts, self._rng = tuple(leaves(unbound)), options.generator()
+        # two rows that have the means and variances of all, and two that have their bounds
+        deviation = statistics.spread[:d] / np.sqrt(statistics.weight)
+        alike = np.array([statistics.mean[:d] - deviation, statistics.mean[:d] + deviation])
+        bounds = np.array([statistics.low, statistics.high])
+        on_rows = [i for i, part in enumerate(self._parts) if isinstance(part, KernelBasis) and _needs_rows(part)]
+        bound: list[Basis] = []
+        for part in self._parts:
+            if isinstance(part, KernelBasis):
+                part = replace(part, kernel=part.kernel.resolve(alike))
+            bound.append(part.bind(bounds, None, self._rng))
+        if len(on_rows) > 1:
+            raise ValueError(
+                "with Dask one kernel may stand on every row: give the others centres, as in "
+                "relvec.basis.KernelBasis(kernel, centres=Z)"
+            )
+        self._on_rows = on_rows[0] if on_rows else None
+        return Concat(tuple(bound), n_features=d), unbound.learned_mask(d)
+
+    def sample(self, basis: Basis) -> Sample:
+        drawn = self._draw(WIDTH_ROWS)
+        bound = Concat(self._parts).bind(drawn.X, drawn.weights, self._rng)
+        rows = MemorySource(drawn.X, drawn.targets / self._units, drawn.weights)
+        return replace(rows.sample(bound), complete=False)
+
+    def _draw(self, size: int) -> Any:
+        if size not in self._drawn:
+            self._drawn[size] = self.samples.draw(size)
+        return self._drawn[size]
+
+    def dictionary(self, basis: Basis) -> Any:
+        assert isinstance(basis, Concat)
+        return basis if self._on_rows is None else DistributedKernelBasis(basis, self._on_rows, self.samples)
+
+    def check_solver(self, dictionary: Any, options: FitOptions) -> None:
+        if not isinstance(dictionary, DistributedKernelBasis):
+            return
+        sequential = isinstance(options.solver, Sequential)
+        if self._gaussian and not (sequential and options.solver.select == "batch"):  # type: ignore[attr-defined]
+            raise ValueError(
+                "with Dask and a kernel on every row the solver must be 'sequential' with select='batch'; over given "
+                "centres (relvec.basis.KernelBasis(kernel, centres=Z)) any will do"
+            )
+        if not sequential:
+            raise ValueError(
+                "with Dask and a kernel on every row the solver must be 'sequential'; over given centres "
+                "(relvec.basis.KernelBasis(kernel, centres=Z)) any will do"
+            )
+
+    def feature_variances(self) -> np.ndarray:
+        statistics = self.samples.statistics
+        with np.errstate(over="ignore"):  # inf, as the variance of such data is
+            return statistics.spread[: self.n_features] ** 2 / statistics.weight
+
+    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
+        kernels = [part for part in leaves(basis) if isinstance(part, KernelBasis) and np.all(part.rows >= 0)]
+        centres: dict[int, np.ndarray] = {}
+        for kernel in kernels:
+            centres.update(zip(kernel.rows.tolist(), kernel.order_keys(), strict=True))  # type: ignore[arg-type]
+        return np.array([centres[row] for row in rows.tolist()]).reshape(-1, self.n_features)
+
+    def ordering(self, dictionary: Any, scale: Any) -> tuple[Any, Callable[[int], np.ndarray], np.ndarray]:
+        if not isinstance(dictionary, DistributedKernelBasis):
+            return super().ordering(dictionary, scale)
+        essential = self.n_rows + np.arange(dictionary.n_others)
+        return Lookup(dictionary.n_atoms, dictionary.order), dictionary.draw, essential
+
+    def compact(self, dictionary: Any, fits: list, keep_last: bool) -> tuple[Basis, list]:
+        """The atoms that the fits came by as a dictionary, and the fits over that."""
+        if not isinstance(dictionary, DistributedKernelBasis):
+            return dictionary, fits
+        M = dictionary.n_atoms
+        steps = [np.array([s.atom for s in fit.result.history if s.atom >= 0], dtype=np.intp) for fit in fits]
+        met = np.concatenate([*steps, *(fit.result.state.active for fit in fits)]) % M
+        visited = np.union1d(met, [M - 1] if keep_last else []).astype(np.intp)
+
+        def renumber(atoms: np.ndarray) -> np.ndarray:
+            return atoms // M * len(visited) + np.searchsorted(visited, atoms % M)
+
+        found = []
+        for fit in fits:
+            result = fit.result
+            history = [replace(s, atom=int(renumber(np.array(s.atom))) if s.atom >= 0 else -1) for s in result.history]
+            state = replace(result.state, active=renumber(result.state.active))
+            found.append(fit.with_atoms(visited, replace(result, state=state, history=history)))
+        return dictionary.take(visited), found
+
+    def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
+        return options.memory
+
+    # Gaussian noise --------------------------------------------------------------------------------------------------
+
+    def target_units(self) -> tuple[np.ndarray, np.ndarray]:
+        statistics = self.samples.statistics
+        return units_of(statistics.mean, statistics.spread, statistics.weight, self.n_targets)
+
+    def in_units(self, units: np.ndarray) -> DaskSource:
+        other = copy(self)
+        other._units = units
+        return other
+
+    @property
+    def _scaled(self) -> DaskSamples:
+        return self.samples.in_units(self._units)
+
+    def rows(self, dictionary: Any, memory: float) -> Rows | None:
+        if isinstance(dictionary, DistributedKernelBasis):
+            return compress_rows(replace(dictionary, samples=self._scaled), memory)
+        self._summaries.append(self.samples.reduce(_Summarise(dictionary), Summary.merged))
+        return self._summaries[-1].rows(self._units)
+
+    def gram(self, basis: Basis, memory: float) -> Rows:
+        return gram_rows(basis, self._scaled, memory)
+
+    def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
+        if not isinstance(dictionary, DistributedKernelBasis):
+            return exact_triangle(self._scaled, dictionary.take(active), scale[active], output)
+        order = np.argsort(active)
+        own = active[order]
+        R = tall_qr(self._scaled, ModelColumns(dictionary.take(own), scale[own], output))
+        return R[:, np.argsort(order)], R[:, -1]
+
+    # Classes and counts ----------------------------------------------------------------------------------------------
+
+    def merged(self) -> DaskSource:
+        return self
+
+    def columns(self, output: int, K: int) -> tuple[None, np.ndarray]:
+        return None, np.array([self.weight])
+
+    def scan(self, dictionary: Any, memory: float) -> tuple[Any, ScanDesign | None]:
+        """The design of a dictionary; a kernel on rows of which few are distinct becomes one on those."""
+        if not isinstance(dictionary, DistributedKernelBasis):
+            return dictionary, scan_basis(dictionary, self.samples)
+        rows = self.samples.distinct(MAX_SCANNED_ATOMS)
+        design = scan_rows(dictionary, memory) if rows is None or len(rows) >= MIN_ROWS_TO_COMPRESS else None
+        if design is None and rows is not None:
+            few = dictionary.take(np.append(rows, self.n_rows + np.arange(dictionary.n_others)))
+            return few, scan_basis(few, self.samples)
+        return dictionary, design
+
+    def scan_part(self, basis: Basis, memory: float) -> ScanDesign:
+        return scan_basis(basis, self.samples)
+
+    def subset_atoms(self, memory: float) -> int:
+        return int(np.clip(max_gram_atoms(self.n_rows, memory), 64, MAX_SCANNED_ATOMS))
+
+    def restarts_in_subsets(self, memory: float) -> bool:
+        return True
+
+    def aim(self, design: Any, likelihood: Likelihood, output: int) -> ScanDesign:
+        return design.aimed(likelihood, output)
+
+    def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
+        if not whole:
+            return None
+        drawn = self._draw(size)
+        few = MemorySource(drawn.X, drawn.targets, drawn.weights).merged()
+        if not isinstance(dictionary, DistributedKernelBasis):
+            return Subsample(np.arange(dictionary.n_atoms), dictionary, few.X, few.targets, few.weights)
+        own = KernelBasis(dictionary.kernel).bind(drawn.X)
+        parts = [own if i == dictionary.part else part for i, part in enumerate(dictionary.basis.parts)]
+        basis = Concat(tuple(parts), n_features=self.n_features)
+        rows, others = basis.rows, np.cumsum(basis.rows < 0) - 1
+        atoms = np.where(rows >= 0, drawn.rows[np.maximum(rows, 0)], self.n_rows + others)
+        return Subsample(atoms, basis, few.X, few.targets, few.weights)
+
+
+def _needs_rows(part: KernelBasis) -> bool:
+    return part.centres is None and part.n_random is None
+
+
+@dataclass(frozen=True, eq=False)
+class _Summarise:
+    basis: Basis
+
+    def __call__(self, block: Block) -> Summary:
+        return summarise(self.basis, block.X, block.targets, block.weights)
+
+
+# Predictions for collections of Dask ----------------------------------------------------------------------------------
+
+
+def predict_lazily(
+    method: Callable, X: Any, n_features: int, names_in: Any, names: list[str] | None, dtype: Any = float,
+    parts: int = 0, **options: Any,
+) -> Any:  # fmt: skip
+    """A method's values for every chunk of a collection of Dask, as such a collection.
+
+    Values are (n,), or (n, q) with these q names. With ``parts`` the method gives as many of them, and so does this.
+    ``n_features`` and ``names_in`` (or None) are the columns that the method expects.
+    """
+    outputs = () if names is None else (len(names),)
+    shape = (*outputs, parts) if parts else outputs
+    values = evaluate_lazily(method, X, n_features, names_in, shape, dtype, **options)
+    if not parts:
+        return as_series(values, X, names)
+    return tuple(as_series(values[..., i], X, names) for i in range(parts))
+
+
+def evaluate_lazily(
+    method: Callable, X: Any, n_features: int, names_in: Any, shape: tuple[int, ...], dtype: Any = float, **options: Any
+) -> Any:
+    """A method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
+    check_columns(X, n_features, names_in)
+    return lazily(X, _Chunkwise(method, shape, dtype, options), shape, dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunkwise:
+    method: Callable
+    shape: tuple[int, ...]
+    dtype: Any
+    options: dict[str, Any]
+
+    def __call__(self, X: Any) -> np.ndarray:
+        if len(X) == 0:
+            return np.zeros((0, *self.shape), dtype=self.dtype)
+        found = self.method(X, **self.options)
+        return np.stack(found, axis=-1) if isinstance(found, tuple) else found

@@ -1,0 +1,303 @@
+"""A fitted model as one frozen record, from which estimators copy their attributes and exports read."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.exceptions import ConvergenceWarning
+
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, centres_of
+from relvec.design import Compression
+from relvec.estimators.options import EarlierModel, FitOptions
+from relvec.estimators.sources import Source
+from relvec.hyperparameters.grvm import Placement
+from relvec.inference.predictive import (
+    AugmentedPredictor,
+    CountPredictor,
+    LatentPredictor,
+    LinearPredictor,
+    WeightPredictor,
+)
+from relvec.inference.units import check_representable
+from relvec.kernels import Kernel
+from relvec.kernels import Linear as LinearKernel
+from relvec.solvers import Result, Step
+
+if TYPE_CHECKING:
+    from relvec.estimators.pipeline import Found, Search
+
+HISTORY = np.dtype(
+    [("action", "U10"), ("atom", np.int64), ("row", np.int64), ("gain", float), ("objective", float),
+     ("size", np.int64), ("noise_variance", float)]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """A fitted model of F searches with R functions in all: one of each output, or K of the classes of a softmax.
+
+    Attributes
+    ----------
+    basis : bound basis of the m functions kept: kernels first, then the further basis, then the constant.
+    functions : (F) the posteriors over functions that were found (`relvec.inference.predictive`).
+    predictors : (F) what predictions are made by: the functions, or RVM* or processes in their place.
+    weights, alpha, gamma : (R, m) posterior mean, precision (inf where a function is not in the model of the output)
+        and how well the data determine each weight, in the units of X and y.
+    intercept : (R,) weight of the constant.
+    coef : (R, d) slopes of a purely linear model, or None.
+    noise_variance : (F,) nan for classes and counts.
+    log_evidence, certificate, n_iter : (F,).
+    status, history : (F) how each search ended, and its steps.
+    relevance_vectors : (r, d) the training rows that kernels are centred on; None where X holds kernel values.
+    processes : (F) processes or None, where they are the predictive distribution; else None.
+    n_candidates, n_subsets, compression : see the estimators.
+    placement : how well the data place moved centres, or None.
+    kernel, width, feature_relevance, tuning : see the estimators; None where the estimators have no such attribute.
+    width_rule : the rule that gave the width; see `FitOptions.width_rule`.
+    theta : (p,) logarithms of the parameters of all kernels of the dictionary; None in files of older versions.
+    single : whether the targets are one column that was given as (n,).
+    """
+
+    basis: Basis
+    functions: list
+    predictors: list
+    weights: np.ndarray
+    alpha: np.ndarray
+    gamma: np.ndarray
+    intercept: np.ndarray
+    coef: np.ndarray | None
+    noise_variance: np.ndarray
+    log_evidence: np.ndarray
+    certificate: np.ndarray
+    n_iter: np.ndarray
+    status: list
+    history: list
+    relevance_vectors: np.ndarray | None
+    processes: list | None = None
+    n_candidates: int = 0
+    n_subsets: int = 1
+    compression: Compression | None = None
+    placement: Placement | None = None
+    kernel: Any = None
+    width: Any = None
+    feature_relevance: np.ndarray | None = None
+    tuning: Any = None
+    width_rule: str | None = None
+    theta: np.ndarray | None = None
+    single: bool = True
+
+    @property
+    def relevance(self) -> np.ndarray:
+        """Training rows (r,) that kernels are centred on, ascending."""
+        return self.basis.rows[self.basis.rows >= 0]
+
+    @property
+    def centres(self) -> np.ndarray:
+        """Centres (p, d) of the kernels, in the order of the basis."""
+        found = centres_of(self.basis)
+        return found[~np.isnan(found).any(axis=1)]
+
+    @property
+    def earlier(self) -> EarlierModel:
+        """The model for a warm start."""
+        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta)
+
+    def covariances(self) -> list[np.ndarray]:
+        """Posterior covariance of the weights of each search: (m, m), or (K m, K m) for K functions."""
+        found, m = [], self.basis.n_atoms
+        for model in self.functions:
+            root = scaled_root(model)
+            if isinstance(model, LinearPredictor):
+                found.append(root @ root.T)
+                continue
+            place = model.outputs * m + model.places
+            full = np.zeros((model.n_outputs * m, model.n_outputs * m))
+            full[np.ix_(place, place)] = root @ root.T
+            found.append(full)
+        return found
+
+
+def scaled_root(model: LinearPredictor | LatentPredictor) -> np.ndarray:
+    """A root of the posterior covariance of the weights of a model, in the units of X and y."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if isinstance(model, LinearPredictor):
+            return model.root * (model.unit / model.scale)[:, None]
+        return model.root / model.scale[model.places, None]
+
+
+def assemble(
+    options: FitOptions, source: Source, search: Search, found: Found, placement: Placement | None
+) -> FittedModel:
+    """The fits over one dictionary as a model in the units of X and y."""
+    fits, basis = found.fits, found.basis
+    union = np.unique(np.concatenate([fit.pairs[1] for fit in fits])).astype(np.intp)
+    atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
+    kept = basis.take(atoms)
+    weights, alpha, gamma = tabulate_weights(fits, atoms)
+    functions = [search.predictor(fit, kept, atoms) for fit in fits]
+    predictors, processes = search.predictive(functions, alpha, kept, basis)
+    has_bias = options.fit_intercept and basis.n_atoms - 1 in atoms
+    coef = None
+    if is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
+        d = source.n_features
+        coef = weights @ (kept(np.eye(d)) - kept(np.zeros((1, d)))).T
+    model = FittedModel(
+        basis=kept,
+        functions=functions,
+        predictors=predictors,
+        weights=weights,
+        alpha=alpha,
+        gamma=gamma,
+        intercept=weights[:, -1] if has_bias else np.zeros(len(weights)),
+        coef=coef,
+        noise_variance=noise_variances(functions if processes is None else predictors),
+        log_evidence=np.array([float(fit.log_evidence) for fit in fits]),
+        certificate=np.array([float(fit.result.state.largest_gain) for fit in fits]),
+        n_iter=np.array([fit.result.n_iter for fit in fits]),
+        status=[fit.result.status.name.lower() for fit in fits],
+        history=[fit.history(basis.rows) for fit in fits],
+        relevance_vectors=None if options.precomputed else source.take(basis, kept.rows[kept.rows >= 0]),
+        processes=processes,
+        n_candidates=found.n_candidates,
+        n_subsets=found.n_subsets,
+        compression=found.compression,
+        placement=placement,
+        single=source.single,
+    )
+    with np.errstate(over="ignore", under="ignore"):
+        check_representable(*(np.sum(scaled_root(function) ** 2, axis=1) for function in functions))
+    return model
+
+
+def tabulate_weights(fits: list, atoms: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means, precisions and gammas (R, m) of the weights of atoms (m,) that all fits keep, in the units of X and y."""
+    R = sum(fit.n_functions for fit in fits)
+    weights, alpha, gamma = np.zeros((R, len(atoms))), np.full((R, len(atoms)), np.inf), np.zeros((R, len(atoms)))
+    rank, first = np.argsort(atoms), 0
+    for fit in fits:
+        p, (functions, own) = fit.result.state.posterior, fit.pairs
+        at = first + functions, rank[np.searchsorted(atoms, own, sorter=rank)]
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # refused below, in words
+            weights[at] = p.mean * (fit.unit / fit.scale[own])
+            alpha[at] = p.alpha * (fit.scale[own] / fit.unit) ** 2
+        check_representable(weights[at], alpha[at])
+        gamma[at] = p.gamma
+        first += fit.n_functions
+    return weights, alpha, gamma
+
+
+def linear_predictor(fit: Any, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
+    """The fitted function over the given atoms, a superset of the fit's own in a fixed order."""
+    state = fit.result.state
+    place = {atom: i for i, atom in enumerate(state.active.tolist())}
+    own = np.array([i for i, atom in enumerate(atoms.tolist()) if atom in place], dtype=np.intp)
+    source = np.array([place[atoms[i]] for i in own], dtype=np.intp)
+    mean, root = np.zeros(len(atoms)), np.zeros((len(atoms), len(place)))
+    mean[own] = state.posterior.mean[source]
+    root[own] = state.posterior.root[source]
+    return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)
+
+
+def noise_variances(functions: list) -> np.ndarray:
+    """Noise variances (F,) in the units of y; nan where there are none."""
+    return np.array([f.noise * f.unit**2 if isinstance(f, WeightPredictor) else np.nan for f in functions])
+
+
+def describe_widths(basis: Basis, variances: np.ndarray) -> dict[str, Any]:
+    """The first kernel of a dictionary, its width, and the relevance of features with variances (d,)."""
+    kernels: list[Kernel] = [part.kernel for part in getattr(basis, "parts", ()) if isinstance(part, KernelBasis)]
+    if not kernels:
+        return {}
+    width: Any = getattr(kernels[0], "width", None)
+    found = {"kernel": kernels[0], "width": np.array(width) if isinstance(width, tuple) else width}
+    scales = np.sum([kernel.inverse_square_widths(len(variances)) for kernel in kernels], axis=0)
+    with np.errstate(divide="ignore"):
+        relevance = np.log(scales) + np.log(variances)  # the products themselves may overflow
+    return found | ({"feature_relevance": softmax(relevance)} if np.any(relevance > -np.inf) else {})
+
+
+def is_linear(basis: Basis) -> bool:
+    """Whether every atom of a dictionary is a linear function of the inputs, or constant."""
+    if isinstance(basis, Concat):
+        return all(is_linear(part) for part in basis.parts)
+    return isinstance(basis, Bias | Linear) or (
+        isinstance(basis, KernelBasis) and isinstance(basis.kernel, LinearKernel)
+    )
+
+
+def tabulate_history(steps: list[Step], rows: np.ndarray, shift: float, unit: float) -> np.ndarray:
+    """Steps as a structured array. An atom of a model with several outputs counts on beyond M, output by output."""
+    table = [
+        (h.action, h.atom, rows[h.atom % len(rows)] if h.atom >= 0 else -1, h.gain, h.objective + shift, h.size,
+         h.noise_variance * unit**2)
+        for h in steps
+    ]  # fmt: skip
+    return np.array(table, dtype=HISTORY)
+
+
+def warn_unless_converged(result: Result, tol: float, label: str = "") -> None:
+    """A fit that ended without its certificate says what to do."""
+    status = result.status
+    if not status.success:
+        gain = result.state.largest_gain
+        offer = f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
+        warnings.warn(f"{label}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=_caller_level())
+
+
+def _caller_level() -> int:
+    """The stacklevel, for a warning of the function that asks, of the first caller outside of relvec."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("relvec."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def from_attributes(state: Mapping[str, Any]) -> FittedModel:
+    """The model of an estimator that was stored, with the attributes ``state``, before there were such records."""
+
+    def several(name: str, values: Any = None) -> Any:
+        values = state.get(name, values)
+        return values if isinstance(values, list) else np.atleast_1d(values)
+
+    functions = [
+        model.latent
+        if isinstance(model, CountPredictor)
+        else model.model
+        if isinstance(model, AugmentedPredictor)
+        else model
+        for model in state.get("_latents", state["_models"])
+    ]
+    process = state.get("process_")
+    return FittedModel(
+        basis=state["basis_"],
+        functions=functions,
+        predictors=state["_models"],
+        weights=np.atleast_2d(state["weights_"]),
+        alpha=np.atleast_2d(state["alpha_"]),
+        gamma=np.atleast_2d(state["gamma_"]),
+        intercept=several("intercept_"),
+        coef=None if "coef_" not in state else np.atleast_2d(state["coef_"]),
+        noise_variance=several("noise_variance_", np.full(len(functions), np.nan)),
+        log_evidence=several("log_marginal_likelihood_"),
+        certificate=several("certificate_"),
+        n_iter=several("n_iter_"),
+        status=state["status_"] if isinstance(state["status_"], list) else [state["status_"]],
+        history=state["history_"] if isinstance(state["history_"], list) else [state["history_"]],
+        relevance_vectors=state.get("relevance_vectors_"),
+        processes=process if process is None or isinstance(process, list) else [process],
+        n_candidates=state.get("n_candidates_", 0),
+        n_subsets=state.get("n_subsets_", 1),
+        compression=state.get("compression_"),
+        placement=state.get("placement_"),
+        kernel=state.get("kernel_"),
+        width=state.get("width_"),
+        feature_relevance=state.get("feature_relevance_"),
+        tuning=state.get("tuning_"),
+        single=state.get("_single", True),
+    )

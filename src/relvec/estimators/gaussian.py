@@ -1,0 +1,361 @@
+"""Searches under Gaussian noise: the problem of each output, its search, the exact refit of the model found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from relvec.basis import Basis
+from relvec.design import DenseDesign, Rows, max_gram_atoms
+from relvec.estimators.fitted import linear_predictor, tabulate_history, warn_unless_converged
+from relvec.estimators.options import FitOptions
+from relvec.estimators.pipeline import Found, Search, Task, run_all
+from relvec.estimators.sources import GaussianSource, MemorySource, Sample
+from relvec.hyperparameters.targets import GaussianTarget
+from relvec.hyperparameters.widths import Learned
+from relvec.inference.gaussian import Posterior
+from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
+from relvec.inference.priors import FLAT, GammaPrior
+from relvec.inference.process import Process, ProcessPredictor, ProcessRows, kernels_of, process_predictor
+from relvec.inference.units import scaled_precisions, scaled_rates
+from relvec.kernels import Kernel
+from relvec.runtime import checkpoint
+from relvec.runtime.progress import stage
+from relvec.runtime.threads import one_thread
+from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, solve
+from relvec.solvers.gaussian.frame import Frame
+from relvec.solvers.gaussian.moves import Model
+from relvec.solvers.subsets import without_restarts
+
+# A model of more functions than this share of the samples, with a noise variance smaller by this factor than that of
+# shared precisions, passes through the targets.
+INTERPOLATING_SHARE, INTERPOLATING_NOISE_RATIO = 0.25, 4.0
+# A learned noise variance starts at a tenth of the target's variance (TF03 section 4, step 1) and stays above this
+# fraction of it: a standard deviation of 1e-4 of the target's.
+NOISE_START, NOISE_FLOOR = 0.1, 1e-8
+# A fixed one may be smaller, but not below the square of the targets' own rounding errors.
+MIN_NOISE = float(np.finfo(float).eps) ** 2
+MAX_ROUNDING_NATS = 1.0  # that rounding may move the evidence of a fit with a certificate by
+MAX_TARGET_RMS = 1e153  # the noise variance of more has no double
+POLISH_STEPS = 50  # Newton steps on precisions and noise of the exact refit
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFit:
+    """One output's fit: what the solver returned, in scaled units, and the units."""
+
+    result: Result
+    unit: float
+    prior: GammaPrior
+    scale: np.ndarray
+    n_samples: float
+    n_functions: int = 1
+
+    @property
+    def model(self) -> Start:
+        """Atoms, their precisions and the noise precision, in scaled units."""
+        posterior = self.result.state.posterior
+        return Start(self.result.state.active, posterior.alpha, posterior.beta)
+
+    @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Function (always the only one) and atom of each weight (k,)."""
+        active = self.result.state.active
+        return np.zeros(len(active), dtype=np.intp), active
+
+    @property
+    def log_evidence(self) -> float:
+        """Log evidence in the target's own units."""
+        return self.result.state.posterior.log_evidence - self.n_samples * np.log(self.unit)
+
+    def history(self, rows: np.ndarray) -> np.ndarray:
+        """The history (structured array) in the target's own units; rows (M,) are the atoms' training rows."""
+        state = self.result.state
+        shift = -self.n_samples * np.log(self.unit) - 2.0 * self.prior.c * np.log(self.unit)
+        if self.prior.on_weights:  # nothing is pruned then, so the support never changes
+            shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
+        return tabulate_history(self.result.history, rows, shift, self.unit)
+
+    def warn_unless_converged(self, tol: float, label: str) -> None:
+        """A fit that ended without its certificate says what to do."""
+        warn_unless_converged(self.result, tol, label)
+
+    def with_atoms(self, atoms: np.ndarray, result: Result) -> GaussianFit:
+        """The fit over a dictionary of some of its atoms; the result counts those."""
+        return replace(self, result=result, scale=self.scale[atoms])
+
+
+def gaussian_problem(
+    options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0
+) -> Problem:  # fmt: skip
+    """What a solver is asked to do for a target in units of ``unit``, all but the design."""
+    prior, given = options.prior, options.noise_variance
+    if given is not None and given / unit / unit < MIN_NOISE:
+        raise ValueError(
+            f"noise_variance={given!r} is below the rounding errors of targets of size {unit:.3g}: "
+            "give a larger one, or None to learn it"
+        )
+    if unit > MAX_TARGET_RMS:
+        raise ValueError(f"y has values of size {unit:.3g}, whose squares overflow: divide y by its standard deviation")
+    constant = variance == 0.0
+    return Problem(
+        design=DenseDesign(np.zeros((1, 0))),
+        target=np.zeros(1),
+        target_norm2_outside=0.0,
+        n_samples=n_samples,
+        noise_variance=None if given is None else given / unit / unit,
+        noise_start=NOISE_START * (1.0 if constant else variance),
+        noise_floor=NOISE_FLOOR**2 if constant else NOISE_FLOOR * variance,
+        order=np.zeros(0, dtype=np.intp),
+        prior=prior,
+        prior_d=prior.d / unit / unit,
+        tol=options.tol,
+        tol_of_many=options.tol_of_many,
+        rng=np.random.default_rng(seed),
+    )
+
+
+def gaussian_target(
+    problem: Problem, target: np.ndarray, weights: np.ndarray, within: np.ndarray | None = None
+) -> GaussianTarget:
+    """A target (n,) to learn widths from, under a flat hyperprior."""
+    return GaussianTarget(target, weights, replace(problem, prior=FLAT, prior_d=0.0), within)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianSearch(Search):
+    """The search for models of targets under Gaussian noise.
+
+    Attributes
+    ----------
+    source : the rows, their targets in the units.
+    units, variances : (q,) root mean square of each target, and its variance in that unit.
+    problems : for each output what its solver is asked, all but the design.
+    memory : bytes for the dictionary.
+    """
+
+    options: FitOptions
+    source: GaussianSource
+    units: np.ndarray
+    variances: np.ndarray
+    problems: list[Problem]
+    memory: float
+
+    @classmethod
+    def of(cls, options: FitOptions, source: GaussianSource, basis: Basis) -> GaussianSearch:
+        """The search for the models of a source."""
+        units, variances = source.target_units()
+        problems = [
+            gaussian_problem(options, unit, variance, source.weight, seed)
+            for unit, variance, seed in zip(units, variances, options.seeds(len(units)), strict=True)
+        ]
+        memory = source.memory_left(options, basis, 2 * len(units) + 10)
+        return cls(options, source.in_units(units), units, variances, problems, memory)
+
+    @property
+    def varies(self) -> bool:
+        return bool(self.variances.any())
+
+    @property
+    def can_move_centres(self) -> bool:
+        return bool(self.variances.all())
+
+    def label(self, output: int) -> str:
+        return f"output {output}: " if self.source.n_targets > 1 else ""
+
+    def targets_on(self, sample: Sample, n_atoms: int) -> list:
+        return [
+            gaussian_target(problem, np.ascontiguousarray(t), sample.weights, within)
+            for problem, t, within in zip(self.problems, sample.targets.T, sample.within.T, strict=True)
+        ]
+
+    def run(self, dictionary: Any, starts: list | None = None) -> Found:
+        with stage("kernel"):
+            rows = self.source.rows(dictionary, self.memory)
+        if rows is None:
+            size = max_gram_atoms(self.source.n_rows, self.memory)
+            return self.in_subsets(dictionary, starts, size, self.source.n_rows * float(size) ** 2)
+        tasks = self.tasks(dictionary, rows, starts)
+        fits = [tasks[0]()] if len(tasks) == 1 else run_all(tasks, self.options.n_jobs)
+        return Found(fits, dictionary, dictionary.n_atoms, 1, rows.compression)
+
+    def part_rows(self, part: Basis) -> Rows:
+        return self.source.gram(part, self.memory)
+
+    def tasks(
+        self, part: Any, rows: Rows, starts: list | None, first: bool = True, restarts: bool = True, whole: bool = True
+    ) -> list[Task]:
+        scale, options = rows.design.scale, self.options
+        order, draw, essential = self.source.ordering(part, scale)
+        bias = part.n_atoms - 1 if options.fit_intercept else -1
+        solver = options.solver if first else without_restarts(options.solver)
+        if starts is None:
+            starts = self._warm_starts(part, scale)
+        tasks: list[Task] = []
+        for output, (problem, start, unit) in enumerate(zip(self.problems, starts, self.units, strict=True)):
+            problem = replace(
+                problem, design=rows.design, target=np.ascontiguousarray(rows.targets[:, output]),
+                target_norm2_outside=float(rows.target_norm2_outside[output]), order=order, draw=draw,
+                essential=essential, bias=bias, start=start,
+                prior_b=scaled_rates(problem.prior, scale, unit),
+            )  # fmt: skip
+            tasks.append(partial(self._fit_output, output, solver, problem, part, rows.compression is not None))
+        return tasks
+
+    def _fit_output(
+        self, output: int, solver: Any, problem: Problem, part: Any, compressed: bool
+    ) -> GaussianFit:  # fmt: skip
+        """Maximise the evidence for one output, in scaled units."""
+        unit, variance, scale = self.units[output], self.variances[output], problem.design.scale
+        nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0
+        constant = variance == 0.0 and not problem.fixed_noise and (problem.bias >= 0 or nothing)
+        if constant and not problem.prior.on_weights:
+            return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples)
+        shift = -problem.n_samples * np.log(unit)
+        with one_thread(), checkpoint.section(f"output {output}"), stage("search", shift=shift):
+            result = solve(solver, problem, self.options.max_iter, int(self.options.logs_steps))
+            if compressed:
+                result = polish(problem, result, *self.source.exact(part, scale, result.state.active, output))
+        if result.status is Status.CONVERGED and evidence_moved_by_rounding(result.state.posterior) > MAX_ROUNDING_NATS:
+            result = replace(result, status=Status.STALLED)
+        return GaussianFit(result, unit, problem.prior, scale, problem.n_samples)
+
+    def _warm_starts(self, part: Any, scale: np.ndarray) -> list[Start | None]:
+        """Models of the earlier fit, one for each problem, for columns divided by scale (M,); None for none."""
+        earlier = self.options.earlier
+        found = None if earlier is None or not isinstance(part, Basis) else earlier.find_in(part, len(self.problems))
+        if earlier is None or found is None:
+            return [None] * len(self.problems)
+        starts: list[Start | None] = []
+        for problem, unit, alpha, noise in zip(
+            self.problems, self.units, found[1], earlier.noise_variance, strict=True
+        ):
+            active, precisions = scaled_precisions(scale / unit, found[0], alpha)
+            learned = noise / unit / unit if np.isfinite(noise) else problem.noise_start
+            beta = 1.0 / (problem.noise_variance or max(learned, problem.noise_floor))
+            starts.append(Start(active, precisions, beta) if active.size else None)
+        return starts
+
+    def renumber(self, model: Start, to: np.ndarray, n_atoms: int, n_new: int) -> Start:
+        return Start(to[model.active], model.alpha, model.beta)
+
+    def atoms(self, model: Start, n_atoms: int) -> np.ndarray:
+        return model.active
+
+    def without_interpolation(self, found: Found, learned: Learned) -> GaussianSearch | None:
+        problems = refit_if_interpolating(found.fits, self.problems, learned.noises)
+        return None if problems is None else replace(self, problems=problems)
+
+    def predictor(self, fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
+        return linear_predictor(fit, basis, atoms)
+
+    def predictive(self, functions: Sequence, alpha: np.ndarray, kept: Basis, basis: Basis) -> tuple[list, list | None]:
+        spec = self.options.predictive
+        if spec is None:
+            return list(functions), None
+        assert isinstance(self.source, MemorySource)
+        X, weights, targets = self.source.X, self.source.weights, self.source.targets.T
+        kernels = kernels_of(basis)
+        if isinstance(spec, Augmented):
+            return augment(spec, functions, alpha, kernels[0], X, weights, targets, self.variances), None
+        floors = [None if problem.fixed_noise else problem.noise_floor for problem in self.problems]
+        return condition(spec, functions, alpha, kept, kernels, self.options.fit_intercept, X, weights, targets,
+                         self.variances, floors)  # fmt: skip
+
+
+def evidence_moved_by_rounding(p: Posterior) -> float:
+    """How far the evidence (nats) may move when every basis function, of unit norm, is rounded in its last place."""
+    moved = np.finfo(float).eps * float(np.abs(p.mean).sum())
+    return float(p.beta) * moved * (2.0 * np.sqrt(p.residual) + moved)
+
+
+def refit_if_interpolating(
+    fits: list[GaussianFit], problems: list[Problem], noises: np.ndarray | None
+) -> list[Problem] | None:
+    """The problems with the noise (K,) of learned widths, where a fit passes through its targets; None if none does.
+
+    Narrow functions, each with a precision of its own, can explain targets that are noise to all of them together.
+    """
+
+    def interpolates(fit: GaussianFit, problem: Problem, noise: float) -> bool:
+        state = fit.result.state
+        many = len(state.active) > INTERPOLATING_SHARE * fit.n_samples
+        return many and not problem.fixed_noise and noise * state.posterior.beta > INTERPOLATING_NOISE_RATIO
+
+    if noises is None:
+        return None
+    through = [interpolates(*each) for each in zip(fits, problems, noises, strict=True)]
+    pairs = zip(problems, noises, through, strict=True)
+    return [replace(p, noise_variance=float(noise)) if so else p for p, noise, so in pairs] if any(through) else None
+
+
+def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.ndarray) -> Result:
+    """The same support on the uncompressed rows: precisions, noise and evidence exact, the history shifted to it."""
+    state = result.state
+    design = DenseDesign(columns)
+    local = np.arange(design.n_atoms)
+    prior_b = None if problem.prior_b is None else problem.prior_b[state.active] * design.scale**2
+    order = problem.order[state.active]
+    whole = replace(problem, design=design, target=target, target_norm2_outside=0.0, order=order, prior_b=prior_b)
+    frame = Frame(design, target, 0.0)
+    model = Model(whole, frame, local[:0], state.posterior).at(
+        local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip
+    if not problem.prior.on_weights:
+        model = model.relaxed(POLISH_STEPS)
+    p = model.posterior
+    exact = replace(p, alpha=p.alpha * design.scale[model.active] ** 2)
+    active = state.active[model.active]
+    objective = problem.objective(active, exact)
+    shift = objective - state.objective
+    history = [replace(step, objective=step.objective + shift) for step in result.history]
+    return replace(result, state=replace(state, active=active, posterior=exact, objective=objective), history=history)
+
+
+def _constant(problem: Problem) -> Result:
+    """The model of a target without variation: the bias at the noise floor, or nothing for a target of zeros."""
+    fixed = replace(problem, noise_variance=problem.noise_floor)
+    solver = Sequential(start="bias")
+    state = solver.init(fixed)
+    step = Step("start", problem.bias, 0.0, state.objective, len(state.active), problem.noise_floor)
+    return Result(state.stepped(largest_gain=0.0, done=True), Status.CONSTANT_TARGET, [step], 0)
+
+
+def augment(
+    spec: Augmented, functions: Sequence[LinearPredictor], alphas: np.ndarray, kernel: Kernel, X: np.ndarray,
+    weights: np.ndarray, targets: np.ndarray, variances: np.ndarray,
+) -> list[AugmentedPredictor]:  # fmt: skip
+    """RVM* (RQ05) of the model of each output, with precisions alphas (q, m), on targets (q, n) in their units."""
+    root, found = np.sqrt(weights), []
+    for model, t, variance, alpha in zip(functions, targets, variances, alphas, strict=True):
+        if spec.alpha is None:
+            star = 1.0 / variance if variance > 0.0 else np.inf
+        else:
+            star = None if isinstance(spec.alpha, str) else float(spec.alpha) * model.unit**2
+        with np.errstate(over="ignore", under="ignore"):
+            precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
+        remainder = root * (t - model.columns(X) @ model.mean)
+        found.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
+    return found
+
+
+def condition(
+    spec: Process, functions: Sequence[LinearPredictor], alphas: np.ndarray, basis: Basis,
+    kernels: tuple[Kernel, ...], intercept: bool, X: np.ndarray, weights: np.ndarray, targets: np.ndarray,
+    variances: np.ndarray, floors: Sequence[float | None],
+) -> tuple[list, list[ProcessPredictor | None]]:  # fmt: skip
+    """Processes on the relevance vectors of each output, and what predicts it: its model where it has no vectors."""
+    processes: list[ProcessPredictor | None] = []
+    for i, model in enumerate(functions):
+        own = np.flatnonzero(np.isfinite(alphas[i]))
+        rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
+        weight = model.mean[own] / model.scale[own]
+        with stage("process", shift=-weights.sum() * np.log(model.unit)):
+            found = own.size and process_predictor(
+                spec, kernels, basis.take(own), weight, rows, intercept, model.unit, variances[i], model.noise,
+                floors[i])  # fmt: skip
+        processes.append(found or None)
+    return [process or model for process, model in zip(processes, functions, strict=True)], processes

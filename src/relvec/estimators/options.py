@@ -1,0 +1,256 @@
+"""The parameters of an estimator, checked and resolved once, before a fit begins."""
+
+from __future__ import annotations
+
+import numbers
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
+from relvec.design.order import atom_keys
+from relvec.inference.predictive import Augmented
+from relvec.inference.priors import FLAT, GammaPrior
+from relvec.inference.process import Process, as_predictive
+from relvec.kernels import as_kernel, has_width
+from relvec.runtime import checkpoint
+from relvec.runtime.arrays import Array, to_host, unique_rows
+from relvec.runtime.memory import memory_bytes
+from relvec.solvers import Solver, as_solver
+from relvec.solvers.loop import TOL, TOL_OF_MANY
+
+MAX_LEARNED_WIDTHS = 32  # features: width="auto" learns one width for each up to so many
+GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and the width that the kernel starts from
+TUNING_TIME_SHARE = 0.7  # of a time limit: learning widths and moving centres leave the rest to the search
+_PARAMS_IGNORED_BY_CHECKPOINT = ("checkpoint", "n_jobs", "verbose")  # they do not decide how a fit goes
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierModel:
+    """The model that a warm start begins with.
+
+    Attributes
+    ----------
+    basis : the m functions that were kept.
+    alpha : (K, m) their precisions in each output; inf where a function is not in its model.
+    noise_variance : (K,) nan where there is no noise.
+    theta : (p,) logarithms of the kernels' parameters of the whole dictionary, or None.
+    """
+
+    basis: Basis
+    alpha: np.ndarray
+    noise_variance: np.ndarray
+    theta: np.ndarray | None = None
+
+    def find_in(self, basis: Basis, n_functions: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Atoms of a dictionary that are in this model (k,), and their precisions (n_functions, k)."""
+        if len(self.alpha) != n_functions:
+            return None
+        place = {key: m for m, key in enumerate(atom_keys(basis))}
+        kept = sorted((place[key], i) for i, key in enumerate(atom_keys(self.basis)) if key in place)
+        atoms, own = np.array(kept, dtype=np.intp).reshape(-1, 2).T
+        return atoms, self.alpha[:, own]
+
+
+@dataclass(frozen=True, eq=False)
+class FitOptions:
+    """Everything that a fit is told besides its data.
+
+    Attributes
+    ----------
+    kernel, width, centres, basis, fit_intercept : the dictionary of candidates, as the estimator was given it.
+    solver : the solver object.
+    predictive : the predictive distribution; None for the RVM's own.
+    noise_variance : fixed noise variance, or None to learn it.
+    prior : Gamma hyperprior.
+    tol, tol_of_many : nats that no single move may gain any more, the second for models of many functions or None.
+    max_iter : most steps of the solver.
+    memory_limit : as given; a valid one.
+    n_jobs, device, random_state : as given.
+    logs_steps : whether every step goes to the logger.
+    learns_widths : whether ``width="auto"`` may learn widths: with counts and classes it does not.
+    keeps_checkpoint : whether the fit writes checkpoints.
+    identity : what tells this fit from others of the same data, for checkpoints.
+    earlier : the model of a warm start.
+    """
+
+    kernel: Any
+    width: Any
+    centres: str
+    basis: Any
+    fit_intercept: bool
+    solver: Solver
+    predictive: Augmented | Process | None
+    noise_variance: float | None
+    prior: GammaPrior
+    tol: float
+    tol_of_many: float | None
+    max_iter: int
+    memory_limit: Any
+    n_jobs: int | None
+    device: str | None
+    random_state: Any
+    logs_steps: bool
+    learns_widths: bool
+    keeps_checkpoint: bool = False
+    identity: tuple = ()
+    earlier: EarlierModel | None = None
+
+    @property
+    def precomputed(self) -> bool:
+        """Whether X holds kernel values."""
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    @property
+    def memory(self) -> float:
+        """Bytes of the memory limit."""
+        return memory_bytes(self.memory_limit)
+
+    @property
+    def tuning_deadline(self) -> float:
+        """When, in the time of `time.monotonic`, learning widths or moving centres that begins now has to end."""
+        limit = self.solver.time_limit
+        return np.inf if limit is None else time.monotonic() + TUNING_TIME_SHARE * limit
+
+    def generator(self) -> np.random.Generator:
+        """A generator for what is drawn where centres are, by ``random_state``."""
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+
+    def seeds(self, size: int) -> np.ndarray:
+        """Seeds of the searches of so many outputs."""
+        return check_random_state(self.random_state).randint(2**31, size=size)
+
+    def width_seed(self) -> int:
+        """The seed of the draws that widths are learned on."""
+        return 0 if self.random_state is None else check_random_state(self.random_state).randint(2**31)
+
+    def identify(self, *data: Any) -> None:
+        """Where a checkpoint is kept: read what an earlier fit to the same data left there."""
+        if self.keeps_checkpoint:
+            earlier = None if self.earlier is None else (self.earlier.basis, self.earlier.alpha)
+            checkpoint.identify(*self.identity, earlier, *data)
+
+    def width_rule(self, n_features: int) -> str | None:
+        """The rule that ``width`` stands for, a word; "given" for numbers, None without a kernel given by name."""
+        if not (isinstance(self.kernel, str) and has_width(self.kernel)):
+            return None
+        if not isinstance(self.width, str):
+            return "given"
+        if self.width != "auto":
+            return self.width
+        return "learn-per-feature" if self.learns_widths and n_features <= MAX_LEARNED_WIDTHS else "scale"
+
+    def _kernel_width(self, n_features: int) -> Any:
+        """The width to give the kernel: numbers, or the word that it resolves by itself."""
+        if not isinstance(self.width, str):
+            return self.width
+        rule = self.width_rule(n_features) or ("scale" if self.width == "auto" else self.width)
+        return GRVM_WIDTHS.get(rule, rule)
+
+    def dictionary(self, n_features: int, on_device: Array | None = None) -> Concat:
+        """The candidates before they know their rows, but for those on a device: kernel, basis, bias in this order."""
+        self._check_dictionary()
+        parts: list[Basis] = []
+        if self.precomputed:
+            parts.append(Precomputed())
+        elif self.kernel is not None:
+            kernel = as_kernel(self.kernel, self._kernel_width(n_features))
+            if on_device is not None:
+                centres, first, _ = map(to_host, unique_rows(on_device))
+                parts.append(KernelBasis(kernel, centres.astype(np.float64, copy=False), centre_rows=first))
+            else:
+                parts.append(KernelBasis(kernel))
+        if self.basis is not None:
+            parts.append(as_basis(self.basis))
+        if self.fit_intercept:
+            parts.append(Bias())
+        if not parts:
+            raise ValueError("the model is empty: give a kernel, a basis, or fit_intercept=True")
+        return Concat(tuple(parts))
+
+    def _check_dictionary(self) -> None:
+        if self.centres not in ("data", "move", "grvm"):
+            raise ValueError(f"centres must be 'data', 'move' or 'grvm', got {self.centres!r}")
+        if self.centres != "data" and self.precomputed:
+            raise ValueError("centres that move need the kernel as a function of them, not kernel='precomputed'")
+        unsaid = isinstance(self.width, str) and self.width in ("auto", "scale")
+        if (self.precomputed or self.kernel is None) and not unsaid:
+            raise ValueError(f"width belongs to a kernel given by name; with kernel={self.kernel!r} leave it at 'auto'")
+        if self.precomputed and self.basis is not None:
+            raise ValueError(
+                "with kernel='precomputed' X holds kernel values, on which other basis functions make no sense; "
+                "pass the inputs themselves with the kernel as a callable, or append columns to X"
+            )
+
+
+def resolve_options(
+    parameters: Mapping[str, Any], name: str, learns_widths: bool, earlier: EarlierModel | None,
+    has_default_tol: bool = False,
+) -> FitOptions:  # fmt: skip
+    """The options of an estimator with these parameters; a ValueError where one of them makes no sense.
+
+    Parameters
+    ----------
+    parameters : those of the constructor by name.
+    name : name of the estimator.
+    learns_widths : see `FitOptions`.
+    earlier : the model of the last fit; it counts where ``warm_start`` is set.
+    has_default_tol : whether tol may be None, for a tolerance that depends on the size of the model.
+    """
+    check_numbers(parameters, has_default_tol)
+    tol = parameters["tol"]
+    kept = parameters["checkpoint"] is not None
+    decisive = {k: v for k, v in parameters.items() if k not in _PARAMS_IGNORED_BY_CHECKPOINT} if kept else {}
+    same = ("kernel", "width", "centres", "basis", "memory_limit", "n_jobs", "device", "random_state")
+    return FitOptions(
+        **{key: parameters[key] for key in same},
+        fit_intercept=bool(parameters["fit_intercept"]),
+        solver=as_solver(parameters["solver"]),
+        predictive=as_predictive(parameters["predictive"]),
+        noise_variance=parameters.get("noise_variance"),
+        prior=resolve_prior(parameters["hyperprior"]),
+        tol=TOL if tol is None else float(tol),
+        tol_of_many=TOL_OF_MANY if tol is None else None,
+        max_iter=int(parameters["max_iter"]),
+        logs_steps=bool(parameters["verbose"]) and not isinstance(parameters["verbose"], str),
+        learns_widths=learns_widths,
+        keeps_checkpoint=kept,
+        identity=(name, decisive),
+        earlier=earlier if parameters["warm_start"] else None,
+    )
+
+
+def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
+    """Refuse scalar parameters that make no sense, with errors that say what was expected."""
+    tol, max_iter, verbose = parameters["tol"], parameters["max_iter"], parameters["verbose"]
+    noise, forgetting = parameters.get("noise_variance"), parameters.get("forgetting", 1.0)
+    if not (has_default_tol and tol is None) and not (isinstance(tol, numbers.Real) and 0 < float(tol) < np.inf):
+        raise ValueError(f"tol must be a positive number (nats), got {tol!r}")
+    if not isinstance(max_iter, numbers.Integral) or int(max_iter) < 1:
+        raise ValueError(f"max_iter must be an integer >= 1, got {max_iter!r}")
+    memory_bytes(parameters["memory_limit"])
+    if isinstance(verbose, str) and verbose != "progress":
+        raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {verbose!r}")
+    if not isinstance(parameters["fit_intercept"], bool | np.bool_):
+        raise ValueError(f"fit_intercept must be True or False, got {parameters['fit_intercept']!r}")
+    if noise is not None and not (isinstance(noise, numbers.Real) and 0 < float(noise) < np.inf):
+        raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
+    if not (isinstance(forgetting, numbers.Real) and 0 < float(forgetting) <= 1):
+        raise ValueError(f"forgetting must be a number above 0 and up to 1 (nothing), got {forgetting!r}")
+
+
+def resolve_prior(hyperprior: Any) -> GammaPrior:
+    """The hyperprior as an object."""
+    if hyperprior is None:
+        return FLAT
+    if isinstance(hyperprior, GammaPrior):
+        return hyperprior
+    if isinstance(hyperprior, dict) and set(hyperprior) <= set("abcd"):
+        return GammaPrior(**hyperprior)
+    raise ValueError(
+        f"hyperprior must be None, a relvec.GammaPrior or a dict with keys among a, b, c, d, got {hyperprior!r}"
+    )

@@ -1,0 +1,221 @@
+"""The fit: dictionary, widths, search, moved centres, model; the same for every source of rows and every likelihood."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from relvec.basis import Basis
+from relvec.design import Compression
+from relvec.estimators.fitted import FittedModel, assemble, describe_widths
+from relvec.estimators.options import GRVM_WIDTHS, FitOptions
+from relvec.estimators.sources import Sample, Source
+from relvec.hyperparameters import centres, grvm, grvm_widths
+from relvec.hyperparameters.widths import Learned, Setting, learn
+from relvec.inference.process import check_kernels, kernels_of
+from relvec.runtime.memory import release_memory
+from relvec.runtime.progress import run_in_current_context
+from relvec.solvers.subsets import cut_short, in_subsets, mark_candidates_incomplete
+
+Task = Callable[[], Any]  # the search of one output
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Fits of all outputs over one dictionary.
+
+    Attributes
+    ----------
+    fits : one for each output, `GaussianFit` or `LaplaceFit`.
+    basis : the dictionary that their atoms are numbers of.
+    n_candidates, n_subsets : atoms that were candidates, and subsets that they were searched in.
+    compression : how the rows were reduced, or None.
+    """
+
+    fits: list
+    basis: Any
+    n_candidates: int
+    n_subsets: int = 1
+    compression: Compression | None = None
+
+    @property
+    def models(self) -> list:
+        """The model of each output, to start another search from."""
+        return [fit.model for fit in self.fits]
+
+
+class Search(ABC):
+    """The search for the models of all outputs under one likelihood, on the rows of a source."""
+
+    options: FitOptions
+    source: Any
+    memory: float
+
+    @property
+    @abstractmethod
+    def varies(self) -> bool:
+        """Whether the targets say anything about widths."""
+
+    @property
+    @abstractmethod
+    def can_move_centres(self) -> bool:
+        """Whether the targets say anything about centres."""
+
+    @abstractmethod
+    def targets_on(self, sample: Sample, n_atoms: int) -> list:
+        """The targets (`relvec.hyperparameters.targets.Target`) on the rows of a sample."""
+
+    @abstractmethod
+    def run(self, dictionary: Any, starts: list | None = None) -> Found:
+        """Maximise the evidence of every output over a dictionary, from models of it or from nothing."""
+
+    @abstractmethod
+    def tasks(self, part: Any, rows: Any, starts: list | None, first: bool, restarts: bool, whole: bool) -> list[Task]:
+        """The searches of all outputs over a dictionary, or a part of it, on its rows (or scan design)."""
+
+    @abstractmethod
+    def part_rows(self, part: Basis) -> Any:
+        """What `tasks` asks for, for a part of a dictionary."""
+
+    @abstractmethod
+    def renumber(self, model: Any, to: np.ndarray, n_atoms: int, n_new: int) -> Any:
+        """A model over n_atoms atoms as one over n_new others: atom m becomes atom ``to[m]``."""
+
+    @abstractmethod
+    def atoms(self, model: Any, n_atoms: int) -> np.ndarray:
+        """Atoms of a model over n_atoms of them."""
+
+    def without_interpolation(self, found: Found, learned: Learned) -> Search | None:
+        """The search with its noise fixed, where models pass through their targets; None where none does."""
+        return None
+
+    @abstractmethod
+    def predictor(self, fit: Any, basis: Basis, atoms: np.ndarray) -> Any:
+        """The function that a fit found, over the atoms that all outputs keep."""
+
+    @abstractmethod
+    def predictive(self, functions: Sequence, alpha: np.ndarray, kept: Basis, basis: Basis) -> tuple[list, Any]:
+        """Predictors of the predictive distribution asked for, and processes among them or None.
+
+        The functions have precisions alpha (R, m) over the m atoms ``kept`` of the dictionary ``basis``.
+        """
+
+    @abstractmethod
+    def label(self, output: int) -> str:
+        """The name of an output in front of a warning."""
+
+    def in_subsets(
+        self, dictionary: Any, starts: list | None, size: int, work: float, restarts: bool = True
+    ) -> Found:  # fmt: skip
+        """Fits over a dictionary that neither fits in memory nor is of low rank, in subsets of ``size`` atoms."""
+        M, part, rows, fits = dictionary.n_atoms, dictionary, None, []
+        given = [np.zeros(0, dtype=np.intp), *(self.atoms(s, M) for s in starts or [] if s is not None)]
+
+        def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
+            nonlocal fits, part, rows, starts
+            place = np.full(M, -1)
+            place[atoms] = np.arange(len(atoms))
+            part = dictionary.take(atoms)
+            local = starts and [s and self.renumber(s, place, M, len(atoms)) for s in starts]
+            before = [f.result.state.objective for f in fits]
+            fits, rows = [], None  # their dictionary goes before the next one comes
+            release_memory()
+            rows = self.part_rows(part)
+            fits = run_all(self.tasks(part, rows, local, first, restarts, False), self.options.n_jobs)
+            objectives = [f.result.state.objective for f in fits]
+            gained = first or any(o > b + self.options.tol for o, b in zip(objectives, before, strict=True))
+            starts = [self.renumber(f.model, atoms, len(atoms), M) for f in fits]
+            active = np.concatenate([self.atoms(s, M) for s in starts])
+            return active, gained, any(cut_short(f.result) for f in fits)
+
+        seen, passes, complete = in_subsets(dictionary, size, np.concatenate(given), work, run)
+        fits = fits if complete else _incomplete(fits)
+        return Found(fits, part, seen, passes, getattr(rows, "compression", None))
+
+
+def run_all(tasks: list[Task], n_jobs: int | None) -> list:
+    """The results of the searches of all outputs, side by side where n_jobs allows."""
+    if len(tasks) == 1:
+        return [tasks[0]()]
+    return Parallel(n_jobs=n_jobs, prefer="threads")(delayed(run_in_current_context(task))() for task in tasks)
+
+
+def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, Source, Basis], Search]) -> FittedModel:
+    """Fit a model to the rows of a source.
+
+    Parameters
+    ----------
+    options : what the estimator was told.
+    source : the rows.
+    search_for : makes the search under a likelihood, for the options, the source and the bound dictionary.
+    """
+    basis, free = source.bind(options)
+    options.identify(basis, *source.identity)
+    if options.predictive is not None:
+        check_kernels(kernels_of(basis), options.predictive)
+    search = search_for(options, source, basis)
+    learned = learn_widths(search, basis, free) if free.any() and search.varies else None
+    if learned is not None:
+        basis = basis.with_theta(np.where(free, learned.basis.theta, basis.theta))
+    dictionary = source.dictionary(basis)
+    source.check_solver(dictionary, options)
+    found = search.run(dictionary)
+    if learned is not None and (again := search.without_interpolation(found, learned)) is not None:
+        search = again
+        found = search.run(dictionary)
+    placement = None
+    if options.centres != "data" and search.can_move_centres:
+        found, placement = move_centres(search, found)
+    if not source.has_all_candidates(found.basis):
+        found = replace(found, fits=_incomplete(found.fits))
+    small, fits = source.compact(found.basis, found.fits, options.fit_intercept)
+    for output, own in enumerate(fits):
+        own.warn_unless_converged(options.tol, search.label(output))
+    widths = describe_widths(small, source.feature_variances())
+    model = assemble(options, source, search, replace(found, fits=fits, basis=small), placement)
+    rule = options.width_rule(source.n_features)
+    tuning = None if learned is None else learned.tuning
+    return replace(model, **widths, tuning=tuning, width_rule=rule, theta=basis.theta)
+
+
+def _incomplete(fits: list) -> list:
+    return [replace(fit, result=mark_candidates_incomplete(fit.result)) for fit in fits]
+
+
+def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> Learned:
+    """The dictionary with its free parameters (p,) learned by evidence."""
+    options, sample = search.options, search.source.sample(basis)
+    targets = search.targets_on(sample, sample.basis.n_atoms)
+    setting = Setting.of(sample.basis, sample.X, targets, free, options.tuning_deadline, sample.rows)
+    seed = options.width_seed()
+    if isinstance(options.width, str) and options.width in GRVM_WIDTHS:
+        choose = grvm_widths.choose_width if options.width == "grvm" else grvm_widths.choose_widths
+        chosen = choose(sample.basis, setting, seed)
+        return Learned(chosen.basis, chosen.tuning)
+    earlier = None if options.earlier is None else options.earlier.theta
+    if earlier is not None and earlier.shape != free.shape:
+        earlier = None
+    learned = learn(sample.basis, setting, seed, options.logs_steps, earlier)
+    return learned if sample.complete else replace(learned, noises=None)
+
+
+def move_centres(search: Search, found: Found) -> tuple[Found, grvm.Placement | None]:
+    """The models with their centres moved to where the evidence is higher, and how well the data place them."""
+    options, sample = search.options, search.source.sample(found.basis)
+    targets = search.targets_on(sample, found.basis.n_atoms)
+    space = centres.Space.of(found.basis, sample.X, targets, options.tuning_deadline)
+    placed = centres.start(found.basis, space, found.models)
+    placed, moves = centres.move(placed) if options.centres == "move" else grvm.train(placed)
+    if not len(placed.Z) or not moves:
+        return found, None
+    found = search.run(placed.basis, placed.models)
+    targets = search.targets_on(sample, found.basis.n_atoms)
+    space = centres.Space.of(found.basis, sample.X, targets)
+    placement = grvm.placement(centres.start(found.basis, space, found.models, settle=False), moves)
+    evidence = sum(fit.log_evidence for fit in found.fits)  # in the units of the targets as given
+    return found, replace(placement, log_evidence=evidence + placement.log_share)
