@@ -359,3 +359,70 @@ def test_a_column_may_be_empty_in_a_part_of_the_rows():
     table = {"x": x, "seldom": [1.0, 2.0] + [np.nan] * 10, "y": np.sin(x)}
     pipeline = fit_table(table, "y", model=RVR(width=1.0)).pipeline
     assert np.isfinite(evaluate_table(pipeline, table, folds=6).prediction.mean).all()
+
+
+CARS = ["make;power;price", *(f"brand {i % 3};{60 + 3 * i} PS;{4000 + 90 * i},5" for i in range(40))]
+CARS[11], CARS[23] = "brand 1;unbekannt;4900", "brand 2;154 kW;5980,5"
+
+
+def test_a_messy_table_is_fitted_at_the_first_attempt(capsys, tmp_path, monkeypatch):
+    """Decimal commas, units, a word for missing cells and another unit: read, listed, and read the same in predict."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cars.csv").write_text("\n".join(CARS))
+    fit = ["fit", "cars.csv", "--target", "price", "--width", "2", "-o", "cars.relvec"]
+    out = run(capsys, *fit)
+    for words in (
+        "in PS",
+        "2 cells are not numbers",
+        "'unbekannt' in row 11 (line 12)",
+        "'154 kW' in row 23 (line 24)",
+    ):
+        assert words in out, out
+    assert len(run(capsys, "predict", "cars.relvec", "cars.csv").splitlines()) == 41
+    assert cli.main([*fit, "--strict"]) == 1
+    error = capsys.readouterr().err
+    assert "'unbekannt' in row 11 (line 12)" in error and "'154 kW' in row 23 (line 24)" in error
+    out = run(capsys, *fit, "--missing", "unbekannt", "154 kW", "--strict", "--drop-rows")
+    assert "2 rows left out: a cell is missing there" in out and "vectors kept" in out and "of 38 rows" in out
+
+
+def test_words_for_missing_cells_reach_predict_and_evaluate(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cars.csv").write_text("\n".join(CARS))
+    run(capsys, "fit", "cars.csv", "--target", "price", "--width", "2", "-o", "cars.relvec")
+    (tmp_path / "new.csv").write_text("make;power;price\nbrand 1;soon;5000\nbrand 2;90 PS;n.n.\nbrand 0;99 PS;5000")
+    for command in ("predict", "evaluate"):
+        assert cli.main([command, "cars.relvec", "new.csv"]) == 1
+        assert "'soon' in row 1" in capsys.readouterr().err or command == "evaluate"
+        run(capsys, command, "cars.relvec", "new.csv", "--missing", "soon", "n.n.")
+
+
+def test_a_few_targets_that_are_not_numbers_are_left_out(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i},{i % 7 + i / 100}" for i in range(40)]
+    rows[8] = "8,sold"
+    (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(rows))
+    out = run(capsys, "fit", "t.csv", "--target", "y", "--width", "2", "-o", "m.relvec")
+    assert "1 row left out: 'y' is not a number there: 'sold' in row 9 (line 10)" in out
+    assert "task: regression, because nearly all cells of 'y' are numbers" in out
+
+
+def test_a_time_limit_holds_for_the_whole_fit_and_is_said(capsys, tmp_path):
+    """The widths are learned before the search: a limit that ends them must be heard of, in the model's report too."""
+    model, page = str(tmp_path / "m.relvec"), tmp_path / "r.html"
+    out = run(capsys, "fit", "houses.csv", "--target", "Price", "--time-limit", "0.05", "-o", model)
+    assert "the time limit of 0.05 s ended the fit while the" in out
+    run(capsys, "report", model, "new.csv", "-o", str(page))
+    assert "The time limit of 0.05 s ended the fit while the" in page.read_text()
+
+
+def test_control_characters_reach_no_terminal(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "\n".join(f"{i},k\x1b[2Jey {i % 3},{i * 0.7}" for i in range(30))
+    (tmp_path / "t.csv").write_text("x\x1b[31m,a\x1b[0m,y\n" + rows)
+    assert cli.main(["fit", "t.csv", "--target", "y", "--width", "1", "--id", "a\\x1b[0m", "-o", "m.relvec"]) == 0
+    assert cli.main(["inspect", "m.relvec"]) == 0
+    assert cli.main(["predict", "m.relvec", "t.csv", "-o", "p.csv"]) == 0
+    assert cli.main(["fit", "t.csv", "--target", "z\x1b[2J"]) == 1
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err and "x\\x1b[31m" in captured.out

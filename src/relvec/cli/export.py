@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec import to_c, to_onnx
 from relvec.cli.console import Console
-from relvec.cli.files import check_output, read_model
+from relvec.cli.files import check_output, naming_output, read_model
 from relvec.runtime.files import write_atomically
 
 
@@ -27,10 +27,14 @@ def run(arguments: argparse.Namespace) -> int:
         check_output(path)
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     inputs = export_inputs(pipeline)
+    made = {}
     if onnx is not None:
-        write_atomically(onnx, _onnx_bytes(pipeline, inputs))
+        made[onnx] = _onnx_bytes(pipeline, inputs)
     if c is not None:
-        write_atomically(c, to_c(pipeline[1:]).encode())
+        made[c] = to_c(pipeline[1:]).encode()
+    for path, data in made.items():
+        with naming_output(path):
+            write_atomically(path, data)
     console.print(f"written: {', '.join(map(str, written))}")
     console.print("inputs, in this order; a category is given as the number of its level, a missing number as NaN")
     rows = [(i["name"], i["kind"], ", ".join(f"{k} {level}" for k, level in enumerate(i["levels"]))) for i in inputs]

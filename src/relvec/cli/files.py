@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,15 @@ def check_output(path: str | Path) -> None:
     place = target if target.exists() and not target.is_file() else target.parent  # a device or a pipe is written into
     if not os.access(place, os.W_OK):
         raise PermissionError(f"{path}: you may not write to {place}")
+
+
+@contextmanager
+def naming_output(path: str | Path) -> Iterator[None]:
+    """Name the file in errors of writing it, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def read_data(arguments: argparse.Namespace) -> Table:

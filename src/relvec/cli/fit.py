@@ -12,7 +12,7 @@ import numpy as np
 from relvec import RVC, RVR, save, solvers
 from relvec.cli.console import Console
 from relvec.cli.evaluate import print_scores, scores_as_dict
-from relvec.cli.files import check_output
+from relvec.cli.files import check_output, naming_output
 from relvec.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.runtime.progress import Progress, watch
 from relvec.tables.evaluation import evaluate_table
@@ -59,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         fitted = _fit(table, arguments)
     if deadline is not None and deadline.note:
         fitted.pipeline["columns"].record_["notes"].append(deadline.note)
-    save(fitted.pipeline, arguments.out)
+    with naming_output(arguments.out):
+        save(fitted.pipeline, arguments.out)
     _print_fit(console, fitted)
     found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
     if held_out is not None:

@@ -6,7 +6,7 @@ import argparse
 
 from relvec.cli.console import Console
 from relvec.cli.evaluate import evaluate
-from relvec.cli.files import check_output, read_model
+from relvec.cli.files import check_output, naming_output, read_model
 from relvec.report import report
 from relvec.runtime.files import write_atomically
 
@@ -16,7 +16,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.out)
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     page = report(pipeline, evaluate(pipeline, arguments)).encode()
-    write_atomically(arguments.out, page)
+    with naming_output(arguments.out):
+        write_atomically(arguments.out, page)
     console.print(f"written: {arguments.out} ({len(page) / 1024:.0f} kB)")
     console.print_json({"out": str(arguments.out), "bytes": len(page)})
     return 0

@@ -19,6 +19,7 @@ DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+")
 QUANTITY = re.compile(r"([+-]?[\d.,]*\d)\s*(°?[^\W\d_²³][^\s,;]{0,11}|[°'\"‰])")
 CURRENCIES = "$€£¥% \u00a0"
 MIN_UNIT_SHARE = 0.5  # of the numbers must carry a unit: in fewer cells it may be another one than in the rest
+MIN_UNIT_AGREEMENT = 0.9  # of the cells with a unit must have the same; a number with another one is not used
 MAX_LISTED_VALUES, MAX_LISTED_ROWS = 10, 5  # of the strange values of a column, in messages
 
 
@@ -142,8 +143,10 @@ def find_number_style(column: np.ndarray) -> NumberStyle:
     labels = [label.strip(CURRENCIES) for label in labels_of(column) if label is not None]
     matches = [QUANTITY.fullmatch(label) for label in labels if not _is_number(label)]
     units = Counter(match[2] for match in matches if match)
-    count = sum(units.values()) + sum(map(_is_number, labels))
-    unit = next(iter(units)) if len(units) == 1 and sum(units.values()) >= MIN_UNIT_SHARE * count else ""
+    count = units.total() + sum(map(_is_number, labels))
+    unit, carried = units.most_common(1)[0] if units else ("", 0)
+    if carried < max(MIN_UNIT_AGREEMENT * units.total(), MIN_UNIT_SHARE * count):
+        unit = ""
     numbers = [label[: -len(unit)].rstrip() if unit and label.endswith(unit) else label for label in labels]
     # 1,234 may be a thousand: only a comma that cannot separate thousands shows that commas are decimal.
     comma = any(DECIMAL_COMMA.fullmatch(n) and not THOUSANDS.fullmatch(n) for n in numbers)
