@@ -185,5 +185,5 @@ def classes_of(share=False, exact=True, likelihood=None, monkeypatch=None, **opt
     alpha = np.array([0.3, 1.5, 0.2, 0.7])[: len(units)]
     model = LaplaceModel(problem, units, problem.posterior(units, alpha))
     if monkeypatch is not None and not exact:
-        monkeypatch.setattr("relvec.solvers.laplace.scan._EXACT", 0.0)
+        monkeypatch.setattr("relvec.solvers.laplace.scan._MAX_EXACT_PRODUCTS", 0.0)
     return model, scan(model)

@@ -113,7 +113,7 @@ def test_a_factored_dictionary_ends_at_exact_columns(monkeypatch):
     t = (rng.uniform(size=len(X)) < 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0])))).astype(float)
     basis = Concat((KernelBasis(Gaussian(1.5)), "bias")).bind(X)
     design = scan_design(basis, X)
-    assert isinstance(design, FactorDesign) and design.for_search is not None
+    assert isinstance(design, FactorDesign) and design.native_arrays is not None
 
     def run():
         problem = LaplaceProblem(
@@ -209,7 +209,7 @@ def test_the_correlation_of_one_candidate_is_a_row_of_all():
 
 def test_what_is_searched_in_c(monkeypatch):
     def asked(rates=None, size=100.0, arrays=(), likelihood=None):
-        design = SimpleNamespace(scan_size=size, for_search=arrays)
+        design = SimpleNamespace(scan_size=size, native_arrays=arrays)
         return _laplace_compiled.searches(SimpleNamespace(
             likelihood=likelihood or Bernoulli(), target=np.zeros(2), prior_b=rates, design=design))  # fmt: skip
 

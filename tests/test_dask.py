@@ -11,15 +11,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
-from relvec.design import DaskSamples, DistributedKernelBasis, scan_basis, scan_rows
+from relvec.design import DaskSamples, DistributedKernelBasis, ModelOnRows, Observed, Piece, scan_basis, scan_rows
 from relvec.estimators.laplace import subsample_sizes
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.kernels import Gaussian, LogDistance
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
+from relvec.solvers.laplace.exchange import swaps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, Slopes
-from relvec.solvers.laplace.scan import Metric, scan, swaps
+from relvec.solvers.laplace.scan import Metric, scan
 
 da = pytest.importorskip("dask.array", reason="needs relvec[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs relvec[dask]")
@@ -277,7 +278,7 @@ def test_many_rows_are_first_searched_on_the_few_that_one_machine_would_take(few
 @pytest.mark.parametrize(("y", "finer"), [(WAVE, 5.0), (SECTOR, 2.5)], ids=["fine", "coarse"])
 def test_equal_rows_are_one_candidate(y, finer, monkeypatch):
     """Rows on a grid, coarse or fine: only the first of those that are equal stands for them."""
-    monkeypatch.setattr("relvec.solvers.laplace.scan._PROMISING", 60)
+    monkeypatch.setattr("relvec.design.dask.laplace.DaskScanDesign.max_candidates", 60)
     tol = 2.0 if finer == 5.0 else 20.0
     grid, model = np.round(finer * X) / finer, RVC(width=3.0, tol=tol, solver=Sequential(restarts=0))
     alone, model = clone(model).fit(grid, y, W), clone(model).fit(*chunked(grid, y, W, rows=2000))
@@ -292,7 +293,7 @@ def test_copies_of_what_is_in_a_model_do_not_enter():
     samples = DaskSamples(*chunked(rows, np.tile(WAVE[:600] == "above", 2).astype(float), rows=400))
     part = KernelBasis(Gaussian(6.0), rows[:1], centre_rows=np.arange(1))
     design = scan_rows(DistributedKernelBasis(Concat((part, Bias().bind(rows)), n_features=2), 0, samples), 1e9)
-    problem = LaplaceProblem(design.aimed(Bernoulli(), 0), None, np.array([float(n)]), Bernoulli(), np.arange(n + 1))
+    problem = LaplaceProblem(design, slice(0, 1), 1.0, Bernoulli(), np.arange(n + 1))
     active = np.array([3, 617, n])
     model = LaplaceModel(problem, active, problem.posterior(active, np.full(3, 300.0)))
     found = scan(model)
@@ -328,8 +329,21 @@ def test_digits_that_the_gram_matrix_of_a_class_would_lose():
     assert found.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-9)
 
 
-def added(a, b):
-    return tuple(np.concatenate(pair, axis=-1) for pair in zip(a, b, strict=True))
+class Directions:
+    """The columns of a model and its residual, the same for every class."""
+
+    def __init__(self, K):
+        self.K, self.widths = K, [7] * K
+
+    def curvature(self, p, w):
+        return p.W.reshape(len(w), -1)
+
+    def directions(self, p, w, c):
+        return np.column_stack([(c + 1.0) * p.Phi, p.r.reshape(len(w), -1)[:, c]])
+
+
+def own_columns(p, w):
+    yield np.sqrt(w)[:, None] * p.Phi
 
 
 @pytest.mark.usefixtures("here")
@@ -353,7 +367,6 @@ def test_contract_of_rows_elsewhere(whole, K):
         )
     else:
         design = scan_basis(basis, samples)
-    design = design.aimed(likelihood, 0)
     Phi, atoms = basis(rows), np.array([3, 17, 40, 3, 55, len(part.rows)])
     norms = np.sqrt((Phi**2).sum(axis=0))
     assert design.n_atoms == basis.n_atoms and design.n_rows == n
@@ -361,31 +374,39 @@ def test_contract_of_rows_elsewhere(whole, K):
     np.testing.assert_allclose(design.scale[some], norms[some], rtol=1e-6)
     Phi = Phi / design.scale[np.arange(basis.n_atoms)]
     np.testing.assert_allclose(design.gram(atoms), Phi[:, atoms].T @ Phi[:, atoms], atol=1e-12)
-    assert design.held(atoms).tolist() == [atoms.tolist()]
+    assert design.model_columns(atoms) is None
 
     outputs, alpha, heat = np.array([0, 1, 2, 1, 0, 2]) % K, RNG.uniform(0.1, 1.0, 6), 3.0
-    total = np.array([heat * weights.sum()])
+    observed = Observed(slice(0, K), heat, likelihood)
+    assert design.total_weight(heat) == pytest.approx(heat * weights.sum())
     here = laplace(Phi[:, atoms], t, heat * weights, alpha, likelihood, outputs=outputs)
-    there = design.mode(atoms, outputs, alpha, total, 0.1 * here.mean)
+    there = design.mode(observed, atoms, None, outputs, alpha, 0.1 * here.mean)
     for name in ("mean", "root", "log_evidence"):
         np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-8, atol=1e-10)
-    slopes = design.total(there, total, Slopes(likelihood))
+    model = ModelOnRows(observed, atoms, there)
+    slopes = design.reduce(model, Slopes(likelihood))
     np.testing.assert_allclose(slopes, here.slopes(likelihood, heat * weights), rtol=1e-6, atol=1e-10)
     metric = Metric(outputs, K, False)
     expected = metric(here, heat * weights, Phi[:, atoms])
-    np.testing.assert_allclose(design.total(there, total, metric, atoms), expected, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(design.reduce(model, metric, atoms), expected, rtol=1e-7, atol=1e-12)
 
-    def sides(p, w):
-        return np.column_stack([p.Phi, p.r]), p.W.reshape(len(w), -1)
-
-    def seen(piece):
-        return piece.atoms, piece.keys.T, piece.projected, piece.squares
-
-    numbers, keys, projected, squares = design.look(design.weigh(there, total, sides), seen, added)
-    assert numbers.tolist() == list(range(basis.n_atoms)) and np.array_equal(keys.T, design.keys(numbers))
-    assert len(np.unique(keys[:-1], axis=1).T) == basis.n_atoms and np.array_equal(keys[-1], numbers)
-    Y, B = sides(here, weights)
-    np.testing.assert_allclose(projected, Y.T @ Phi, atol=1e-5 * np.abs(Y.T @ Phi).max())
+    rows_of = Directions(K)
+    moments = design.weighted_moments(model, rows_of, np.arange(basis.n_atoms))
+    piece = design.scan_weighted(moments, lambda piece: piece, Piece.append)
+    numbers, keys, contents, projected, squares = piece
+    assert numbers.tolist() == list(range(basis.n_atoms)) and np.array_equal(contents, design.contents(numbers))
+    assert len(np.unique(contents)) == len(np.unique(keys[:, :-1], axis=0)) == basis.n_atoms
+    assert np.array_equal(keys[:, -1], numbers)
+    B = rows_of.curvature(here, weights)
+    for c in range(K):
+        Y = rows_of.directions(here, weights, c)
+        np.testing.assert_allclose(projected[c], Y.T @ Phi, atol=1e-5 * np.abs(Y.T @ Phi).max())
+    if K == 1:
+        expected = (Phi[:, 3] * here.W) @ Phi[:, atoms]
+        np.testing.assert_allclose(design.weighted_products(model, 3, atoms), expected, rtol=1e-7, atol=1e-12)
+    factor = design.ridge_factors(model, own_columns)[0]
+    C = np.sqrt(heat * weights)[:, None] * Phi[:, atoms]
+    np.testing.assert_allclose(factor.T @ factor, np.eye(6) + C.T @ C, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(squares, B.T @ Phi**2, atol=1e-5 * np.abs(B.T @ Phi**2).max())
 
 

@@ -227,7 +227,7 @@ def test_restriction_to_a_part_keeps_the_inner_products(place, monkeypatch):
     basis = Concat((KernelBasis(Matern(1.5, 0.5)), Bias())).bind(X)
     design = DeviceDesign(device.device_matrix(basis, place.to_device(X), np.ones(200)))
     part = np.array([3, 50, 120, 200, 7])
-    small, target, rest = design.restricted(part, y, 0.5)
+    small, target, rest = design.restrict(part, y, 0.5)
     assert small.n_rows == 5
     columns = design.columns(part)
     np.testing.assert_allclose(small.project(small.columns(np.arange(5))), columns.T @ columns, atol=1e-12)

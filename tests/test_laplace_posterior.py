@@ -135,7 +135,7 @@ def test_the_way_to_the_mode_by_gradients():
     assert far.value >= begin.value
     np.testing.assert_allclose(far.r, likelihood.evaluate(t, far.f, weights)[1])
     none = _approach(rows, begin, np.zeros((k, k)))
-    assert none.v is begin.v and none.value == begin.value == rows.nothing
+    assert none.v is begin.v and none.value == begin.value == rows.value_at_zero()
 
 
 def test_a_start_from_which_rounding_hides_the_way_is_left():

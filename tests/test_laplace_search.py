@@ -6,8 +6,9 @@ import pytest
 from problems import classes_of
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers.laplace import search as _laplace_search
+from relvec.solvers.laplace.exchange import swaps
 from relvec.solvers.laplace.problem import deletion_gains
-from relvec.solvers.laplace.scan import alike, overlaps, shared_optimum, swaps
+from relvec.solvers.laplace.scan import alike, overlaps, shared_optimum
 
 
 def dense_B(model, apart=False):

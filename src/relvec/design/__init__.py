@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from relvec.design.base import Compression, Design, Piece, RemoteDesign, Rows, ScanDesign
+from relvec.design.arrays import ArrayDesign
+from relvec.design.base import Compression, Design, LaplaceDesign, ModelOnRows, Observed, Piece, Rows
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.labels import aligned_labels, count_labels, label_weights, memberships
+from relvec.design.dask.laplace import DaskScanDesign, scan_basis, scan_rows
 from relvec.design.dask.low_rank import compress_rows
 from relvec.design.dask.samples import DaskSamples, as_series, check_columns, gathered, is_dask, lazily
-from relvec.design.dask.scan import DaskScanDesign, scan_basis, scan_rows
 from relvec.design.dense import DenseDesign
 from relvec.design.device import DeviceDesign, device_rows, exact_columns
 from relvec.design.device_scan import DeviceScanDesign, device_scan_design
@@ -26,6 +27,7 @@ __all__ = [
     "MIN_ROWS_TO_COMPRESS",
     "MODEL_BYTES_PER_ROW",
     "WORK",
+    "ArrayDesign",
     "Block",
     "Compression",
     "DaskSamples",
@@ -36,14 +38,15 @@ __all__ = [
     "DeviceScanDesign",
     "DistributedKernelBasis",
     "FactorDesign",
+    "LaplaceDesign",
     "LocalSamples",
     "Lookup",
     "LowRankDesign",
+    "ModelOnRows",
+    "Observed",
     "Piece",
-    "RemoteDesign",
     "Rows",
     "Samples",
-    "ScanDesign",
     "SingleDesign",
     "Summary",
     "aligned_labels",

@@ -1,34 +1,37 @@
-"""What solvers may ask of a design matrix."""
+"""The contracts of a dictionary on its rows, the only objects that see all samples.
+
+`Design` is what regression asks: columns of some atoms, and scans of all atoms along given directions. `LaplaceDesign`
+is what a likelihood that is not Gaussian asks: its rows are weighted anew in every step, so it answers with sums over
+rows (`mode`, `reduce`, `weighted_moments`) and with scans of all atoms under those weights (`scan_weighted`).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from operator import add
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from relvec.inference.laplace import LaplacePosterior
-from relvec.runtime.arrays import to_host
+from relvec.inference.laplace import LaplacePosterior, PosteriorOnRows
+from relvec.inference.likelihoods import Likelihood
+from relvec.runtime.arrays import Array
 
 Value = TypeVar("Value")
 OnPiece = Callable[[np.ndarray, np.ndarray], Value]  # of atoms (b,) and Y'Phi (j, b)
 Combine = Callable[[Value, Value], Value]
 
 
-class Design(ABC):
-    """A design matrix Phi (n, M) with columns of unit norm, seen through a few reductions.
+class Dictionary(ABC):
+    """M atoms on n rows, scaled to columns of unit norm.
 
     ``scale`` (M,) holds the norms that were divided out: a column of the user's basis is ``scale[m] * Phi[:, m]``.
-    Columns that vanish have scale 0 and stay zero. A dictionary much longer than ``max_active_set`` is searched in
-    parts.
+    Columns that vanish have scale 0 and stay zero.
     """
 
     scale: np.ndarray
-    max_active_set = 16_384  # atoms that may be searched as one `subset`
-    max_dense_atoms: float = np.inf  # atoms of a `subset` that is held as one matrix
-    norm_error = 0.0  # error of a column's squared length in a scan, where that is more than rounding
 
     @property
     def n_atoms(self) -> int:
@@ -39,6 +42,16 @@ class Design(ABC):
     @abstractmethod
     def n_rows(self) -> int:
         """Number of rows n."""
+
+
+class Design(Dictionary):
+    """A design matrix Phi (n, M) seen through columns and scans; a dictionary much longer than ``max_active_set`` is
+    searched in parts.
+    """
+
+    max_active_set = 16_384  # atoms that may be searched as one `subset`
+    max_dense_atoms: float = np.inf  # atoms of a `subset` that is held as one matrix
+    norm_error = 0.0  # error of a column's squared length in a scan, where that is more than rounding
 
     @property
     def matrix(self) -> np.ndarray | None:
@@ -54,108 +67,164 @@ class Design(ABC):
         """Y'Phi (j, M) for Y (n, j)."""
 
     @abstractmethod
-    def subset(self, atoms) -> Design:
-        """The design of some atoms only, scaled as here."""
-
-    def restricted(self, atoms, target: np.ndarray, rest: float) -> tuple[Design, np.ndarray, float]:
-        """The design of some atoms with the target (n,) and its squared length outside, in rows of its own choice."""
-        return self.subset(atoms), target, rest
-
-    def with_exact_norms(self) -> Design:
-        """The same design with a scan to full precision, which may take longer."""
-        return self
-
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         """Combine function(atoms (b,), Y'Phi (j, b)) over pieces of the dictionary, for Y (n, j); both are pure.
 
-        The function is called where the design lives, with Y'Phi in its array library; only what it returns travels.
+        The function is called where the design lives, with Y'Phi in its array library; only its value travels.
         """
-        return function(np.arange(self.n_atoms), self.project(Y))
+
+    @abstractmethod
+    def subset(self, atoms) -> Design:
+        """The design of some atoms only, scaled as here."""
+
+    def restrict(self, atoms, target: np.ndarray, outside: float) -> tuple[Design, np.ndarray, float]:
+        """The design of some atoms with the target (n,) and its squared length outside, in rows of its own choice."""
+        return self.subset(atoms), target, outside
+
+    def with_exact_norms(self) -> Design:
+        """The same design with scans to full precision, which may take longer."""
+        return self
 
 
-class ScanDesign(Design):
-    """What scans under a curvature B = diag(w) that changes from step to step ask for besides."""
+class Observed(NamedTuple):
+    """What is fitted on the rows of a `LaplaceDesign`.
 
-    error: float  # S / diagonal below this says nothing
+    Attributes
+    ----------
+    target : (n,) or (n, K), in the array library of the rows; for Dask-backed samples the columns of their targets.
+    weights : (n,) sample weights, likewise; for Dask-backed samples the factor that multiplies their own weights.
+    likelihood : of K outputs.
+    """
+
+    target: Any
+    weights: Any
+    likelihood: Likelihood
+
+
+class ModelOnRows(NamedTuple):
+    """A model: the targets it is fitted to, the atom (k,) of each weight, and the posterior of the weights."""
+
+    observed: Observed
+    atoms: np.ndarray
+    posterior: LaplacePosterior
+
+
+class RowDirections(Protocol):
+    """The factors of a scan of K classes, computed from the posterior on some rows and the weights of these."""
 
     @property
-    @abstractmethod
-    def scan_size(self) -> float:
-        """Numbers a scan of the dictionary reads for each row of Y."""
+    def K(self) -> int:
+        """Number of classes."""
+        ...
 
     @property
-    def for_search(self) -> tuple[np.ndarray, ...] | None:
-        """What a search in C reads: Phi' (M, n) and three empty arrays, or G' (c, n), D (M, c), E' (e, n), R (M, e)
-        in single precision, with Phi ~= G D' and its squares ~= E R'. None where there is no such thing.
-        """
-        return None
+    def widths(self) -> list[int]:
+        """Columns of the directions of each class."""
+        ...
 
-    def held(self, atoms) -> np.ndarray:
-        """What a posterior keeps of the columns of its model: themselves (n, k)."""
-        return self.columns(atoms)
+    def curvature(self, p: PosteriorOnRows, weights: Array) -> Array:
+        """The diagonal of B (n, K)."""
+        ...
 
-    def gram(self, atoms) -> np.ndarray:
-        """Inner products (k, k) of the columns of the given atoms."""
-        columns = self.columns(atoms)
-        return to_host(columns.T @ columns)
-
-    @abstractmethod
-    def approximate(self, atoms) -> np.ndarray:
-        """The columns of the given atoms (n, k) as scans see them."""
-
-    @abstractmethod
-    def diagonal(self, W: np.ndarray) -> np.ndarray:
-        """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
+    def directions(self, p: PosteriorOnRows, weights: Array, c: int) -> Array:
+        """Y (n, j) of class c."""
+        ...
 
 
 class Piece(NamedTuple):
-    """Atoms (L,) of a dictionary with `RemoteDesign.keys`, Y'Phi (J, L), and the weighted squares phi' diag(w) phi
-    (K, L).
+    """L atoms of a dictionary with what a scan found out about them.
+
+    Attributes
+    ----------
+    atoms : (L,) their numbers.
+    keys : (L,) ranks by content, or (L, q) the contents themselves with the number of the atom last: the order in which
+        one of equals is chosen.
+    contents : (L,) numbers that equal atoms share.
+    projected : for each class Y'Phi (j, L).
+    squares : (K, L) the weighted squares phi' diag(w) phi.
     """
 
     atoms: np.ndarray
     keys: np.ndarray
-    projected: np.ndarray
+    contents: np.ndarray
+    projected: list[np.ndarray]
     squares: np.ndarray
 
-    def only(self, places: np.ndarray) -> Piece:
+    def take(self, places: np.ndarray) -> Piece:
         """Some of them."""
-        return Piece(
-            self.atoms[places], self.keys[places], self.projected[:, places], self.squares[:, places]
-        )  # fmt: skip
+        projected = [each[:, places] for each in self.projected]
+        return Piece(self.atoms[places], self.keys[places], self.contents[places], projected, self.squares[:, places])
+
+    def append(self, other: Piece) -> Piece:
+        """Both, one behind the other."""
+        projected = [np.hstack(pair) for pair in zip(self.projected, other.projected, strict=True)]
+        atoms, keys, contents = (np.concatenate(pair) for pair in zip(self[:3], other[:3], strict=True))
+        return Piece(atoms, keys, contents, projected, np.hstack([self.squares, other.squares]))
 
 
-class RemoteDesign(ScanDesign):
-    """A dictionary whose rows, with their targets and weights, are elsewhere: what is asked of them are sums.
+class LaplaceDesign(Dictionary):
+    """A dictionary for likelihoods that are not Gaussian: sums over rows, and scans under a curvature B = diag(w).
 
-    A posterior keeps the numbers of its atoms (1, k) in the place of columns, and nothing of a row. Functions of rows
-    are given a posterior on some of these, and their weights; their values are added up. ``weights`` (1,) is the sum
-    of all weights, times the factor that the fit multiplies them with.
+    Functions of rows are given the posterior on some of them (`PosteriorOnRows`) and the weights of these; they may run
+    on other machines, and their values are added up.
     """
 
-    def held(self, atoms) -> np.ndarray:
-        return np.asarray(atoms, dtype=np.intp)[None, :]
+    scan_error: float  # relative to phi' B phi: S below this says nothing
+    max_candidates: int | None = None  # of a scan: more are not brought here; None for all
+
+    @property
+    @abstractmethod
+    def scan_size(self) -> float:
+        """Numbers a scan of the dictionary reads for each direction."""
+
+    @property
+    @abstractmethod
+    def native_arrays(self) -> tuple[np.ndarray, ...] | None:
+        """Arrays for a search in C: Phi' (M, n) and three empty arrays, or G' (c, n), D (M, c), E' (e, n), R (M, e)
+        in single precision, with Phi ~= G D' and its squares ~= E R'. None where there are none.
+        """
 
     @abstractmethod
-    def keys(self, atoms) -> np.ndarray:
-        """What atoms are, and their number in the last column (k, q): the order in which one of equals is chosen."""
+    def total_weight(self, weights: Any) -> float:
+        """Sum of the sample weights `Observed.weights`."""
+
+    @abstractmethod
+    def model_columns(self, atoms: np.ndarray, near: ModelOnRows | None = None) -> Array | None:
+        """Columns (n, k) of a model's atoms, as far as possible those of a model ``near``; None for rows elsewhere."""
 
     @abstractmethod
     def mode(
-        self, atoms: np.ndarray, outputs: np.ndarray, alpha: np.ndarray, weights: np.ndarray, start: np.ndarray | None
-    ) -> LaplacePosterior:
-        """`relvec.inference.laplace.laplace` of the weights of these atoms (k,) and outputs (k,)."""
+        self, observed: Observed, atoms: np.ndarray, columns: Array | None, outputs: np.ndarray, alpha: np.ndarray,
+        start: np.ndarray | None, guess: np.ndarray | None = None,
+    ) -> LaplacePosterior:  # fmt: skip
+        """`relvec.inference.laplace.laplace` of the weights of these atoms (k,), with their `model_columns`."""
 
     @abstractmethod
-    def total(self, p: LaplacePosterior, weights: np.ndarray, function: Callable[..., Value], atoms=None) -> Value:
+    def reduce(self, model: ModelOnRows, function: Callable[..., Value], atoms: np.ndarray | None = None) -> Value:
         """Sum of function(posterior, weights) over all rows; with further atoms (u,) their columns come third."""
 
     @abstractmethod
-    def weigh(self, p: LaplacePosterior, weights: np.ndarray, function: Callable) -> object:
-        """What `look` needs for Y (n, J) and W (n, K), both given by function(posterior, weights)."""
+    def ridge_factors(self, model: ModelOnRows, function: Callable[..., Iterable[Array]]) -> list[np.ndarray]:
+        """U (k, k) with U'U = I + X'X for each of the matrices X (n, k) that function(posterior, weights) gives."""
 
     @abstractmethod
-    def look(self, weighed: object, function: Callable[[Piece], Value], combine: Combine[Value]) -> Value:
+    def gram(self, atoms: np.ndarray) -> np.ndarray:
+        """Inner products (k, k) of the columns of the given atoms."""
+
+    @abstractmethod
+    def weighted_products(self, model: ModelOnRows, atom: int, others: np.ndarray) -> np.ndarray:
+        """phi_a' B phi_b (u,) of an atom with others (u,), for one output."""
+
+    @abstractmethod
+    def contents(self, atoms: np.ndarray) -> np.ndarray:
+        """Numbers (k,) that equal atoms share."""
+
+    @abstractmethod
+    def weighted_moments(self, model: ModelOnRows, rows: RowDirections, order: np.ndarray) -> Any:
+        """Sums over rows that `scan_weighted` needs; ``order`` (M,) ranks atoms by content where pieces lack keys."""
+
+    @abstractmethod
+    def scan_weighted(self, moments: Any, function: Callable[[Piece], Value], combine: Combine[Value]) -> Value:
         """Combine the function's values on all pieces of the dictionary; called where the pieces are."""
 
 
@@ -193,3 +262,15 @@ class Rows:
     targets: np.ndarray
     target_norm2_outside: np.ndarray
     compression: Compression | None = None
+
+
+def project_by_scan(design: Design, Y: np.ndarray) -> np.ndarray:
+    """`Design.project` of a design that is scanned in pieces."""
+    found = np.empty((Y.shape[1], design.n_atoms))
+    for atoms, projected in design.scan(Y, _collect, add):
+        found[:, atoms] = projected
+    return found
+
+
+def _collect(atoms: np.ndarray, projected: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(atoms, projected)]

@@ -6,7 +6,8 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from relvec.design.base import Combine, OnPiece, ScanDesign, Value
+from relvec.design.arrays import ArrayDesign
+from relvec.design.base import Combine, OnPiece, Value
 from relvec.design.samples import in_order
 from relvec.runtime.threads import product
 
@@ -15,7 +16,7 @@ _NONE = np.zeros(0)
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 
-class DenseDesign(ScanDesign):
+class DenseDesign(ArrayDesign):
     """Phi (n, M) held as one float64 array.
 
     >>> import numpy as np
@@ -24,7 +25,7 @@ class DenseDesign(ScanDesign):
     ([5.0, 0.0], [[0.6, 0.0]])
     """
 
-    error = 1e-13  # S / diagonal below this is rounding
+    scan_error = 1e-13  # of rounding
 
     def __init__(self, Phi: np.ndarray, overwrite: bool = False):
         Phi = Phi if overwrite else Phi.copy()
@@ -86,7 +87,7 @@ class DenseDesign(ScanDesign):
         return weighted_squares(self._Phi, W)
 
     @cached_property
-    def for_search(self) -> tuple[np.ndarray, ...]:
+    def native_arrays(self) -> tuple[np.ndarray, ...]:
         return np.ascontiguousarray(self._Phi.T), _NONE, _NONE, _NONE
 
     def subset(self, atoms) -> DenseDesign:

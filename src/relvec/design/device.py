@@ -101,12 +101,12 @@ class DeviceDesign(Design):
     def subset(self, atoms) -> Design:
         return DenseDesign.of(self.columns(atoms), self.scale[atoms])
 
-    def restricted(self, atoms, target: np.ndarray, rest: float) -> tuple[Design, np.ndarray, float]:
+    def restrict(self, atoms, target: np.ndarray, outside: float) -> tuple[Design, np.ndarray, float]:
         if self.n_rows <= max(_FEW_ROWS, 2 * len(atoms)):
-            return super().restricted(atoms, target, rest)
+            return super().restrict(atoms, target, outside)
         A = take(self._Phi, atoms).T
-        R, y, outside = reduced(lambda rows: A[rows, :], device_of_any(A), target[:, None])
-        return DenseDesign.of(R, self.scale[atoms]), y[:, 0], rest + float(outside[0])
+        R, y, norm2 = reduced(lambda rows: A[rows, :], device_of_any(A), target[:, None])
+        return DenseDesign.of(R, self.scale[atoms]), y[:, 0], outside + float(norm2[0])
 
 
 def device_rows(basis: Basis, X: Array, targets: np.ndarray, weights: np.ndarray) -> Rows | None:

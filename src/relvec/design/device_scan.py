@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from relvec.basis import Basis, Concat
-from relvec.design.base import ScanDesign
+from relvec.design.arrays import ArrayDesign
 from relvec.design.device import DeviceDesign, device_factor, device_matrix
 from relvec.design.exact_columns import ExactColumns
 from relvec.design.factor import _Square
@@ -15,7 +15,7 @@ from relvec.runtime.arrays import Array, like, namespace, row_slices, take, to_h
 _MOST_NUMBERS = 2**31  # of a design held whole; a larger one is held through a factor where the kernel has one
 
 
-class DeviceScanDesign(DeviceDesign, ScanDesign):
+class DeviceScanDesign(DeviceDesign, ArrayDesign):
     """Phi (n, M) held whole on a device, for n rows of samples; its columns are arrays there.
 
     >>> import numpy as np
@@ -24,7 +24,7 @@ class DeviceScanDesign(DeviceDesign, ScanDesign):
     [0.36, 0.0]
     """
 
-    error = 1e-13  # S / diagonal below this is rounding
+    scan_error = 1e-13  # of rounding
 
     @property
     def scan_size(self) -> float:
@@ -112,7 +112,7 @@ class DeviceFactorDesign(ExactColumns):
         return part
 
 
-def device_scan_design(basis: Basis, X: Array) -> ScanDesign:
+def device_scan_design(basis: Basis, X: Array) -> ArrayDesign:
     """The dictionary on the rows X (n, d) of a device: whole, or through a factor where it is large."""
     if X.shape[0] * basis.n_atoms > _MOST_NUMBERS and (factor := _device_factor(basis, X)) is not None:
         return DeviceFactorDesign(basis, X, *factor)

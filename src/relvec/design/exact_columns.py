@@ -9,17 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from relvec.basis import Basis, numbers_per_entry
-from relvec.design.base import ScanDesign
+from relvec.design.arrays import ArrayDesign
 from relvec.design.dense import DenseDesign, weighted_squares
 from relvec.runtime.arrays import row_slices
 
 _BLOCK = 2_000_000  # numbers of the basis computed at once
 
 
-class ExactColumns(ScanDesign):
+class ExactColumns(ArrayDesign):
     """What such designs share: the basis, the rows X (n, d), and the exact columns computed so far."""
 
-    error = 1e-5  # S / diagonal below this is error of the approximation
+    scan_error = 1e-5  # of the approximation
     most_held = 32_000_000  # numbers of exact columns kept
 
     def _hold(self, basis: Basis, X: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design.base import ScanDesign
+from relvec.design.arrays import ArrayDesign
 from relvec.design.dense import DenseDesign
 from relvec.design.exact_columns import ExactColumns, single_design
 from relvec.design.low_rank import (
@@ -69,7 +69,7 @@ class FactorDesign(ExactColumns):
         return self._G.size + self._D.size
 
     @cached_property
-    def for_search(self) -> tuple[np.ndarray, ...] | None:
+    def native_arrays(self) -> tuple[np.ndarray, ...] | None:
         if self._squares is None:
             return None
         parts = self._G.T, self._D, self._squares[0].T, self._squares[1]
@@ -98,7 +98,7 @@ class FactorDesign(ExactColumns):
         return part
 
 
-def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: float = 4e9) -> ScanDesign | None:
+def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: float = 4e9) -> ArrayDesign | None:
     """The dictionary on the rows X (n, d) for scans: through a low-rank factor where that is smaller.
 
     Otherwise the whole matrix, in single precision where it is large; None where that exceeds ``memory`` bytes.
@@ -115,7 +115,7 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: f
     if factor is None and basis.n_atoms > max_scan_atoms(len(X), memory):
         return None
     size = len(X) * basis.n_atoms
-    design: ScanDesign
+    design: ArrayDesign
     if factor is not None:
         design = FactorDesign(basis, X, *factor)
     else:
@@ -158,7 +158,7 @@ def _factor(basis: Basis, X: np.ndarray, memory: float):
 
 
 def _single(A: np.ndarray) -> np.ndarray:
-    """In single precision: a hundred times finer than `ExactColumns.error`, and half as much to hold and to read."""
+    """In single precision: a hundred times finer than `ExactColumns.scan_error`, and half as much to read."""
     return A.astype(np.float32)
 
 

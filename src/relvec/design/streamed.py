@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import lapack, qr, solve_triangular
 
 from relvec.basis import Basis, Concat
-from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value
+from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value, project_by_scan
 from relvec.design.dense import DenseDesign
 from relvec.design.low_rank import (
     TOLERANCE,
@@ -364,13 +364,7 @@ class LowRankDesign(Design):
         return columns
 
     def project(self, Y: np.ndarray) -> np.ndarray:
-        projected = np.empty((Y.shape[1], self.n_atoms))
-
-        def put(atoms: np.ndarray, YPhi: np.ndarray) -> None:
-            projected[:, atoms] = YPhi
-
-        self.scan(Y, put, lambda a, b: None)
-        return projected
+        return project_by_scan(self, Y)
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         # Y'R [0; L^-1 k(Z, z)]: without a factor for every block

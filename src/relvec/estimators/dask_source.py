@@ -15,9 +15,9 @@ from relvec.design import (
     Block,
     DaskSamples,
     DistributedKernelBasis,
+    LaplaceDesign,
     Lookup,
     Rows,
-    ScanDesign,
     Summary,
     as_series,
     check_columns,
@@ -41,7 +41,6 @@ from relvec.estimators.sources import (
     Subsample,
     exact_triangle,
 )
-from relvec.inference.likelihoods import Likelihood
 from relvec.solvers import Sequential
 
 MAX_GATHERED_ROWS = 3000  # rows that are brought here and fitted here
@@ -219,10 +218,10 @@ class DaskSource(GaussianSource, LaplaceSource):
     def merged(self) -> DaskSource:
         return self
 
-    def columns(self, output: int, K: int) -> tuple[None, np.ndarray]:
-        return None, np.array([self.weight])
+    def columns(self, output: int, K: int) -> tuple[slice, float]:
+        return slice(output * K, output * K + K), 1.0
 
-    def scan(self, dictionary: Any, memory: float) -> tuple[Any, ScanDesign | None]:
+    def scan(self, dictionary: Any, memory: float) -> tuple[Any, LaplaceDesign | None]:
         """The design of a dictionary; a kernel on rows of which few are distinct becomes one on those."""
         if not isinstance(dictionary, DistributedKernelBasis):
             return dictionary, scan_basis(dictionary, self.samples)
@@ -233,7 +232,7 @@ class DaskSource(GaussianSource, LaplaceSource):
             return few, scan_basis(few, self.samples)
         return dictionary, design
 
-    def scan_part(self, basis: Basis, memory: float) -> ScanDesign:
+    def scan_part(self, basis: Basis, memory: float) -> LaplaceDesign:
         return scan_basis(basis, self.samples)
 
     def subset_atoms(self, memory: float) -> int:
@@ -241,9 +240,6 @@ class DaskSource(GaussianSource, LaplaceSource):
 
     def restarts_in_subsets(self, memory: float) -> bool:
         return True
-
-    def aim(self, design: Any, likelihood: Likelihood, output: int) -> ScanDesign:
-        return design.aimed(likelihood, output)
 
     def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
         if not whole:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, ScanDesign, scan_design
+from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, scan_design
 from relvec.design.order import content_ranks
 from relvec.estimators.fitted import linear_predictor, tabulate_history, warn_unless_converged
 from relvec.estimators.options import FitOptions
@@ -131,7 +131,7 @@ class LaplaceSearch(Search):
         for output, seed in enumerate(options.seeds(source.n_targets // K)):
             target, weights = merged.columns(output, K)
             shift = 0.0
-            if target is not None:
+            if isinstance(target, np.ndarray):
                 shift = likelihood.constant(*source.columns(output, K)) - likelihood.constant(target, weights)
             problems.append(
                 LaplaceProblem(
@@ -190,11 +190,11 @@ class LaplaceSearch(Search):
             fits = run_all(self.tasks(dictionary, design, starts), self.options.n_jobs)
         return Found(fits, dictionary, dictionary.n_atoms)
 
-    def part_rows(self, part: Basis) -> ScanDesign:
+    def part_rows(self, part: Basis) -> LaplaceDesign:
         return self.source.scan_part(part, self.memory)
 
     def tasks(
-        self, part: Any, rows: ScanDesign, starts: list | None, first: bool = True, restarts: bool = True,
+        self, part: Any, rows: LaplaceDesign, starts: list | None, first: bool = True, restarts: bool = True,
         whole: bool = True,
     ) -> list[Task]:  # fmt: skip
         options, source, prior = self.options, self.source, self.options.prior
@@ -207,7 +207,7 @@ class LaplaceSearch(Search):
         tasks, K = [], self.likelihood.n_outputs
         for output, problem in enumerate(self.problems):
             problem = replace(
-                problem, design=source.aim(rows, self.likelihood, output), order=order, prior=prior, prior_b=b,
+                problem, design=rows, order=order, prior=prior, prior_b=b,
                 bias=bias, start=None if starts is None else starts[output],
                 target=source.move_to_device(problem.target), weights=source.move_to_device(problem.weights),
             )  # fmt: skip

@@ -18,10 +18,10 @@ from relvec.basis import Basis, Concat, KernelBasis, leaves
 from relvec.design import (
     MODEL_BYTES_PER_ROW,
     Block,
+    LaplaceDesign,
     LocalSamples,
     Rows,
     Samples,
-    ScanDesign,
     Summary,
     device_scan_design,
     exact_columns,
@@ -35,7 +35,6 @@ from relvec.design import (
 )
 from relvec.design.order import content_ranks, even_draw, row_hash64
 from relvec.estimators.options import FitOptions
-from relvec.inference.likelihoods import Likelihood
 from relvec.inference.units import feature_variances, target_units
 from relvec.runtime.arrays import Array, Device, unique_rows
 from relvec.runtime.memory import memory_left
@@ -178,15 +177,18 @@ class LaplaceSource(Source):
         """The same rows, equal ones as one where that is possible."""
 
     @abstractmethod
-    def columns(self, output: int, K: int) -> tuple[Any, np.ndarray]:
-        """The target (n,) or (n, K) of an output of K functions, None where it is elsewhere, and weights (n,)."""
+    def columns(self, output: int, K: int) -> tuple[Any, Any]:
+        """The target (n,) or (n, K) of an output of K functions, and weights (n,).
+
+        Where the rows are elsewhere, the columns of the target there and a factor for all weights.
+        """
 
     @abstractmethod
-    def scan(self, dictionary: Any, memory: float) -> tuple[Any, ScanDesign | None]:
+    def scan(self, dictionary: Any, memory: float) -> tuple[Any, LaplaceDesign | None]:
         """The design of a dictionary, None where it is too long; and the dictionary, which may have become shorter."""
 
     @abstractmethod
-    def scan_part(self, basis: Basis, memory: float) -> ScanDesign:
+    def scan_part(self, basis: Basis, memory: float) -> LaplaceDesign:
         """The design of a part of a dictionary."""
 
     @abstractmethod
@@ -200,10 +202,6 @@ class LaplaceSource(Source):
     def move_to_device(self, values: np.ndarray) -> Array:
         """Values where the designs are."""
         return values
-
-    def aim(self, design: ScanDesign, likelihood: Likelihood, output: int) -> ScanDesign:
-        """The design for one of the outputs."""
-        return design
 
     @abstractmethod
     def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
@@ -329,12 +327,12 @@ class MemorySource(GaussianSource, LaplaceSource):
     def move_to_device(self, values: np.ndarray) -> Array:
         return values if self.place is None else self.place.to_device(values)
 
-    def scan(self, dictionary: Any, memory: float) -> tuple[Any, ScanDesign | None]:
+    def scan(self, dictionary: Any, memory: float) -> tuple[Any, LaplaceDesign | None]:
         if self.place is not None:
             return dictionary, device_scan_design(dictionary, self.place.to_device(self.X))
         return dictionary, scan_design(dictionary, self.X, memory=memory)
 
-    def scan_part(self, basis: Basis, memory: float) -> ScanDesign:
+    def scan_part(self, basis: Basis, memory: float) -> LaplaceDesign:
         design = scan_design(basis, self.X, compression=False, memory=memory)
         assert design is not None
         return design

@@ -26,27 +26,23 @@ class LaplacePosterior:
 
     Attributes
     ----------
-    Phi : (n, k) column of each weight.
     outputs : (k,) the output (class) each weight belongs to; zeros where there is one output.
     alpha : (k,) weight precisions.
     mean : (k,) w_MP, the mode of T01 eq. (24).
     root : (k, k) with Sigma = root root' = (Phi' B Phi + A)^-1, T01 eq. (26).
-    f : (n,) or (n, K) latent function at the mode.
-    r : residual dlog p/df, in the shape of f.
-    W : the curvature at the mode, as `Likelihood.working` gives it.
     log_evidence : the Laplace evidence log P(t | w_MP) - w'Aw/2 - log|I + A^-1/2 Phi'B Phi A^-1/2|/2, complete.
     """
 
-    Phi: np.ndarray
     outputs: np.ndarray
     alpha: np.ndarray
     mean: np.ndarray
     root: np.ndarray
-    f: np.ndarray
-    r: np.ndarray
-    W: np.ndarray
     log_evidence: float
-    beta: float = np.nan  # there is no noise; the history of a fit has this column
+
+    @property
+    def beta(self) -> float:
+        """Noise precision, which these likelihoods have not: the history of a fit has a column for it."""
+        return np.nan
 
     @cached_property
     def covariance(self) -> np.ndarray:
@@ -67,12 +63,6 @@ class LaplacePosterior:
         """Statistics s and q (k,) of the model's own atoms in the linearised problem, TF03 eq. (19)."""
         return self.gamma / self.variance, self.mean / self.variance
 
-    def slopes(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
-        """dL/dw (k,) through B alone, -1/2 d log|Phi'B Phi + A|/dw: a sum over the rows."""
-        if not len(self.alpha):
-            return np.zeros(0)
-        return self._back(self._evidence_slope(likelihood, weights), likelihood)
-
     def implicit_gradient(self, slopes: np.ndarray) -> np.ndarray:
         """What the motion of B with the mode adds to dL/dlog alpha (k,), given `slopes` (k,).
 
@@ -80,6 +70,30 @@ class LaplacePosterior:
         makes the rest of the evidence stationary. T01 eq. (16) leaves this out.
         """
         return -self.alpha * self.mean * (self.root @ (self.root.T @ slopes))
+
+
+@dataclass(frozen=True, eq=False)
+class PosteriorOnRows(LaplacePosterior):
+    """A posterior with its values on n rows.
+
+    Attributes
+    ----------
+    Phi : (n, k) column of each weight.
+    f : (n,) or (n, K) latent function at the mode.
+    r : residual dlog p/df, in the shape of f.
+    W : the curvature at the mode, as `Likelihood.working` gives it.
+    """
+
+    Phi: np.ndarray
+    f: np.ndarray
+    r: np.ndarray
+    W: np.ndarray
+
+    def slopes(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
+        """dL/dw (k,) through B alone, -1/2 d log|Phi'B Phi + A|/dw: a sum over the rows."""
+        if not len(self.alpha):
+            return np.zeros(0)
+        return self._back(self._evidence_slope(likelihood, weights), likelihood)
 
     def design_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/dPhi (n, k) of the Laplace evidence, the motion of the mode included.
@@ -144,7 +158,7 @@ def laplace(
     start: np.ndarray | None = None,
     outputs: np.ndarray | None = None,
     guess: np.ndarray | None = None,
-) -> LaplacePosterior:
+) -> PosteriorOnRows:
     """Mode, covariance and Laplace evidence by Newton's method with halved steps (T01 eq. (24)-(26)).
 
     The variables are v = A^1/2 w, in which the Hessian I + A^-1/2 Phi'B Phi A^-1/2 has no eigenvalue below one.
@@ -179,9 +193,7 @@ def laplace(
         point = _approach(rows, point, guess[weighting.order] / weighting.spread[:, None])
     point, U = newton(rows, point)
     mean, root = weighting.given(point.v, U)
-    return LaplacePosterior(
-        Phi, outputs, alpha, mean, root, point.f, point.r, point.W, log_evidence(point.value, U)
-    )  # fmt: skip
+    return PosteriorOnRows(outputs, alpha, mean, root, log_evidence(point.value, U), Phi, point.f, point.r, point.W)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +227,7 @@ class Weighting:
         """The point of the weights ``start`` (k,), or of zeros where those are better: rounding may hide the way."""
         if start is not None:
             point = rows.at(start[self.order] / self.spread)
-            if point.value > rows.nothing:
+            if point.value > rows.value_at_zero():
                 return point
         return rows.at(np.zeros(len(self.spread)))
 
@@ -229,8 +241,7 @@ class Weighting:
 class ModeRows(Protocol):
     """What the search for a mode asks of the rows, of which it knows nothing else."""
 
-    @property
-    def nothing(self) -> float:
+    def value_at_zero(self) -> float:
         """The objective where all weights are zero."""
         ...
 
@@ -266,8 +277,7 @@ class _Here:
     likelihood: Likelihood
     own: list[slice]
 
-    @property
-    def nothing(self) -> float:
+    def value_at_zero(self) -> float:
         return self.at(np.zeros(self.X.shape[1])).value
 
     def at(self, v: np.ndarray) -> _Point:

@@ -130,7 +130,7 @@ def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: fl
     """The problem with only some of its atoms."""
     place = np.full(problem.design.n_atoms, -1)
     place[part] = np.arange(len(part))
-    design, target, outside = problem.design.restricted(part, problem.target, problem.target_norm2_outside)
+    design, target, outside = problem.design.restrict(part, problem.target, problem.target_norm2_outside)
     return replace(
         problem,
         design=design,

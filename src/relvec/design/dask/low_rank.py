@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value
+from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value, project_by_scan
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dense import DenseDesign
@@ -108,7 +108,7 @@ class DaskDesign(Design):
         return D / np.where(norm > 0.0, norm, 1.0)
 
     def project(self, Y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError("a dictionary on the workers is looked at in pieces: see `scan`")
+        return project_by_scan(self, Y)
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         factor, r = self._columns.factor, self._columns.factor.rank

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.inference.laplace import LaplacePosterior
+from relvec.inference.laplace import PosteriorOnRows
 from relvec.inference.likelihoods import Bernoulli, Likelihood, Poisson
 from relvec.runtime.threads import n_threads
 
@@ -45,7 +45,7 @@ def searches(problem) -> bool:
         in_use(problem.likelihood, 0, problem.target)
         and problem.prior_b is None
         and 0 < problem.design.scan_size <= _LARGEST
-        and problem.design.for_search is not None
+        and problem.design.native_arrays is not None
     )
 
 
@@ -59,7 +59,7 @@ class Answer:
 
     places: np.ndarray
     refused: np.ndarray
-    posterior: LaplacePosterior
+    posterior: PosteriorOnRows
     expected: float
     spent: float
 
@@ -82,7 +82,7 @@ def mode(likelihood: Likelihood, Phi, t, weights, alpha, start, constant: float)
 
 
 def relax(
-    likelihood: Likelihood, p: LaplacePosterior, t, weights, refused: np.ndarray, steps: int, accuracy: float,
+    likelihood: Likelihood, p: PosteriorOnRows, t, weights, refused: np.ndarray, steps: int, accuracy: float,
     trusted: float, shift: float, constant: float,
 ) -> Answer | None:  # fmt: skip
     """`problem.relax` from the posterior p, with the places not to be deleted in ``refused`` (k,)."""
@@ -96,7 +96,7 @@ def relax(
 
 
 def move(
-    problem, what: int, active, p: LaplacePosterior, refused: frozenset, batch: int, tol: float, flag: int = 0,
+    problem, what: int, active, p: PosteriorOnRows, refused: frozenset, batch: int, tol: float, flag: int = 0,
     work: float = np.inf,
 ) -> tuple[Answer | None, float, int] | None:  # fmt: skip
     """A move of `relvec.solvers.laplace.search` from the model of the active atoms, with the posterior p.
@@ -112,10 +112,10 @@ def move(
     closed[list(problem.closed)] = True
     kept = np.isin(active, list(refused)) if refused else np.zeros(k, bool)
     found = _laplace_engine.search(
-        what, _KINDS[type(problem.likelihood)], *design.for_search, problem.target, problem.weights,
+        what, _KINDS[type(problem.likelihood)], *design.native_arrays, problem.target, problem.weights,
         np.ascontiguousarray(problem.order, dtype=np.int64), closed, np.ascontiguousarray(active, dtype=np.int64),
         np.ascontiguousarray(p.alpha), np.ascontiguousarray(p.mean), kept, batch, flag, tol, work, design.scan_size,
-        design.error, problem.trusted, problem.shift, problem.constant, problem.tol, _MOST,
+        design.scan_error, problem.trusted, problem.shift, problem.constant, problem.tol, _MOST,
     )  # fmt: skip
     if found is False:
         return None
@@ -135,8 +135,8 @@ def _answer(found: tuple, columns: np.ndarray | None = None) -> Answer:
         columns = np.zeros((len(f), 0))
     elif k < columns.shape[1]:
         columns = np.asfortranarray(columns[:, places])
-    posterior = LaplacePosterior(
-        columns, np.zeros(k, np.intp), np.frombuffer(alpha),
-        np.frombuffer(mean), np.frombuffer(root).reshape(k, k), f, r, W, log_evidence,
+    posterior = PosteriorOnRows(
+        np.zeros(k, np.intp), np.frombuffer(alpha), np.frombuffer(mean), np.frombuffer(root).reshape(k, k),
+        log_evidence, columns, f, r, W,
     )  # fmt: skip
     return Answer(places, np.array(refused, dtype=bool), posterior, expected, spent)

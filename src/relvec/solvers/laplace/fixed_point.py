@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.inference.evidence import em_alpha, mackay_alpha
-from relvec.runtime.arrays import namespace, take
 from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, prune, relax
 from relvec.solvers.laplace.scan import scan
@@ -39,7 +38,7 @@ class LaplaceFixedPoint:
         """Every unit, with precisions so small that the data decide."""
         M = problem.design.n_atoms
         units = np.flatnonzero(np.tile(problem.design.scale > 0.0, problem.n_units // M))
-        alpha = np.full(len(units), 1.0 / float(namespace(problem.weights).sum(problem.weights)))
+        alpha = np.full(len(units), 1.0 / problem.design.total_weight(problem.weights))
         if problem.prior_b is not None:
             alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
         return self.resumed(problem, Start(units, alpha, np.nan), {})
@@ -64,7 +63,7 @@ class LaplaceFixedPoint:
         moved = np.abs(np.log(new / model.alpha))
         alive = (gamma >= self.prune_gamma) & (new <= self.prune_alpha) | (problem.prior_b is not None)
         each = np.repeat(alive, k)
-        posterior = problem.posterior(model.active[alive], new[alive], p.mean[each], take(p.Phi, each.nonzero()[0], 1))
+        posterior = problem.posterior(model.active[alive], new[alive], p.mean[each], model)
         model = LaplaceModel(problem, model.active[alive], posterior)
         state = state.stepped(active=model.active, posterior=posterior, objective=model.objective,
                               action="reestimate", notes=model)  # fmt: skip

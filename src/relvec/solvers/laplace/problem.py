@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
-from relvec.design import RemoteDesign, ScanDesign
+from relvec.design import LaplaceDesign, ModelOnRows, Observed
 from relvec.inference.evidence import gain_delete, hessian
-from relvec.inference.laplace import LaplacePosterior, laplace
+from relvec.inference.laplace import LaplacePosterior, PosteriorOnRows
 from relvec.inference.likelihoods import Likelihood
 from relvec.inference.linalg import solve_symmetric
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.runtime.arrays import namespace, take
 from relvec.solvers.gaussian.newton import not_lower
 from relvec.solvers.laplace import compiled
 
@@ -45,9 +45,7 @@ class LaplaceProblem:
     Attributes
     ----------
     design : (n, M) the dictionary.
-    target : (n,) or (n, K); None where the rows are elsewhere.
-    weights : (n,) sample weights; (1,), their sum, where the rows are elsewhere.
-    likelihood : of K outputs.
+    target, weights, likelihood : see `relvec.design.Observed`; the likelihood has K outputs.
     order : (M,) rank of each atom by content, which decides between equally good ones.
     share : whether the classes share one precision per atom.
     bias : index of the bias atom, -1 if there is none.
@@ -60,9 +58,9 @@ class LaplaceProblem:
     budget : the work done so far.
     """
 
-    design: ScanDesign
-    target: np.ndarray
-    weights: np.ndarray
+    design: LaplaceDesign
+    target: Any
+    weights: Any
     likelihood: Likelihood
     order: np.ndarray
     share: bool = False
@@ -92,6 +90,11 @@ class LaplaceProblem:
         """Weights of a unit."""
         return self.K if self.share else 1
 
+    @property
+    def observed(self) -> Observed:
+        """The targets of the rows, their weights and the likelihood."""
+        return Observed(self.target, self.weights, self.likelihood)
+
     @cached_property
     def constant(self) -> float:
         """The part of the log-likelihood that does not depend on f."""
@@ -100,13 +103,6 @@ class LaplaceProblem:
     def pairs(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output and atom of every weight of the units, unit by unit."""
         return paired(units, self.design.n_atoms, self.K if self.share else 1)
-
-    def outside(self, active: np.ndarray) -> np.ndarray:
-        """Mask of the units that may enter a model of the active ones."""
-        free = np.ones(self.n_units, bool)
-        free[active] = False
-        free.reshape(-1, self.design.n_atoms)[:, list(self.closed)] = False
-        return free
 
     def rank(self, units: np.ndarray) -> np.ndarray:
         """Rank of units by content."""
@@ -121,27 +117,21 @@ class LaplaceProblem:
             return values.reshape(u, self.K).sum(axis=1)
         return values.reshape(u, self.K, u, self.K).sum(axis=(1, 3))
 
-    def posterior(self, units, alpha, start=None, Phi=None, guess=None) -> LaplacePosterior:
-        """The Laplace posterior of the units at precisions alpha (u,); ``guess`` as in `laplace`."""
+    def posterior(self, units, alpha, start=None, near: LaplaceModel | None = None, guess=None) -> LaplacePosterior:
+        """The Laplace posterior of the units at precisions alpha (u,); ``guess`` as in `laplace`.
+
+        A model ``near`` may have many of the same columns.
+        """
         outputs, atoms = self.pairs(units)
         each = np.repeat(alpha, self.per_unit)
-        if isinstance(self.design, RemoteDesign):
-            self.budget.spent += 4.0 * self.design.n_rows * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
-            return self.design.mode(atoms, outputs, each, self.weights, start)
-        Phi = self.design.columns(atoms) if Phi is None else Phi
+        columns = self.design.model_columns(atoms, None if near is None else near.on_rows)
         if compiled.in_use(self.likelihood, len(each), self.target):
-            found = compiled.mode(self.likelihood, Phi, self.target, self.weights, each, start, self.constant)
+            found = compiled.mode(self.likelihood, columns, self.target, self.weights, each, start, self.constant)
             if found is not None:
                 self.budget.spent += found.spent
                 return found.posterior
-        self.budget.spent += 4.0 * Phi.shape[0] * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
-        return laplace(Phi, self.target, self.weights, each, self.likelihood, start, outputs, guess)
-
-    def slopes(self, posterior: LaplacePosterior) -> np.ndarray:
-        """-1/2 dlog|Phi'B Phi + A|/dw (k,) through B."""
-        if isinstance(self.design, RemoteDesign):
-            return self.design.total(posterior, self.weights, Slopes(self.likelihood))
-        return posterior.slopes(self.likelihood, self.weights)
+        self.budget.spent += 4.0 * self.design.n_rows * (25.0 * self.K + 0.5 * len(each) + 0.05 * len(each) ** 2)
+        return self.design.mode(self.observed, atoms, columns, outputs, each, start, guess)
 
     def objective(self, units: np.ndarray, posterior: LaplacePosterior) -> float:
         """The Laplace evidence plus the hyperprior's terms, T01 eq. (36)."""
@@ -154,11 +144,11 @@ class LaplaceProblem:
 
 @dataclass(frozen=True)
 class Slopes:
-    """`LaplacePosterior.slopes` of some rows."""
+    """`PosteriorOnRows.slopes` of some rows."""
 
     likelihood: Likelihood
 
-    def __call__(self, p: LaplacePosterior, weights: np.ndarray) -> np.ndarray:
+    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
         return p.slopes(self.likelihood, weights)
 
 
@@ -178,7 +168,7 @@ class LaplaceModel:
 
     problem: LaplaceProblem
     active: np.ndarray
-    posterior: LaplacePosterior
+    posterior: Any  # LaplacePosterior; PosteriorOnRows where the rows are here
     atom: int = -1
     refused: frozenset[int] = frozenset()
 
@@ -191,6 +181,11 @@ class LaplaceModel:
     def alpha(self) -> np.ndarray:
         """Precision of each unit."""
         return self.posterior.alpha[:: self.problem.per_unit]
+
+    @property
+    def on_rows(self) -> ModelOnRows:
+        """The model as designs know it."""
+        return ModelOnRows(self.problem.observed, self.problem.pairs(self.active)[1], self.posterior)
 
     @property
     def trust(self) -> float:
@@ -206,7 +201,7 @@ class LaplaceModel:
     def at(self, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The same units at other precisions."""
         p = self.posterior
-        posterior = self.problem.posterior(self.active, alpha, start, p.Phi, p.root)
+        posterior = self.problem.posterior(self.active, alpha, start, self, p.root)
         return LaplaceModel(self.problem, self.active, posterior, self.atom, self.refused)
 
     def without(self, leave: np.ndarray) -> LaplaceModel:
@@ -217,26 +212,24 @@ class LaplaceModel:
         # the others move to where the linearised problem puts them: mu_keep - Sigma_kl Sigma_ll^-1 mu_l (TF03 A.4)
         gone = p.root[~each]
         start = p.mean[each] - p.root[each] @ np.linalg.lstsq(gone, p.mean[~each], rcond=None)[0]
-        Phi = take(p.Phi, each.nonzero()[0], 1)
-        posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, Phi, p.root[each])
+        posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, self, p.root[each])
         return LaplaceModel(self.problem, self.active[keep], posterior, self.atom, self.refused)
 
     def joined(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
-        _, atoms = self.problem.pairs(units)
         p = self.posterior
-        Phi = namespace(p.Phi).concat([p.Phi, self.problem.design.held(atoms)], axis=1)
         active = np.append(self.active, units)
         spread = 1.0 / np.sqrt(np.repeat(alpha, self.problem.per_unit))
         guess = block_diag(p.root, np.diag(spread))
-        posterior = self.problem.posterior(active, np.append(self.alpha, alpha), np.append(p.mean, start), Phi, guess)
+        posterior = self.problem.posterior(active, np.append(self.alpha, alpha), np.append(p.mean, start), self, guess)
         return LaplaceModel(self.problem, active, posterior, int(units[0]), self.refused)
 
     def gradient(self) -> np.ndarray:
         """Exact dL/dlog alpha of every unit: T01 eq. (42) and the implicit term."""
         p = self.posterior
         explicit = 0.5 * (p.gamma - p.alpha * p.mean**2)
-        return self.problem.gather(explicit + p.implicit_gradient(self.problem.slopes(p)))
+        slopes = self.problem.design.reduce(self.on_rows, Slopes(self.problem.likelihood))
+        return self.problem.gather(explicit + p.implicit_gradient(slopes))
 
     def relaxed(self, steps: int) -> LaplaceModel:
         """The model after Newton-like steps on its precisions."""

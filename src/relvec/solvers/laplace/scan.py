@@ -1,25 +1,27 @@
-"""Scans of the dictionary under a Laplace posterior: what each unit outside the model, or in exchange, would gain."""
+"""Scans of the dictionary under a Laplace posterior: the gain of adding each unit outside the model.
+
+A scan has two parts, both answered by the design: sums over rows weighted by the posterior (`ScanRows`), and a look at
+every atom with these sums (`ScanTask`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from relvec.design import Piece, RemoteDesign
-from relvec.design.order import row_hash64
-from relvec.inference.evidence import exchange_statistics, gain_add, optimal_alpha
-from relvec.inference.laplace import LaplacePosterior, ridge_on_device
+from relvec.design import Piece
+from relvec.inference.evidence import gain_add, optimal_alpha
+from relvec.inference.laplace import PosteriorOnRows
 from relvec.inference.likelihoods import others
-from relvec.inference.linalg import factor_identity_plus, factor_ridge, inverse_triangular
-from relvec.runtime.arrays import is_device_array, like, namespace, take, to_host
-from relvec.solvers.gaussian.moves import _first_of_equals
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, deletion_gains, paired
+from relvec.inference.linalg import inverse_triangular
+from relvec.runtime.arrays import like, namespace, take, to_host
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, paired
 
 # Scans of K classes take all pairs of the model into account up to this many products, its own class's beyond.
-_EXACT = 2e9
-_PROMISING = 512  # atoms that a scan of rows elsewhere returns
+_MAX_EXACT_PRODUCTS = 2e9
 _GRID = np.exp(np.linspace(-9.0, 9.0, 37))  # shared precisions are proposed on this grid, relative to the mean s
 
 
@@ -42,16 +44,16 @@ class ClassScan:
 class Scan:
     """Statistics of L atoms, and for each unit of theirs the gain of adding it and the precision for it.
 
-    The atoms are the dictionary, or the best of one whose rows are elsewhere. Units are counted as if there were no
+    The atoms are the dictionary, or the best of one that brings only some here. Units are counted as if there were no
     others: unit i is one of atom i % L, and its number in the dictionary is ``units[i]``.
 
     Attributes
     ----------
     classes : of the K outputs.
-    exact : see `Sides`.
+    exact : see `ScanRows`.
     atoms, order : (L,) numbers and ranks by content of the atoms.
     units, gains, alpha : (L,) or (K L,) of the units.
-    looked : what the rows elsewhere were asked, for further questions; None where they are here.
+    task, moments : the look at the atoms and the sums over rows it rests on, for further looks.
     """
 
     classes: list[ClassScan]
@@ -61,7 +63,8 @@ class Scan:
     units: np.ndarray
     gains: np.ndarray
     alpha: np.ndarray
-    looked: Any = None
+    task: ScanTask
+    moments: Any
 
     def pairs(self, problem: LaplaceProblem, i: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output of every weight of the units i, and the place of its atom."""
@@ -80,22 +83,23 @@ class Scan:
 
 
 def scan(model: LaplaceModel) -> Scan:
-    """Gains of all additions, exact for the linearised problem (for K classes: see `Sides`)."""
+    """Gains of all additions, exact for the linearised problem (for K classes: see `ScanRows`)."""
     problem, p, design = model.problem, model.posterior, model.problem.design
-    size = design.n_rows * design.n_atoms * max(1, len(p.alpha))
-    exact = problem.K == 1 or problem.K * size <= _EXACT
-    rows = 1.0 + len(p.alpha) / (1 if exact else problem.K)
-    problem.budget.spent += problem.K * design.scan_size * (0.3 + 0.1 * rows)
-    sides = Sides(problem.K, exact, _roots(model, exact), [np.flatnonzero(p.outputs == c) for c in range(problem.K)])
-    if isinstance(design, RemoteDesign):
-        return _scan_there(model, design, sides)
-    curvature = sides.curvature(p, problem.weights)
-    diagonal = design.diagonal(curvature[:, 0] if problem.K == 1 else curvature).reshape(problem.K, -1)
-    together = [design.project(sides(p, problem.weights, c)) for c in range(problem.K)]
-    classes = sides.classes(together, diagonal, design.error)
+    K, M, on_rows = problem.K, design.n_atoms, model.on_rows
+    exact = K == 1 or K * design.n_rows * M * max(1, len(p.alpha)) <= _MAX_EXACT_PRODUCTS
+    problem.budget.spent += K * design.scan_size * (0.3 + 0.1 * (1.0 + len(p.alpha) / (1 if exact else K)))
+    rows = ScanRows(K, exact, _roots(model, exact), _places_by_class(model))
+    output, contents = model.active // M, design.contents(model.active % M)
+    taken = [contents[output == c] for c in range(1 if problem.share else K)]
+    closed = np.array(problem.closed, dtype=np.intp)
+    task = ScanTask(rows, problem.share, M, taken, closed, design.scan_error, design.max_candidates)
+    moments = design.weighted_moments(on_rows, rows, problem.order)
+    piece = design.scan_weighted(moments, task, task.combine)
+    classes, outside = task.statistics(piece), task.outside(piece)
     gains, alpha = _gains(classes, problem.share)
-    gains[~problem.outside(model.active)] = 0.0
-    return Scan(classes, exact, np.arange(design.n_atoms), problem.order, np.arange(len(gains)), gains, alpha)
+    gains[~outside.ravel()] = 0.0
+    order, units = content_order(piece.keys), task.units(piece.atoms).ravel()
+    return Scan(classes, exact, piece.atoms, order, units, gains, alpha, task, moments)
 
 
 def _gains(classes: list[ClassScan], share: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -103,9 +107,13 @@ def _gains(classes: list[ClassScan], share: bool) -> tuple[np.ndarray, np.ndarra
     return shared_optimum(S, Q) if share else (gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel())
 
 
+def _places_by_class(model: LaplaceModel) -> list[np.ndarray]:
+    return [np.flatnonzero(model.posterior.outputs == c) for c in range(model.problem.K)]
+
+
 @dataclass(frozen=True, eq=False)
-class Sides:
-    """What a scan of K classes multiplies the dictionary with, row by row.
+class ScanRows:
+    """The factors by which a scan of K classes multiplies the dictionary, row by row.
 
     Where K classes are dear (``exact`` False) only the model's own weights of the class count. That takes B for
     block-diagonal over the classes, which is used to propose moves only: they are kept or not by the evidence of the
@@ -122,11 +130,16 @@ class Sides:
     roots: list[np.ndarray]
     own: list[np.ndarray]
 
-    def curvature(self, p: LaplacePosterior, weights: np.ndarray) -> np.ndarray:
+    @property
+    def widths(self) -> list[int]:
+        """Columns of the directions of each class."""
+        return [root.shape[1] + 1 for root in self.roots]
+
+    def curvature(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
         """The diagonal of B (n, K)."""
         return p.W[:, None] if self.K == 1 else weights[:, None] * p.W * others(p.W)
 
-    def __call__(self, p: LaplacePosterior, weights: np.ndarray, c: int) -> np.ndarray:
+    def directions(self, p: PosteriorOnRows, weights: np.ndarray, c: int) -> np.ndarray:
         """Y (n, j + 1) with Y'Phi = [T; Q] for class c."""
         root = self.roots[c]
         if self.K == 1:
@@ -143,37 +156,94 @@ class Sides:
             Y = (take(p.Phi, self.own[c], 1) @ like(p.Phi, root)) * (w * others(p.W)[:, c])[:, None]
         return namespace(Y).concat([Y, p.r[:, c][:, None]], axis=1)
 
-    def classes(self, together: list[np.ndarray], diagonal: np.ndarray, error: float) -> list[ClassScan]:
-        """The statistics, from Y'Phi (j + 1, L) of each class and the weighted squares (K, L) of the atoms."""
-        found = []
-        for c, (each, squares) in enumerate(zip(together, diagonal, strict=True)):
-            T, Q = each[:-1], each[-1]
-            S = squares - np.einsum("ij,ij->j", T, T)
-            S[S < error * squares] = 0.0
-            root = self.roots[c][self.own[c]] if self.exact else self.roots[c]
-            found.append(ClassScan(S, Q, T, root, self.own[c]))
-        return found
-
 
 def _roots(model: LaplaceModel, exact: bool) -> list[np.ndarray]:
-    problem, p, design = model.problem, model.posterior, model.problem.design
+    problem, p = model.problem, model.posterior
     if exact:
         return [p.root] * problem.K
-    own = [np.flatnonzero(p.outputs == c) for c in range(problem.K)]
+    own = _places_by_class(model)
     spreads = [1.0 / np.sqrt(p.alpha[i]) for i in own]
-    if isinstance(design, RemoteDesign):
-        grams = design.total(p, problem.weights, _OwnGrams(own, spreads))
-        factors = [factor_identity_plus(gram.copy()) for gram in grams]
-    else:
-        ridged = (_own_columns(p, problem.weights, c, *each) for c, each in enumerate(zip(own, spreads, strict=True)))
-        factors = [ridge_on_device(X) if is_device_array(X) else factor_ridge(X) for X in ridged]
+    factors = problem.design.ridge_factors(model.on_rows, OwnColumns(own, spreads))
     return [spread[:, None] * inverse_triangular(U) for spread, U in zip(spreads, factors, strict=True)]
 
 
-def _own_columns(p: LaplacePosterior, weights: np.ndarray, c: int, own: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Columns (n, k_c) of the weights of class c, times the root of the diagonal of B and over those of alpha."""
-    w, Phi = weights * p.W[:, c] * others(p.W)[:, c], take(p.Phi, own, 1)
-    return namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
+@dataclass(frozen=True, eq=False)
+class OwnColumns:
+    """Columns (n, k_c) of the weights of each class, times the root of the diagonal of B and over those of alpha."""
+
+    own: list[np.ndarray]
+    spreads: list[np.ndarray]
+
+    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> Iterator[np.ndarray]:
+        for c, (own, spread) in enumerate(zip(self.own, self.spreads, strict=True)):
+            w, Phi = weights * p.W[:, c] * others(p.W)[:, c], take(p.Phi, own, 1)
+            yield namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanTask:
+    """A look at pieces of the dictionary, which may run on another machine: the atoms of the largest gains, none twice.
+
+    Attributes
+    ----------
+    taken : contents of the atoms that each class has in the model (one list where classes share them); their equals
+        may not enter.
+    closed : atoms that may not enter.
+    error : see `LaplaceDesign.scan_error`.
+    max_candidates : atoms kept; None for all.
+    """
+
+    rows: ScanRows
+    share: bool
+    n_atoms: int
+    taken: list[np.ndarray]
+    closed: np.ndarray
+    error: float
+    max_candidates: int | None
+
+    def statistics(self, piece: Piece) -> list[ClassScan]:
+        """S and Q of its atoms for each class."""
+        rows, found = self.rows, []
+        for c, (each, squares) in enumerate(zip(piece.projected, piece.squares, strict=True)):
+            T, Q = each[:-1], each[-1]
+            S = squares - np.einsum("ij,ij->j", T, T)
+            S[S < self.error * squares] = 0.0
+            root = rows.roots[c][rows.own[c]] if rows.exact else rows.roots[c]
+            found.append(ClassScan(S, Q, T, root, rows.own[c]))
+        return found
+
+    def units(self, atoms: np.ndarray) -> np.ndarray:
+        """Numbers (K, L) of the units of atoms, (1, L) where classes share them."""
+        return atoms + self.n_atoms * np.arange(len(self.taken))[:, None]
+
+    def outside(self, piece: Piece) -> np.ndarray:
+        """Which of those may enter."""
+        free = np.stack([~np.isin(piece.contents, own) for own in self.taken])
+        return free & ~np.isin(piece.atoms, self.closed) if self.closed.size else free
+
+    def __call__(self, piece: Piece) -> Piece:
+        if self.max_candidates is None:
+            return piece
+        by_number = np.argsort(piece.atoms)
+        first = by_number[np.unique(piece.contents[by_number], return_index=True)[1]]
+        piece = piece.take(np.sort(first))
+        gains, _ = _gains(self.statistics(piece), self.share)
+        outside = self.outside(piece)
+        best = np.where(outside, gains.reshape(outside.shape), 0.0).max(axis=0)
+        return piece.take(np.argsort(-best, kind="stable")[: self.max_candidates])
+
+    def combine(self, a: Piece, b: Piece) -> Piece:
+        """The best of both."""
+        return self(a.append(b))
+
+
+def content_order(keys: np.ndarray) -> np.ndarray:
+    """Ranks (L,) of atoms by content, from `Piece.keys`."""
+    if keys.ndim == 1:
+        return keys
+    ranks = np.empty(len(keys), dtype=np.intp)
+    ranks[np.lexsort(keys.T[::-1])] = np.arange(len(keys))
+    return ranks
 
 
 def shared_optimum(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -193,13 +263,10 @@ def shared_optimum(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def overlaps(model: LaplaceModel, found: Scan, i: np.ndarray) -> np.ndarray:
     """Correlation (u, u) of candidate units i in the metric C^-1 of the linearised problem, absolute."""
-    problem, p, design = model.problem, model.posterior, model.problem.design
+    problem = model.problem
     outputs, atoms = (np.zeros(len(i), dtype=np.intp), i) if problem.share else found.pairs(problem, i)
     metric = Metric(outputs, problem.K, problem.share)
-    if isinstance(design, RemoteDesign):
-        inner = design.total(p, problem.weights, metric, found.atoms[atoms])
-    else:
-        inner = metric(p, problem.weights, design.approximate(found.atoms[atoms]))
+    inner = problem.design.reduce(model.on_rows, metric, found.atoms[atoms])
     if problem.share:
         return np.abs(inner)
     S = np.array([found.classes[c].S[m] for c, m in zip(outputs, atoms)])
@@ -223,7 +290,7 @@ class Metric:
     K: int
     plain: bool
 
-    def __call__(self, p: LaplacePosterior, weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def __call__(self, p: PosteriorOnRows, weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
         if self.plain:
             return to_host(columns.T @ columns)
         if self.K == 1:
@@ -236,219 +303,10 @@ class Metric:
 
 def alike(model: LaplaceModel, found: Scan, first: int, others: np.ndarray) -> np.ndarray:
     """Correlation (u,) of one candidate with others: a row of `overlaps`, without the columns of the others."""
-    problem, p = model.problem, model.posterior
-    if problem.K > 1 or problem.share or isinstance(problem.design, RemoteDesign):
+    problem = model.problem
+    if problem.K > 1 or problem.share:
         return overlaps(model, found, np.append(first, others))[0, 1:]
     scanned = found.classes[0]
-    weighted = problem.design.approximate(np.array([first])) * p.W[:, None]
-    inner = to_host(problem.design.project(weighted))[0, others] - scanned.T[:, first] @ scanned.T[:, others]
+    inner = problem.design.weighted_products(model.on_rows, int(found.atoms[first]), found.atoms[others])
+    inner = inner - scanned.T[:, first] @ scanned.T[:, others]
     return np.abs(inner) / np.sqrt(np.maximum(scanned.S[first] * scanned.S[others], 1e-300))
-
-
-@dataclass(frozen=True, eq=False)
-class Swaps:
-    """For units of the model (places ``leaving``) the best unit to take its place, the linearised gain, its start."""
-
-    leaving: np.ndarray
-    entering: np.ndarray
-    gain: np.ndarray
-    alpha: np.ndarray
-    weight: list[np.ndarray]
-
-
-def swaps(model: LaplaceModel, found: Scan) -> Swaps:
-    """The best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
-    problem, p, design = model.problem, model.posterior, model.problem.design
-    lost, _ = deletion_gains(model)
-    seek = Exchange(problem.share, p.variance, p.mean)
-    if isinstance(design, RemoteDesign):
-        best = _exchange_there(model, design, found, seek)
-    else:
-        outside = problem.outside(model.active).reshape(-1, design.n_atoms)
-        best = seek(found.classes, outside, problem.order)
-        best = best._replace(entering=best.entering + (0 if problem.share else best.outputs * design.n_atoms))
-    rows = []
-    for i, entering, S, Q, ratio in zip(best.leaving, best.entering, best.S, best.Q, best.ratio, strict=True):
-        if problem.share:
-            if ratio > 0.0:
-                gain, alpha = shared_optimum(S[:, None], Q[:, None])
-                a = float(alpha[0]) if np.isfinite(alpha[0]) else 1e3 * float(S.mean())
-                rows.append((i, entering, lost[i] + gain[0], a, Q / (a + S)))
-            continue
-        # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
-        s, q = (S[0] if ratio > 0.0 else 1.0), Q[0]
-        a = s * s / max(q * q - s, 1e-3 * s)
-        rows.append((i, entering, lost[i] + float(gain_add(s, q)) if ratio > 0.0 else -np.inf, a, Q / (a + s)))
-    if not rows:
-        return Swaps(np.zeros(0, int), np.zeros(0, int), np.zeros(0), np.zeros(0), [])
-    leaving, entering, gains, alphas, weight = zip(*rows)
-    return Swaps(np.array(leaving), np.array(entering), np.array(gains), np.array(alphas), list(weight))
-
-
-class Best(NamedTuple):
-    """For units of a model (places ``leaving``, their outputs) the atom of the largest Q^2 / S in exchange.
-
-    S and Q are (u, 1), or (u, K) where the classes share their precisions.
-    """
-
-    leaving: np.ndarray
-    outputs: np.ndarray
-    entering: np.ndarray
-    ratio: np.ndarray
-    S: np.ndarray
-    Q: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Exchange:
-    """The search for the best exchanges among some atoms, given variance and mean (k,) of the model's weights."""
-
-    share: bool
-    variance: np.ndarray
-    mean: np.ndarray
-
-    def __call__(self, classes: list[ClassScan], outside: np.ndarray, order: np.ndarray) -> Best:
-        """Among L atoms with ranks ``order`` (L,), of which those marked ``outside``, (1, L) or (K, L), may enter."""
-        tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, self.variance[s.own], self.mean[s.own]) for s in classes]
-        if self.share:
-            ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
-            j = _first_of_equals(np.where(outside, ratio, 0.0), order)
-            at = np.arange(len(j))
-            S, Q = (np.stack([table[k][at, j] for table in tables], axis=1) for k in (0, 1))
-            return Best(at, np.zeros(len(j), dtype=np.intp), j, np.where(outside[0, j], ratio[at, j], 0.0), S, Q)
-        parts = []
-        for c, (s, (S, Q)) in enumerate(zip(classes, tables, strict=True)):
-            ratio = np.where(outside[c] & (s.S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
-            j = _first_of_equals(ratio, order)
-            at = np.arange(len(j))
-            parts.append(Best(s.own, np.full(len(j), c), j, ratio[at, j], S[at, j][:, None], Q[at, j][:, None]))
-        return Best(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-# ---------------------------------------------------------------- rows that are elsewhere
-
-
-@dataclass(frozen=True, eq=False)
-class _OwnGrams:
-    """For each class the Gram matrix of `_own_columns`."""
-
-    own: list[np.ndarray]
-    spreads: list[np.ndarray]
-
-    def __call__(self, p: LaplacePosterior, weights: np.ndarray) -> list[np.ndarray]:
-        parts = (_own_columns(p, weights, c, *each) for c, each in enumerate(zip(self.own, self.spreads, strict=True)))
-        return [X.T @ X for X in parts]
-
-
-@dataclass(frozen=True, eq=False)
-class _View:
-    """How a piece of the dictionary looks to a scan.
-
-    ``taken`` are the contents, scattered, of the atoms that each class has in the model (one list where classes share
-    them): what is like them on another row may not enter beside them, since equal rows are not merged there.
-    """
-
-    sides: Sides
-    share: bool
-    n_atoms: int
-    taken: list[np.ndarray]
-    closed: np.ndarray
-    error: float
-
-    def sums(self, p: LaplacePosterior, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Y (n, J) of all classes and the diagonal of B (n, K), of some rows."""
-        sides = self.sides
-        return np.hstack([sides(p, weights, c) for c in range(sides.K)]), sides.curvature(p, weights)
-
-    def classes(self, piece: Piece) -> list[ClassScan]:
-        """The statistics of its atoms."""
-        ends = np.cumsum([root.shape[1] + 1 for root in self.sides.roots])[:-1]
-        return self.sides.classes(np.split(piece.projected, ends), piece.squares, self.error)
-
-    def units(self, atoms: np.ndarray) -> np.ndarray:
-        """Numbers (K, L) of the units of atoms, (1, L) where classes share them."""
-        return atoms + self.n_atoms * np.arange(len(self.taken))[:, None]
-
-    def outside(self, piece: Piece) -> np.ndarray:
-        """Which of those may enter."""
-        hashed = _contents(piece.keys)
-        return np.stack([~np.isin(hashed, own) for own in self.taken]) & ~np.isin(piece.atoms, self.closed)
-
-
-def _contents(keys: np.ndarray) -> np.ndarray:
-    """What atoms are (L,), whatever their numbers."""
-    return row_hash64(keys[:, :-1])
-
-
-@dataclass(frozen=True, eq=False)
-class _Promising:
-    """The pieces of a dictionary, with no more than ``most`` atoms: those of the largest gains, none twice."""
-
-    view: _View
-    most: int
-
-    def __call__(self, piece: Piece) -> Piece:
-        by_number = np.argsort(piece.atoms)
-        first = by_number[np.unique(_contents(piece.keys)[by_number], return_index=True)[1]]
-        piece = piece.only(np.sort(first))
-        gains, _ = _gains(self.view.classes(piece), self.view.share)
-        outside = self.view.outside(piece)
-        best = np.where(outside, gains.reshape(outside.shape), 0.0).max(axis=0)
-        return piece.only(np.argsort(-best, kind="stable")[: self.most])
-
-    def joined(self, a: Piece, b: Piece) -> Piece:
-        """Both as one."""
-        return self(Piece(*(np.concatenate(pair, axis=-1 if i > 1 else 0) for i, pair in enumerate(zip(a, b)))))
-
-
-def _scan_there(model: LaplaceModel, design: RemoteDesign, sides: Sides) -> Scan:
-    problem, M = model.problem, design.n_atoms
-    output, contents = model.active // M, _contents(design.keys(model.active % M))
-    taken = [contents[output == c] for c in range(1 if problem.share else problem.K)]
-    view = _View(sides, problem.share, M, taken, np.array(problem.closed, dtype=np.intp), design.error)
-    sums = design.weigh(model.posterior, problem.weights, view.sums)
-    promising = _Promising(view, _PROMISING)
-    piece = design.look(sums, promising, promising.joined)
-    classes, outside = view.classes(piece), view.outside(piece)
-    gains, alpha = _gains(classes, problem.share)
-    gains[~outside.ravel()] = 0.0
-    order, units = _ranks(piece.keys), view.units(piece.atoms).ravel()
-    return Scan(classes, sides.exact, piece.atoms, order, units, gains, alpha, (view, sums))
-
-
-def _ranks(keys: np.ndarray) -> np.ndarray:
-    """Ranks (L,) of atoms by content, keys (L, q)."""
-    ranks = np.empty(len(keys), dtype=np.intp)
-    ranks[np.lexsort(keys.T[::-1])] = np.arange(len(keys))
-    return ranks
-
-
-@dataclass(frozen=True, eq=False)
-class _Exchanging:
-    """The best exchanges among the atoms of a piece, whose contents (u, q) go with them."""
-
-    view: _View
-    seek: Exchange
-
-    def __call__(self, piece: Piece) -> tuple[Best, np.ndarray]:
-        best = self.seek(self.view.classes(piece), self.view.outside(piece), _ranks(piece.keys))
-        entering = self.view.units(piece.atoms)[best.outputs, best.entering]
-        return best._replace(entering=entering), piece.keys[best.entering]
-
-    @staticmethod
-    def joined(a: tuple[Best, np.ndarray], b: tuple[Best, np.ndarray]) -> tuple[Best, np.ndarray]:
-        """The better of both for each unit."""
-        both = np.stack([a[0].ratio, b[0].ratio], axis=1)
-        order = np.array([_ranks(np.stack(pair)) for pair in zip(a[1], b[1], strict=True)]).reshape(-1, 2)
-        second = _first_of_equals(both, order).astype(bool)
-
-        def better(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-            return np.where(second if one.ndim == 1 else second[:, None], other, one)
-
-        return Best(*(better(*pair) for pair in zip(a[0], b[0], strict=True))), better(a[1], b[1])
-
-
-def _exchange_there(model: LaplaceModel, design: RemoteDesign, found: Scan, seek: Exchange) -> Best:
-    view, sums = found.looked
-    exchanging = _Exchanging(view, seek)
-    return design.look(sums, exchanging, exchanging.joined)[0]

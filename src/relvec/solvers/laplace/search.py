@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.inference.evidence import mackay_alpha
-from relvec.runtime.arrays import namespace
 from relvec.solvers.gaussian.moves import _TIE
 from relvec.solvers.laplace import compiled
+from relvec.solvers.laplace.exchange import Swaps, swaps
 from relvec.solvers.laplace.problem import (
     LaplaceModel,
     LaplaceProblem,
@@ -19,7 +19,7 @@ from relvec.solvers.laplace.problem import (
     relax,
     within_reach,
 )
-from relvec.solvers.laplace.scan import Scan, Swaps, alike, overlaps, scan, swaps
+from relvec.solvers.laplace.scan import Scan, alike, overlaps, scan
 from relvec.solvers.loop import Result, Start, State, Status, iterate
 
 _WORTH, _APART = 0.3, 0.3  # further units of a batch: share of the best gain, correlation with those before them
@@ -362,11 +362,9 @@ def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
     active[place], alpha[place] = pairs.entering[i], pairs.alpha[i]
     k = problem.per_unit
     where = slice(place * k, place * k + k)
-    old, start = model.posterior.Phi, model.posterior.mean.copy()
-    Phi = namespace(old).asarray(old, copy=True)
-    Phi[:, where] = problem.design.held(problem.pairs(active[[place]])[1])
+    start = model.posterior.mean.copy()
     start[where] = pairs.weight[i]
-    return LaplaceModel(problem, active, problem.posterior(active, alpha, start, Phi), int(active[place]))
+    return LaplaceModel(problem, active, problem.posterior(active, alpha, start, model), int(active[place]))
 
 
 def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> LaplaceModel:
@@ -412,7 +410,7 @@ def anneal(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> Lapl
                 break
             held = grown
         held = held.relaxed(8)
-    cool = problem.posterior(held.active, held.alpha, held.posterior.mean, held.posterior.Phi)
+    cool = problem.posterior(held.active, held.alpha, held.posterior.mean, held)
     return LaplaceModel(problem, held.active, cool).relaxed(20)
 
 

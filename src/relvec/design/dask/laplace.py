@@ -1,0 +1,298 @@
+"""Dictionaries of Dask-backed samples for likelihoods that are not Gaussian.
+
+Under the Laplace approximation every step weighs the rows anew, so nothing of them can be summed up beforehand. A step
+needs of a row its features, its target and the columns of the model, which are functions of a few centres: a pass sends
+those to the rows and gets back sums of the size of the model. A scan of a kernel on every row takes two passes: one
+weighs the rows, by their kernel values at a few hundred pivots, the other looks at them as candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relvec.basis import Basis
+from relvec.design.base import Combine, LaplaceDesign, ModelOnRows, Observed, Piece, RowDirections, Value
+from relvec.design.dask.kernel_basis import DistributedKernelBasis
+from relvec.design.dask.low_rank import row_factor
+from relvec.design.dask.samples import DaskSamples
+from relvec.design.dask.terms import BasisTerms, RowTerms, Sums, Terms
+from relvec.design.factor import _Square
+from relvec.design.order import row_hash64
+from relvec.design.samples import Block
+from relvec.design.streamed import tall_qr
+from relvec.inference.laplace import (
+    LaplacePosterior,
+    PosteriorOnRows,
+    Weighting,
+    curvature_gram,
+    latent,
+    log_evidence,
+    newton,
+    pulled_back,
+)
+from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge
+
+_MAX_CANDIDATES = 512  # atoms that a scan brings here: more are not looked at before the next scan
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """Columns of atoms, which may come several times, on some rows: those of a small dictionary, over their norms."""
+
+    basis: Basis
+    places: np.ndarray
+    scale: np.ndarray
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        if not len(self.places):
+            return np.zeros((len(X), 0), order="F")
+        return np.asfortranarray(self.basis(X)[:, self.places] / self.scale)
+
+
+def _targets(observed: Observed, block: Block) -> tuple[np.ndarray, np.ndarray]:
+    """The targets of a block, (b,) or (b, K), and its weights (b,)."""
+    t = block.targets[:, observed.target]
+    return t[:, 0] if observed.likelihood.n_outputs == 1 else t, observed.weights * block.weights
+
+
+class _Point(NamedTuple):
+    v: np.ndarray
+    value: float
+    back: np.ndarray
+    gram: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _At:
+    """Log likelihood at v (k,), with X'r (k,) and X'B X (k, k), of some rows."""
+
+    columns: _Columns
+    weighting: Weighting
+    observed: Observed
+    v: np.ndarray
+
+    def __call__(self, block: Block) -> Sums:
+        X, own, (t, weights) = self.weighting.scaled(self.columns(block.X)), self.weighting.own, self._targets(block)
+        value, r, W = self.observed.likelihood.evaluate(t, latent(X, self.v, own), weights)
+        return Sums((value, pulled_back(X, r, own), curvature_gram(X, W, weights, own)))
+
+    def curved_columns(self, block: Block) -> np.ndarray:
+        """B^1/2 X (b, k), for one output."""
+        X, (t, weights) = self.weighting.scaled(self.columns(block.X)), self._targets(block)
+        W = self.observed.likelihood.working(t, latent(X, self.v, self.weighting.own), weights)[1]
+        return np.sqrt(W)[:, None] * X
+
+    def _targets(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        return _targets(self.observed, block)
+
+
+@dataclass(frozen=True, eq=False)
+class _ModeRows:
+    """Rows of a search for a mode, on the workers: one pass a point."""
+
+    samples: DaskSamples
+    columns: _Columns
+    weighting: Weighting
+    observed: Observed
+    zero: Callable[[_ModeRows], float]
+
+    def value_at_zero(self) -> float:
+        return self.zero(self)
+
+    def at(self, v: np.ndarray) -> _Point:
+        value, back, gram = self.samples.reduce(_At(self.columns, self.weighting, self.observed, v), add)
+        return _Point(v, value - 0.5 * float(v @ v), back, gram)
+
+    def gradient(self, point: _Point) -> np.ndarray:
+        return point.back - point.v
+
+    def factor(self, point: _Point) -> np.ndarray:
+        if self.observed.likelihood.n_outputs > 1:
+            return factor_identity_plus(point.gram.copy())
+        if point.gram.diagonal().max(initial=0.0) > NORMAL_EQUATIONS_LIMIT:
+            at = _At(self.columns, self.weighting, self.observed, point.v)
+            return factor_ridge(tall_qr(self.samples, at.curved_columns))
+        return factor_ridge(np.zeros((0, len(point.v))), point.gram.copy())
+
+
+@dataclass(frozen=True, eq=False)
+class _OnBlocks:
+    """A function of the posterior on some rows, and of their weights; with ``more`` columns also of these."""
+
+    columns: _Columns
+    model: ModelOnRows
+    function: Callable
+    more: _Columns | None = None
+
+    def __call__(self, block: Block) -> Any:
+        p, likelihood = self.model.posterior, self.model.observed.likelihood
+        t, weights = _targets(self.model.observed, block)
+        Phi = self.columns(block.X)
+        f = latent(Phi, p.mean, [np.flatnonzero(p.outputs == a) for a in range(likelihood.n_outputs)])
+        r, W = likelihood.working(t, f, weights)
+        here = PosteriorOnRows(p.outputs, p.alpha, p.mean, p.root, p.log_evidence, Phi, f, r, W)
+        return self.function(here, weights, *(() if self.more is None else (self.more(block.X),)))
+
+
+class DaskScanDesign(LaplaceDesign):
+    """A dictionary of Dask-backed samples; nothing of a row is kept between passes.
+
+    Parameters
+    ----------
+    terms : the dictionary.
+    samples : the rows, with targets and weights.
+    """
+
+    max_candidates = _MAX_CANDIDATES
+
+    def __init__(self, terms: Terms, samples: DaskSamples):
+        self._terms, self._samples = terms, samples
+        self._values_at_zero: dict[tuple, float] = {}
+        self.scale, self.scan_error = terms.scale, terms.scan_error
+
+    @property
+    def n_rows(self) -> int:
+        return self._samples.n_rows
+
+    @property
+    def scan_size(self) -> float:
+        return self._terms.scan_size
+
+    @property
+    def native_arrays(self) -> None:
+        return None
+
+    def total_weight(self, weights: float) -> float:
+        return weights * self._samples.statistics.weight
+
+    def model_columns(self, atoms: np.ndarray, near: ModelOnRows | None = None) -> None:
+        return None
+
+    def mode(self, observed: Observed, atoms, columns, outputs, alpha, start, guess=None) -> LaplacePosterior:
+        weighting = Weighting.of(outputs, alpha, observed.likelihood.n_outputs)
+        rows = _ModeRows(self._samples, self._columns(atoms), weighting, observed, self._value_at_zero)
+        point, U = newton(rows, weighting.begin(rows, start))
+        mean, root = weighting.given(point.v, U)
+        return LaplacePosterior(outputs, alpha, mean, root, log_evidence(point.value, U))
+
+    def _value_at_zero(self, rows: _ModeRows) -> float:
+        """The same for all models of a target: a pass that every start of a search for a mode would ask for."""
+        target, factor, likelihood = rows.observed
+        key = likelihood, target.start, target.stop, float(factor)
+        if key not in self._values_at_zero:
+            self._values_at_zero[key] = rows.at(np.zeros(len(rows.weighting.spread))).value
+        return self._values_at_zero[key]
+
+    def reduce(self, model: ModelOnRows, function: Callable[..., Value], atoms: np.ndarray | None = None) -> Value:
+        more = None if atoms is None else self._columns(np.asarray(atoms))
+        return self._samples.reduce(_OnBlocks(self._columns(model.atoms), model, function, more), add)
+
+    def ridge_factors(self, model: ModelOnRows, function: Callable[..., Iterable[np.ndarray]]) -> list[np.ndarray]:
+        factors = []
+        for i, gram in enumerate(self.reduce(model, _Grams(function))):
+            if gram.diagonal().max(initial=0.0) <= NORMAL_EQUATIONS_LIMIT:
+                factors.append(factor_ridge(np.zeros((0, len(gram))), gram.copy()))
+            else:
+                ith = _OnBlocks(self._columns(model.atoms), model, _Ith(function, i))
+                factors.append(factor_ridge(tall_qr(self._samples, ith)))
+        return factors
+
+    def gram(self, atoms: np.ndarray) -> np.ndarray:
+        return self._samples.reduce(_Gram(self._columns(np.asarray(atoms))), add)
+
+    def weighted_products(self, model: ModelOnRows, atom: int, others: np.ndarray) -> np.ndarray:
+        return self.reduce(model, _weighted_products, np.append(atom, others))
+
+    def contents(self, atoms: np.ndarray) -> np.ndarray:
+        return row_hash64(self._terms.keys(np.asarray(atoms, dtype=np.intp))[:, :-1])
+
+    def weighted_moments(self, model: ModelOnRows, rows: RowDirections, order: np.ndarray) -> Any:
+        columns = self._columns(model.atoms)
+        sums = _Moments(_OnBlocks(columns, model, _Factors(rows)), self._terms.of_rows)
+        A, B = self._samples.blocked(self._terms.block_rows).reduce(sums, add)
+        return self._terms.moments(A, B), np.cumsum(rows.widths)[:-1]
+
+    def scan_weighted(self, moments: Any, function: Callable[[Piece], Value], combine: Combine[Value]) -> Value:
+        values, ends = moments
+        return self._terms.scan(values, ends, self._samples, function, combine)
+
+    def _columns(self, atoms: np.ndarray) -> _Columns:
+        own, places = np.unique(atoms, return_inverse=True)
+        scale = self.scale[atoms]
+        return _Columns(self._terms.take(own), places, np.where(scale > 0.0, scale, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Gram:
+    columns: _Columns
+
+    def __call__(self, block: Block) -> np.ndarray:
+        Phi = self.columns(block.X)
+        return Phi.T @ Phi
+
+
+@dataclass(frozen=True, eq=False)
+class _Grams:
+    function: Callable[..., Iterable[np.ndarray]]
+
+    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> Sums:
+        return Sums(X.T @ X for X in self.function(p, weights))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ith:
+    function: Callable[..., Iterable[np.ndarray]]
+    i: int
+
+    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
+        return list(self.function(p, weights))[self.i]
+
+
+def _weighted_products(p: PosteriorOnRows, weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    return (columns[:, 0] * p.W) @ columns[:, 1:]
+
+
+@dataclass(frozen=True, eq=False)
+class _Factors:
+    """Y (n, J) of all classes and the diagonal of B (n, K), of some rows."""
+
+    rows: RowDirections
+
+    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        Y = [self.rows.directions(p, weights, c) for c in range(self.rows.K)]
+        return np.hstack(Y), self.rows.curvature(p, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    rows: _OnBlocks
+    terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+    def __call__(self, block: Block) -> Sums:
+        (Y, W), (A, B) = self.rows(block), self.terms(block.X)
+        return Sums((Y.T @ A, W.T @ B))
+
+
+def scan_rows(dictionary: DistributedKernelBasis, memory: float) -> DaskScanDesign | None:
+    """A kernel on every row for scans on the workers; None where the rank of it, or of its square, is not low.
+
+    This process and each worker use no more than ``memory`` bytes.
+    """
+    kernel, samples = dictionary.kernel, dictionary.samples
+    if not kernel.positive_definite:
+        return None
+    found = row_factor(samples, kernel, memory)
+    squared = None if found is None else row_factor(samples, _Square(kernel), memory)
+    if found is None or squared is None:
+        return None
+    return DaskScanDesign(RowTerms(dictionary, found[0], squared[0]), samples)
+
+
+def scan_basis(basis: Basis, samples: DaskSamples) -> DaskScanDesign:
+    """A bound basis for scans on the workers."""
+    return DaskScanDesign(BasisTerms(basis, samples), samples)

@@ -1,0 +1,321 @@
+"""`RVR()` and `RVC()` as they come, without a word about kernel or width: what is promised of the configured ones."""
+
+import ctypes
+import itertools
+import pickle
+import shutil
+import subprocess
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import relvec
+from relvec import RVC, RVR
+from relvec.runtime import checkpoint
+from relvec.runtime.progress import watch
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 3)) * [1.0, 2.0, 0.5]
+F = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1]
+Y = F + 0.1 * RNG.standard_normal(90)
+LABEL = np.where(F + 0.8 * RNG.standard_normal(90) > 0.0, "yes", "no")
+THREE = np.digitize(F + 0.2 * RNG.standard_normal(90), [-0.5, 0.5])
+NEW = RNG.normal(size=(50, 3)) * [1.0, 2.0, 0.5]
+KINDS = {"regression": (RVR, X, Y), "two classes": (RVC, X, LABEL), "three classes": (RVC, X[:45], THREE[:45])}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Default models of the data above, each fitted once; no test may change them."""
+    return {kind: make().fit(*data) for kind, (make, *data) in KINDS.items()}
+
+
+def outputs(model, points=NEW):
+    """Everything a model says about points, as one array: means and deviations, or probabilities."""
+    if isinstance(model, RVR):
+        return np.column_stack(model.predict(points, return_std=True))
+    return model.predict_proba(points)
+
+
+def assert_same(model, other, points=(NEW, NEW), tol=None):
+    """As many relevance vectors, the same evidence and predictions, the last at corresponding points.
+
+    The precisions of classes may rest anywhere within tol of the maximum.
+    """
+    tol = tol or (1e-5 if isinstance(model, RVR) else 1e-3)
+    assert len(model.relevance_) == len(other.relevance_) > 0
+    assert other.log_marginal_likelihood_ == pytest.approx(model.log_marginal_likelihood_, abs=10 * tol)
+    np.testing.assert_allclose(outputs(other, points[1]), outputs(model, points[0]), rtol=tol, atol=tol)
+
+
+# --- scikit-learn --------------------------------------------------------------------------------------------------
+
+
+@parametrize_with_checks([RVC()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@every_kind
+def test_parameters_can_be_read_set_and_copied(kind):
+    make, X, y = KINDS[kind]
+    model = make()
+    assert clone(model).get_params() == model.get_params() == make(**model.get_params()).get_params()
+    copy = clone(model).set_params(tol=1e-2, max_iter=50)
+    assert (copy.tol, copy.max_iter) == (1e-2, 50) and model.max_iter != 50
+    before = dict(model.get_params())
+    assert model.fit(X[:40], y[:40]) is model and model.get_params() == before
+
+
+@every_kind
+def test_fits_converge_and_are_certified(kind, fitted):
+    make, *data = KINDS[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = make().fit(*data)
+    assert model.status_ == "converged" and model.certificate_ <= (model.tol or 1e-4)
+    assert 0 < len(model.relevance_) < len(data[1]) / 2
+    # and again the same
+    np.testing.assert_array_equal(model.relevance_, fitted[kind].relevance_)
+    np.testing.assert_array_equal(outputs(model), outputs(fitted[kind]))
+
+
+# --- invariances ---------------------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_the_order_of_rows_does_not_matter(kind, fitted):
+    make, X, y = KINDS[kind]
+    rows = np.random.default_rng(1).permutation(len(X))
+    other = make().fit(X[rows], y[rows])
+    np.testing.assert_array_equal(np.sort(rows[other.relevance_]), fitted[kind].relevance_)
+    assert_same(fitted[kind], other)
+
+
+# one width serves all inputs of a classifier, so that they have to be in one unit
+UNITS = {
+    "regression": ([1e-3, 7.0, 1e4], [100.0, -3.0, 0.5]),
+    "two classes": (30.0, -8.0),
+    "three classes": (0.01, 5.0),
+}
+
+
+@every_kind
+def test_units_and_origin_of_the_inputs_do_not_matter(kind, fitted):
+    make, X, y = KINDS[kind]
+    for scale, shift in ((np.array(UNITS[kind][0]), 0.0), (1.0, np.array(UNITS[kind][1]))):
+        other = make().fit(scale * X + shift, y)
+        np.testing.assert_array_equal(other.relevance_, fitted[kind].relevance_)
+        assert_same(fitted[kind], other, (NEW, scale * NEW + shift))
+
+
+@pytest.mark.parametrize("scale", [1e-6, -3.0, 1e5])
+def test_the_units_of_the_target_do_not_matter(scale, fitted):
+    other = RVR().fit(X, scale * Y)
+    np.testing.assert_array_equal(other.relevance_, fitted["regression"].relevance_)
+    mean, std = other.predict(NEW, return_std=True)
+    expected = fitted["regression"].predict(NEW, return_std=True)
+    np.testing.assert_allclose(mean / scale, expected[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(std / abs(scale), expected[1], rtol=1e-6)
+
+
+def test_the_names_of_the_classes_do_not_matter(fitted):
+    other = RVC().fit(X, np.array([7, -1])[(LABEL == "yes").astype(int)])
+    assert_same(fitted["two classes"], RVC().fit(X, np.where(LABEL == "yes", "z", "b")))
+    np.testing.assert_allclose(other.predict_proba(NEW)[:, ::-1], fitted["two classes"].predict_proba(NEW), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["two classes", "three classes"])
+def test_weights_are_copies_of_rows(kind):
+    make, X, y = KINDS[kind]
+    weights = np.random.default_rng(2).integers(0, 3, len(X))
+    weighted = make().fit(X, y, sample_weight=weights)
+    assert_same(weighted, make().fit(np.repeat(X, weights, axis=0), np.repeat(y, weights)))
+
+
+@every_kind
+def test_rows_of_weight_zero_are_not_there(kind):
+    make, X, y = KINDS[kind]
+    weights = np.ones(len(X))
+    weights[::4] = 0.0
+    kept = weights > 0.0
+    other = make().fit(np.where(kept[:, None], X, 1e3), y, sample_weight=weights)
+    assert_same(other, make().fit(X[kept], y[kept]))
+
+
+@every_kind
+@pytest.mark.parametrize("column", ["constant", "copy"])
+def test_a_column_that_tells_nothing_new_does_no_harm(kind, column, fitted):
+    make, X, y = KINDS[kind]
+    wider = [np.column_stack([x, np.full(len(x), 0.5) if column == "constant" else x[:, 0]]) for x in (X, NEW)]
+    other = make().fit(wider[0], y)
+    assert np.all(np.isfinite(outputs(other, wider[1])))
+    assert other.score(wider[0], y) > fitted[kind].score(X, y) - 0.05
+    if (kind, column) == ("regression", "constant"):
+        assert_same(fitted[kind], other, (NEW, wider[1]), 1e-3)
+
+
+# --- predictions ---------------------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_predictions_are_finite_far_away_too(kind, fitted):
+    points = np.vstack([NEW, 1e6 * NEW, np.zeros((1, 3))])
+    found = outputs(fitted[kind], points)
+    assert np.all(np.isfinite(found))
+    if kind == "regression":
+        assert np.all(found[:, 1] >= np.sqrt(fitted[kind].noise_variance_) * (1.0 - 1e-12))
+    else:
+        np.testing.assert_allclose(found.sum(axis=1), 1.0)
+        assert np.all(found >= 0.0)
+
+
+def test_intervals_cover_as_many_as_they_say():
+    inside = {0.5: [], 0.9: []}
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, new = rng.uniform(-3.0, 3.0, (90, 1)), rng.uniform(-3.0, 3.0, (300, 1))
+        model = RVR().fit(x, np.sin(2.0 * x[:, 0]) + 0.2 * rng.standard_normal(90))
+        y = np.sin(2.0 * new[:, 0]) + 0.2 * rng.standard_normal(300)
+        assert np.sqrt(model.noise_variance_) == pytest.approx(0.2, rel=0.3)
+        for level, found in inside.items():
+            low, high = model.predict_interval(new, level).T
+            found.append(np.mean((low <= y) & (y <= high)))
+    for level, found in inside.items():
+        assert np.mean(found) == pytest.approx(level, abs=0.06)
+
+
+def test_probabilities_are_calibrated():
+    rng = np.random.default_rng(6)
+    x, new = rng.uniform(-3.0, 3.0, (150, 1)), rng.uniform(-3.0, 3.0, (2000, 1))
+
+    def draw(points):
+        return rng.uniform(size=len(points)) < 1.0 / (1.0 + np.exp(-2.0 * np.sin(2.0 * points[:, 0])))
+
+    p, y = RVC().fit(x, draw(x)).predict_proba(new)[:, 1], draw(new)
+    for low, high in itertools.pairwise([0.0, 0.35, 0.65, 1.0]):
+        some = (p >= low) & (p < high)
+        assert np.mean(y[some]) == pytest.approx(np.mean(p[some]), abs=0.12)
+
+
+def test_a_column_of_targets_is_one_output(fitted):
+    column = RVR().fit(X, Y[:, None])
+    mean, std = column.predict(NEW, return_std=True)
+    expected = fitted["regression"].predict(NEW, return_std=True)
+    assert mean.shape == std.shape == (50, 1)
+    np.testing.assert_allclose(mean[:, 0], expected[0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(std[:, 0], expected[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_features", [32, 33, 40])
+def test_many_inputs(n_features):
+    """From 33 inputs on there is one width: weaker, but no failure."""
+    rng = np.random.default_rng(7)
+    wide = rng.normal(size=(80, n_features))
+    f = wide[:, 0] + np.sin(wide[:, 1])
+    model = RVR().fit(wide[:60], f[:60] + 0.1 * rng.standard_normal(60))
+    assert np.all(np.isfinite(outputs(model, wide))) and model.score(wide[60:], f[60:]) > 0.1
+    classifier = RVC().fit(wide[:60], f[:60] > 0.0)
+    assert classifier.score(wide[60:], f[60:] > 0.0) >= 0.5
+
+
+# --- files and exports ---------------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_models_come_back_from_files_to_the_last_bit(kind, fitted, tmp_path):
+    model = fitted[kind]
+    relvec.save(model, tmp_path / "model")
+    for again in (relvec.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(outputs(again), outputs(model))
+        assert again.get_params() == model.get_params() and again.status_ == model.status_
+
+
+@every_kind
+def test_onnx_predicts_the_same(kind, fitted):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(relvec.to_onnx(fitted[kind]).SerializeToString())
+    found = session.run(None, {session.get_inputs()[0].name: NEW})
+    if kind == "regression":
+        np.testing.assert_allclose(np.column_stack([np.ravel(v) for v in found[:2]]), outputs(fitted[kind]), rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(found[0], fitted[kind].predict(NEW))
+        np.testing.assert_allclose(found[1], outputs(fitted[kind]), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@every_kind
+def test_c99_predicts_the_same(kind, fitted, tmp_path):
+    source, library = tmp_path / "model.c", tmp_path / "model.so"
+    source.write_text(relvec.to_c(fitted[kind]))
+    subprocess.run(["gcc", "-std=c99", "-O1", "-fPIC", "-shared", "-o", library, source, "-lm"], check=True)
+    loaded = ctypes.CDLL(str(library))
+    for row, expected in zip(np.ascontiguousarray(NEW), outputs(fitted[kind]), strict=True):
+        found = np.zeros(len(expected))
+        point, first, second = (v.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for v in (row, found, found[1:]))
+        if kind == "regression":
+            loaded.relvec_predict(point, first, second)
+        else:
+            loaded.relvec_predict_proba(point, first)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+# --- long and repeated fits ----------------------------------------------------------------------------------------
+
+
+def count_steps(model, X, y, stop_at=np.inf):
+    """Fit, and return the steps reported; the fit is killed at one of them where asked."""
+    steps = itertools.count(1)
+
+    def step(progress):
+        if next(steps) >= stop_at:
+            raise KeyboardInterrupt
+
+    with watch(step):
+        model.fit(X, y)
+    return next(steps) - 1
+
+
+@pytest.mark.parametrize("kind", ["two classes", "three classes"])
+def test_a_warm_start_takes_fewer_steps_and_ends_no_lower(kind, fitted):
+    make, X, y = KINDS[kind]
+    steps, fewer = count_steps(make(), X, y), len(X) * 9 // 10
+    warm = make(warm_start=True).fit(X[:fewer], y[:fewer])
+    assert count_steps(warm, X, y) < steps
+    assert warm.status_ == "converged"
+    assert warm.log_marginal_likelihood_ > fitted[kind].log_marginal_likelihood_ - 2.0
+    reached = warm.log_marginal_likelihood_
+    assert warm.fit(X, y).log_marginal_likelihood_ >= reached - 1e-3
+
+
+@every_kind
+def test_a_killed_fit_goes_on_to_the_same_model(kind, fitted, tmp_path, monkeypatch):
+    make, X, y = KINDS[kind]
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 0.0)
+    steps = count_steps(make(), X, y)
+    with pytest.raises(KeyboardInterrupt):
+        count_steps(make(checkpoint=tmp_path), X, y, steps // 2)
+    again = make(checkpoint=tmp_path)
+    assert count_steps(again, X, y) < steps
+    np.testing.assert_array_equal(again.relevance_, fitted[kind].relevance_)
+    np.testing.assert_allclose(outputs(again), outputs(fitted[kind]), rtol=1e-4, atol=1e-4)
+    assert not list(tmp_path.iterdir())
+
+
+@every_kind
+def test_little_memory_does_not_change_the_model(kind, fitted):
+    make, X, y = KINDS[kind]
+    assert_same(fitted[kind], make(memory_limit="10MB").fit(X, y))
+
+
+@every_kind
+def test_predict_takes_single_precision_and_lists(kind, fitted):
+    expected = outputs(fitted[kind])
+    np.testing.assert_array_equal(outputs(fitted[kind], NEW.tolist()), expected)
+    np.testing.assert_allclose(outputs(fitted[kind], NEW.astype(np.float32)), expected, rtol=1e-3, atol=1e-4)
