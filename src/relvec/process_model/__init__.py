@@ -3,6 +3,6 @@
 from .fit import fit_process
 from .kernel import Part, Shape, Structure
 from .predictor import FittedProcess
-from .select import default_candidates
+from .selection import default_candidates
 
 __all__ = ["FittedProcess", "Part", "Shape", "Structure", "default_candidates", "fit_process"]

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk
-from scipy.optimize import minimize_scalar
 
 from .evidence import factor
 from .kernel import Evaluated, Structure
@@ -134,24 +133,3 @@ def lower_bound(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarr
     slope[-1] = 0.5 * s * (beta @ beta - trace) + 0.5 * f.left.sum() / s
     slope[-1] += -0.5 * (rows.total - len(rows)) + 0.5 * rows.scatter.sum() / s
     return _lower(structure, theta, rows, f), slope
-
-
-def best_noise(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray, floor: float) -> np.ndarray:
-    """theta with the noise variance of the greatest lower bound, everything else as it is.
-
-    With A A' = U diag(g) U' and h = U'A y the bound is a sum over m numbers for every s.
-    """
-    f = features(structure, theta, rows, Z)
-    g, U = np.linalg.eigh(f.A @ f.A.T)
-    g, h2 = np.maximum(g, 0.0), (U.T @ (f.A @ f.y)) ** 2
-    left, yy = f.left.sum() + f.y @ f.y + rows.scatter.sum(), len(g)
-
-    def negative(log_s: float) -> float:
-        s = np.exp(log_s)
-        log_det = (rows.total - yy) * log_s + np.log(g + s).sum()
-        return 0.5 * (left / s - (h2 / (s * (g + s))).sum() + log_det)
-
-    at = minimize_scalar(negative, bounds=(np.log(floor), np.log(4.0)), method="bounded", options={"xatol": 1e-4})
-    out = theta.copy()
-    out[-1] = at.x
-    return out

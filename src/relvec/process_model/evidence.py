@@ -47,7 +47,7 @@ def evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float
     """log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3)."""
     s = structure.noise(theta)
     kernel = Evaluated(structure, theta, rows.X)
-    K = kernel.K.copy()
+    K = kernel.K  # of no use to the derivatives: factored in place
     K.flat[:: len(K) + 1] += s / rows.weight
     L = factor(K)
     alpha = dpotrs(L, rows.y, lower=1)[0]
@@ -63,12 +63,14 @@ def evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float
 
 
 def _outer_less_inverse(L: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """1/2 (alpha alpha' - K^-1), the derivative of log N(y | 0, K) with respect to K (RW eq. (5.9)); L is lost."""
-    inverse = dpotri(L, lower=1, overwrite_c=1)[0]
-    bar = np.tril(inverse)
-    bar += np.tril(inverse, -1).T
-    bar *= -0.5
-    bar += np.outer(0.5 * alpha, alpha)
+    """1/2 (alpha alpha' - K^-1), the derivative of log N(y | 0, K) with respect to K (RW eq. (5.9)); L is lost.
+
+    K^-1 comes as its upper triangle, off-diagonal elements twice: what it multiplies is symmetric.
+    """
+    inverse = dpotri(L, lower=1, overwrite_c=1)[0].T  # its upper triangle in C order, zeros below
+    bar = np.outer(0.5 * alpha, alpha)
+    bar -= inverse
+    bar.flat[:: len(bar) + 1] += 0.5 * inverse.diagonal()
     return bar
 
 

@@ -33,23 +33,31 @@ class Shape(str, Enum):
     MATERN52 = "matern52"
 
 
-def profile(shape: Shape, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """k and dk/d(r^2) at the squared distances r2, of the same form; Rasmussen and Williams eqs. (4.9), (4.17).
+def profile(shape: Shape, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """k, and g and c with dk/d(r^2) = c g, at the squared distances r2; Rasmussen and Williams eqs. (4.9), (4.17).
 
-    >>> k, slope = profile(Shape.GAUSSIAN, np.array([[0.0, 2.0]]))
-    >>> np.round(k, 3).tolist(), np.round(slope, 3).tolist()
+    >>> k, g, c = profile(Shape.GAUSSIAN, np.array([[0.0, 2.0]]))
+    >>> np.round(k, 3).tolist(), np.round(c * g, 3).tolist()
     ([[1.0, 0.368]], [[-0.5, -0.184]])
     """
     if shape is Shape.GAUSSIAN:
-        k = np.exp(-0.5 * r2)
-        return k, -0.5 * k
+        k = r2 * -0.5
+        np.exp(k, out=k)
+        return k, k, -0.5
+    r = np.sqrt(r2)
+    r *= _ROOT3 if shape is Shape.MATERN32 else _ROOT5
+    e = np.negative(r)
+    np.exp(e, out=e)
     if shape is Shape.MATERN32:
-        r = _ROOT3 * np.sqrt(r2)
-        e = np.exp(-r)
-        return (1.0 + r) * e, -1.5 * e
-    r = _ROOT5 * np.sqrt(r2)
-    e = np.exp(-r)
-    return (1.0 + r + r * r / 3.0) * e, (-5.0 / 6.0) * (1.0 + r) * e
+        r += 1.0
+        r *= e
+        return r, e, -1.5
+    g = (1.0 + r) * e
+    r *= r
+    r *= e
+    r /= 3.0
+    r += g
+    return r, g, -5.0 / 6.0
 
 
 @dataclass(frozen=True)
@@ -153,9 +161,9 @@ class Evaluated:
         for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
             inverse = np.exp(-theta[at])
             r2 = squared_distances(X * inverse, None if Z is None else Z * inverse)
-            k, slope = profile(part.shape, r2)
+            k, slope, factor = profile(part.shape, r2)
             K += np.exp(theta[i]) * k
-            self.terms.append((k, slope, r2, inverse))
+            self.terms.append((k, slope, factor, r2, inverse))
         self.K = K
 
     def vjp(self, bar: np.ndarray) -> np.ndarray:
@@ -163,14 +171,14 @@ class Evaluated:
         s, theta = self.structure, self.theta
         X, Z = self.X, self.X if self.Z is None else self.Z
         out = np.zeros(s.n_theta)
-        for part, i, at, (k, slope, r2, inverse) in zip(s.parts, s.amplitudes, s.widths, self.terms):
+        for part, i, at, (k, slope, factor, r2, inverse) in zip(s.parts, s.amplitudes, s.widths, self.terms):
             a = np.exp(theta[i])
-            out[i] = a * np.vdot(bar, k)
             W = bar * slope
+            out[i] = a * (W.sum() if slope is k else np.vdot(bar, k))
             if part.per_input:  # d r^2 / d log l = -2 (x - z)^2 / l^2
-                out[at] = -2.0 * a * _weighted_squares(W, X * inverse, Z * inverse)
+                out[at] = -2.0 * factor * a * _weighted_squares(W, X * inverse, Z * inverse)
             else:
-                out[at] = -2.0 * a * np.vdot(W, r2)
+                out[at] = -2.0 * factor * a * np.vdot(W, r2)
         if s.linear:
             out[s.linear_at] = np.exp(theta[s.linear_at]) / s.n_inputs * np.vdot(bar @ Z, X)
         return out

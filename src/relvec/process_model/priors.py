@@ -4,9 +4,11 @@
 |---|---|---|
 | an amplitude (variance of a part, in variances of the target) | 0 | 2 |
 | a width (length, in standard deviations of an input) | log sqrt(d) + 1/2 | 1.7 |
-| the noise variance (in variances of the target) | log 0.03 | 2 |
+| the noise variance (in variances of the target) | log 0.1 | 2.5 |
 
-Distances between standardised rows grow like sqrt(d), and so does the typical width.
+Distances between standardised rows grow like sqrt(d), and so does the typical width. A part whose one width is far
+below the distance of neighbouring rows is noise by another name (the evidence cannot tell them apart, and no number of
+vectors represents it): such widths are at least half that distance.
 """
 
 from __future__ import annotations
@@ -34,14 +36,24 @@ class Prior:
         return float(value), -z / self.deviation
 
 
-def default_prior(structure: Structure, noise_floor: float = 1e-6) -> Prior:
-    """The priors of the table above for a structure; the noise variance is at least `noise_floor`."""
+@dataclass(frozen=True)
+class Floors:
+    """The least noise variance (`noise`), and the least width of parts with one (`width`), in the process's units."""
+
+    noise: float = 1e-6
+    width: float = 0.0
+
+
+def default_prior(structure: Structure, floors: Floors = Floors()) -> Prior:
+    """The priors of the table above for a structure, and the range searched."""
     p, d = structure.n_theta, structure.n_inputs
     mean, deviation = np.zeros(p), np.full(p, 2.0)
     low, high = np.full(p, np.log(1e-6)), np.full(p, np.log(1e3))
-    for at in structure.widths:
-        mean[at], deviation[at] = 0.5 * np.log(d) + 0.5, 1.7
+    for part, at in zip(structure.parts, structure.widths):
+        mean[at], deviation[at] = 0.5 * np.log(max(d, 1)) + 0.5, 1.7
         low[at], high[at] = mean[at] - 6.0, mean[at] + 6.0
-    mean[-1] = np.log(0.03)
-    low[-1], high[-1] = np.log(noise_floor), np.log(4.0)
+        if not part.per_input and floors.width > 0:
+            low[at] = np.clip(np.log(floors.width), low[at], mean[at])
+    mean[-1], deviation[-1] = np.log(0.1), 2.5
+    low[-1], high[-1] = np.log(floors.noise), np.log(4.0)
     return Prior(mean, deviation, low, high)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .kernel import squared_distances
+
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -128,3 +130,17 @@ def rounding_step(y: np.ndarray) -> float:
     step = float(gaps[gaps > 1e-9 * (levels[-1] - levels[0])].min())
     multiples = (levels - levels[0]) / step
     return step if np.abs(multiples - np.round(multiples)).max() < 1e-3 else 0.0
+
+
+def neighbour_distance(X: np.ndarray, n_rows: int = 500) -> float:
+    """The median distance between neighbours among the first rows of X (n, d); 0 for a single row.
+
+    >>> neighbour_distance(np.array([[0.0], [1.0], [3.0]]))
+    1.0
+    """
+    few = X[:n_rows]
+    if len(few) < 2:
+        return 0.0
+    D = squared_distances(few)
+    np.fill_diagonal(D, np.inf)
+    return float(np.sqrt(np.median(D.min(1))))

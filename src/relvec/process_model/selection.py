@@ -14,14 +14,16 @@ import numpy as np
 from .clock import Clock
 from .evidence import posterior, predict
 from .kernel import Part, Shape, Structure
-from .learn import Mode, climb, learn, log_posterior
+from .learn import Mode, assembled, climb, learn, log_posterior
 from .merit import Merit, laplace
-from .priors import default_prior
+from .priors import Floors, default_prior
 from .rows import Rows
 
-FIRST_ROWS, NEXT_ROWS = 250, 500
-_FIRST_STEPS, _NEXT_STEPS = 60, 50
-_KEPT, _BEHIND = 4, 15.0  # candidates that go on to more rows: at most so many, at most so many nats behind
+STAGES = ((160, 99), (500, 5), (1000, 3))  # rows of each stage, and how many candidates reach it
+_ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
+_THREE_STAGES = 2000  # tables of so many have the third
+_FIRST_STEPS, _NEXT_STEPS = 40, 40
+_BEHIND = 15.0  # nats of merit behind the best: not followed further
 _MANY_INPUTS = 32
 _CHECK_ROWS = 1000
 _REFUSED = 0.1  # nats a row behind the best, and three standard errors: the density has fallen apart
@@ -57,19 +59,24 @@ def default_candidates(n_inputs: int) -> tuple[Structure, ...]:
 
 
 def compare(
-    candidates: tuple[Structure, ...], rows: Rows, noise_floor: float, clock: Clock
+    candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock: Clock
 ) -> list[Candidate]:
-    """The candidates, best first: by merit on at most `NEXT_ROWS` rows, refused ones last."""
-    first = rows.take(slice(0, FIRST_ROWS))
+    """The candidates, best first: by merit on at most 1,000 rows, refused ones last."""
+    first = rows if len(rows) <= _ONE_STAGE else rows.take(slice(0, STAGES[0][0]))
     found: list[Candidate] = []
+    known: dict[Part, np.ndarray] = {}
     for i, structure in enumerate(candidates):
         if found and clock.up(f"comparing candidate {structure.name}"):
             continue
-        found.append(_learned(structure, first, noise_floor, clock))
+        extra = assembled(structure, known, found[0].mode.theta[-1]) if found else ()
+        found.append(_learned(structure, first, floors, clock, extra))
+        if len(structure.parts) == 1:
+            known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
         clock.report("candidates", (i + 1) / len(candidates))
-    found.sort(key=_order)
-    if len(rows) > len(first) and not clock.up("candidates on more rows"):
-        found = _on_more_rows(found, rows, noise_floor, clock)
+    for n_rows, kept in STAGES[1 : 3 if len(rows) >= _THREE_STAGES else 2]:
+        found.sort(key=_order)
+        if len(rows) > found[0].n_rows and not clock.up("candidates on more rows"):
+            found = _on_more_rows(found, rows.take(slice(0, n_rows)), kept, floors, clock)
     return sorted(check(found, rows), key=_order)
 
 
@@ -77,30 +84,43 @@ def _order(candidate: Candidate) -> tuple[bool, int, float]:
     return bool(candidate.refused), -candidate.n_rows, -candidate.merit.value
 
 
-def _learned(structure: Structure, rows: Rows, noise_floor: float, clock: Clock) -> Candidate:
-    prior = default_prior(structure, noise_floor)
-    mode = learn(structure, prior, rows, _FIRST_STEPS, clock)
-    return Candidate(structure, mode, _merit(structure, mode, rows, noise_floor, clock), len(rows))
+def _learned(
+    structure: Structure, rows: Rows, floors: Floors, clock: Clock, extra: tuple[np.ndarray, ...]
+) -> Candidate:
+    prior = default_prior(structure, floors)
+    mode = learn(structure, prior, rows, _FIRST_STEPS, clock, extra)
+    return Candidate(structure, mode, _merit(structure, mode, rows, floors, clock), len(rows))
 
 
-def _merit(structure: Structure, mode: Mode, rows: Rows, noise_floor: float, clock: Clock) -> Merit:
+def _merit(structure: Structure, mode: Mode, rows: Rows, floors: Floors, clock: Clock) -> Merit:
     if clock.up(f"merit of {structure.name}"):
         return Merit(mode.value, np.full(structure.n_theta, np.nan), 0, False)
-    return laplace(structure, log_posterior(structure, default_prior(structure, noise_floor), rows), mode)
+    return laplace(structure, log_posterior(structure, default_prior(structure, floors), rows), mode)
 
 
-def _on_more_rows(found: list[Candidate], rows: Rows, noise_floor: float, clock: Clock) -> list[Candidate]:
+def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
+    """The best of each kind (one width, a width for each input, sums of such), and the next best, `kept` in all.
+
+    More rows pay for more widths, so that a kind behind on few rows is not out of the question.
+    """
+    best: dict[int, Candidate] = {}
+    for c in found:
+        best.setdefault(sum(part.per_input for part in c.structure.parts), c)
+    chosen = sorted(best.values(), key=_order)[:kept]
+    near = [c for c in found if c.merit.value > found[0].merit.value - _BEHIND and c not in chosen]
+    return sorted([*chosen, *near[: kept - len(chosen)]], key=_order)
+
+
+def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors, clock: Clock) -> list[Candidate]:
     """The candidates with hope learned on more rows; the others as they are."""
-    more = rows.take(slice(0, NEXT_ROWS))
-    top = found[0].merit.value
-    hope = [c for c in found[:_KEPT] if c.merit.value > top - _BEHIND]
+    hope = _with_hope([c for c in found if c.n_rows == found[0].n_rows], kept)
     grown = []
     for i, c in enumerate(hope):
         if i and clock.up(f"{c.structure.name} on {len(more)} rows"):
             continue
-        prior = default_prior(c.structure, noise_floor)
+        prior = default_prior(c.structure, floors)
         mode = climb(log_posterior(c.structure, prior, more), c.mode.theta, prior, _NEXT_STEPS, clock)
-        merit = _merit(c.structure, mode, more, noise_floor, clock)
+        merit = _merit(c.structure, mode, more, floors, clock)
         grown.append(Candidate(c.structure, mode, merit, len(more)))
         clock.report("more rows", (i + 1) / len(hope))
     done = {c.structure for c in grown}
