@@ -22,6 +22,8 @@ from .evidence import factor
 from .kernel import Evaluated, Structure
 from .rows import Rows
 
+_JITTER = 1e-9  # Q only shrinks by it: the bounds stay bounds
+
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
@@ -62,7 +64,7 @@ def features(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray)
 
 def _features(structure: Structure, theta: np.ndarray, rows: Rows, Kzz: np.ndarray, Kzx: np.ndarray) -> Features:
     root = np.sqrt(rows.weight)
-    L = factor(Kzz.copy())
+    L = factor(Kzz, _JITTER)
     A = _solve(L, Kzx * root)
     left = rows.weight * structure.prior_variance(theta, rows.X) - np.einsum("ij,ij->j", A, A)
     return Features(L, A, rows.y * root, np.maximum(left, 0.0))

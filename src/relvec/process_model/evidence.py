@@ -19,7 +19,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from .kernel import Evaluated, Structure
 from .rows import Rows
 
-_JITTER = 1e-9  # of the largest diagonal element, added before a matrix is factored
+_JITTERS = (1e-10, 1e-8, 1e-6)  # of the largest diagonal element, added where a matrix cannot be factored as it is
 
 
 class NotPositiveDefinite(ValueError):
@@ -34,13 +34,18 @@ class ExactPosterior:
     weights: np.ndarray
 
 
-def factor(K: np.ndarray) -> np.ndarray:
-    """Lower Cholesky factor of K (n, n), which is overwritten; the jitter is `_JITTER` of its largest diagonal."""
-    K.flat[:: len(K) + 1] += _JITTER * K.diagonal().max()
-    L, info = dpotrf(K.T, lower=1, overwrite_a=1, clean=1)  # K.T: the same matrix in Fortran order
-    if info:
-        raise NotPositiveDefinite(f"the covariance of {len(K)} rows is not positive definite at pivot {info}")
-    return L
+def factor(K: np.ndarray, jitter: float = 0.0) -> np.ndarray:
+    """Lower Cholesky factor of symmetric K (n, n), in Fortran order; K is changed by at most the largest jitter.
+
+    `jitter`, a share of the largest diagonal element, is added first; more only where K cannot be factored.
+    """
+    top, diagonal = K.diagonal().max(), K.diagonal().copy()
+    for share in (jitter, *(extra for extra in _JITTERS if extra > jitter)):
+        K.flat[:: len(K) + 1] = diagonal + share * top
+        L, info = dpotrf(K.T, lower=1, clean=1)  # K.T: the same matrix, in Fortran order
+        if info == 0:
+            return L
+    raise NotPositiveDefinite(f"the covariance of {len(K)} rows is not positive definite at pivot {info}")
 
 
 def evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float, np.ndarray]:

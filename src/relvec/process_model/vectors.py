@@ -32,7 +32,7 @@ def pivots(structure: Structure, theta: np.ndarray, rows: Rows, n_vectors: int) 
         block = _draw(left, min(_BLOCK, n_vectors - len(chosen)), rng)
         done, width = len(chosen), len(block)
         G = structure(theta, rows.X[block], rows.X) - F[:done, block].T @ F[:done]
-        L = factor(np.array(G[:, block]))
+        L = factor(np.array(G[:, block]), 1e-9)
         F[done : done + width] = solve_triangular(L, G, lower=True, check_finite=False)
         new = F[done : done + width]
         left = np.maximum(left - rows.weight * np.einsum("ij,ij->j", new, new), 0.0)
