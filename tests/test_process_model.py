@@ -10,7 +10,7 @@ from relvec.process_model.clock import Clock
 from relvec.process_model.evidence import evidence, leave_one_out, posterior, predict
 from relvec.process_model.kernel import Evaluated
 from relvec.process_model.learn import learn, log_posterior
-from relvec.process_model.merit import laplace
+from relvec.process_model.merit import hessian, laplace
 from relvec.process_model.predictor import exact_component, sparse_component
 from relvec.process_model.priors import default_prior
 from relvec.process_model.rows import Rows, merge, rounding_step, standardise
@@ -140,12 +140,10 @@ def test_leave_one_out_leaves_one_out():
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_merit_is_the_integral_over_the_hyperparameters(linear):
-    """A Gaussian part of fixed shape on 120 rows: three (or, with a linear part, four) hyperparameters on a grid."""
-    X, y = table(120, 1, noise=0.3) if not linear else (np.random.default_rng(3).normal(size=(120, 1)), None)
-    if linear:
-        y = X[:, 0] + np.cos(3 * X[:, 0]) + 0.3 * np.random.default_rng(4).normal(size=120)
-    else:
-        y = np.sin(2 * X[:, 0]) + 0.3 * np.random.default_rng(4).normal(size=120)
+    """A Gaussian part on 120 rows of one input: three hyperparameters on a grid, four with a linear part."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(120, 1))
+    y = X[:, 0] + np.cos(3 * X[:, 0]) + 0.3 * rng.normal(size=120)
     rows = standardise(merge(X, y))[0]
     structure = Structure((Part(GAUSS),), linear, 1)
     prior = default_prior(structure)
@@ -154,8 +152,6 @@ def test_merit_is_the_integral_over_the_hyperparameters(linear):
     merit = laplace(structure, objective, mode)
     assert merit.floored == 0
     # a grid in the eigenvectors of the curvature: 5 deviations either side
-    from relvec.process_model.merit import hessian
-
     values, vectors = np.linalg.eigh(hessian(objective, mode))
     side, half = (13, 4.5) if linear else (21, 5.0)
     axis = np.linspace(-half, half, side)

@@ -17,10 +17,10 @@ from .vectors import pivots
 
 MAX_VECTORS = 1000
 _EXACT_ROWS = 2000  # rows of the last stage of learning, at most
-_LAST_STEPS = 20
+_LAST_STEPS = 15
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
-_COMPONENTS = ((500, 4), (1000, 2))  # up to so many distinct rows, so many candidates are averaged at most
+_COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
 _SPARSE_LOSS = 0.003  # nats a row that leaving out vectors may lose
 _ALL_ROWS = 300  # so few distinct rows are all kept
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried

@@ -130,7 +130,7 @@ class Structure:
         level = CONSTANT + sum(np.exp(theta[i]) for i in self.amplitudes)
         diag = np.full(len(X), level)
         if self.linear:
-            diag += np.exp(theta[self.linear_at]) / self.n_inputs * np.einsum("ij,ij->i", X, X)
+            diag += np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * np.einsum("ij,ij->i", X, X)
         return diag
 
     def prior_variance_vjp(self, theta: np.ndarray, X: np.ndarray, bar: np.ndarray) -> np.ndarray:
@@ -140,7 +140,7 @@ class Structure:
             slope[i] = np.exp(theta[i]) * bar.sum()
         if self.linear:
             squares = np.einsum("ij,ij->i", X, X)
-            slope[self.linear_at] = np.exp(theta[self.linear_at]) / self.n_inputs * (bar @ squares)
+            slope[self.linear_at] = np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * (bar @ squares)
         return slope
 
     def __call__(self, theta: np.ndarray, X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
@@ -156,7 +156,7 @@ class Evaluated:
         other = X if Z is None else Z
         K = np.full((len(X), len(other)), CONSTANT)
         if structure.linear:
-            K += (np.exp(theta[structure.linear_at]) / structure.n_inputs) * (X @ other.T)
+            K += (np.exp(theta[structure.linear_at]) / max(structure.n_inputs, 1)) * (X @ other.T)
         self.terms = []
         for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
             inverse = np.exp(-theta[at])
@@ -180,7 +180,7 @@ class Evaluated:
             else:
                 out[at] = -2.0 * factor * a * np.vdot(W, r2)
         if s.linear:
-            out[s.linear_at] = np.exp(theta[s.linear_at]) / s.n_inputs * np.vdot(bar @ Z, X)
+            out[s.linear_at] = np.exp(theta[s.linear_at]) / max(s.n_inputs, 1) * np.vdot(bar @ Z, X)
         return out
 
 

@@ -91,7 +91,7 @@ def starts(structure: Structure, prior: Prior) -> list[np.ndarray]:
         for j, (i, at) in enumerate(zip(structure.amplitudes, structure.widths)):
             theta[i] = np.log(1.0 / q)
             spread = 1.0 if q == 1 else (3.0, 0.6)[(j + turn) % 2]
-            theta[at] = np.log(scale * spread * np.sqrt(d))
+            theta[at] = np.log(scale * spread * np.sqrt(max(d, 1)))
         if structure.linear:
             theta[structure.linear_at] = np.log(0.3)
         theta[-1] = np.log(noise)

@@ -19,10 +19,10 @@ from .merit import Merit, laplace
 from .priors import Floors, default_prior
 from .rows import Rows
 
-STAGES = ((160, 99), (500, 5), (1000, 3))  # rows of each stage, and how many candidates reach it
+STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
 _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
 _THREE_STAGES = 2000  # tables of so many have the third
-_FIRST_STEPS, _NEXT_STEPS = 40, 40
+_FIRST_STEPS, _NEXT_STEPS = 40, 30
 _BEHIND = 15.0  # nats of merit behind the best: not followed further
 _MANY_INPUTS = 32
 _CHECK_ROWS = 1000
