@@ -49,7 +49,7 @@ def factor(K: np.ndarray, jitter: float = 0.0) -> np.ndarray:
 
 
 def evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float, np.ndarray]:
-    """log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3)."""
+    """Log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3)."""
     s = structure.noise(theta)
     kernel = Evaluated(structure, theta, rows.X)
     K = kernel.K  # of no use to the derivatives: factored in place

@@ -106,9 +106,7 @@ class Structure:
     @cached_property
     def widths(self) -> tuple[slice, ...]:
         """Where theta holds the log-widths of each part."""
-        return tuple(
-            slice(i + 1, i + 1 + part.n_widths(self.n_inputs)) for i, part in zip(self.amplitudes, self.parts)
-        )
+        return tuple(slice(i + 1, i + 1 + part.n_widths(self.n_inputs)) for i, part in zip(self.amplitudes, self.parts))
 
     @property
     def linear_at(self) -> int:

@@ -37,7 +37,7 @@ class Mode:
 
 
 def log_posterior(structure: Structure, prior: Prior, rows: Rows) -> Objective:
-    """log p(t | theta) + log p(theta) of the exact process, and its gradient.
+    """Log p(t | theta) + log p(theta) of the exact process, and its gradient.
 
     Minus infinity where a matrix cannot be factored.
     """

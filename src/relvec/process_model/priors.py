@@ -30,7 +30,7 @@ class Prior:
     high: np.ndarray
 
     def log_density(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """log p(theta) and its gradient (p,)."""
+        """Log p(theta) and its gradient (p,)."""
         z = (theta - self.mean) / self.deviation
         value = -0.5 * z @ z - np.log(self.deviation).sum() - 0.5 * len(z) * np.log(2.0 * np.pi)
         return float(value), -z / self.deviation
@@ -44,7 +44,10 @@ class Floors:
     width: float = 0.0
 
 
-def default_prior(structure: Structure, floors: Floors = Floors()) -> Prior:
+NO_FLOORS = Floors()
+
+
+def default_prior(structure: Structure, floors: Floors = NO_FLOORS) -> Prior:
     """The priors of the table above for a structure, and the range searched."""
     p, d = structure.n_theta, structure.n_inputs
     mean, deviation = np.zeros(p), np.full(p, 2.0)

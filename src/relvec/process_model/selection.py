@@ -58,9 +58,7 @@ def default_candidates(n_inputs: int) -> tuple[Structure, ...]:
     return tuple(Structure(parts, linear, n_inputs) for parts, linear in table)
 
 
-def compare(
-    candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock: Clock
-) -> list[Candidate]:
+def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock: Clock) -> list[Candidate]:
     """The candidates, best first: by merit on at most 1,000 rows, refused ones last."""
     first = rows if len(rows) <= _ONE_STAGE else rows.take(slice(0, STAGES[0][0]))
     found: list[Candidate] = []
