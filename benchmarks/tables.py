@@ -1,4 +1,4 @@
-"""Tables of numbers, ten splits each: error, density and coverage of relvec's process and of what else a user could pick.
+"""Tables, ten splits each: error, density and coverage of relvec's process and of what else a user could pick.
 
     python benchmarks/tables.py --tables FOLDER --names servo,autompg --folds 0,1 --methods relvec,exact_gp
 
@@ -23,7 +23,7 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import numpy as np
+import numpy as np  # noqa: E402 (after the number of threads)
 
 PREDICTED_ROWS = 10_000
 

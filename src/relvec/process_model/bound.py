@@ -41,7 +41,7 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """L (m, m) of k(Z, Z), A (m, n) and targets y (n,) of the whitened rows, and what is left of K: diag(K - Q) (n,)."""
+    """L (m, m) of k(Z, Z), A (m, n) and targets y (n,) of the whitened rows, and what is left: diag(K - Q) (n,)."""
 
     L: np.ndarray
     A: np.ndarray

@@ -13,6 +13,7 @@ from .predictor import Compared, Component, FittedProcess, exact_component, spar
 from .priors import Floors, default_prior
 from .rows import Rows, merge, neighbour_distance, rounding_step, standardise
 from .selection import Candidate, compare, default_candidates
+from .target import Scale, choose_scale
 from .vectors import pivots
 
 MAX_VECTORS = 1000
@@ -35,6 +36,7 @@ def fit_process(
     candidates: tuple[Structure, ...] | None = None,
     max_vectors: int | None = None,
     average: bool = True,
+    target: Scale | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> FittedProcess:
@@ -48,6 +50,7 @@ def fit_process(
     candidates : structures over the columns that vary; `default_candidates` where not given
     max_vectors : distinct rows kept at most; min(n, 1000) where not given
     average : whether candidates of nearly the same merit share the prediction (tables of few distinct rows only)
+    target : the scale of the target; chosen by `choose_scale` where not given, `AS_IT_IS` for none
     time_limit : seconds for all stages together
     progress : called with (stage, fraction done)
 
@@ -60,9 +63,11 @@ def fit_process(
     True
     """
     clock = Clock(time_limit, progress)
-    raw = merge(X, y, weights)
+    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    scale = choose_scale(X, y, weights, clock) if target is None else target
+    raw = merge(X, scale.forward(y), weights)
     rows, units = standardise(raw)
-    floors = Floors(noise_floor(raw.y, units.y_scale), 0.5 * neighbour_distance(rows.X))
+    floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X))
     structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
     found = compare(structures, rows, floors, clock)
     chosen, shares = _shares(found, _most_components(len(rows)) if average else 1)
@@ -72,18 +77,18 @@ def fit_process(
     parts = [_component(c.structure, theta, rows, index) for c, theta in zip(chosen, thetas)]
     clock.report("vectors", 1.0)
     return FittedProcess(
-        units=units, components=tuple(parts), shares=shares, selection=_record(found, chosen, shares),
+        units=units, scale=scale, components=tuple(parts), shares=shares, selection=_record(found, chosen, shares),
         merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(index) == len(rows)), vectors=raw.X[index],
         status="time limit" if clock.cut else "converged", messages=_messages(parts[0], found, floors.noise, clock),
     )  # fmt: skip
 
 
-def noise_floor(y: np.ndarray, y_scale: float) -> float:
+def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
     """The least noise variance of standardised targets: that of their rounding, h^2 / 12 for steps of h.
 
     Of fewer than 20 levels they are rather classes than rounded numbers, and a tenth of it is enough.
     """
-    step = rounding_step(y) / y_scale
+    step = rounding_step(y) * np.exp(np.median(scale.log_slope(y))) / u_scale
     share = 1.0 if len(np.unique(y)) >= 20 else 0.1
     return min(max(_FLOOR, share * step**2 / 12.0), 0.5)
 

@@ -16,7 +16,7 @@ sum_ij W_ij (x_i - z_j)^2 = sum_i W_i. x_i^2 + sum_j W_.j z_j^2 - 2 x' W z for e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +25,7 @@ CONSTANT = 1.0  # prior variance of the constant, in variances of the target
 _ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)
 
 
-class Shape(str, Enum):
+class Shape(StrEnum):
     """The form of a stationary part, as a function of the distance r in lengths."""
 
     GAUSSIAN = "gaussian"

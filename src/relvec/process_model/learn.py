@@ -114,7 +114,8 @@ def learn(
         weak = replace(prior, deviation=_WEAK * prior.deviation)
         bold = climb(log_posterior(structure, weak, rows), starts(structure, prior)[0], weak, steps, clock)
         begun.append(climb(objective, bold.theta, prior, _FIRST_STEPS, clock))
-    top, ends = max(mode.value for mode in begun), []
+    top = max(mode.value for mode in begun)
+    ends: list[Mode] = []
     for mode in sorted(begun, key=lambda mode: -mode.value):
         hopeless = ends and mode.value < top - _HOPELESS
         if not hopeless and len(ends) < _FOLLOWED and all(_apart(mode, end) for end in ends):

@@ -22,6 +22,7 @@ from .evidence import posterior
 from .kernel import CONSTANT, Structure
 from .merit import Merit
 from .rows import Rows, Units
+from .target import Scale
 
 _BLOCK = 2048
 _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R
@@ -72,7 +73,8 @@ class FittedProcess:
 
     Attributes
     ----------
-    units : from the user's units to the process's
+    units : from the user's units to the process's (of the target on its scale)
+    scale : the scale of the target: as it is, or a logarithm
     components, shares : the processes, and their shares (k,) in the prediction
     selection : what was compared, best first
     merit : that of the first component
@@ -83,6 +85,7 @@ class FittedProcess:
     """
 
     units: Units
+    scale: Scale
     components: tuple[Component, ...]
     shares: np.ndarray
     selection: tuple[Compared, ...]
@@ -99,7 +102,7 @@ class FittedProcess:
 
     @property
     def noise_variance(self) -> float:
-        """The noise variance in the user's units, averaged over the components."""
+        """The noise variance of the target on its scale, averaged over the components."""
         return float(self.shares @ [c.noise for c in self.components]) * self.units.y_scale**2
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,12 +110,16 @@ class FittedProcess:
         X = self.units.inputs(np.asarray(X, dtype=float))
         pieces = [self._mixture(X[i : i + _BLOCK]) for i in range(0, len(X), _BLOCK)]
         mean, variance = (np.concatenate(p) for p in zip(*pieces)) if pieces else (np.empty(0), np.empty(0))
-        return self.units.y_mean + self.units.y_scale * mean, self.units.y_scale**2 * variance
+        return mean, variance
 
     def _mixture(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        means, variances = map(np.array, zip(*(c.predict(X) for c in self.components)))
+        means, variances = map(np.array, zip(*(self._moments(*c.predict(X)) for c in self.components)))
         mean = self.shares @ means
         return mean, self.shares @ (variances + (means - mean) ** 2)
+
+    def _moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        u = self.units
+        return self.scale.moments(u.y_mean + u.y_scale * mean, u.y_scale**2 * variance)
 
 
 def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Component:
