@@ -1,0 +1,204 @@
+"""Composite kernels: sums of stationary parts, a linear part and a constant, and their derivatives.
+
+A kernel here is a *structure* (which parts there are) and a vector theta of logarithms:
+
+    k(x, z) = c + a_0 x'z / d + sum_j a_j k_j(r_j),    r_j^2 = sum_i (x_i - z_i)^2 / l_ji^2.
+
+The inputs are those of `rows.standardise`: about zero, of unit variance. Amplitudes a are prior variances of the
+target in its standard deviations, l are lengths of the process's kernel. c is not learned: it is the prior variance of
+the constant that standardising the target leaves open.
+
+Derivatives are vector-Jacobian products: for a matrix bar (n, m) the derivative of sum(bar * k(X, Z)) with respect to
+theta, which costs what k(X, Z) costs. The squared differences are never formed:
+sum_ij W_ij (x_i - z_j)^2 = sum_i W_i. x_i^2 + sum_j W_.j z_j^2 - 2 x' W z for each input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+CONSTANT = 1.0  # prior variance of the constant, in variances of the target
+_ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)
+
+
+class Shape(StrEnum):
+    """The form of a stationary part, as a function of the distance r in lengths."""
+
+    GAUSSIAN = "gaussian"
+    MATERN32 = "matern32"
+    MATERN52 = "matern52"
+
+
+def profile(shape: Shape, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """k, and g and c with dk/d(r^2) = c g, at the squared distances r2; Rasmussen and Williams eqs. (4.9), (4.17).
+
+    >>> k, g, c = profile(Shape.GAUSSIAN, np.array([[0.0, 2.0]]))
+    >>> np.round(k, 3).tolist(), np.round(c * g, 3).tolist()
+    ([[1.0, 0.368]], [[-0.5, -0.184]])
+    """
+    if shape is Shape.GAUSSIAN:
+        k = r2 * -0.5
+        np.exp(k, out=k)
+        return k, k, -0.5
+    r = np.sqrt(r2)
+    r *= _ROOT3 if shape is Shape.MATERN32 else _ROOT5
+    e = np.negative(r)
+    np.exp(e, out=e)
+    if shape is Shape.MATERN32:
+        r += 1.0
+        r *= e
+        return r, e, -1.5
+    g = (1.0 + r) * e
+    r *= r
+    r *= e
+    r /= 3.0
+    r += g
+    return r, g, -5.0 / 6.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stationary part: its shape, and whether every input has a width of its own."""
+
+    shape: Shape
+    per_input: bool = False
+
+    def n_widths(self, n_inputs: int) -> int:
+        """How many widths the part has."""
+        return n_inputs if self.per_input else 1
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Which parts a kernel has, over n_inputs inputs.
+
+    theta is [log a_j, log widths of part j] for each part, then log a_0 if there is a linear part, then the log of the
+    noise variance: `n_theta` numbers.
+
+    >>> s = Structure((Part(Shape.GAUSSIAN, True), Part(Shape.MATERN32)), linear=True, n_inputs=3)
+    >>> s.n_theta, s.name
+    (8, 'gaussian[3] + matern32 + linear')
+    """
+
+    parts: tuple[Part, ...]
+    linear: bool
+    n_inputs: int
+
+    @property
+    def name(self) -> str:
+        """The structure in words: [d] marks one width for each of d inputs."""
+        names = [p.shape.value + (f"[{self.n_inputs}]" if p.per_input else "") for p in self.parts]
+        return " + ".join([*names, "linear"] if self.linear else names)
+
+    @cached_property
+    def amplitudes(self) -> tuple[int, ...]:
+        """Where theta holds the log-amplitudes of the parts."""
+        at, found = 0, []
+        for part in self.parts:
+            found.append(at)
+            at += 1 + part.n_widths(self.n_inputs)
+        return tuple(found)
+
+    @cached_property
+    def widths(self) -> tuple[slice, ...]:
+        """Where theta holds the log-widths of each part."""
+        return tuple(slice(i + 1, i + 1 + part.n_widths(self.n_inputs)) for i, part in zip(self.amplitudes, self.parts))
+
+    @property
+    def linear_at(self) -> int:
+        """Where theta holds the log-amplitude of the linear part."""
+        return self.n_theta - 2
+
+    @cached_property
+    def n_theta(self) -> int:
+        """The number of hyperparameters, the noise among them."""
+        widths = sum(part.n_widths(self.n_inputs) for part in self.parts)
+        return len(self.parts) + widths + int(self.linear) + 1
+
+    def noise(self, theta: np.ndarray) -> float:
+        """The noise variance of a row of weight one."""
+        return float(np.exp(theta[-1]))
+
+    def prior_variance(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """k(x, x) (n,) at the rows of X (n, d)."""
+        level = CONSTANT + sum(np.exp(theta[i]) for i in self.amplitudes)
+        diag = np.full(len(X), level)
+        if self.linear:
+            diag += np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * np.einsum("ij,ij->i", X, X)
+        return diag
+
+    def prior_variance_vjp(self, theta: np.ndarray, X: np.ndarray, bar: np.ndarray) -> np.ndarray:
+        """Derivative of bar @ k(x, x) with respect to theta, for bar (n,)."""
+        slope = np.zeros(self.n_theta)
+        for i in self.amplitudes:
+            slope[i] = np.exp(theta[i]) * bar.sum()
+        if self.linear:
+            squares = np.einsum("ij,ij->i", X, X)
+            slope[self.linear_at] = np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * (bar @ squares)
+        return slope
+
+    def __call__(self, theta: np.ndarray, X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
+        """The matrix k(x_i, z_j) (n, m); Z (m, d) is X itself where it is not given."""
+        return Evaluated(self, theta, X, Z).K
+
+
+class Evaluated:
+    """k(X, Z) and what its derivatives need, so that a value and a gradient share the exponentials."""
+
+    def __init__(self, structure: Structure, theta: np.ndarray, X: np.ndarray, Z: np.ndarray | None = None):
+        self.structure, self.theta, self.X, self.Z = structure, theta, X, Z
+        other = X if Z is None else Z
+        K = np.full((len(X), len(other)), CONSTANT)
+        if structure.linear:
+            K += (np.exp(theta[structure.linear_at]) / max(structure.n_inputs, 1)) * (X @ other.T)
+        self.terms = []
+        for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
+            inverse = np.exp(-theta[at])
+            r2 = squared_distances(X * inverse, None if Z is None else Z * inverse)
+            k, slope, factor = profile(part.shape, r2)
+            K += np.exp(theta[i]) * k
+            self.terms.append((k, slope, factor, r2, inverse))
+        self.K = K
+
+    def vjp(self, bar: np.ndarray) -> np.ndarray:
+        """Derivative of sum(bar * K) with respect to theta, for bar (n, m); that of the noise is zero."""
+        s, theta = self.structure, self.theta
+        X, Z = self.X, self.X if self.Z is None else self.Z
+        out = np.zeros(s.n_theta)
+        for part, i, at, (k, slope, factor, r2, inverse) in zip(s.parts, s.amplitudes, s.widths, self.terms):
+            a = np.exp(theta[i])
+            W = bar * slope
+            out[i] = a * (W.sum() if slope is k else np.vdot(bar, k))
+            if part.per_input:  # d r^2 / d log l = -2 (x - z)^2 / l^2
+                out[at] = -2.0 * factor * a * _weighted_squares(W, X * inverse, Z * inverse)
+            else:
+                out[at] = -2.0 * factor * a * np.vdot(W, r2)
+        if s.linear:
+            out[s.linear_at] = np.exp(theta[s.linear_at]) / max(s.n_inputs, 1) * np.vdot(bar @ Z, X)
+        return out
+
+
+def squared_distances(X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
+    """|x_i - z_j|^2 (n, m) by one matrix product; exactly zero between a row and itself where Z is not given.
+
+    >>> squared_distances(np.array([[0.0], [3.0]]), np.array([[1.0]])).tolist()
+    [[1.0], [4.0]]
+    """
+    other = X if Z is None else Z
+    D = X @ other.T
+    D *= -2.0
+    D += np.einsum("ij,ij->i", X, X)[:, None]
+    D += np.einsum("ij,ij->i", other, other)
+    np.maximum(D, 0.0, out=D)
+    if Z is None:
+        np.fill_diagonal(D, 0.0)
+    return D
+
+
+def _weighted_squares(W: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """sum_ij W_ij (x_ik - z_jk)^2 for every input k (d,)."""
+    return W.sum(1) @ (X * X) + W.sum(0) @ (Z * Z) - 2.0 * np.einsum("ij,ij->j", X, W @ Z)

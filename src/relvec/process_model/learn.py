@@ -1,0 +1,148 @@
+"""Hyperparameters of most posterior density, from several starts and on more and more rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from .clock import Clock, TimeUp
+from .evidence import NotPositiveDefinite, evidence
+from .kernel import Part, Structure
+from .priors import Prior
+from .rows import Rows
+
+Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+_HOPELESS = 8.0  # nats behind the best start after the first steps: not followed further
+_FOLLOWED = 2  # starts followed to their end, at most
+_FIRST_STEPS = 10  # evaluations every start gets
+_WEAK = 10.0  # the prior's standard deviations are multiplied by this in the start that lets the data speak first
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """A maximum of log p(t | theta) + log p(theta): theta (p,), its value, gradient (p,) and the evaluations spent.
+
+    `rivals` counts other maxima that were found within 3 nats of this one.
+    """
+
+    theta: np.ndarray
+    value: float
+    gradient: np.ndarray
+    evaluations: int
+    rivals: int = 0
+
+
+def log_posterior(structure: Structure, prior: Prior, rows: Rows) -> Objective:
+    """Log p(t | theta) + log p(theta) of the exact process, and its gradient.
+
+    Minus infinity where a matrix cannot be factored.
+    """
+
+    def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        density, slope = prior.log_density(theta)
+        try:
+            fit, gradient = evidence(structure, theta, rows)
+        except NotPositiveDefinite:
+            return -np.inf, slope
+        return fit + density, gradient + slope
+
+    return value
+
+
+def climb(objective: Objective, start: np.ndarray, prior: Prior, steps: int, clock: Clock | None = None) -> Mode:
+    """L-BFGS-B upwards from `start` within the prior's range, for at most `steps` evaluations or until time is up."""
+    best = [-np.inf, np.clip(start, prior.low, prior.high), np.zeros_like(start)]
+    count = [0]
+
+    def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        if clock is not None and count[0]:
+            clock.check()
+        count[0] += 1
+        value, slope = objective(theta)
+        if not np.isfinite(value):
+            return 1e10, np.zeros_like(theta)
+        if value > best[0]:
+            best[:] = [value, theta.copy(), slope]
+        return -value, -slope
+
+    options = {"maxfun": steps, "maxiter": steps, "ftol": 1e-6, "gtol": 1e-3, "maxcor": 20}
+    bounds = np.c_[prior.low, prior.high]
+    try:
+        minimize(negative, best[1], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    except TimeUp:
+        pass
+    return Mode(best[1], float(best[0]), best[2], count[0])
+
+
+def starts(structure: Structure, prior: Prior) -> list[np.ndarray]:
+    """Places to begin: widths sqrt(d) with much noise, and half of it with little; parts begin at different widths.
+
+    The first part of a sum begins long and the others short, and the other way round: parts that begin alike end alike.
+    """
+    d, q = structure.n_inputs, len(structure.parts)
+    turns = ((1.0, 0.1, 0), (0.5, 0.01, 0), (1.0, 0.03, 1)) if q > 1 else ((1.0, 0.1, 0), (0.5, 0.01, 0))
+    found = []
+    for scale, noise, turn in turns:
+        theta = prior.mean.copy()
+        for j, (i, at) in enumerate(zip(structure.amplitudes, structure.widths)):
+            theta[i] = np.log(1.0 / q)
+            spread = 1.0 if q == 1 else (3.0, 0.6)[(j + turn) % 2]
+            theta[at] = np.log(scale * spread * np.sqrt(max(d, 1)))
+        if structure.linear:
+            theta[structure.linear_at] = np.log(0.3)
+        theta[-1] = np.log(noise)
+        found.append(theta)
+    return found
+
+
+def learn(
+    structure: Structure, prior: Prior, rows: Rows, steps: int, clock: Clock, extra: tuple[np.ndarray, ...] = ()
+) -> Mode:
+    """The best mode from all starts (and those in `extra`); starts far behind after a few steps are given up.
+
+    With one part and a width for each input one start first climbs under a prior ten times as wide. The mode in which
+    one input matters at a very short scale is out of reach of the others: on breastcancer it has 19 nats more of
+    posterior density and 0.2 to 0.3 nats less test NLL in some folds.
+    """
+    objective = log_posterior(structure, prior, rows)
+    begun = [climb(objective, theta, prior, _FIRST_STEPS, clock) for theta in (*starts(structure, prior), *extra)]
+    if len(structure.parts) == 1 and structure.parts[0].per_input and clock.left() > 0:
+        weak = replace(prior, deviation=_WEAK * prior.deviation)
+        bold = climb(log_posterior(structure, weak, rows), starts(structure, prior)[0], weak, steps, clock)
+        begun.append(climb(objective, bold.theta, prior, _FIRST_STEPS, clock))
+    top = max(mode.value for mode in begun)
+    ends: list[Mode] = []
+    for mode in sorted(begun, key=lambda mode: -mode.value):
+        hopeless = ends and mode.value < top - _HOPELESS
+        if not hopeless and len(ends) < _FOLLOWED and all(_apart(mode, end) for end in ends):
+            ends.append(climb(objective, mode.theta, prior, steps, clock))
+    best = max(ends, key=lambda mode: mode.value)
+    rivals = sum(best.value - mode.value < 3.0 and _apart(mode, best) for mode in ends)
+    return replace(best, evaluations=sum(mode.evaluations for mode in (*begun, *ends)), rivals=rivals)
+
+
+def _apart(mode: Mode, other: Mode) -> bool:
+    """Whether two ends of a climb are different maxima, or on their way to different ones."""
+    return bool(np.abs(mode.theta - other.theta).max() > 1.0)
+
+
+def assembled(structure: Structure, known: dict[Part, np.ndarray], noise: float) -> tuple[np.ndarray, ...]:
+    """A start for a sum from what single parts learned: their amplitude (halved) and widths; none where one is new.
+
+    A part that comes twice begins twice as long the second time.
+    """
+    if len(structure.parts) < 2 or any(part not in known for part in structure.parts):
+        return ()
+    theta, seen = np.zeros(structure.n_theta), set()
+    for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
+        theta[i], theta[at] = known[part][0] - np.log(2.0), known[part][1:]
+        theta[at] += np.log(2.0) if part in seen else 0.0
+        seen.add(part)
+    if structure.linear:
+        theta[structure.linear_at] = np.log(0.3)
+    theta[-1] = noise
+    return (theta,)

@@ -1,0 +1,146 @@
+"""The rows a process learns from: merged where they repeat, standardised, in an order of their own.
+
+Rows with equal inputs are one row with their mean target, their total weight and the scatter of the targets about
+that mean; the evidence of the merged rows is that of the rows themselves (`evidence`). Weights are frequencies: a row
+of weight two and the row twice give the same record. The order is that of a hash of the inputs, so that neither the
+order in which rows come nor copies of them change a subset, a hold-out or the last bit of a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .kernel import squared_distances
+
+_GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Merged rows: inputs X (n, d), mean targets y (n,), total weights w (n,), scatter (n,) = sum w (y - mean)^2."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    scatter: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def total(self) -> float:
+        """The number of rows before merging: the sum of the weights."""
+        return float(self.weight.sum())
+
+    def take(self, index: np.ndarray | slice) -> Rows:
+        """Some of the rows."""
+        return Rows(self.X[index], self.y[index], self.weight[index], self.scatter[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """From the user's units to the process's: x -> (x[columns] - centre) / scale, y -> (y - y_mean) / y_scale."""
+
+    columns: np.ndarray
+    centre: np.ndarray
+    scale: np.ndarray
+    y_mean: float
+    y_scale: float
+
+    def inputs(self, X: np.ndarray) -> np.ndarray:
+        """Standardised inputs (n, d) of X in the user's units."""
+        return (X[:, self.columns] - self.centre) / self.scale
+
+
+def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:
+    """Rows with equal inputs made one, in the order of a hash of the inputs; rows of no weight left out.
+
+    >>> rows = merge(np.array([[1.0], [2.0], [1.0]]), np.array([0.0, 5.0, 2.0]))
+    >>> sorted(zip(rows.y.tolist(), rows.weight.tolist(), rows.scatter.tolist()))
+    [(1.0, 2.0, 2.0), (5.0, 1.0, 0.0)]
+    """
+    w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=float)
+    kept = w > 0
+    X, y, w = np.asarray(X, dtype=float)[kept] + 0.0, np.asarray(y, dtype=float)[kept], w[kept]  # + 0.0: no -0.0
+    order = np.lexsort((y, row_hash(X)))
+    X, y, w = X[order], y[order], w[order]
+    new = np.ones(len(y), dtype=bool)
+    new[1:] = (X[1:] != X[:-1]).any(1)
+    first = np.flatnonzero(new)
+    total = np.add.reduceat(w, first)
+    mean = np.add.reduceat(w * y, first) / total
+    group = np.cumsum(new) - 1
+    scatter = np.add.reduceat(w * (y - mean[group]) ** 2, first)
+    return Rows(X[first], mean, total, scatter)
+
+
+def row_hash(X: np.ndarray) -> np.ndarray:
+    """A hash (n,) of the content of every row of X (n, d), the same wherever the row stands (splitmix64 a column)."""
+    bits = np.ascontiguousarray(X, dtype=float).view(np.uint64)
+    h = np.full(len(bits), _GOLDEN)
+    for column in bits.T:
+        h = (h ^ column) * _MIX1 + _GOLDEN
+        h = (h ^ (h >> np.uint64(30))) * _MIX1
+        h = (h ^ (h >> np.uint64(27))) * _MIX2
+        h = h ^ (h >> np.uint64(31))
+    return h
+
+
+def standardise(rows: Rows) -> tuple[Rows, Units]:
+    """Rows in units of their own, with every column that varies, once: weighted mean zero and variance one.
+
+    A column that is constant, or that repeats another up to scale and sign, tells the process nothing new: it is left
+    out of `Units.columns`.
+    """
+    total = rows.total
+    centre = rows.weight @ rows.X / total
+    deviation = rows.X - centre
+    scale = np.sqrt(rows.weight @ deviation**2 / total)
+    varies = scale > 1e-10 * np.maximum(np.abs(centre), np.finfo(float).tiny)
+    columns = np.flatnonzero(varies)
+    columns = columns[_first_of_copies(deviation[:, columns] / scale[columns])]
+    y_mean = float(rows.weight @ rows.y / total)
+    y_scale = float(np.sqrt((rows.weight @ (rows.y - y_mean) ** 2 + rows.scatter.sum()) / total)) or 1.0
+    units = Units(columns, centre[columns], scale[columns], y_mean, y_scale)
+    X = deviation[:, columns] / scale[columns]
+    return Rows(X, (rows.y - y_mean) / y_scale, rows.weight, rows.scatter / y_scale**2), units
+
+
+def _first_of_copies(X: np.ndarray) -> np.ndarray:
+    """Which columns of standardised X (n, d) are not plus or minus an earlier one: (d,) of bool."""
+    if X.shape[1] == 0:
+        return np.zeros(0, dtype=bool)
+    correlation = np.abs(X.T @ X) / np.maximum(np.einsum("ij,ij->j", X, X), np.finfo(float).tiny)
+    same = np.triu(correlation > 1.0 - 1e-12, 1)
+    return ~same.any(0)
+
+
+def rounding_step(y: np.ndarray) -> float:
+    """The step targets y (n,) look rounded to: the least difference of two, if all are multiples of it; else 0.
+
+    >>> rounding_step(np.array([0.5, 2.0, 3.5, 9.5]))
+    1.5
+    """
+    levels = np.unique(y)
+    if len(levels) < 2:
+        return 0.0
+    gaps = np.diff(levels)
+    step = float(gaps[gaps > 1e-9 * (levels[-1] - levels[0])].min())
+    multiples = (levels - levels[0]) / step
+    return step if np.abs(multiples - np.round(multiples)).max() < 1e-3 else 0.0
+
+
+def neighbour_distance(X: np.ndarray, n_rows: int = 500) -> float:
+    """The median distance between neighbours among the first rows of X (n, d); 0 for a single row.
+
+    >>> neighbour_distance(np.array([[0.0], [1.0], [3.0]]))
+    1.0
+    """
+    few = X[:n_rows]
+    if len(few) < 2:
+        return 0.0
+    D = squared_distances(few)
+    np.fill_diagonal(D, np.inf)
+    return float(np.sqrt(np.median(D.min(1))))

@@ -1,0 +1,154 @@
+"""Which kernel: candidates compared by merit, on the same rows and in the same units.
+
+All candidates are learned on a few hundred rows; those that are hopeless by merit are dropped, the others go on with
+more rows, where their merit decides. Rows that took no part in learning check the choice: a candidate whose density
+on them falls apart is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .clock import Clock
+from .evidence import posterior, predict
+from .kernel import Part, Shape, Structure
+from .learn import Mode, assembled, climb, learn, log_posterior
+from .merit import Merit, laplace
+from .priors import Floors, default_prior
+from .rows import Rows
+
+STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
+_ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
+_THREE_STAGES = 2000  # tables of so many have the third
+_FIRST_STEPS, _NEXT_STEPS = 40, 30
+_BEHIND = 15.0  # nats of merit behind the best: not followed further
+_MANY_INPUTS = 32
+_CHECK_ROWS = 1000
+_REFUSED = 0.1  # nats a row behind the best, and three standard errors: the density has fallen apart
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A structure with its hyperparameters and merit on `n_rows` rows, its NLL on rows held out (nan where none are).
+
+    `refused` says why the candidate may not be chosen; it is empty where it may.
+    """
+
+    structure: Structure
+    mode: Mode
+    merit: Merit
+    n_rows: int
+    held_out: float = float("nan")
+    refused: str = ""
+
+
+def default_candidates(n_inputs: int) -> tuple[Structure, ...]:
+    """From one Gaussian part to sums of two with a width for each input; fewer of the latter for many inputs."""
+    gauss, rough = Part(Shape.GAUSSIAN), Part(Shape.MATERN32)
+    gauss_each, rough_each = Part(Shape.GAUSSIAN, True), Part(Shape.MATERN32, True)
+    table = [
+        ((gauss,), False), ((rough,), False), ((gauss,), True), ((rough,), True), ((gauss, rough), True),
+    ]  # fmt: skip
+    if n_inputs > 1:
+        table += [((gauss_each,), False), ((rough_each,), False), ((rough_each,), True), ((gauss_each, rough), True)]
+    if 1 < n_inputs <= _MANY_INPUTS:
+        table += [((gauss_each, rough_each), False), ((gauss_each, rough_each), True), ((gauss_each,) * 2, True)]
+    return tuple(Structure(parts, linear, n_inputs) for parts, linear in table)
+
+
+def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock: Clock) -> list[Candidate]:
+    """The candidates, best first: by merit on at most 1,000 rows, refused ones last."""
+    first = rows if len(rows) <= _ONE_STAGE else rows.take(slice(0, STAGES[0][0]))
+    found: list[Candidate] = []
+    known: dict[Part, np.ndarray] = {}
+    for i, structure in enumerate(candidates):
+        if found and clock.up(f"comparing candidate {structure.name}"):
+            continue
+        extra = assembled(structure, known, found[0].mode.theta[-1]) if found else ()
+        found.append(_learned(structure, first, floors, clock, extra))
+        if len(structure.parts) == 1:
+            known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
+        clock.report("candidates", (i + 1) / len(candidates))
+    for n_rows, kept in STAGES[1 : 3 if len(rows) >= _THREE_STAGES else 2]:
+        found.sort(key=_order)
+        if len(rows) > found[0].n_rows and not clock.up("candidates on more rows"):
+            found = _on_more_rows(found, rows.take(slice(0, n_rows)), kept, floors, clock)
+    return sorted(check(found, rows), key=_order)
+
+
+def _order(candidate: Candidate) -> tuple[bool, int, float]:
+    return bool(candidate.refused), -candidate.n_rows, -candidate.merit.value
+
+
+def _learned(
+    structure: Structure, rows: Rows, floors: Floors, clock: Clock, extra: tuple[np.ndarray, ...]
+) -> Candidate:
+    prior = default_prior(structure, floors)
+    mode = learn(structure, prior, rows, _FIRST_STEPS, clock, extra)
+    return Candidate(structure, mode, _merit(structure, mode, rows, floors, clock), len(rows))
+
+
+def _merit(structure: Structure, mode: Mode, rows: Rows, floors: Floors, clock: Clock) -> Merit:
+    if clock.up(f"merit of {structure.name}"):
+        return Merit(mode.value, np.full(structure.n_theta, np.nan), 0, False)
+    return laplace(structure, log_posterior(structure, default_prior(structure, floors), rows), mode)
+
+
+def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
+    """The best of each kind (one width, a width for each input, sums of such), and the next best, `kept` in all.
+
+    More rows pay for more widths, so that a kind behind on few rows is not out of the question.
+    """
+    best: dict[int, Candidate] = {}
+    for c in found:
+        best.setdefault(sum(part.per_input for part in c.structure.parts), c)
+    chosen = sorted(best.values(), key=_order)[:kept]
+    near = [c for c in found if c.merit.value > found[0].merit.value - _BEHIND and c not in chosen]
+    return sorted([*chosen, *near[: kept - len(chosen)]], key=_order)
+
+
+def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors, clock: Clock) -> list[Candidate]:
+    """The candidates with hope learned on more rows; the others as they are."""
+    hope = _with_hope([c for c in found if c.n_rows == found[0].n_rows], kept)
+    grown = []
+    for i, c in enumerate(hope):
+        if i and clock.up(f"{c.structure.name} on {len(more)} rows"):
+            continue
+        prior = default_prior(c.structure, floors)
+        mode = climb(log_posterior(c.structure, prior, more), c.mode.theta, prior, _NEXT_STEPS, clock)
+        merit = _merit(c.structure, mode, more, floors, clock)
+        grown.append(Candidate(c.structure, mode, merit, len(more)))
+        clock.report("more rows", (i + 1) / len(hope))
+    done = {c.structure for c in grown}
+    return grown + [c for c in found if c.structure not in done]
+
+
+def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
+    """The candidates learned on most rows, with their NLL on rows after those; refused where it falls apart."""
+    n = max(c.n_rows for c in found)
+    rest = rows.take(slice(n, n + _CHECK_ROWS))
+    judged = [c for c in found if c.n_rows == n]
+    if len(rest) < 30 or len(judged) < 2:
+        return found
+    losses = np.array([_losses(c.structure, c.mode.theta, rows.take(slice(0, n)), rest) for c in judged])
+    weight = rest.weight / rest.total
+    means = losses @ weight
+    best = losses[means.argmin()]
+    out = []
+    for c, loss, mean in zip(judged, losses, means):
+        behind = weight @ (loss - best)
+        error = np.sqrt(weight @ (loss - best - behind) ** 2 / len(rest))
+        # a few rows far off are what falling apart looks like: a large error does not excuse a large loss
+        apart = behind > _REFUSED and (behind > 3.0 * error or behind > 1.0)
+        why = f"density on {len(rest)} rows held out is {behind:.2f} nats a row behind the best" if apart else ""
+        out.append(Candidate(c.structure, c.mode, c.merit, n, float(mean), why))
+    return out + [c for c in found if c.n_rows < n]
+
+
+def _losses(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows) -> np.ndarray:
+    """Negative log density (q,) of single targets at the rows `rest`, learned from `rows`."""
+    mean, variance = predict(structure, theta, rows, posterior(structure, theta, rows), rest.X)
+    scatter = (rest.y - mean) ** 2 + rest.scatter / rest.weight
+    return 0.5 * np.log(2.0 * np.pi * variance) + 0.5 * scatter / variance

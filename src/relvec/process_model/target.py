@@ -1,0 +1,129 @@
+"""The scale of the target: as it is, or the logarithm of its distance from one end.
+
+A process has the same noise and the same smoothness everywhere. Targets with a long tail have neither, and may have
+both on the scale
+
+    u = sign log(sign (y - end) / scale + c)                                    (Snelson et al. 2004, one fixed warp)
+
+with `end` the least or greatest target, `scale` their standard deviation. Scales are compared by evidence, in the same
+units of the target: log p(y) = log p(u) + sum log du/dy. Predictions are the mean and variance of y, those of a
+log-normal variable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .clock import Clock
+from .evidence import leave_one_out
+from .kernel import Part, Shape, Structure
+from .learn import climb, learn, log_posterior
+from .priors import Floors, default_prior
+from .rows import Rows, merge, neighbour_distance, standardise
+
+_OFFSETS = (0.1, 0.4, 1.5)
+_SKEWED = 0.3  # skewness below which only the scale as it is is tried
+_ROWS = 160
+_GAIN = 5.0  # nats of evidence that another scale has to gain
+_MOST_SPREAD = 4.0  # of the variance of u: beyond, the moments of a log-normal variable say nothing
+
+
+@dataclass(frozen=True)
+class Scale:
+    """u = sign log(sign (y - end) / scale + offset); sign 0 is u = y."""
+
+    sign: int = 0
+    end: float = 0.0
+    scale: float = 1.0
+    offset: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The scale in words."""
+        if self.sign == 0:
+            return "as it is"
+        side = "above the least" if self.sign > 0 else "below the greatest"
+        return f"logarithm of {side} + {self.offset} deviations"
+
+    def forward(self, y: np.ndarray) -> np.ndarray:
+        """U (n,) of the targets y (n,); those beyond the end by more than the offset are put at it.
+
+        >>> scale = Scale(1, 2.0, 1.0, 1.0)
+        >>> scale.moments(scale.forward(np.array([2.0, 5.0])), np.zeros(2))[0].tolist()
+        [2.0, 5.0]
+        """
+        return y if self.sign == 0 else self.sign * np.log(self._inside(y))
+
+    def log_slope(self, y: np.ndarray) -> np.ndarray:
+        """Log du/dy (n,)."""
+        return np.zeros(len(y)) if self.sign == 0 else -np.log(self._inside(y)) - np.log(self.scale)
+
+    def moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of y where u is normal with these."""
+        if self.sign == 0:
+            return mean, variance
+        v = np.minimum(variance, _MOST_SPREAD)
+        level = np.exp(self.sign * mean + 0.5 * v)
+        return self.end + self.sign * self.scale * (level - self.offset), self.scale**2 * level**2 * np.expm1(v)
+
+    def _inside(self, y: np.ndarray) -> np.ndarray:
+        return np.maximum(self.sign * (y - self.end) / self.scale + self.offset, 0.01 * self.offset)
+
+
+AS_IT_IS = Scale()
+
+
+def scales(y: np.ndarray) -> list[Scale]:
+    """The scales to try for targets y (n,): logarithms from the end where they are dense, if they are skewed."""
+    spread = y.std()
+    skewness = np.mean((y - y.mean()) ** 3) / spread**3 if spread > 0 else 0.0
+    if abs(skewness) < _SKEWED:
+        return [AS_IT_IS]
+    sign, end = (1, y.min()) if skewness > 0 else (-1, y.max())
+    return [AS_IT_IS, *(Scale(sign, float(end), float(spread), offset) for offset in _OFFSETS)]
+
+
+def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock: Clock) -> Scale:
+    """The scale of most evidence for a rough part of one width with a linear part, on a few rows.
+
+    Another scale than the target's own has to gain 5 nats, and its predictions, as mean and variance of y, have to be
+    better at the rows left out one at a time.
+    """
+    best, top, density, start = AS_IT_IS, -np.inf, np.inf, None
+    for scale in scales(np.asarray(y, dtype=float)):
+        if clock.up("the scale of the target"):
+            break
+        rows, jacobian, back = _rows(scale, X, y, weights)
+        structure = Structure((Part(Shape.MATERN32),), True, rows.X.shape[1])
+        prior = default_prior(structure, Floors(width=0.5 * neighbour_distance(rows.X)))
+        objective = log_posterior(structure, prior, rows)
+        mode = learn(structure, prior, rows, 30, clock) if start is None else climb(objective, start, prior, 20, clock)
+        start = mode.theta if start is None else start
+        loss = _left_out(structure, mode.theta, rows, back)
+        value = mode.value + jacobian - (_GAIN if scale.sign else 0.0)
+        if value > top and loss < density:
+            best, top, density = scale, value, loss
+    return best
+
+
+def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None):
+    """Standardised rows on a scale, sum log du/dy over them, and what takes means and variances back to those of y."""
+    rows, units = standardise(merge(X, scale.forward(y), weights))
+    rows, slope = rows.take(slice(0, _ROWS)), merge(X, scale.log_slope(y), weights).take(slice(0, _ROWS))
+    raw = merge(X, y, weights).take(slice(0, _ROWS))
+
+    def back(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray, Rows]:
+        return *scale.moments(units.y_mean + units.y_scale * mean, units.y_scale**2 * variance), raw
+
+    return rows, float(slope.weight @ slope.y - rows.total * np.log(units.y_scale)), back
+
+
+def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, back) -> float:
+    """Mean negative log density of y, in a normal distribution, at each row from the others."""
+    mean, variance = leave_one_out(structure, theta, rows)
+    noise = structure.noise(theta)
+    mean, variance, raw = back(mean, np.maximum(variance - noise / rows.weight, 0.0) + noise)
+    scatter = raw.weight * (raw.y - mean) ** 2 + raw.scatter
+    return float((0.5 * raw.weight * np.log(variance) + 0.5 * scatter / variance).sum() / raw.total)

@@ -1,0 +1,257 @@
+"""The process with a composite kernel chosen by merit: against dense oracles, differences and its own invariances."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from relvec.process_model import Part, Shape, Structure, default_candidates, fit_process
+from relvec.process_model.bound import bounds, lower_bound
+from relvec.process_model.clock import Clock
+from relvec.process_model.evidence import evidence, leave_one_out, posterior, predict
+from relvec.process_model.kernel import Evaluated
+from relvec.process_model.learn import learn, log_posterior
+from relvec.process_model.merit import hessian, laplace
+from relvec.process_model.predictor import exact_component, sparse_component
+from relvec.process_model.priors import default_prior
+from relvec.process_model.rows import Rows, merge, rounding_step, standardise
+from relvec.process_model.vectors import pivots
+
+GAUSS, ROUGH, SMOOTH = Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52
+STRUCTURES = [
+    Structure((Part(GAUSS),), False, 3),
+    Structure((Part(ROUGH, True),), True, 3),
+    Structure((Part(SMOOTH, True), Part(GAUSS)), True, 3),
+    Structure((Part(GAUSS, True), Part(ROUGH, True)), False, 3),
+]
+FEW = default_candidates(2)[:4]
+
+
+def table(n=80, d=3, seed=0, noise=0.2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + noise * rng.normal(size=n)
+
+
+def repeated(n=60, seed=0):
+    X, y = table(n, seed=seed)
+    X = np.r_[X, X[:20], X[:7]]
+    return X, np.r_[y, y[:20] + 0.1, y[:7] - 0.2]
+
+
+def some_theta(structure, seed=0):
+    prior = default_prior(structure)
+    theta = prior.mean + 0.4 * np.random.default_rng(seed).normal(size=structure.n_theta)
+    theta[-1] = np.log(0.05)
+    return theta
+
+
+def differences(f, theta, step=1e-5):
+    return np.array([(f(theta + e) - f(theta - e)) / (2 * step) for e in step * np.eye(len(theta))])
+
+
+def dense_evidence(structure, theta, X, y):
+    """log N(y | 0, K + s I) over the rows themselves, repeated or not."""
+    C = structure(theta, X) + np.exp(theta[-1]) * np.eye(len(y))
+    return -0.5 * y @ np.linalg.solve(C, y) - 0.5 * np.linalg.slogdet(2 * np.pi * C)[1]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
+def test_kernel_derivatives_are_those_of_differences(structure):
+    rng = np.random.default_rng(1)
+    X, Z, theta = rng.normal(size=(9, 3)), rng.normal(size=(5, 3)), some_theta(structure)
+    bar, diag_bar = rng.normal(size=(9, 5)), rng.normal(size=9)
+    expected = differences(lambda t: np.vdot(bar, structure(t, X, Z)), theta)
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(Evaluated(structure, theta, X, Z).vjp(bar), expected, atol=1e-7)
+    expected = differences(lambda t: diag_bar @ structure.prior_variance(t, X), theta)
+    np.testing.assert_allclose(structure.prior_variance_vjp(theta, X, diag_bar), expected, atol=1e-7)
+    np.testing.assert_allclose(structure(theta, X).diagonal(), structure.prior_variance(theta, X))
+
+
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
+def test_evidence_of_merged_rows_is_that_of_all_rows(structure):
+    X, y = repeated()
+    theta = some_theta(structure)
+    value, slope = evidence(structure, theta, merge(X, y))
+    np.testing.assert_allclose(value, dense_evidence(structure, theta, X, y), atol=1e-4)
+    np.testing.assert_allclose(slope, differences(lambda t: dense_evidence(structure, t, X, y), theta), atol=1e-3)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
+def test_lower_bound_has_the_gradient_of_differences(structure):
+    rows = merge(*repeated())
+    theta, Z = some_theta(structure), rows.X[:25]
+    value, slope = lower_bound(structure, theta, rows, Z)
+    assert value == pytest.approx(bounds(structure, theta, rows, Z).lower)
+    expected = differences(lambda t: lower_bound(structure, t, rows, Z)[0], theta)
+    np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
+@pytest.mark.parametrize("m", [5, 30, 60])
+def test_bounds_enclose_the_evidence(structure, m):
+    rows = merge(*repeated())
+    theta = some_theta(structure)
+    exact = evidence(structure, theta, rows)[0]
+    found = bounds(structure, theta, rows, rows.X[:m])
+    assert found.lower <= exact + 1e-4 and exact <= found.upper + 1e-4
+    if m == 60:
+        assert found.gap < 1e-3
+    else:
+        assert found.gap > 1e-2
+
+
+def test_predictions_are_those_of_the_textbook():
+    structure, (X, y) = STRUCTURES[2], repeated()
+    theta, new = some_theta(STRUCTURES[2]), np.random.default_rng(5).normal(size=(4, 3))
+    C = structure(theta, X) + np.exp(theta[-1]) * np.eye(len(y))
+    k = structure(theta, X, new)
+    mean = k.T @ np.linalg.solve(C, y)
+    variance = structure.prior_variance(theta, new) - np.sum(k * np.linalg.solve(C, k), 0) + np.exp(theta[-1])
+    rows = merge(X, y)
+    for got in (
+        predict(structure, theta, rows, posterior(structure, theta, rows), new),
+        exact_component(structure, theta, rows).predict(new),
+        sparse_component(structure, theta, rows, rows.X).predict(new),
+    ):
+        np.testing.assert_allclose(got[0], mean, atol=1e-4)
+        np.testing.assert_allclose(got[1], variance, rtol=1e-3)
+
+
+def test_trend_and_parts_make_the_mean():
+    structure = STRUCTURES[1]
+    rows, theta = merge(*table()), some_theta(STRUCTURES[1])
+    part = exact_component(structure, theta, rows)
+    constant, slope = part.trend()
+    stationary = Structure(structure.parts, False, 3)
+    bare = stationary(np.delete(theta, structure.linear_at), rows.X[:5], rows.X) - 1.0  # 1: the constant's variance
+    assert np.abs(slope).max() > 1e-3
+    np.testing.assert_allclose(constant + rows.X[:5] @ slope + bare @ part.weights, part.predict(rows.X[:5])[0])
+
+
+def test_leave_one_out_leaves_one_out():
+    structure, rows = STRUCTURES[0], merge(*table(30))
+    theta = some_theta(structure)
+    mean, variance = leave_one_out(structure, theta, rows)
+    others = rows.take(np.arange(1, 30))
+    one = predict(structure, theta, others, posterior(structure, theta, others), rows.X[:1])
+    np.testing.assert_allclose([mean[0], variance[0]], [one[0][0], one[1][0]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_merit_is_the_integral_over_the_hyperparameters(linear):
+    """A Gaussian part on 120 rows of one input: three hyperparameters on a grid, four with a linear part."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(120, 1))
+    y = X[:, 0] + np.cos(3 * X[:, 0]) + 0.3 * rng.normal(size=120)
+    rows = standardise(merge(X, y))[0]
+    structure = Structure((Part(GAUSS),), linear, 1)
+    prior = default_prior(structure)
+    objective = log_posterior(structure, prior, rows)
+    mode = learn(structure, prior, rows, 200, Clock())
+    merit = laplace(structure, objective, mode)
+    assert merit.floored == 0
+    # a grid in the eigenvectors of the curvature: 5 deviations either side
+    values, vectors = np.linalg.eigh(hessian(objective, mode))
+    side, half = (13, 4.5) if linear else (21, 5.0)
+    axis = np.linspace(-half, half, side)
+    grid = np.stack(np.meshgrid(*[axis] * structure.n_theta, indexing="ij"), -1).reshape(-1, structure.n_theta)
+    grid = grid[(grid**2).sum(1) < half**2]
+    logs = np.array([objective(mode.theta + vectors @ (z / np.sqrt(values)))[0] for z in grid])
+    cell = structure.n_theta * np.log(axis[1] - axis[0]) - 0.5 * np.log(values).sum()
+    assert merit.value == pytest.approx(logsumexp(logs) + cell, abs=0.1)
+
+
+def test_exchangeable_parts_add_log_factorial():
+    rows = standardise(merge(*table(40)))[0]
+    twice = Structure((Part(GAUSS), Part(GAUSS)), False, 3)
+    other = Structure((Part(GAUSS), Part(ROUGH)), False, 3)
+    mode = learn(twice, default_prior(twice), rows, 30, Clock())
+
+    def flat(theta):
+        return -0.5 * theta @ theta, -theta
+
+    assert laplace(twice, flat, mode).value - laplace(other, flat, mode).value == pytest.approx(np.log(2.0))
+
+
+def test_pivots_represent_more_than_the_first_rows():
+    structure, rows = STRUCTURES[0], merge(*table(300))
+    theta = some_theta(structure)
+    chosen = pivots(structure, theta, rows, 40)
+    assert len(set(chosen.tolist())) == len(chosen) == 40
+    picked = bounds(structure, theta, rows, rows.X[chosen]).lower
+    assert picked > bounds(structure, theta, rows, rows.X[:40]).lower
+
+
+def test_weights_are_repeated_rows():
+    X, y = table(40, 2)
+    times = 1 + np.arange(40) % 3
+    twice = fit_process(np.repeat(X, times, 0), np.repeat(y, times), candidates=FEW)
+    weighted = fit_process(X, y, times, candidates=FEW)
+    plain = fit_process(X, y, candidates=FEW)
+    new = np.random.default_rng(9).normal(size=(5, 2))
+    np.testing.assert_allclose(twice.predict(new), weighted.predict(new), rtol=1e-6)
+    assert not np.allclose(plain.predict(new), weighted.predict(new), rtol=1e-3)
+    assert twice.merit.value == pytest.approx(weighted.merit.value)
+
+
+def test_order_of_rows_does_not_matter():
+    X, y = table(320, 2)
+    order = np.random.default_rng(2).permutation(320)
+    new = np.random.default_rng(9).normal(size=(5, 2))
+    one, other = (fit_process(a, b, candidates=FEW, max_vectors=60) for a, b in ((X, y), (X[order], y[order])))
+    np.testing.assert_array_equal(one.predict(new), other.predict(new))
+    assert len(one.vectors) <= 60
+
+
+def test_repeated_rows_with_equal_targets_do_not_make_the_noise_vanish():
+    X, y = table(150, 2, noise=0.5)
+    model = fit_process(np.r_[X, X], np.r_[y, y], candidates=FEW)
+    new, truth = table(200, 2, seed=7, noise=0.5)
+    mean, variance = model.predict(new)
+    loss = np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * (truth - mean) ** 2 / variance)
+    assert loss < 3.0
+
+
+def test_noiseless_targets_are_told():
+    X = np.linspace(0, 3, 60)[:, None]
+    model = fit_process(X, np.round(5 * np.sin(X[:, 0])), candidates=default_candidates(1)[:2])
+    assert model.noise_variance >= 0.9 * 0.1 / 12
+    line = fit_process(X, X[:, 0], candidates=(Structure((Part(GAUSS),), True, 1),))
+    assert any("floor" in message for message in line.messages)
+
+
+def test_constant_and_copied_columns_are_left_out():
+    X, y = table(60, 2)
+    wide = np.c_[X, np.ones(60), -3 * X[:, 0] + 1]
+    model, plain = fit_process(wide, y, candidates=FEW), fit_process(X, y, candidates=FEW)
+    assert model.units.columns.tolist() == [0, 1]
+    np.testing.assert_allclose(model.predict(wide[:5])[0], plain.predict(X[:5])[0], atol=0.05)
+    flat = fit_process(np.ones((20, 2)), np.arange(20.0))
+    np.testing.assert_allclose(flat.predict(np.ones((1, 2)))[0], 9.5, atol=0.5)
+
+
+def test_time_limit_is_obeyed_and_told():
+    X, y = table(400, 3)
+    seen = []
+    model = fit_process(X, y, time_limit=0.05, progress=lambda stage, fraction: seen.append((stage, fraction)))
+    assert model.status == "time limit" and any("cut short" in message for message in model.messages)
+    assert seen and all(0 <= fraction <= 1 for _, fraction in seen)
+    mean, variance = model.predict(X)
+    assert np.isfinite(mean).all() and (variance > 0).all()
+
+
+def test_the_record_says_what_was_compared():
+    X, y = table(120, 2)
+    model = fit_process(X, y, candidates=FEW)
+    assert {line.name for line in model.selection} == {s.name for s in FEW}
+    assert sum(line.share for line in model.selection) == pytest.approx(1.0)
+    assert model.selection[0].merit == max(line.merit for line in model.selection) == model.merit.value
+    alone = fit_process(X, y, candidates=FEW, average=False)
+    assert len(alone.components) == 1
+
+
+def test_rounding_step():
+    assert rounding_step(np.array([1.0, 2.0, 4.0])) == 1.0
+    assert rounding_step(np.random.default_rng(0).normal(size=50)) == 0.0
+    assert isinstance(merge(np.zeros((2, 1)), np.ones(2)), Rows)
