@@ -8,6 +8,7 @@ from relvec.process_model import Part, Shape, Structure, default_candidates, fit
 from relvec.process_model.bound import bounds, lower_bound
 from relvec.process_model.clock import Clock
 from relvec.process_model.evidence import evidence, leave_one_out, posterior, predict
+from relvec.process_model.expansion import expand
 from relvec.process_model.kernel import Evaluated
 from relvec.process_model.learn import learn, log_posterior
 from relvec.process_model.merit import hessian, laplace
@@ -118,15 +119,18 @@ def test_predictions_are_those_of_the_textbook():
         np.testing.assert_allclose(got[1], variance, rtol=1e-3)
 
 
-def test_trend_and_parts_make_the_mean():
-    structure = STRUCTURES[1]
-    rows, theta = merge(*table()), some_theta(STRUCTURES[1])
-    part = exact_component(structure, theta, rows)
-    constant, slope = part.trend()
-    stationary = Structure(structure.parts, False, 3)
-    bare = stationary(np.delete(theta, structure.linear_at), rows.X[:5], rows.X) - 1.0  # 1: the constant's variance
-    assert np.abs(slope).max() > 1e-3
-    np.testing.assert_allclose(constant + rows.X[:5] @ slope + bare @ part.weights, part.predict(rows.X[:5])[0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_expansion_is_the_process(seed):
+    X, y = table(seed=seed)
+    X = np.c_[X, np.ones(len(X)), 100.0 + 5.0 * X[:, 0]]  # a constant and a copy: left out
+    process = fit_process(X, np.exp(y), candidates=(STRUCTURES[2], STRUCTURES[0]), max_vectors=30)
+    T = X[:7] + 0.1
+    for c, part in zip(process.components, expand(process, X.shape[1]), strict=True):
+        mean, variance = c.predict(process.units.inputs(T))
+        phi, u = part.basis(T), process.units
+        np.testing.assert_allclose(phi @ part.weights, u.y_mean + u.y_scale * mean)
+        left = part.prior + ((phi @ part.root) ** 2).sum(1) - ((phi @ part.represented) ** 2).sum(1)
+        np.testing.assert_allclose(left + part.noise, u.y_scale**2 * variance, rtol=1e-6)
 
 
 def test_leave_one_out_leaves_one_out():

@@ -61,6 +61,7 @@ class FittedModel:
     kernel, width, feature_relevance, tuning : see the estimators; None where the estimators have no such attribute.
     width_rule : the rule that gave the width; see `FitOptions.width_rule`.
     theta : (p,) logarithms of the parameters of all kernels of the dictionary; None in files of older versions.
+    selection, merit : (F) kernels compared, and the merit of the one chosen, where it was chosen by merit; else None.
     single : whether the targets are one column that was given as (n,).
     """
 
@@ -90,12 +91,15 @@ class FittedModel:
     tuning: Any = None
     width_rule: str | None = None
     theta: np.ndarray | None = None
+    selection: list | None = None
+    merit: np.ndarray | None = None
     single: bool = True
 
     @property
     def relevance(self) -> np.ndarray:
         """Training rows (r,) that kernels are centred on, ascending."""
-        return self.basis.rows[self.basis.rows >= 0]
+        found = self.basis.rows[self.basis.rows >= 0]
+        return found if self.processes is None else np.unique(found)
 
     @property
     def centres(self) -> np.ndarray:
@@ -106,7 +110,7 @@ class FittedModel:
     @property
     def earlier(self) -> EarlierModel:
         """The model for a warm start."""
-        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta)
+        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta, self.processes)
 
     def covariances(self) -> list[np.ndarray]:
         """Posterior covariance of the weights of each search: (m, m), or (K m, K m) for K functions."""
@@ -247,10 +251,10 @@ def warn_unless_converged(result: Result, tol: float, label: str = "") -> None:
     if not status.success:
         gain = result.state.largest_gain
         offer = f" (the best single move still gains {gain:.2g} nats, tol is {tol:g})" if tol < gain < np.inf else ""
-        warnings.warn(f"{label}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=_caller_level())
+        warnings.warn(f"{label}{status.name}: {status.value}{offer}.", ConvergenceWarning, stacklevel=caller_level())
 
 
-def _caller_level() -> int:
+def caller_level() -> int:
     """The stacklevel, for a warning of the function that asks, of the first caller outside of relvec."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("relvec."):

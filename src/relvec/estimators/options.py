@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,14 @@ class EarlierModel:
     alpha : (K, m) their precisions in each output; inf where a function is not in its model.
     noise_variance : (K,) nan where there is no noise.
     theta : (p,) logarithms of the kernels' parameters of the whole dictionary, or None.
+    processes : the processes of all outputs, where the kernel was chosen by merit; else None.
     """
 
     basis: Basis
     alpha: np.ndarray
     noise_variance: np.ndarray
     theta: np.ndarray | None = None
+    processes: list | None = None
 
     def find_in(self, basis: Basis, n_functions: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Atoms of a dictionary that are in this model (k,), and their precisions (n_functions, k)."""
@@ -76,6 +78,9 @@ class FitOptions:
     keeps_checkpoint : whether the fit writes checkpoints.
     identity : what tells this fit from others of the same data, for checkpoints.
     earlier : the model of a warm start.
+    chooses_kernel : whether the fit chooses a process by merit, where the rows allow for it.
+    max_vectors : most distinct rows that a process keeps, or None.
+    time_limit : seconds for the whole fit, or None.
     """
 
     kernel: Any
@@ -99,6 +104,9 @@ class FitOptions:
     keeps_checkpoint: bool = False
     identity: tuple = ()
     earlier: EarlierModel | None = None
+    chooses_kernel: bool = False
+    max_vectors: int | None = None
+    time_limit: float | None = None
 
     @property
     def precomputed(self) -> bool:
@@ -202,15 +210,23 @@ def resolve_options(
     has_default_tol : whether tol may be None, for a tolerance that depends on the size of the model.
     """
     check_numbers(parameters, has_default_tol)
-    tol = parameters["tol"]
+    tol, limit = parameters["tol"], parameters.get("time_limit")
+    solver = as_solver(parameters["solver"])
+    if limit is not None and solver.time_limit is None:
+        solver = replace(solver, time_limit=limit)
     kept = parameters["checkpoint"] is not None
     decisive = {k: v for k, v in parameters.items() if k not in _PARAMS_IGNORED_BY_CHECKPOINT} if kept else {}
-    same = ("kernel", "width", "centres", "basis", "memory_limit", "n_jobs", "device", "random_state")
+    same = ("width", "centres", "basis", "memory_limit", "n_jobs", "device", "random_state")
+    kernel, predictive = resolve_kernel(parameters)
     return FitOptions(
         **{key: parameters[key] for key in same},
+        kernel=kernel,
+        chooses_kernel=chooses_kernel(parameters),
+        max_vectors=parameters.get("max_vectors"),
+        time_limit=limit,
         fit_intercept=bool(parameters["fit_intercept"]),
-        solver=as_solver(parameters["solver"]),
-        predictive=as_predictive(parameters["predictive"]),
+        solver=solver,
+        predictive=as_predictive(predictive),
         noise_variance=parameters.get("noise_variance"),
         prior=resolve_prior(parameters["hyperprior"]),
         tol=TOL if tol is None else float(tol),
@@ -224,6 +240,26 @@ def resolve_options(
     )
 
 
+def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
+    """Whether nothing but the data is to decide on the kernel: see `relvec.RelevanceVectorRegressor`."""
+    given = {
+        "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
+        "hyperprior": None, "device": None, "fit_intercept": True,
+    }  # fmt: skip
+    same = all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
+    return _is_auto(parameters["kernel"]) and _is_auto(parameters["predictive"]) and same
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def resolve_kernel(parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The kernel and the predictive distribution of an RVM, "auto" replaced by what it stands for there."""
+    kernel, predictive = parameters["kernel"], parameters["predictive"]
+    return "gaussian" if _is_auto(kernel) else kernel, "rvm" if _is_auto(predictive) else predictive
+
+
 def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
     """Refuse scalar parameters that make no sense, with errors that say what was expected."""
     tol, max_iter, verbose = parameters["tol"], parameters["max_iter"], parameters["verbose"]
@@ -233,6 +269,11 @@ def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
     if not isinstance(max_iter, numbers.Integral) or int(max_iter) < 1:
         raise ValueError(f"max_iter must be an integer >= 1, got {max_iter!r}")
     memory_bytes(parameters["memory_limit"])
+    most, limit = parameters.get("max_vectors"), parameters.get("time_limit")
+    if most is not None and not (isinstance(most, numbers.Integral) and int(most) >= 1):
+        raise ValueError(f"max_vectors must be None or an integer >= 1, got {most!r}")
+    if limit is not None and not (isinstance(limit, numbers.Real) and 0 < float(limit) < np.inf):
+        raise ValueError(f"time_limit must be None or a positive number of seconds, got {limit!r}")
     if isinstance(verbose, str) and verbose != "progress":
         raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {verbose!r}")
     if not isinstance(parameters["fit_intercept"], bool | np.bool_):

@@ -14,7 +14,8 @@ from relvec.basis import Basis
 from relvec.design import Compression
 from relvec.estimators.fitted import FittedModel, assemble, describe_widths
 from relvec.estimators.options import GRVM_WIDTHS, FitOptions
-from relvec.estimators.sources import Sample, Source
+from relvec.estimators.process import fit_processes
+from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
 from relvec.hyperparameters.widths import Learned, Setting, learn
 from relvec.inference.process import check_kernels, kernels_of
@@ -154,6 +155,9 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, S
     source : the rows.
     search_for : makes the search under a likelihood, for the options, the source and the bound dictionary.
     """
+    if options.chooses_kernel and isinstance(source, MemorySource):
+        if (chosen := fit_processes(options, source)) is not None:
+            return chosen
     basis, free = source.bind(options)
     options.identify(basis, *source.identity)
     if options.predictive is not None:

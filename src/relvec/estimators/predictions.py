@@ -15,6 +15,7 @@ from relvec.design import is_dask
 from relvec.estimators.base import BaseRelevanceVector, by_blocks
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor
+from relvec.process_model import FittedProcess
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
 
 
@@ -72,6 +73,11 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         """Whether the fitted model is one of counts."""
         return isinstance(self.fitted_.predictors[0], CountPredictor)
 
+    @property
+    def _has_own_quantiles(self) -> bool:
+        """Whether the predictors give quantiles and densities themselves, which are not those of a normal variable."""
+        return isinstance(self.fitted_.predictors[0], CountPredictor | FittedProcess)
+
     def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
         """Predictions for a collection of Dask, as such collections."""
         check_is_fitted(self)
@@ -84,7 +90,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
                               parts=2 if return_std else 0, return_std=return_std, noise=noise)  # fmt: skip
 
     def _quantiles_lazily(self, X: Any, q: np.ndarray, noise: bool) -> Any:
-        """Quantiles of counts for a collection of Dask, as an array of Dask."""
+        """Quantiles that predictors give themselves, for a collection of Dask, as an array of Dask."""
         from relvec.estimators.dask_source import evaluate_lazily
 
         shape = (len(q),) if self.fitted_.single else (len(self.fitted_.predictors), len(q))
@@ -118,7 +124,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         if q.ndim != 1 or not np.all((q > 0) & (q < 1)):
             raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
         check_is_fitted(self)
-        if self._of_counts:
+        if self._has_own_quantiles:
             if is_dask(X):
                 return self._quantiles_lazily(X, q, noise)
             X, back = self._validated_rows(X, False)
@@ -205,7 +211,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         if y.shape != mean.shape:
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
         check_is_fitted(self)
-        if self._of_counts:
+        if self._has_own_quantiles:
             (X, back), y = self._validated_rows(X, False), to_host(y)
             columns = y.reshape(len(y), -1).T
             return back(

@@ -21,6 +21,8 @@ from relvec.estimators.sources import DiskSource, MemorySource, SummarySource
 from relvec.inference.likelihoods import Poisson
 from relvec.runtime.arrays import as_device, device_of
 
+RVM_ATTRIBUTES = ("alpha_", "gamma_", "covariance_")
+
 
 class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     """Relevance vector regression: a sparse linear model over basis functions, with error bars.
@@ -181,14 +183,14 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     def __init__(
         self,
         *,
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         width: Any = "auto",
         centres: str = "data",
         basis: Any = None,
         fit_intercept: bool = True,
         solver: Any = "sequential",
         likelihood: str = "gaussian",
-        predictive: Any = "rvm",
+        predictive: Any = "auto",
         noise_variance: float | None = None,
         hyperprior: Any = None,
         tol: float | None = None,
@@ -197,6 +199,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         checkpoint: Any = None,
         forgetting: float = 1.0,
         memory_limit: Any = "4GB",
+        max_vectors: int | None = None,
+        time_limit: float | None = None,
         n_jobs: int | None = None,
         device: str | None = None,
         random_state: Any = None,
@@ -218,6 +222,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         self.checkpoint = checkpoint
         self.forgetting = forgetting
         self.memory_limit = memory_limit
+        self.max_vectors = max_vectors
+        self.time_limit = time_limit
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
@@ -303,6 +309,14 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         source = DaskSource(samples, gaussian=not counts)
         return source, self._search_for_counts(source) if counts else GaussianSearch.of
 
+    def __getattr__(self, name: str) -> Any:
+        if name in RVM_ATTRIBUTES and "fitted_" in self.__dict__:
+            raise AttributeError(
+                f"{name} belongs to an RVM, whose functions have precisions of their own; this model is a process with "
+                "one amplitude for each part of its kernel (process_). Fit with predictive='rvm' for an RVM"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
         """Public attributes, in the units of X and y."""
 
@@ -310,14 +324,24 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             return values[0] if fitted.single else values
 
         self._copy_attributes(fitted)
-        self.weights_, self.alpha_, self.gamma_ = (per_output(v) for v in (fitted.weights, fitted.alpha, fitted.gamma))
-        self.covariance_ = per_output(np.array(fitted.covariances()))
+        self.weights_ = per_output(fitted.weights)
+        by_merit = fitted.selection is not None
+        for name in RVM_ATTRIBUTES:
+            self.__dict__.pop(name, None)
+        if not by_merit:
+            self.alpha_, self.gamma_ = per_output(fitted.alpha), per_output(fitted.gamma)
+            self.covariance_ = per_output(np.array(fitted.covariances()))
         self.intercept_, self.noise_variance_ = per_output(fitted.intercept), per_output(fitted.noise_variance)
         self.log_marginal_likelihood_ = per_output(fitted.log_evidence)
         self.certificate_, self.n_iter_ = per_output(fitted.certificate), per_output(fitted.n_iter)
         self.status_, self.history_ = per_output(fitted.status), per_output(fitted.history)
         self.compression_ = fitted.compression
-        for name, values in (("coef_", fitted.coef), ("process_", fitted.processes)):
+        for name, values in (
+            ("coef_", fitted.coef),
+            ("process_", fitted.processes),
+            ("selection_", fitted.selection),
+            ("merit_", fitted.merit),
+        ):
             self.__dict__.pop(name, None)
             if values is not None:
                 setattr(self, name, per_output(values))

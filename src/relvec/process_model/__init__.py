@@ -1,8 +1,15 @@
 """Regression by a sparse process with a composite kernel, chosen by merit."""
 
-from .fit import fit_process
+from .bound import Bounds
+from .fit import compare_structures, fit_process
 from .kernel import Part, Shape, Structure
-from .predictor import FittedProcess
+from .merit import Merit
+from .predictor import Compared, Component, FittedProcess
+from .rows import Units
 from .selection import default_candidates
+from .target import Scale
 
-__all__ = ["FittedProcess", "Part", "Shape", "Structure", "default_candidates", "fit_process"]
+__all__ = [
+    "Bounds", "Compared", "Component", "FittedProcess", "Merit", "Part", "Scale", "Shape", "Structure", "Units",
+    "compare_structures", "default_candidates", "fit_process",
+]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-Progress = Callable[[str, float], None]
+Progress = Callable[[str, float], bool | None]
 
 
 class TimeUp(Exception):
@@ -19,6 +19,7 @@ class Clock:
         self._end = None if limit is None else time.monotonic() + limit
         self._progress = progress
         self.cut: list[str] = []
+        self.stopped = False
 
     def left(self) -> float:
         """Seconds left; infinite without a limit."""
@@ -37,6 +38,6 @@ class Clock:
         return True
 
     def report(self, stage: str, fraction: float) -> None:
-        """Tell the callback that `stage` is done to a fraction of 0 to 1."""
-        if self._progress is not None:
-            self._progress(stage, fraction)
+        """Tell the callback that `stage` is done to a fraction of 0 to 1; it asks to stop by returning True."""
+        if self._progress is not None and self._progress(stage, fraction) is True:
+            self.stopped, self._end = True, time.monotonic()

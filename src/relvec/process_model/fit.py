@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from .bound import Bounds, bounds
@@ -12,8 +14,8 @@ from .learn import climb, log_posterior
 from .predictor import Compared, Component, FittedProcess, exact_component, sparse_component
 from .priors import Floors, default_prior
 from .rows import Rows, merge, neighbour_distance, rounding_step, standardise
-from .selection import Candidate, compare, default_candidates
-from .target import Scale, choose_scale
+from .selection import Candidate, compare, default_candidates, follow
+from .target import AS_IT_IS, Scale, choose_scale
 from .vectors import pivots
 
 MAX_VECTORS = 1000
@@ -22,7 +24,7 @@ _LAST_STEPS = 15
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
-_SPARSE_LOSS = 0.003  # nats a row that leaving out vectors may lose
+_SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standard error added to the loss seen
 _ALL_ROWS = 300  # so few distinct rows are all kept
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _FLOOR = 1e-6  # least noise variance, in variances of the target
@@ -39,6 +41,7 @@ def fit_process(
     target: Scale | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
+    earlier: FittedProcess | None = None,
 ) -> FittedProcess:
     """A process with the composite kernel of most merit.
 
@@ -52,7 +55,8 @@ def fit_process(
     average : whether candidates of nearly the same merit share the prediction (tables of few distinct rows only)
     target : the scale of the target; chosen by `choose_scale` where not given, `AS_IT_IS` for none
     time_limit : seconds for all stages together
-    progress : called with (stage, fraction done)
+    progress : called with (stage, fraction done); it asks to stop by returning True
+    earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
 
     Examples
     --------
@@ -69,7 +73,11 @@ def fit_process(
     rows, units = standardise(raw)
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X))
     structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
-    found = compare(structures, rows, floors, clock)
+    known = () if earlier is None else earlier.components
+    if known and all(c.structure.n_inputs == rows.X.shape[1] for c in known):
+        found = follow([(c.structure, c.theta) for c in known], rows, floors, clock)
+    else:
+        found = compare(structures, rows, floors, clock)
     chosen, shares = _shares(found, _most_components(len(rows)) if average else 1)
     thetas = [_refined(c, rows, floors, clock) for c in chosen]
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors)
@@ -79,8 +87,25 @@ def fit_process(
     return FittedProcess(
         units=units, scale=scale, components=tuple(parts), shares=shares, selection=_record(found, chosen, shares),
         merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(index) == len(rows)), vectors=raw.X[index],
-        status="time limit" if clock.cut else "converged", messages=_messages(parts[0], found, floors.noise, clock),
+        status=_status(parts[0], floors.noise, clock), messages=_messages(parts[0], found, floors.noise, clock),
+        evaluations=sum(c.mode.evaluations for c in found),
     )  # fmt: skip
+
+
+def compare_structures(
+    X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, time_limit: float | None = None
+) -> Structure:
+    """The structure of most merit for all targets (n, q) together: the product of their merits."""
+    clock, total = Clock(time_limit), Counter[Structure]()
+    for y in targets.T:
+        raw = merge(X, y, weights)
+        rows, units = standardise(raw)
+        floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
+        found = compare(default_candidates(rows.X.shape[1]), rows, floors, clock)
+        n = max(c.n_rows for c in found)
+        worst = min(c.merit.value for c in found)
+        total.update({c.structure: c.merit.value if c.n_rows == n and not c.refused else worst for c in found})
+    return max(total, key=lambda structure: total[structure])
 
 
 def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
@@ -133,20 +158,23 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
     rest = rows.take(slice(0, len(rows) - len(held)))
     full = exact_component(structure, theta, rest) if most >= len(rows) else None
     full = full or sparse_component(structure, theta, rest, rows.X[order])
-    best = _held_out(full, held)
+    best = _losses(full, held)
     for m in LADDER:
         if m > 0.7 * most or clock.up("fewer vectors"):
             break
-        if _held_out(sparse_component(structure, theta, rest, rows.X[order[:m]]), held) < best + _SPARSE_LOSS:
+        lost = _losses(sparse_component(structure, theta, rest, rows.X[order[:m]]), held) - best
+        share = held.weight / held.total
+        mean = share @ lost
+        if mean + np.sqrt(share @ (lost - mean) ** 2 / len(held)) < _SPARSE_LOSS:
             return order[:m]
     return order if most < len(rows) else np.arange(len(rows))
 
 
-def _held_out(part: Component, held: Rows) -> float:
-    """Mean negative log density of the targets of rows that took no part."""
+def _losses(part: Component, held: Rows) -> np.ndarray:
+    """Negative log density (n,) of the targets of rows that took no part, for a row before merging."""
     mean, variance = part.predict(held.X)
-    scatter = held.weight * (held.y - mean) ** 2 + held.scatter
-    return float((0.5 * held.weight * np.log(variance) + 0.5 * scatter / variance).sum() / held.total)
+    scatter = (held.y - mean) ** 2 + held.scatter / held.weight
+    return 0.5 * np.log(variance) + 0.5 * scatter / variance
 
 
 def _component(structure: Structure, theta: np.ndarray, rows: Rows, index: np.ndarray) -> Component:
@@ -176,6 +204,12 @@ def _record(found: list[Candidate], chosen: list[Candidate], shares: np.ndarray)
         )
         for c in found
     )  # fmt: skip
+
+
+def _status(part: Component, floor: float, clock: Clock) -> str:
+    if clock.stopped:
+        return "interrupted"
+    return "time_limit" if clock.cut else "noise_floor" if part.noise < 1.05 * floor else "converged"
 
 
 def _messages(part: Component, found: list[Candidate], floor: float, clock: Clock) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ sum_ij W_ij (x_i - z_j)^2 = sum_i W_i. x_i^2 + sum_j W_.j z_j^2 - 2 x' W z for e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -25,30 +24,30 @@ CONSTANT = 1.0  # prior variance of the constant, in variances of the target
 _ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)
 
 
-class Shape(StrEnum):
-    """The form of a stationary part, as a function of the distance r in lengths."""
+class Shape:
+    """The forms of a stationary part, as functions of the distance r in lengths."""
 
     GAUSSIAN = "gaussian"
     MATERN32 = "matern32"
     MATERN52 = "matern52"
 
 
-def profile(shape: Shape, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def profile(shape: str, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """k, and g and c with dk/d(r^2) = c g, at the squared distances r2; Rasmussen and Williams eqs. (4.9), (4.17).
 
     >>> k, g, c = profile(Shape.GAUSSIAN, np.array([[0.0, 2.0]]))
     >>> np.round(k, 3).tolist(), np.round(c * g, 3).tolist()
     ([[1.0, 0.368]], [[-0.5, -0.184]])
     """
-    if shape is Shape.GAUSSIAN:
+    if shape == Shape.GAUSSIAN:
         k = r2 * -0.5
         np.exp(k, out=k)
         return k, k, -0.5
     r = np.sqrt(r2)
-    r *= _ROOT3 if shape is Shape.MATERN32 else _ROOT5
+    r *= _ROOT3 if shape == Shape.MATERN32 else _ROOT5
     e = np.negative(r)
     np.exp(e, out=e)
-    if shape is Shape.MATERN32:
+    if shape == Shape.MATERN32:
         r += 1.0
         r *= e
         return r, e, -1.5
@@ -64,7 +63,7 @@ def profile(shape: Shape, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray, float
 class Part:
     """A stationary part: its shape, and whether every input has a width of its own."""
 
-    shape: Shape
+    shape: str
     per_input: bool = False
 
     def n_widths(self, n_inputs: int) -> int:
@@ -91,7 +90,7 @@ class Structure:
     @property
     def name(self) -> str:
         """The structure in words: [d] marks one width for each of d inputs."""
-        names = [p.shape.value + (f"[{self.n_inputs}]" if p.per_input else "") for p in self.parts]
+        names = [p.shape + (f"[{self.n_inputs}]" if p.per_input else "") for p in self.parts]
         return " + ".join([*names, "linear"] if self.linear else names)
 
     @cached_property

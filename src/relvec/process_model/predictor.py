@@ -5,9 +5,7 @@ A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m
     mean(x)     = k(Z, x)'a
     variance(x) = k(x, x) - |R k(Z, x)|^2 + s
 
-in the units of the process (`rows.Units`). The linear part and the constant of k make the mean's constant + slope'x
-(`Component.trend`), so that the sums over vectors are over stationary parts alone. Several components are averaged: the
-mean of their mixture and its variance.
+in the units of the process (`rows.Units`). Several components are averaged: the mean of their mixture and its variance.
 """
 
 from __future__ import annotations
@@ -16,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.special import logsumexp, ndtri
 
 from .bound import Bounds, features
 from .evidence import posterior
-from .kernel import CONSTANT, Structure
+from .kernel import Structure
 from .merit import Merit
 from .rows import Rows, Units
 from .target import Scale
@@ -39,19 +38,23 @@ class Component:
     R: np.ndarray
     noise: float
 
-    def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance (q,) of targets at standardised X (q, d), noise included."""
+    def mean(self, X: np.ndarray) -> np.ndarray:
+        """Mean (q,) at standardised X (q, d)."""
+        return self.structure(self.theta, X, self.Z) @ self.weights
+
+    def predict(self, X: np.ndarray, noise: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (q,) of targets, or without noise of the function, at standardised X (q, d)."""
         K = self.structure(self.theta, self.Z, X)
         spread = self.R @ K
         variance = self.structure.prior_variance(self.theta, X) - np.einsum("ij,ij->j", spread, spread)
-        return K.T @ self.weights, np.maximum(variance, 0.0) + self.noise
+        return K.T @ self.weights, np.maximum(variance, 0.0) + (self.noise if noise else 0.0)
 
-    def trend(self) -> tuple[float, np.ndarray]:
-        """Constant and slope (d,) of the mean beside its stationary parts."""
-        slope = np.zeros(self.Z.shape[1])
-        if self.structure.linear:
-            slope = np.exp(self.theta[self.structure.linear_at]) / self.structure.n_inputs * (self.weights @ self.Z)
-        return CONSTANT * float(self.weights.sum()), slope
+    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
+        """Covariance (q, q) of targets, or without noise of the function, at standardised X (q, d)."""
+        spread = self.R @ self.structure(self.theta, self.Z, X)
+        C = self.structure(self.theta, X) - spread.T @ spread
+        C.flat[:: len(C) + 1] = np.maximum(C.diagonal(), 0.0) + (self.noise if noise else 0.0)
+        return C
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +83,9 @@ class FittedProcess:
     merit : that of the first component
     bounds : on log p(t | theta) of the first component; `gap` is what they leave open, in nats a row
     vectors : (m, d) inputs of the rows kept, in the user's units
-    status : how the fit ended
+    status : how the fit ended: "converged", "noise_floor", "time_limit" or "interrupted"
     messages : what the user should know: noise at its floor, candidates refused, stages cut short
+    evaluations : of evidences with their gradients
     """
 
     units: Units
@@ -94,6 +98,7 @@ class FittedProcess:
     vectors: np.ndarray
     status: str
     messages: tuple[str, ...]
+    evaluations: int = 0
 
     @property
     def gap(self) -> float:
@@ -107,19 +112,80 @@ class FittedProcess:
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (q,) of targets at X (q, d), in the user's units; the variance includes the noise."""
-        X = self.units.inputs(np.asarray(X, dtype=float))
-        pieces = [self._mixture(X[i : i + _BLOCK]) for i in range(0, len(X), _BLOCK)]
-        mean, variance = (np.concatenate(p) for p in zip(*pieces)) if pieces else (np.empty(0), np.empty(0))
+        mean, variance = self.moments(np.asarray(X, dtype=float), True, True)
+        assert variance is not None
         return mean, variance
 
-    def _mixture(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        means, variances = map(np.array, zip(*(self._moments(*c.predict(X)) for c in self.components)))
-        mean = self.shares @ means
-        return mean, self.shares @ (variances + (means - mean) ** 2)
+    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean and, if asked, variance (q,) at X (q, d); the noise counts in the variance if asked."""
+        simple = not variance and self.scale.sign == 0  # the mean alone, which does not depend on variances
+        mean, spread = np.empty(len(X)), np.empty(len(X))
+        for start in range(0, len(X), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            rows = self.units.inputs(X[part])
+            if simple:
+                mean[part] = self.units.y_mean + self.units.y_scale * self._mean(rows)
+                continue
+            means, variances = map(np.array, zip(*(self._component_moments(c, rows, noise) for c in self.components)))
+            mean[part] = self.shares @ means
+            spread[part] = self.shares @ (variances + (means - mean[part]) ** 2)
+        return mean, spread if variance else None
 
-    def _moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        u = self.units
-        return self.scale.moments(u.y_mean + u.y_scale * mean, u.y_scale**2 * variance)
+    def latent_mean(self, X: np.ndarray) -> np.ndarray:
+        """Mean (q,) of the standardised target on its scale at X (q, d)."""
+        return self._mean(self.units.inputs(X))
+
+    def _mean(self, rows: np.ndarray) -> np.ndarray:
+        return sum((s * c.mean(rows) for s, c in zip(self.shares, self.components)), np.zeros(len(rows)))
+
+    def _component_moments(self, c: Component, rows: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        u, (mean, variance) = self.units, c.predict(rows, False)
+        added = u.y_scale**2 * c.noise
+        return self.scale.moments(u.y_mean + u.y_scale * mean, u.y_scale**2 * variance, added, noise)
+
+    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
+        """Covariance (q, q) of the function, or of new targets, at X."""
+        u, rows = self.units, self.units.inputs(X)
+        means, C = [], np.zeros((len(X), len(X)))
+        for share, c in zip(self.shares, self.components):
+            added = u.y_scale**2 * c.noise
+            latent = u.y_scale**2 * c.covariance(rows, False)
+            mean, own = self.scale.joint_moments(u.y_mean + u.y_scale * c.mean(rows), latent, added, noise)
+            means.append(mean)
+            C += share * own
+        apart = np.array(means) - self.shares @ np.array(means)
+        return C + (self.shares * apart.T) @ apart
+
+    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
+        """Functions (q, n_samples) drawn from the posterior at X, with noise added if asked."""
+        u, rows, drawn = self.units, self.units.inputs(X), np.empty((len(X), n_samples))
+        which = rng.choice(len(self.shares), size=n_samples, p=self.shares)
+        for i in np.unique(which):
+            c, mine = self.components[i], which == i
+            size, axes = np.linalg.eigh(c.covariance(rows, noise))
+            standard = (axes * np.sqrt(np.maximum(size, 0.0))) @ rng.standard_normal((len(rows), mine.sum()))
+            latent = u.y_mean + u.y_scale * (c.mean(rows)[:, None] + standard)
+            drawn[:, mine] = self.scale.inverse(latent, 0.0 if noise else u.y_scale**2 * c.noise)
+        return drawn
+
+    def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
+        """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
+        u, rows = self.units, self.units.inputs(X)
+        means, variances = map(np.array, zip(*(c.predict(rows, noise) for c in self.components)))
+        mean = self.shares @ means
+        deviation = np.sqrt(self.shares @ (variances + (means - mean) ** 2))
+        latent = u.y_mean + u.y_scale * (mean[:, None] + deviation[:, None] * ndtri(q))  # u rises with y
+        added = 0.0 if noise else u.y_scale**2 * float(self.shares @ [c.noise for c in self.components])
+        return self.scale.inverse(latent, added)
+
+    def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Log density (n,) of targets y (n,) at X: of the mixture, on the scale of the target."""
+        u, rows = self.units, self.units.inputs(X)
+        t = (self.scale.forward(y) - u.y_mean) / u.y_scale
+        means, variances = map(np.array, zip(*(c.predict(rows) for c in self.components)))
+        logs = -0.5 * (np.log(2.0 * np.pi * variances) + (t - means) ** 2 / variances)
+        mixed = logsumexp(logs, axis=0, b=self.shares[:, None])
+        return mixed - np.log(u.y_scale) + self.scale.log_slope(y)
 
 
 def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Component:

@@ -78,6 +78,16 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
     return sorted(check(found, rows), key=_order)
 
 
+def follow(known: list[tuple[Structure, np.ndarray]], rows: Rows, floors: Floors, clock: Clock) -> list[Candidate]:
+    """Structures learned on at most 400 rows from hyperparameters known before, best first."""
+    few, found = rows.take(slice(0, STAGES[1][0])), []
+    for structure, theta in known:
+        prior = default_prior(structure, floors)
+        mode = climb(log_posterior(structure, prior, few), theta, prior, _NEXT_STEPS, clock)
+        found.append(Candidate(structure, mode, _merit(structure, mode, few, floors, clock), len(few)))
+    return sorted(found, key=_order)
+
+
 def _order(candidate: Candidate) -> tuple[bool, int, float]:
     return bool(candidate.refused), -candidate.n_rows, -candidate.merit.value
 

@@ -27,7 +27,7 @@ _OFFSETS = (0.1, 0.4, 1.5)
 _SKEWED = 0.3  # skewness below which only the scale as it is is tried
 _ROWS = 160
 _GAIN = 5.0  # nats of evidence that another scale has to gain
-_MOST_SPREAD = 4.0  # of the variance of u: beyond, the moments of a log-normal variable say nothing
+MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-normal variable say nothing
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,38 @@ class Scale:
         """Log du/dy (n,)."""
         return np.zeros(len(y)) if self.sign == 0 else -np.log(self._inside(y)) - np.log(self.scale)
 
-    def moments(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of y where u is normal with these."""
+    def moments(
+        self, mean: np.ndarray, variance: np.ndarray, noise: float = 0.0, with_noise: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of y where the function is normal with these on the scale, and the noise is added to it.
+
+        The variance of E[y | function] instead where the noise does not count.
+        """
         if self.sign == 0:
-            return mean, variance
-        v = np.minimum(variance, _MOST_SPREAD)
-        level = np.exp(self.sign * mean + 0.5 * v)
+            return mean, variance + (noise if with_noise else 0.0)
+        level = self._level(mean, variance + noise)
+        v = np.minimum(variance + noise if with_noise else variance, MAX_LOG_VARIANCE)
         return self.end + self.sign * self.scale * (level - self.offset), self.scale**2 * level**2 * np.expm1(v)
+
+    def joint_moments(
+        self, mean: np.ndarray, C: np.ndarray, noise: float, with_noise: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means (n,) and covariances (n, n) of y where the function has these on the scale."""
+        if with_noise:
+            C = C + noise * np.eye(len(C))
+        if self.sign == 0:
+            return mean, C
+        level = self._level(mean, C.diagonal() + (0.0 if with_noise else noise))
+        moved = self.end + self.sign * self.scale * (level - self.offset)
+        return moved, self.scale**2 * np.outer(level, level) * np.expm1(np.minimum(C, MAX_LOG_VARIANCE))
+
+    def inverse(self, u: np.ndarray, noise: float = 0.0) -> np.ndarray:
+        """Y at values u of the scale; with a noise variance the mean of y for noise about u."""
+        return u if self.sign == 0 else self.end + self.sign * self.scale * (self._level(u, noise) - self.offset)
+
+    def _level(self, mean: np.ndarray, variance: np.ndarray | float) -> np.ndarray:
+        """E[exp(sign u)] (n,)."""
+        return np.exp(self.sign * mean + 0.5 * np.minimum(variance, MAX_LOG_VARIANCE))
 
     def _inside(self, y: np.ndarray) -> np.ndarray:
         return np.maximum(self.sign * (y - self.end) / self.scale + self.offset, 0.01 * self.offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,23 @@ from relvec.export.c99.source import Source, add_dot, add_squares, format_double
 from relvec.export.exported import ExportedModel
 from relvec.inference.predictive import CountPredictor, LinearPredictor
 from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
+from relvec.process_model import FittedProcess
+from relvec.process_model.expansion import expand
+from relvec.process_model.target import AS_IT_IS, MAX_LOG_VARIANCE, Scale
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """One output: a mixture with shares (k,) of k expansions, on a scale of the target; ``counts`` for counts."""
+
+    parts: list[LinearExpansion]
+    shares: np.ndarray
+    scale: Scale = AS_IT_IS
+    counts: bool = False
+
+    def needs_variance(self, std: bool) -> bool:
+        """Whether the variances have to be computed."""
+        return std or self.counts or self.scale.sign != 0
 
 
 def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bool) -> None:
@@ -21,53 +38,86 @@ def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bo
     basis, outputs = expand_outputs(model)
     add_columns(source, basis)
     source.constant("OUTPUTS", len(outputs))
-    counts = [type(predictor) is CountPredictor for predictor in model.predictors]
-    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, counts[o], std)]
-    if any(each.root.size and (std or count) for each, count in zip(outputs, counts, strict=True)):
+    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, std)]
+    if any(part.root.size and each.needs_variance(std) for each in outputs for part in each.parts):
         add_squares(source)
     add_dot(source)
-    names = [name for name in "fvl" if name == "f" or any(f" {name} " in line for line in body)]
+    names = [name for name in "fvle" if name == "f" or any(f" {name} " in line for line in body)]
+    most = max(len(each.parts) for each in outputs)
+    names += [f"m[{most}]", f"w[{most}]"] if most > 1 else []
     arguments = "const double *x, double *mean, double *std" if std else "const double *x, double *mean"
     source.add(f"void @predict({arguments});")
     head = open_body(prepared, f"    double {', '.join(names)};")
     source.add(f"void @predict({arguments})\n{{\n{head}" + "\n".join(body) + "\n}")
 
 
-def _write_output(source: Source, index: int, output: LinearExpansion, counts: bool, std: bool) -> Iterator[str]:
+def _write_output(source: Source, index: int, output: Output, std: bool) -> Iterator[str]:
     """Statements that compute the mean and, if asked, the standard deviation of one output."""
-    yield f"    f = {write_dot(source, output.weights)};"
-    if std or counts:
-        value = write_squares(source, output.root)
-        if output.prior:
-            known = f"@squares(phi, {source.table(output.represented, 's')}, {output.represented.shape[1]})"
-            yield f"    l = {format_double(output.prior)} - {known};"
-            value += "\n    if (l > 0.0) v += l;"
-        yield value + (f"\n    v += {format_double(output.noise)};" if output.noise else "")
-    if counts:  # moments of a log-normal rate, and of the counts
-        yield "    f = exp(f + 0.5 * v);" + ("\n    v = f * f * expm1(v) + f;" if std else "")
+    if len(output.parts) == 1:
+        yield from _write_part(source, output, output.parts[0], std)
+    else:
+        for i, part in enumerate(output.parts):
+            yield from _write_part(source, output, part, std)
+            yield f"    m[{i}] = f;\n    w[{i}] = {'v' if output.needs_variance(std) else '0.0'};"
+        shares = [format_double(share) for share in output.shares]
+        yield "    f = " + " + ".join(f"{share} * m[{i}]" for i, share in enumerate(shares)) + ";"
+        if std:
+            apart = [f"{share} * (w[{i}] + (m[{i}] - f) * (m[{i}] - f))" for i, share in enumerate(shares)]
+            yield "    v = " + " + ".join(apart) + ";"
+        else:
+            yield "    (void)w;"
     yield f"    mean[{index}] = f;" + (f"\n    std[{index}] = sqrt(v);" if std else "")
 
 
-def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[LinearExpansion]]:
+def _write_part(source: Source, output: Output, part: LinearExpansion, std: bool) -> Iterator[str]:
+    """Statements that set f and, where it is needed, v to the mean and variance of one part of a mixture."""
+    yield f"    f = {write_dot(source, part.weights)};"
+    if output.needs_variance(std):
+        value = write_squares(source, part.root)
+        if part.prior:
+            known = f"@squares(phi, {source.table(part.represented, 's')}, {part.represented.shape[1]})"
+            value += f"\n    l = v + {format_double(part.prior)} - {known};\n    v = l > 0.0 ? l : 0.0;"
+        yield value + (f"\n    v += {format_double(part.noise)};" if part.noise else "")
+    if output.counts:  # moments of a log-normal rate, and of the counts
+        yield "    f = exp(f + 0.5 * v);" + ("\n    v = f * f * expm1(v) + f;" if std else "")
+    if output.scale.sign:  # `Scale.moments`
+        sign, end, scale, offset = (
+            format_double(v) for v in (output.scale.sign, output.scale.end, output.scale.scale, output.scale.offset)
+        )
+        yield f"    if (v > {format_double(MAX_LOG_VARIANCE)}) v = {format_double(MAX_LOG_VARIANCE)};"
+        yield f"    e = exp({sign} * f + 0.5 * v);\n    f = {end} + {sign} * {scale} * (e - {offset});"
+        if std:
+            yield f"    v = {scale} * {scale} * e * e * expm1(v);"
+
+
+def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[Output]]:
     """One basis for all outputs, and the weights of each output over it."""
     found = [_expand_output(model, predictor) for predictor in model.predictors]
-    if all(each.basis is model.basis for each in found):
+    parts = [part for output in found for part in output.parts]
+    if all(part.basis is model.basis for part in parts):
         return model.basis, found
-    sizes = [each.basis.n_atoms for each in found]
-    whole = bases.Concat(tuple(each.basis for each in found), n_features=model.n_features)
+    ends = np.cumsum([0, *(part.basis.n_atoms for part in parts)])
+    whole = bases.Concat(tuple(part.basis for part in parts), n_features=model.n_features)
 
-    def pad(part: np.ndarray, i: int) -> np.ndarray:
-        rows = np.zeros((sum(sizes), *part.shape[1:]))
-        rows[sum(sizes[:i]) : sum(sizes[: i + 1])] = part
+    def pad(values: np.ndarray, i: int) -> np.ndarray:
+        rows = np.zeros((ends[-1], *values.shape[1:]))
+        rows[ends[i] : ends[i + 1]] = values
         return rows
 
-    return whole, [
-        replace(e, basis=whole, weights=pad(e.weights, i), root=pad(e.root, i), represented=pad(e.represented, i))
-        for i, e in enumerate(found)
-    ]
+    padded = iter([
+        replace(p, basis=whole, weights=pad(p.weights, i), root=pad(p.root, i), represented=pad(p.represented, i))
+        for i, p in enumerate(parts)
+    ])  # fmt: skip
+    return whole, [replace(output, parts=[next(padded) for _ in output.parts]) for output in found]
 
 
-def _expand_output(model: ExportedModel, predictor: Any) -> LinearExpansion:
+def _expand_output(model: ExportedModel, predictor: Any) -> Output:
+    if type(predictor) is FittedProcess:
+        return Output(expand(predictor, model.n_features), predictor.shares, predictor.scale)
+    return Output([_expand_single(model, predictor)], np.ones(1), counts=type(predictor) is CountPredictor)
+
+
+def _expand_single(model: ExportedModel, predictor: Any) -> LinearExpansion:
     linear = predictor.latent if type(predictor) is CountPredictor else predictor
     if type(linear) is ProcessPredictor:
         return expand_process(linear)

@@ -69,7 +69,7 @@ class ProcessPredictor(WeightPredictor):
 
 @dataclass(frozen=True, eq=False)
 class LinearExpansion:
-    """Mean w'phi(x) and variance |root'phi(x)|^2 + max(prior - |represented'phi(x)|^2, 0) + noise of new targets.
+    """Mean w'phi(x) and variance max(prior + |root'phi(x)|^2 - |represented'phi(x)|^2, 0) + noise of new targets.
 
     Attributes
     ----------

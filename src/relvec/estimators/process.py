@@ -1,0 +1,148 @@
+"""The fit of ``kernel="auto"``: a process for each output whose kernel is chosen by merit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from relvec.basis import Concat
+from relvec.estimators.fitted import HISTORY, FittedModel, caller_level
+from relvec.estimators.options import FitOptions
+from relvec.estimators.sources import MemorySource
+from relvec.inference.process import LinearExpansion
+from relvec.process_model import FittedProcess, Structure, compare_structures, fit_process
+from relvec.process_model.expansion import expand
+from relvec.runtime.progress import report, stage
+from relvec.solvers import Status
+
+MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
+MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
+MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
+BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
+SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard deviations of an input
+
+
+def fit_processes(options: FitOptions, source: MemorySource) -> FittedModel | None:
+    """A process for each output, with one choice of kernel for all; None where the rows do not allow for one."""
+    X, targets, weights = source.X, source.targets, source.weights
+    limit = max(np.abs(X).max(initial=0.0), np.abs(targets).max(initial=0.0))
+    if limit > MAX_MAGNITUDE or not np.all(np.ptp(targets, axis=0) > 0.0) or len(np.unique(X, axis=0)) < MIN_ROWS:
+        return None
+    spread = X.std(axis=0)
+    if not np.any(spread > 1e-10 * np.maximum(np.abs(X).max(axis=0), 1e-300)):
+        return None
+    with stage("process"):
+        processes = _fit_outputs(options, X, targets, weights)
+    for output, process in enumerate(processes):
+        _warn(process, "" if source.single else f"output {output}: ")
+    return _assemble(source, processes)
+
+
+def _fit_outputs(
+    options: FitOptions, X: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> list[FittedProcess]:  # fmt: skip
+    settings = {
+        "max_vectors": max_vectors(options, len(X)),
+        "progress": lambda name, fraction: report(fraction=fraction),
+    }
+    limit = None if options.time_limit is None else options.time_limit / targets.shape[1]
+    earlier = None if options.earlier is None else options.earlier.processes
+    if earlier is not None and [type(p) for p in earlier] != [FittedProcess] * targets.shape[1]:
+        earlier = None
+    candidates: tuple[Structure, ...] | None = None
+    if targets.shape[1] > 1 and earlier is None:
+        candidates = (compare_structures(X, targets, weights, limit),)
+    return [
+        fit_process(
+            X, y, weights, candidates=candidates, time_limit=limit, earlier=None if earlier is None else earlier[i],
+            **settings,
+        )
+        for i, y in enumerate(targets.T)
+    ]  # fmt: skip
+
+
+def max_vectors(options: FitOptions, n_rows: int) -> int:
+    """The most vectors that a process may keep, within the memory limit."""
+    most = MAX_VECTORS if options.max_vectors is None else options.max_vectors
+    return int(max(min(most, options.memory / (BYTES_PER_VECTOR_AND_ROW * n_rows)), 16))
+
+
+def _warn(process: FittedProcess, label: str) -> None:
+    status = Status[process.status.upper()]
+    if not status.success:
+        detail = "; ".join(process.messages)
+        warnings.warn(f"{label}{status.name}: {detail or status.value}.", ConvergenceWarning, stacklevel=caller_level())
+
+
+def _assemble(source: MemorySource, processes: list[FittedProcess]) -> FittedModel:
+    """The processes of all outputs as one model, their means as weights of one basis."""
+    expansions: list[tuple[int, float, LinearExpansion]] = []
+    for output, process in enumerate(processes):
+        parts = expand(process, source.n_features, find_rows(source, process.vectors))
+        expansions += [(output, share, part) for share, part in zip(process.shares, parts, strict=True)]
+    basis = Concat(tuple(part.basis for _, _, part in expansions), n_features=source.n_features)
+    weights, intercept, at = np.zeros((len(processes), basis.n_atoms)), np.zeros(len(processes)), 0
+    for output, share, part in expansions:
+        weights[output, at : at + part.basis.n_atoms] = share * part.weights
+        intercept[output] += share * part.weights[-1]
+        at += part.basis.n_atoms
+    vectors = np.unique(np.concatenate([find_rows(source, p.vectors) for p in processes]))
+    kernel = expansions[0][2].basis.parts[0].kernel  # type: ignore[attr-defined]
+    return FittedModel(
+        basis=basis,
+        functions=[],
+        predictors=list(processes),
+        weights=weights,
+        alpha=np.zeros((0, basis.n_atoms)),
+        gamma=np.zeros((0, basis.n_atoms)),
+        intercept=intercept,
+        coef=None,
+        noise_variance=np.array([process.noise_variance for process in processes]),
+        log_evidence=np.array([log_evidence(p, source, y) for p, y in zip(processes, source.targets.T, strict=True)]),
+        certificate=np.array([p.bounds.upper - p.bounds.lower for p in processes]),
+        n_iter=np.array([process.evaluations for process in processes]),
+        status=[process.status for process in processes],
+        history=[np.zeros(0, dtype=HISTORY) for _ in processes],
+        relevance_vectors=source.take(basis, vectors),
+        processes=processes,
+        n_candidates=source.n_rows,
+        kernel=kernel,
+        width=np.array(kernel.width),
+        feature_relevance=_sensitivity(processes, source.n_features),
+        width_rule="merit",
+        selection=[process.selection for process in processes],
+        merit=np.array([process.merit.value for process in processes]),
+        single=source.single,
+    )
+
+
+def log_evidence(process: FittedProcess, source: MemorySource, y: np.ndarray) -> float:
+    """The lower bound on the log evidence of targets y (n,), in their own units."""
+    slopes = process.scale.log_slope(y) - np.log(process.units.y_scale)
+    return process.bounds.lower + float(source.weights @ slopes)
+
+
+def find_rows(source: MemorySource, vectors: np.ndarray) -> np.ndarray:
+    """The first training row (m,) that is equal to each vector (m, d)."""
+    wanted = {row.tobytes(): -1 for row in vectors}
+    for row, number in zip(source.X + 0.0, source.numbers, strict=True):  # + 0.0: no -0.0
+        if wanted.get(key := row.tobytes()) == -1:
+            wanted[key] = int(number)
+    return np.array([wanted[row.tobytes()] for row in vectors], dtype=np.intp)
+
+
+def _sensitivity(processes: Sequence[FittedProcess], n_features: int) -> np.ndarray:
+    """Share of each input (d,) in the mean squared slope of the means at the vectors, in standard deviations."""
+    found = np.zeros(n_features)
+    for process in processes:
+        u, some = process.units, process.vectors[:SENSITIVITY_ROWS]
+        for column, deviation in zip(u.columns, u.scale, strict=True):
+            step = np.zeros(n_features)
+            step[column] = SENSITIVITY_STEP * deviation
+            rise = process.latent_mean(some + step) - process.latent_mean(some - step)
+            found[column] += float(np.mean(rise**2))
+    total = found.sum()
+    return found / total if total > 0.0 else np.full(len(found), 1.0 / len(found))

@@ -1,0 +1,83 @@
+"""A fitted process as sums of basis functions in the user's units: what attributes show and exports write down.
+
+With phi(x) = [k_p(z_j, x) for every part p and vector j; the inputs of a linear part; 1] a component is
+
+    mean(x) = w'phi(x),    variance(x) = max(prior + |T'phi(x)|^2 - |S'phi(x)|^2, 0) + noise,
+
+where k(Z, x) of `predictor` is linear in phi, the stationary parts have the variance ``prior`` everywhere, and T'phi
+holds the linear part and the constant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
+from relvec.inference.process import LinearExpansion
+from relvec.kernels import Gaussian, Kernel, Matern
+
+from .kernel import CONSTANT, Shape
+from .predictor import Component, FittedProcess
+
+_IGNORED_WIDTH = 1e100  # of a column that the process leaves out
+
+
+def expand(process: FittedProcess, n_features: int, rows: np.ndarray | None = None) -> list[LinearExpansion]:
+    """The components of a process as expansions over their own functions, in the units of X and y.
+
+    ``n_features`` counts the columns of X, ``rows`` (m,) are the training rows of the vectors.
+    """
+    return [_expand(process, component, n_features, rows) for component in process.components]
+
+
+def part_kernel(process: FittedProcess, component: Component, part: int, n_features: int) -> Kernel:
+    """A stationary part as a kernel of relvec, with widths in the units of X."""
+    structure, units = component.structure, process.units
+    length = np.exp(component.theta[structure.widths[part]]) * units.scale
+    width = np.full(n_features, _IGNORED_WIDTH)
+    width[units.columns] = length
+    shape = structure.parts[part].shape
+    if shape == Shape.GAUSSIAN:
+        return Gaussian(width=tuple(np.sqrt(2.0) * width))  # exp(-|x - z|^2 / r^2) with r^2 = 2 l^2
+    return Matern(nu=1.5 if shape == Shape.MATERN32 else 2.5, width=tuple(width))
+
+
+def _expand(process: FittedProcess, c: Component, n_features: int, rows: np.ndarray | None) -> LinearExpansion:
+    s, u, y_scale = c.structure, process.units, process.units.y_scale
+    parts: list[Basis] = [
+        KernelBasis(part_kernel(process, c, i, n_features), process.vectors, centre_rows=rows)
+        for i in range(len(s.parts))
+    ]
+    d = len(u.columns) if s.linear else 0
+    X = process.vectors
+    if d:
+        parts.append(Linear(features=tuple(u.columns.tolist())).bind(X))
+    parts.append(Bias().bind(X))
+    basis = Concat(tuple(parts), n_features=n_features)
+    m, at = len(X), len(s.parts) * len(X)
+    amplitudes = np.array([np.exp(c.theta[i]) for i in s.amplitudes])
+    slope = np.exp(c.theta[s.linear_at]) / s.n_inputs if d else 0.0  # a_0 / d
+
+    def lift(A: np.ndarray) -> np.ndarray:
+        """The functionals A'k(Z, .), A (m, j), as weights (k, j) of phi."""
+        out = np.zeros((basis.n_atoms, A.shape[1]))
+        for i, a in enumerate(amplitudes):
+            out[i * m : (i + 1) * m] = a * A
+        out[-1] = CONSTANT * A.sum(0)
+        if d:
+            along = slope * (c.Z.T @ A) / u.scale[:, None]
+            out[at : at + d] = along
+            out[-1] -= u.centre @ along
+        return y_scale * out
+
+    root = np.zeros((basis.n_atoms, d + 1))
+    root[-1, d] = y_scale * np.sqrt(CONSTANT)
+    if d:
+        steep = y_scale * np.sqrt(slope) / u.scale
+        root[at + np.arange(d), np.arange(d)] = steep
+        root[-1, :d] = -steep * u.centre
+    weights = lift(c.weights[:, None])[:, 0]
+    weights[-1] += u.y_mean
+    return LinearExpansion(
+        basis, weights, root, lift(c.R.T), float(amplitudes.sum()) * y_scale**2, c.noise * y_scale**2
+    )
