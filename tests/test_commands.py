@@ -16,7 +16,7 @@ import pytest
 import messy
 from relvec import RVR, cli, load
 from relvec.tables import evaluate_table, fit_table, predict_table, read_table
-from relvec.tables.importance import learned_relevance
+from relvec.tables.pipelines import learned_relevance
 
 
 @pytest.fixture(scope="module")
@@ -426,3 +426,15 @@ def test_control_characters_reach_no_terminal(capsys, tmp_path, monkeypatch):
     assert cli.main(["fit", "t.csv", "--target", "z\x1b[2J"]) == 1
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err and "x\\x1b[31m" in captured.out
+
+
+def test_what_width_auto_did_is_printed_and_reported(capsys, tmp_path):
+    out = run(capsys, "inspect", "houses.relvec")
+    assert "one for each of" in out and "inputs, learned by the evidence, as width='auto' decided" in out
+    assert re.search(r"relevance  .*Area \(m²\) \d\d%", out)
+    out = run(capsys, "inspect", "patients.relvec")
+    assert "for all inputs, from the scale of the inputs, as width='auto' decided" in out and "relevance  " not in out
+    assert run_json(capsys, "inspect", "houses.relvec")["width_rule"] == "learn-per-feature"
+    run(capsys, "report", "patients.relvec", "patients.csv", "-o", str(tmp_path / "r.html"))
+    page = (tmp_path / "r.html").read_text()
+    assert "from the scale of the inputs" in page and "the share of each column" not in page

@@ -170,6 +170,18 @@ def test_examples_of_the_gallery_run(script, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_the_gallery_finds_the_inputs_that_matter(capsys, monkeypatch, tmp_path):
+    """What its text claims: five of Friedman's ten inputs are used."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    names = runpy.run_path(str(ROOT / "examples" / "plot_09_features.py"))
+    plt.close("all")
+    out = capsys.readouterr().out
+    assert "relevant: ['x1', 'x2', 'x3', 'x4', 'x5']" in out and "needed: ['x1', 'x2', 'x3', 'x4', 'x5']" in out
+    assert names["model"].score(names["X_new"], names["y_new"]) > names["simple"].score(names["X_new"], names["y_new"])
+
+
 def refusals():
     """Yield the words of every TableError in the source, the longest piece of each message."""
     for path in sorted((ROOT / "src" / "relvec").rglob("*.py")):

@@ -64,6 +64,7 @@ def describe_model(pipeline: Pipeline) -> dict[str, Any]:
         "log_evidence": float(np.sum(model.log_marginal_likelihood_)),
         "status": model.status_,
         "width": None if width is None else np.asarray(width).tolist(),
+        "width_rule": getattr(model, "width_rule_", None),
         "seconds": step.record_["seconds"],
         "options": {name: value for name, value in model.get_params(deep=False).items()},
         "columns": [

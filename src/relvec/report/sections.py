@@ -15,8 +15,8 @@ from relvec.report.advice import plain_warnings
 from relvec.report.html import Draw, figure_grid, framed, html_table, sample, short, text
 from relvec.tables.columns import Column
 from relvec.tables.evaluation import Evaluation, Score
-from relvec.tables.importance import Dependence, Importance, learned_relevance
-from relvec.tables.pipelines import summary, vectors_of
+from relvec.tables.importance import Dependence, Importance
+from relvec.tables.pipelines import learned_relevance, summary, vectors_of
 from relvec.tables.text import format_cell, plural, round_uncertainty
 
 MAX_VECTORS = 30  # relevance vectors listed

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.plot.relevance import relevance_by_width
 from relvec.tables.columns import NO_VALUE, OTHER, Column, days_of, numbers_of
 from relvec.tables.evaluation import Evaluation
-from relvec.tables.pipelines import encoded_columns, predict_table
+from relvec.tables.pipelines import predict_table
 from relvec.tables.table import Table, as_table
 
-__all__ = ["Dependence", "Importance", "column_importance", "learned_relevance", "partial_dependence"]
+__all__ = ["Dependence", "Importance", "column_importance", "partial_dependence"]
 
 ROWS = 1000  # most rows for the importance
 CURVE_ROWS = 60  # rows drawn one by one
@@ -102,25 +101,6 @@ def column_importance(pipeline: Pipeline, evaluation: Evaluation, *, repeats: in
     order = np.argsort(-losses.mean(axis=1), kind="stable")
     measure = "log loss" if pipeline["columns"].task == "classification" else "RMSE"
     return Importance([names[i] for i in order], losses.mean(axis=1)[order], losses.std(axis=1)[order], measure)
-
-
-def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
-    """Relevance of the table's columns by the learned widths, as shares; empty for one width in all inputs.
-
-    Examples
-    --------
-    >>> from relvec import RVC
-    >>> from relvec.tables.pipelines import fit_table
-    >>> learned_relevance(fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": list("abab")}, "y", model=RVC(width=1.0)).pipeline)
-    {}
-    """
-    relevance, names = relevance_by_width(pipeline[-1]), encoded_columns(pipeline)
-    if relevance is None or relevance.shape != (len(names),):
-        return {}
-    shares = dict.fromkeys(names, 0.0)
-    for name, value in zip(names, relevance.tolist(), strict=True):
-        shares[name] += value
-    return shares
 
 
 def _error(pipeline: Pipeline, table: Table, y: np.ndarray) -> float:

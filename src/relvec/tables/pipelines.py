@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from relvec import RVC, RVR
+from relvec.plot.relevance import relevance_by_width
 from relvec.tables.cells import labels_of
 from relvec.tables.columns import NO_VALUE, Column, TableColumns, names_of
 from relvec.tables.kinds import describe
@@ -23,9 +24,12 @@ from relvec.tables.table import Table, TableError, as_table
 from relvec.tables.target import prepare_target, target_of
 from relvec.tables.text import plural
 
-__all__ = ["FittedTable", "Prediction", "fit_table", "predict_table", "summary", "vectors_of"]
+__all__ = ["FittedTable", "Prediction", "fit_table", "learned_relevance", "predict_table", "summary", "vectors_of"]
 
 QUANTILES = np.arange(0.05, 1.0, 0.05)
+MAX_LISTED_COLUMNS = 8
+WIDTH_RULES = {"given": "as given", "scale": "from the scale of the inputs", "learn": "learned by the evidence",
+               "learn-per-feature": "learned by the evidence"}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +259,25 @@ def encoded_columns(pipeline: Pipeline) -> list[str]:
     return plain + [column.name for column in codes for _ in column.levels]
 
 
+def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
+    """Relevance of the table's columns by the learned widths, as shares; empty for one width in all inputs.
+
+    Examples
+    --------
+    >>> learned_relevance(fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": list("abab")}, "y", model=RVC(width=1.0)).pipeline)
+    {}
+    """
+    relevance, names = relevance_by_width(pipeline[-1]), encoded_columns(pipeline)
+    if relevance is None or relevance.shape != (len(names),):
+        return {}
+    shares = dict.fromkeys(names, 0.0)
+    for name, value in zip(names, relevance.tolist(), strict=True):
+        shares[name] += value
+    return shares
+
+
 def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """What was found, as names and words.
+    """Facts about a fitted model, as names and words.
 
     Examples
     --------
@@ -268,9 +289,29 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     facts = [("vectors kept", f"{len(model.relevance_):,} of {plural(step.record_['rows'], 'row')}")]
     if step.task == "regression":
         facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, in the target's units)"))
+    if hasattr(model, "width_"):
+        facts.append(("width", _width_in_words(model)))
+    relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
+    if relevance:
+        listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
+        facts.append(("relevance", f"{listed} (shares of the columns, by their widths)"))
     facts.append(("log evidence", f"{np.sum(model.log_marginal_likelihood_):.2f}"))
     status = model.status_ if isinstance(model.status_, str) else ", ".join(model.status_)
     return [*facts, ("status", status)]
+
+
+def _width_in_words(model: Any) -> str:
+    """How the widths were found, and the width where there is one for all inputs."""
+    if np.ndim(model.width_) > 0:
+        parts = [f"one for each of {len(model.width_)} inputs"]
+    else:
+        parts = [f"{model.width_:.4g} for all inputs"]
+    rule = getattr(model, "width_rule_", None)
+    if rule is not None:
+        parts.append(WIDTH_RULES.get(rule, f"by the rule {rule!r}"))
+    if isinstance(model.width, str) and model.width == "auto":
+        parts.append("as width='auto' decided")
+    return ", ".join(parts)
 
 
 def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
