@@ -14,6 +14,7 @@ from relvec.process_model.merit import hessian, laplace
 from relvec.process_model.predictor import exact_component, sparse_component
 from relvec.process_model.priors import default_prior
 from relvec.process_model.rows import Rows, merge, rounding_step, standardise
+from relvec.process_model.target import AS_IT_IS, Scale, choose_scale, scales
 from relvec.process_model.vectors import pivots
 
 GAUSS, ROUGH, SMOOTH = Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52
@@ -255,3 +256,32 @@ def test_rounding_step():
     assert rounding_step(np.array([1.0, 2.0, 4.0])) == 1.0
     assert rounding_step(np.random.default_rng(0).normal(size=50)) == 0.0
     assert isinstance(merge(np.zeros((2, 1)), np.ones(2)), Rows)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scale_moments_are_those_of_draws(sign):
+    scale = Scale(sign, 2.0, 1.5, 0.4)
+    mean, variance = scale.moments(np.array([0.3]), np.array([0.2]))
+    u = 0.3 + np.sqrt(0.2) * np.random.default_rng(0).normal(size=400_000)
+    y = 2.0 + sign * 1.5 * (np.exp(sign * u) - 0.4)
+    np.testing.assert_allclose([mean[0], variance[0]], [y.mean(), y.var()], rtol=0.02)
+    np.testing.assert_allclose(scale.forward(y[:9]), u[:9])
+    slope = (scale.forward(y[:9] + 1e-6) - scale.forward(y[:9] - 1e-6)) / 2e-6
+    np.testing.assert_allclose(scale.log_slope(y[:9]), np.log(slope), atol=1e-6)
+
+
+def test_a_logarithm_is_found_where_there_is_one_and_only_there():
+    X, u = table(150, 2, noise=0.2)
+    assert choose_scale(X, np.exp(1.2 * u), None, Clock()).sign == 1
+    assert choose_scale(X, -np.exp(1.2 * u), None, Clock()).sign == -1
+    assert len(scales(np.exp(X[:, 0]))) > 1
+    assert choose_scale(np.exp(X), np.exp(X[:, 0]) + 0.2 * X[:, 1], None, Clock()) == AS_IT_IS
+    assert scales(np.ones(5)) == [AS_IT_IS]
+    model = fit_process(X, np.exp(1.2 * u), candidates=FEW)
+    plain = fit_process(X, np.exp(1.2 * u), candidates=FEW, target=AS_IT_IS)
+    new, truth = table(200, 2, seed=3)
+
+    def loss(mean, variance):
+        return np.mean(0.5 * np.log(variance) + 0.5 * (np.exp(1.2 * truth) - mean) ** 2 / variance)
+
+    assert loss(*model.predict(new)) < loss(*plain.predict(new)) - 0.1

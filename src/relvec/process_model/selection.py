@@ -21,7 +21,7 @@ from .rows import Rows
 
 STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
 _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
-_THREE_STAGES = 2000  # tables of so many have the third
+_THREE_STAGES = 2000  # tables of so many have the third, unless curvatures of very many widths would take too long
 _FIRST_STEPS, _NEXT_STEPS = 40, 30
 _BEHIND = 15.0  # nats of merit behind the best: not followed further
 _MANY_INPUTS = 32
@@ -71,7 +71,8 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
         if len(structure.parts) == 1:
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
         clock.report("candidates", (i + 1) / len(candidates))
-    for n_rows, kept in STAGES[1 : 3 if len(rows) >= _THREE_STAGES else 2]:
+    third = len(rows) >= _THREE_STAGES and rows.X.shape[1] <= _MANY_INPUTS
+    for n_rows, kept in STAGES[1 : 3 if third else 2]:
         found.sort(key=_order)
         if len(rows) > found[0].n_rows and not clock.up("candidates on more rows"):
             found = _on_more_rows(found, rows.take(slice(0, n_rows)), kept, floors, clock)
