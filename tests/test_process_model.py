@@ -185,8 +185,8 @@ def test_pivots_represent_more_than_the_first_rows():
 
 
 def test_weights_are_repeated_rows():
-    X, y = table(40, 2)
-    times = 1 + np.arange(40) % 3
+    X, y = table(60, 2)
+    y, times = np.exp(y), 1 + np.arange(60) % 3
     twice = fit_process(np.repeat(X, times, 0), np.repeat(y, times), candidates=FEW)
     weighted = fit_process(X, y, times, candidates=FEW)
     plain = fit_process(X, y, candidates=FEW)
@@ -194,10 +194,12 @@ def test_weights_are_repeated_rows():
     np.testing.assert_allclose(twice.predict(new), weighted.predict(new), rtol=1e-6)
     assert not np.allclose(plain.predict(new), weighted.predict(new), rtol=1e-3)
     assert twice.merit.value == pytest.approx(weighted.merit.value)
+    assert twice.scale.sign == 1 and twice.scale.scale == pytest.approx(weighted.scale.scale)
 
 
 def test_order_of_rows_does_not_matter():
     X, y = table(320, 2)
+    y = np.exp(y)
     order = np.random.default_rng(2).permutation(320)
     new = np.random.default_rng(9).normal(size=(5, 2))
     one, other = (fit_process(a, b, candidates=FEW, max_vectors=60) for a, b in ((X, y), (X[order], y[order])))

@@ -64,6 +64,9 @@ def fit_process(
     """
     clock = Clock(time_limit, progress)
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    if weights is not None:
+        weights = np.asarray(weights, dtype=float)
+        X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
     scale = choose_scale(X, y, weights, clock) if target is None else target
     raw = merge(X, scale.forward(y), weights)
     rows, units = standardise(raw)
@@ -88,8 +91,9 @@ def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
 
     Of fewer than 20 levels they are rather classes than rounded numbers, and a tenth of it is enough.
     """
-    step = rounding_step(y) * np.exp(np.median(scale.log_slope(y))) / u_scale
-    share = 1.0 if len(np.unique(y)) >= 20 else 0.1
+    levels = np.unique(y)
+    step = rounding_step(levels) * np.exp(np.median(scale.log_slope(levels))) / u_scale
+    share = 1.0 if len(levels) >= 20 else 0.1
     return min(max(_FLOOR, share * step**2 / 12.0), 0.5)
 
 

@@ -76,13 +76,16 @@ class Scale:
 AS_IT_IS = Scale()
 
 
-def scales(y: np.ndarray) -> list[Scale]:
+def scales(y: np.ndarray, weights: np.ndarray | None = None) -> list[Scale]:
     """The scales to try for targets y (n,): logarithms from the end where they are dense, if they are skewed."""
-    spread = y.std()
-    skewness = np.mean((y - y.mean()) ** 3) / spread**3 if spread > 0 else 0.0
+    order = np.argsort(y, kind="stable")  # the same sums in whatever order the rows come
+    y, w = y[order], (np.ones(len(y)) if weights is None else np.asarray(weights, dtype=float)[order])
+    centred = y - w @ y / w.sum()
+    spread = np.sqrt(w @ centred**2 / w.sum())
+    skewness = w @ centred**3 / w.sum() / spread**3 if spread > 0 else 0.0
     if abs(skewness) < _SKEWED:
         return [AS_IT_IS]
-    sign, end = (1, y.min()) if skewness > 0 else (-1, y.max())
+    sign, end = (1, y[0]) if skewness > 0 else (-1, y[-1])
     return [AS_IT_IS, *(Scale(sign, float(end), float(spread), offset) for offset in _OFFSETS)]
 
 
@@ -93,7 +96,7 @@ def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock
     better: at rows that took no part, and at each row from the others.
     """
     best, top, density, start = AS_IT_IS, -np.inf, np.full(2, np.inf), None
-    for scale in scales(np.asarray(y, dtype=float)):
+    for scale in scales(y, weights):
         if clock.up("the scale of the target"):
             break
         rows, rest, jacobian, back = _rows(scale, X, y, weights)
