@@ -287,3 +287,10 @@ def test_a_logarithm_is_found_where_there_is_one_and_only_there():
         return np.mean(0.5 * np.log(variance) + 0.5 * (np.exp(1.2 * truth) - mean) ** 2 / variance)
 
     assert loss(*model.predict(new)) < loss(*plain.predict(new)) - 0.1
+
+
+def test_a_short_time_limit_is_kept_on_many_rows():
+    X, y = table(6000, 3)
+    model = fit_process(X, y, time_limit=0.5)
+    assert len(model.vectors) < 600 and model.status == "time limit"
+    assert np.corrcoef(model.predict(X[:500])[0], y[:500])[0, 1] > 0.8
