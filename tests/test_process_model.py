@@ -15,6 +15,7 @@ from relvec.process_model.merit import hessian, laplace
 from relvec.process_model.predictor import exact_component, sparse_component
 from relvec.process_model.priors import default_prior
 from relvec.process_model.rows import Rows, merge, rounding_step, standardise
+from relvec.process_model.target import AS_IT_IS, Scale, choose_scale, scales
 from relvec.process_model.vectors import pivots
 
 GAUSS, ROUGH, SMOOTH = Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52
@@ -188,8 +189,8 @@ def test_pivots_represent_more_than_the_first_rows():
 
 
 def test_weights_are_repeated_rows():
-    X, y = table(40, 2)
-    times = 1 + np.arange(40) % 3
+    X, y = table(60, 2)
+    y, times = np.exp(y), 1 + np.arange(60) % 3
     twice = fit_process(np.repeat(X, times, 0), np.repeat(y, times), candidates=FEW)
     weighted = fit_process(X, y, times, candidates=FEW)
     plain = fit_process(X, y, candidates=FEW)
@@ -197,10 +198,12 @@ def test_weights_are_repeated_rows():
     np.testing.assert_allclose(twice.predict(new), weighted.predict(new), rtol=1e-6)
     assert not np.allclose(plain.predict(new), weighted.predict(new), rtol=1e-3)
     assert twice.merit.value == pytest.approx(weighted.merit.value)
+    assert twice.scale.sign == 1 and twice.scale.scale == pytest.approx(weighted.scale.scale)
 
 
 def test_order_of_rows_does_not_matter():
     X, y = table(320, 2)
+    y = np.exp(y)
     order = np.random.default_rng(2).permutation(320)
     new = np.random.default_rng(9).normal(size=(5, 2))
     one, other = (fit_process(a, b, candidates=FEW, max_vectors=60) for a, b in ((X, y), (X[order], y[order])))
@@ -259,3 +262,39 @@ def test_rounding_step():
     assert rounding_step(np.array([1.0, 2.0, 4.0])) == 1.0
     assert rounding_step(np.random.default_rng(0).normal(size=50)) == 0.0
     assert isinstance(merge(np.zeros((2, 1)), np.ones(2)), Rows)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_scale_moments_are_those_of_draws(sign):
+    scale = Scale(sign, 2.0, 1.5, 0.4)
+    mean, variance = scale.moments(np.array([0.3]), np.array([0.2]))
+    u = 0.3 + np.sqrt(0.2) * np.random.default_rng(0).normal(size=400_000)
+    y = 2.0 + sign * 1.5 * (np.exp(sign * u) - 0.4)
+    np.testing.assert_allclose([mean[0], variance[0]], [y.mean(), y.var()], rtol=0.02)
+    np.testing.assert_allclose(scale.forward(y[:9]), u[:9])
+    slope = (scale.forward(y[:9] + 1e-6) - scale.forward(y[:9] - 1e-6)) / 2e-6
+    np.testing.assert_allclose(scale.log_slope(y[:9]), np.log(slope), atol=1e-6)
+
+
+def test_a_logarithm_is_found_where_there_is_one_and_only_there():
+    X, u = table(150, 2, noise=0.2)
+    assert choose_scale(X, np.exp(1.2 * u), None, Clock()).sign == 1
+    assert choose_scale(X, -np.exp(1.2 * u), None, Clock()).sign == -1
+    assert len(scales(np.exp(X[:, 0]))) > 1
+    assert choose_scale(np.exp(X), np.exp(X[:, 0]) + 0.2 * X[:, 1], None, Clock()) == AS_IT_IS
+    assert scales(np.ones(5)) == [AS_IT_IS]
+    model = fit_process(X, np.exp(1.2 * u), candidates=FEW)
+    plain = fit_process(X, np.exp(1.2 * u), candidates=FEW, target=AS_IT_IS)
+    new, truth = table(200, 2, seed=3)
+
+    def loss(mean, variance):
+        return np.mean(0.5 * np.log(variance) + 0.5 * (np.exp(1.2 * truth) - mean) ** 2 / variance)
+
+    assert loss(*model.predict(new)) < loss(*plain.predict(new)) - 0.1
+
+
+def test_a_short_time_limit_is_kept_on_many_rows():
+    X, y = table(6000, 3)
+    model = fit_process(X, y, time_limit=0.5)
+    assert len(model.vectors) < 600 and model.status == "time limit"
+    assert np.corrcoef(model.predict(X[:500])[0], y[:500])[0, 1] > 0.8

@@ -26,6 +26,7 @@ _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
 _SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standard error added to the loss seen
 _ALL_ROWS = 300  # so few distinct rows are all kept
+_SECONDS = 1e-9  # of choosing and factoring vectors, for each of N m^2
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _FLOOR = 1e-6  # least noise variance, in variances of the target
 
@@ -68,6 +69,9 @@ def fit_process(
     """
     clock = Clock(time_limit, progress)
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    if weights is not None:
+        weights = np.asarray(weights, dtype=float)
+        X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
     scale = choose_scale(X, y, weights, clock) if target is None else target
     raw = merge(X, scale.forward(y), weights)
     rows, units = standardise(raw)
@@ -80,7 +84,7 @@ def fit_process(
         found = compare(structures, rows, floors, clock)
     chosen, shares = _shares(found, _most_components(len(rows)) if average else 1)
     thetas = [_refined(c, rows, floors, clock) for c in chosen]
-    most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors)
+    most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
     index = _choose(chosen[0].structure, thetas[0], rows, most, clock)
     parts = [_component(c.structure, theta, rows, index) for c, theta in zip(chosen, thetas)]
     clock.report("vectors", 1.0)
@@ -113,8 +117,9 @@ def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
 
     Of fewer than 20 levels they are rather classes than rounded numbers, and a tenth of it is enough.
     """
-    step = rounding_step(y) * np.exp(np.median(scale.log_slope(y))) / u_scale
-    share = 1.0 if len(np.unique(y)) >= 20 else 0.1
+    levels = np.unique(y)
+    step = rounding_step(levels) * np.exp(np.median(scale.log_slope(levels))) / u_scale
+    share = 1.0 if len(levels) >= 20 else 0.1
     return min(max(_FLOOR, share * step**2 / 12.0), 0.5)
 
 
@@ -125,7 +130,9 @@ def _most_components(n_rows: int) -> int:
 def _shares(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndarray]:
     """The candidates that predict, and their shares (k,): exp(merit / 3 nats), normalised.
 
-    Merits are known to a few nats (Laplace's approximation, the priors), so that their differences count a third.
+    Merits are known to a few nats (Laplace's approximation, the priors), so that their differences count a third. Mean
+    test NLL of ten tables: 0.274 for the candidate of most merit, 0.252 for shares exp(merit), 0.237 for these, 0.216
+    for the best candidate of each table in hindsight, 0.336 for one Gaussian part with a width for each input.
     """
     pool = [c for c in found if c.n_rows == found[0].n_rows and not c.refused] or found[:1]
     share = np.exp((np.array([c.merit.value for c in pool]) - pool[0].merit.value) / _SHARE_NATS)
@@ -143,6 +150,16 @@ def _refined(chosen: Candidate, rows: Rows, floors: Floors, clock: Clock) -> np.
     mode = climb(log_posterior(chosen.structure, prior, few), chosen.mode.theta, prior, _LAST_STEPS, clock)
     clock.report("all rows", 1.0)
     return mode.theta
+
+
+def _affordable(n_rows: int, clock: Clock) -> int:
+    """How many vectors the time that is left is enough for: choosing and factoring m take O(N m^2)."""
+    if clock.left() == float("inf"):
+        return n_rows
+    m = int(np.sqrt(max(clock.left(), 0.0) / (_SECONDS * n_rows)))
+    if m < min(n_rows, MAX_VECTORS):
+        clock.cut.append("the number of vectors")
+    return max(m, LADDER[0])
 
 
 def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, clock: Clock) -> np.ndarray:

@@ -14,6 +14,7 @@ from math import lgamma
 
 import numpy as np
 
+from .clock import Clock
 from .kernel import Structure
 from .learn import Mode, Objective
 
@@ -30,21 +31,26 @@ class Merit:
     several_modes: bool
 
 
-def hessian(objective: Objective, mode: Mode, step: float = 1e-3) -> np.ndarray:
-    """Minus the second derivatives (p, p) of the objective at a mode, by one-sided differences of gradients."""
+def hessian(objective: Objective, mode: Mode, clock: Clock | None = None, step: float = 1e-3) -> np.ndarray:
+    """Minus the second derivatives (p, p) of the objective at a mode, by one-sided differences of gradients.
+
+    Raises `TimeUp` where the clock's time is up.
+    """
     p = len(mode.theta)
     gradient = objective(mode.theta)[1]
     H = np.empty((p, p))
     for i in range(p):
+        if clock is not None:
+            clock.check()
         theta = mode.theta.copy()
         theta[i] += step
         H[i] = (gradient - objective(theta)[1]) / step
     return 0.5 * (H + H.T)
 
 
-def laplace(structure: Structure, objective: Objective, mode: Mode) -> Merit:
+def laplace(structure: Structure, objective: Objective, mode: Mode, clock: Clock | None = None) -> Merit:
     """The merit of the model whose log posterior is `objective`, at its mode."""
-    eigenvalues = np.linalg.eigvalsh(hessian(objective, mode))
+    eigenvalues = np.linalg.eigvalsh(hessian(objective, mode, clock))
     kept = np.maximum(eigenvalues, _LEAST_CURVATURE)
     exchange = sum(lgamma(k + 1) for k in Counter(structure.parts).values())
     p = len(eigenvalues)

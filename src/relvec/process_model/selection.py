@@ -7,11 +7,11 @@ on them falls apart is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .clock import Clock
+from .clock import Clock, TimeUp
 from .evidence import posterior, predict
 from .kernel import Part, Shape, Structure
 from .learn import Mode, assembled, climb, learn, log_posterior
@@ -21,7 +21,7 @@ from .rows import Rows
 
 STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
 _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
-_THREE_STAGES = 2000  # tables of so many have the third
+_THREE_STAGES = 2000  # tables of so many have the third, unless curvatures of very many widths would take too long
 _FIRST_STEPS, _NEXT_STEPS = 40, 30
 _BEHIND = 15.0  # nats of merit behind the best: not followed further
 _MANY_INPUTS = 32
@@ -71,7 +71,8 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
         if len(structure.parts) == 1:
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
         clock.report("candidates", (i + 1) / len(candidates))
-    for n_rows, kept in STAGES[1 : 3 if len(rows) >= _THREE_STAGES else 2]:
+    third = len(rows) >= _THREE_STAGES and rows.X.shape[1] <= _MANY_INPUTS
+    for n_rows, kept in STAGES[1 : 3 if third else 2]:
         found.sort(key=_order)
         if len(rows) > found[0].n_rows and not clock.up("candidates on more rows"):
             found = _on_more_rows(found, rows.take(slice(0, n_rows)), kept, floors, clock)
@@ -95,15 +96,15 @@ def _order(candidate: Candidate) -> tuple[bool, int, float]:
 def _learned(
     structure: Structure, rows: Rows, floors: Floors, clock: Clock, extra: tuple[np.ndarray, ...]
 ) -> Candidate:
+    """A candidate from all its starts; its merit is the posterior density alone where time is up."""
     prior = default_prior(structure, floors)
     mode = learn(structure, prior, rows, _FIRST_STEPS, clock, extra)
-    return Candidate(structure, mode, _merit(structure, mode, rows, floors, clock), len(rows))
-
-
-def _merit(structure: Structure, mode: Mode, rows: Rows, floors: Floors, clock: Clock) -> Merit:
-    if clock.up(f"merit of {structure.name}"):
-        return Merit(mode.value, np.full(structure.n_theta, np.nan), 0, False)
-    return laplace(structure, log_posterior(structure, default_prior(structure, floors), rows), mode)
+    try:
+        merit = laplace(structure, log_posterior(structure, prior, rows), mode, clock)
+    except TimeUp:
+        clock.up(f"merit of {structure.name}")
+        merit = Merit(mode.value, np.full(structure.n_theta, np.nan), 0, False)
+    return Candidate(structure, mode, merit, len(rows))
 
 
 def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
@@ -124,11 +125,14 @@ def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors,
     hope = _with_hope([c for c in found if c.n_rows == found[0].n_rows], kept)
     grown = []
     for i, c in enumerate(hope):
-        if i and clock.up(f"{c.structure.name} on {len(more)} rows"):
-            continue
         prior = default_prior(c.structure, floors)
-        mode = climb(log_posterior(c.structure, prior, more), c.mode.theta, prior, _NEXT_STEPS, clock)
-        merit = _merit(c.structure, mode, more, floors, clock)
+        objective = log_posterior(c.structure, prior, more)
+        try:
+            mode = climb(objective, c.mode.theta, prior, _NEXT_STEPS, clock)
+            merit = laplace(c.structure, objective, replace(mode, rivals=c.mode.rivals), clock)
+        except TimeUp:
+            clock.up(f"{c.structure.name} on {len(more)} rows")
+            break
         grown.append(Candidate(c.structure, mode, merit, len(more)))
         clock.report("more rows", (i + 1) / len(hope))
     done = {c.structure for c in grown}
