@@ -242,7 +242,7 @@ def test_time_limit_is_obeyed_and_told():
     X, y = table(400, 3)
     seen = []
     model = fit_process(X, y, time_limit=0.05, progress=lambda stage, fraction: seen.append((stage, fraction)))
-    assert model.status == "time limit" and any("cut short" in message for message in model.messages)
+    assert model.status == "time_limit" and any("cut short" in message for message in model.messages)
     assert seen and all(0 <= fraction <= 1 for _, fraction in seen)
     mean, variance = model.predict(X)
     assert np.isfinite(mean).all() and (variance > 0).all()
@@ -296,5 +296,5 @@ def test_a_logarithm_is_found_where_there_is_one_and_only_there():
 def test_a_short_time_limit_is_kept_on_many_rows():
     X, y = table(6000, 3)
     model = fit_process(X, y, time_limit=0.5)
-    assert len(model.vectors) < 600 and model.status == "time limit"
+    assert len(model.vectors) < 600 and model.status == "time_limit"
     assert np.corrcoef(model.predict(X[:500])[0], y[:500])[0, 1] > 0.8

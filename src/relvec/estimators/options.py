@@ -242,12 +242,13 @@ def resolve_options(
 
 def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
     """Whether nothing but the data is to decide on the kernel: see `relvec.RelevanceVectorRegressor`."""
+    if not (_is_auto(parameters["kernel"]) and _is_auto(parameters["predictive"])):
+        return False
     given = {
         "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
         "hyperprior": None, "device": None, "fit_intercept": True,
     }  # fmt: skip
-    same = all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
-    return _is_auto(parameters["kernel"]) and _is_auto(parameters["predictive"]) and same
+    return all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
 
 
 def _is_auto(value: Any) -> bool:

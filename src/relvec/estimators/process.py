@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -15,6 +15,8 @@ from relvec.estimators.sources import MemorySource
 from relvec.inference.process import LinearExpansion
 from relvec.process_model import FittedProcess, Structure, compare_structures, fit_process
 from relvec.process_model.expansion import expand
+from relvec.process_model.learn import Mode
+from relvec.runtime import checkpoint
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
@@ -22,6 +24,7 @@ MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
+MODE_FIELDS = ("theta", "value", "gradient", "evaluations", "rivals")
 SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard deviations of an input
 
 
@@ -34,6 +37,7 @@ def fit_processes(options: FitOptions, source: MemorySource) -> FittedModel | No
     spread = X.std(axis=0)
     if not np.any(spread > 1e-10 * np.maximum(np.abs(X).max(axis=0), 1e-300)):
         return None
+    options.identify(*source.identity)
     with stage("process"):
         processes = _fit_outputs(options, X, targets, weights)
     for output, process in enumerate(processes):
@@ -47,6 +51,7 @@ def _fit_outputs(
     settings = {
         "max_vectors": max_vectors(options, len(X)),
         "progress": lambda name, fraction: report(fraction=fraction),
+        "recall": recall,
     }
     limit = None if options.time_limit is None else options.time_limit / targets.shape[1]
     earlier = None if options.earlier is None else options.earlier.processes
@@ -62,6 +67,17 @@ def _fit_outputs(
         )
         for i, y in enumerate(targets.T)
     ]  # fmt: skip
+
+
+def recall(name: str, compute: Callable[[], Mode]) -> Mode:
+    """A maximum over hyperparameters, from the checkpoint where an earlier process left it there."""
+    with checkpoint.section(name), checkpoint.open_cell() as cell:
+        if cell.saved is not None:
+            with checkpoint.refuse_bad_record():
+                return Mode(**{field: cell.saved[field] for field in MODE_FIELDS})
+        mode = compute()
+        cell.store(lambda: {field: getattr(mode, field) for field in MODE_FIELDS}, now=True)
+        return mode
 
 
 def max_vectors(options: FitOptions, n_rows: int) -> int:

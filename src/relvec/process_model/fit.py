@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from .bound import Bounds, bounds
-from .clock import Clock, Progress
+from .clock import Clock, Progress, Recall
 from .evidence import evidence
 from .kernel import Structure
 from .learn import climb, log_posterior
@@ -43,6 +43,7 @@ def fit_process(
     time_limit: float | None = None,
     progress: Progress | None = None,
     earlier: FittedProcess | None = None,
+    recall: Recall | None = None,
 ) -> FittedProcess:
     """A process with the composite kernel of most merit.
 
@@ -58,6 +59,7 @@ def fit_process(
     time_limit : seconds for all stages together
     progress : called with (stage, fraction done); it asks to stop by returning True
     earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
+    recall : a store for what candidates learned (`relvec.process_model.clock.Clock`)
 
     Examples
     --------
@@ -67,7 +69,7 @@ def fit_process(
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
     True
     """
-    clock = Clock(time_limit, progress)
+    clock = Clock(time_limit, progress, recall)
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
     if weights is not None:
         weights = np.asarray(weights, dtype=float)

@@ -70,7 +70,8 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
         found.append(_learned(structure, first, floors, clock, extra))
         if len(structure.parts) == 1:
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
-        clock.report("candidates", (i + 1) / len(candidates))
+        if clock.fresh:
+            clock.report("candidates", (i + 1) / len(candidates))
     third = len(rows) >= _THREE_STAGES and rows.X.shape[1] <= _MANY_INPUTS
     for n_rows, kept in STAGES[1 : 3 if third else 2]:
         found.sort(key=_order)
@@ -98,7 +99,8 @@ def _learned(
 ) -> Candidate:
     """A candidate from all its starts; its merit is the posterior density alone where time is up."""
     prior = default_prior(structure, floors)
-    mode = learn(structure, prior, rows, _FIRST_STEPS, clock, extra)
+    name = f"{structure.name} on {len(rows)} rows"
+    mode = clock.recall(name, lambda: learn(structure, prior, rows, _FIRST_STEPS, clock, extra))
     try:
         merit = laplace(structure, log_posterior(structure, prior, rows), mode, clock)
     except TimeUp:
