@@ -11,7 +11,7 @@ from .kernel import Structure
 from .learn import climb, log_posterior
 from .predictor import Compared, Component, FittedProcess, exact_component, sparse_component
 from .priors import Floors, default_prior
-from .rows import Rows, merge, neighbour_distance, rounding_step, standardise
+from .rows import Rows, merge, neighbour_distance, rounding_step, standardise, without_copies
 from .selection import Candidate, compare, default_candidates
 from .target import Scale, choose_scale
 from .vectors import pivots
@@ -70,7 +70,7 @@ def fit_process(
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
     scale = choose_scale(X, y, weights, clock) if target is None else target
     raw = merge(X, scale.forward(y), weights)
-    rows, units = standardise(raw)
+    rows, units = standardise(without_copies(raw))
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X))
     structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
     found = compare(structures, rows, floors, clock)

@@ -21,7 +21,7 @@ from .evidence import leave_one_out, posterior, predict
 from .kernel import Part, Shape, Structure
 from .learn import climb, learn, log_posterior
 from .priors import Floors, default_prior
-from .rows import Rows, merge, neighbour_distance, standardise
+from .rows import Rows, merge, neighbour_distance, standardise, without_copies
 
 _OFFSETS = (0.4, 1.5)
 _SKEWED = 0.3  # skewness below which only the scale as it is is tried
@@ -119,7 +119,7 @@ def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None
 
     The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y.
     """
-    rows, units = standardise(merge(X, scale.forward(y), weights))
+    rows, units = standardise(without_copies(merge(X, scale.forward(y), weights)))
     raw, slope = merge(X, y, weights), merge(X, scale.log_slope(y), weights).take(slice(0, _ROWS))
 
     def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> float:
@@ -128,7 +128,8 @@ def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None
         scatter = own.weight * (own.y - mean) ** 2 + own.scatter
         return float((0.5 * own.weight * np.log(variance) + 0.5 * scatter / variance).sum() / own.total)
 
-    jacobian = float(slope.weight @ slope.y - slope.total * np.log(units.y_scale))
+    own = rows.take(_LEARNED).weight
+    jacobian = float(own @ slope.y - own.sum() * np.log(units.y_scale))
     return rows.take(_LEARNED), rows.take(_CHECKED), jacobian, loss
 
 
