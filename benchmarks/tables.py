@@ -29,7 +29,7 @@ PREDICTED_ROWS = 10_000
 
 
 def relvec(X, y):
-    from relvec.process_model import fit_process
+    from relvec.gaussian_process import fit_process
 
     model = fit_process(X, y)
     return model.predict, len(model.vectors), model

@@ -13,9 +13,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from relvec.design import is_dask
 from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.gaussian_process import FittedProcess
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor
-from relvec.process_model import FittedProcess
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
 
 

@@ -12,10 +12,10 @@ from relvec.basis import Concat
 from relvec.estimators.fitted import HISTORY, FittedModel, caller_level
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import MemorySource
+from relvec.gaussian_process import FittedProcess, Structure, compare_structures, fit_process
+from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.learn import Mode
 from relvec.inference.process import LinearExpansion
-from relvec.process_model import FittedProcess, Structure, compare_structures, fit_process
-from relvec.process_model.expansion import expand
-from relvec.process_model.learn import Mode
 from relvec.runtime import checkpoint
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status

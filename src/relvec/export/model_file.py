@@ -59,7 +59,7 @@ MODULES = (
     "relvec.inference.likelihoods",
     "relvec.inference.predictive",
     "relvec.inference.process",
-    "relvec.process_model",
+    "relvec.gaussian_process",
     "relvec.design",
     "relvec.solvers",
     "relvec.hyperparameters.widths",

@@ -13,9 +13,15 @@ from .kernel import Structure
 from .learn import climb, log_posterior
 from .predictor import Compared, Component, FittedProcess, exact_component, sparse_component
 from .priors import Floors, default_prior
+<<<<<<< HEAD
 from .rows import Rows, merge, neighbour_distance, rounding_step, standardise
 from .selection import Candidate, compare, default_candidates, follow
 from .target import AS_IT_IS, Scale, choose_scale
+=======
+from .rows import Rows, merge, neighbour_distance, rounding_step, standardise, without_copies
+from .selection import Candidate, compare, default_candidates
+from .target import Scale, choose_scale
+>>>>>>> process
 from .vectors import pivots
 
 MAX_VECTORS = 1000
@@ -59,7 +65,7 @@ def fit_process(
     time_limit : seconds for all stages together
     progress : called with (stage, fraction done); it asks to stop by returning True
     earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
-    recall : a store for what candidates learned (`relvec.process_model.clock.Clock`)
+    recall : a store for what candidates learned (`relvec.gaussian_process.clock.Clock`)
 
     Examples
     --------
@@ -76,7 +82,7 @@ def fit_process(
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
     scale = choose_scale(X, y, weights, clock) if target is None else target
     raw = merge(X, scale.forward(y), weights)
-    rows, units = standardise(raw)
+    rows, units = standardise(without_copies(raw))
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X))
     structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
     known = () if earlier is None else earlier.components

@@ -2,8 +2,10 @@
 
 Rows with equal inputs are one row with their mean target, their total weight and the scatter of the targets about
 that mean; the evidence of the merged rows is that of the rows themselves (`evidence`). Weights are frequencies: a row
-of weight two and the row twice give the same record. The order is that of a hash of the inputs, so that neither the
-order in which rows come nor copies of them change a subset, a hold-out or the last bit of a sum.
+of weight two and the row twice give the same record. Where no repeated row has two different targets they are copies
+of a record and no second measurements, which would put the noise at zero: weights then count relative to their mean
+(`without_copies`). The order is that of a hash of the inputs, so that neither the order in which rows come nor copies
+of them change a subset, a hold-out or the last bit of a sum.
 """
 
 from __future__ import annotations
@@ -74,6 +76,17 @@ def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Ro
     group = np.cumsum(new) - 1
     scatter = np.add.reduceat(w * (y - mean[group]) ** 2, first)
     return Rows(X[first], mean, total, scatter)
+
+
+def without_copies(rows: Rows) -> Rows:
+    """The rows, with weights of mean one where all targets of repeated rows are equal.
+
+    >>> without_copies(merge(np.array([[1.0], [2.0], [1.0]]), np.array([3.0, 5.0, 3.0]))).total
+    2.0
+    """
+    if rows.total <= len(rows) or rows.scatter.sum() > 1e-20 * (rows.weight @ rows.y**2):
+        return rows
+    return Rows(rows.X, rows.y, rows.weight * (len(rows) / rows.total), rows.scatter)
 
 
 def row_hash(X: np.ndarray) -> np.ndarray:

@@ -21,12 +21,13 @@ from .evidence import leave_one_out, posterior, predict
 from .kernel import Part, Shape, Structure
 from .learn import climb, learn, log_posterior
 from .priors import Floors, default_prior
-from .rows import Rows, merge, neighbour_distance, standardise
+from .rows import Rows, merge, neighbour_distance, standardise, without_copies
 
 _OFFSETS = (0.4, 1.5)
 _SKEWED = 0.3  # skewness below which only the scale as it is is tried
 _ROWS, _CHECK_ROWS = 200, 500
 _LEARNED, _CHECKED = slice(0, _ROWS), slice(_ROWS, _ROWS + _CHECK_ROWS)
+_MORE_ERROR = 1.1  # its squared error may be so much larger: what few rows cannot tell from none
 _GAIN = 5.0  # nats of evidence that another scale has to gain
 MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-normal variable say nothing
 
@@ -118,53 +119,57 @@ def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock
     """The scale of most evidence for a rough part of one width with a linear part, on a few rows.
 
     Another scale than the target's own has to gain 5 nats, and its predictions, as mean and variance of y, have to be
-    better: at rows that took no part, and at each row from the others.
+    of more density and of no larger error: at rows that took no part, and at each row from the others.
     """
-    best, top, density, start = AS_IT_IS, -np.inf, np.full(2, np.inf), None
+    best, top, start = AS_IT_IS, -np.inf, None
+    density, error = np.full(2, np.inf), np.full(2, np.inf)
     for scale in scales(y, weights):
         if clock.up("the scale of the target"):
             break
-        rows, rest, jacobian, back = _rows(scale, X, y, weights)
+        rows, rest, jacobian, loss = _rows(scale, X, y, weights)
         structure = Structure((Part(Shape.MATERN32),), True, rows.X.shape[1])
         prior = default_prior(structure, Floors(width=0.5 * neighbour_distance(rows.X)))
         objective = log_posterior(structure, prior, rows)
         mode = learn(structure, prior, rows, 30, clock) if start is None else climb(objective, start, prior, 20, clock)
         start = mode.theta if start is None else start
-        loss = np.array(
-            [_left_out(structure, mode.theta, rows, back), _held_out(structure, mode.theta, rows, rest, back)]
-        )
+        at = structure, mode.theta, rows
+        nll, squared = np.array([_left_out(*at, loss), _held_out(*at, rest, loss)]).T
         value = mode.value + jacobian - (_GAIN if scale.sign else 0.0)
-        if value > top and (loss < density).all():
-            best, top, density = scale, value, loss
+        if value > top and (nll < density).all() and (squared <= _MORE_ERROR * error).all():
+            best, top, density = scale, value, nll
+        error = np.minimum(error, squared) if scale.sign == 0 else error
     return best
 
 
 def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None):
     """Standardised rows on a scale to learn from and to check with, sum log du/dy, and the loss of predictions of y.
 
-    The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y.
+    The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y and the
+    mean squared error.
     """
-    rows, units = standardise(merge(X, scale.forward(y), weights))
+    rows, units = standardise(without_copies(merge(X, scale.forward(y), weights)))
     raw, slope = merge(X, y, weights), merge(X, scale.log_slope(y), weights).take(slice(0, _ROWS))
 
-    def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> float:
+    def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> tuple[float, float]:
         own = raw.take(some)
         mean, variance = scale.moments(units.y_mean + units.y_scale * mean, units.y_scale**2 * variance)
         scatter = own.weight * (own.y - mean) ** 2 + own.scatter
-        return float((0.5 * own.weight * np.log(variance) + 0.5 * scatter / variance).sum() / own.total)
+        nll = 0.5 * own.weight * np.log(variance) + 0.5 * scatter / variance
+        return float(nll.sum() / own.total), float(scatter.sum() / own.total)
 
-    jacobian = float(slope.weight @ slope.y - slope.total * np.log(units.y_scale))
+    own = rows.take(_LEARNED).weight
+    jacobian = float(own @ slope.y - own.sum() * np.log(units.y_scale))
     return rows.take(_LEARNED), rows.take(_CHECKED), jacobian, loss
 
 
-def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> float:
+def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> tuple[float, float]:
     """The loss at each row from the others."""
     mean, variance = leave_one_out(structure, theta, rows)
     noise = structure.noise(theta)
     return loss(mean, np.maximum(variance - noise / rows.weight, 0.0) + noise, _LEARNED)
 
 
-def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss) -> float:
+def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss) -> tuple[float, float]:
     """The loss at rows that took no part; that at the others where there are too few."""
     if len(rest) < 30:
         return _left_out(structure, theta, rows, loss)

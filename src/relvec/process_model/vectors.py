@@ -15,6 +15,7 @@ from .kernel import Structure
 from .rows import Rows
 
 _BLOCK = 64
+_ROUNDING = 1e-10  # of the prior variance
 
 
 def pivots(structure: Structure, theta: np.ndarray, rows: Rows, n_vectors: int) -> np.ndarray:
@@ -27,12 +28,13 @@ def pivots(structure: Structure, theta: np.ndarray, rows: Rows, n_vectors: int) 
     left = rows.weight * prior
     F = np.empty((n_vectors, n))  # F'F is the part of K represented
     chosen = np.empty(0, dtype=int)
-    least = 1e-8 * structure.noise(theta) + 1e-12 * prior.max()
+    least = 1e-8 * structure.noise(theta) + _ROUNDING * prior.max()
     while len(chosen) < n_vectors and left.max() > least:
         block = _draw(left, min(_BLOCK, n_vectors - len(chosen)), rng)
         done, width = len(chosen), len(block)
         G = structure(theta, rows.X[block], rows.X) - F[:done, block].T @ F[:done]
-        L = factor(np.array(G[:, block]), 1e-9)
+        # what is left is a difference of numbers of the prior's size: known to its rounding, and no better
+        L = factor(G[:, block] + _ROUNDING * prior.max() * np.eye(width))
         F[done : done + width] = solve_triangular(L, G, lower=True, check_finite=False)
         new = F[done : done + width]
         left = np.maximum(left - rows.weight * np.einsum("ij,ij->j", new, new), 0.0)

@@ -12,11 +12,11 @@ from relvec import basis as bases
 from relvec.export.c99.kernels import add_columns
 from relvec.export.c99.source import Source, add_dot, add_squares, format_double, open_body, write_dot, write_squares
 from relvec.export.exported import ExportedModel
+from relvec.gaussian_process import FittedProcess
+from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE, Scale
 from relvec.inference.predictive import CountPredictor, LinearPredictor
 from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
-from relvec.process_model import FittedProcess
-from relvec.process_model.expansion import expand
-from relvec.process_model.target import AS_IT_IS, MAX_LOG_VARIANCE, Scale
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,11 @@ import numpy as np
 from relvec.export.exported import ExportedModel
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns
+from relvec.gaussian_process import FittedProcess
+from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.target import MAX_LOG_VARIANCE
 from relvec.inference.predictive import CountPredictor, LinearPredictor
 from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
-from relvec.process_model import FittedProcess
-from relvec.process_model.expansion import expand
-from relvec.process_model.target import MAX_LOG_VARIANCE
 
 
 def add_regression(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
@@ -61,7 +61,7 @@ def _add_mixture(graph: Graph, process: FittedProcess, x: str, n_features: int) 
 
 
 def _add_scale(graph: Graph, process: FittedProcess, mean: str, variance: str) -> tuple[str, str]:
-    """Mean and variance of y from those on its scale, as `relvec.process_model.target.Scale.moments`."""
+    """Mean and variance of y from those on its scale, as `relvec.gaussian_process.target.Scale.moments`."""
     g, c, scale = graph.node, graph.constant, process.scale
     if scale.sign == 0:
         return mean, variance

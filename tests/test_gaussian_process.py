@@ -2,21 +2,20 @@
 
 import numpy as np
 import pytest
+from relvec.gaussian_process import Part, Shape, Structure, default_candidates, fit_process
+from relvec.gaussian_process.bound import bounds, lower_bound
+from relvec.gaussian_process.clock import Clock
+from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
+from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.kernel import Evaluated
+from relvec.gaussian_process.learn import learn, log_posterior
+from relvec.gaussian_process.merit import hessian, laplace
+from relvec.gaussian_process.predictor import exact_component, sparse_component
+from relvec.gaussian_process.priors import default_prior
+from relvec.gaussian_process.rows import Rows, merge, rounding_step, standardise
+from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale, scales
+from relvec.gaussian_process.vectors import pivots
 from scipy.special import logsumexp
-
-from relvec.process_model import Part, Shape, Structure, default_candidates, fit_process
-from relvec.process_model.bound import bounds, lower_bound
-from relvec.process_model.clock import Clock
-from relvec.process_model.evidence import evidence, leave_one_out, posterior, predict
-from relvec.process_model.expansion import expand
-from relvec.process_model.kernel import Evaluated
-from relvec.process_model.learn import learn, log_posterior
-from relvec.process_model.merit import hessian, laplace
-from relvec.process_model.predictor import exact_component, sparse_component
-from relvec.process_model.priors import default_prior
-from relvec.process_model.rows import Rows, merge, rounding_step, standardise
-from relvec.process_model.target import AS_IT_IS, Scale, choose_scale, scales
-from relvec.process_model.vectors import pivots
 
 GAUSS, ROUGH, SMOOTH = Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52
 STRUCTURES = [
@@ -211,13 +210,17 @@ def test_order_of_rows_does_not_matter():
     assert len(one.vectors) <= 60
 
 
-def test_repeated_rows_with_equal_targets_do_not_make_the_noise_vanish():
+@pytest.mark.parametrize("times", [2, 5])
+def test_copies_of_records_do_not_make_the_noise_vanish(times):
     X, y = table(150, 2, noise=0.5)
-    model = fit_process(np.r_[X, X], np.r_[y, y], candidates=FEW)
-    new, truth = table(200, 2, seed=7, noise=0.5)
-    mean, variance = model.predict(new)
-    loss = np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * (truth - mean) ** 2 / variance)
-    assert loss < 3.0
+    once, often = (
+        fit_process(X, y, candidates=FEW),
+        fit_process(*(np.concatenate([a] * times) for a in (X, y)), candidates=FEW),
+    )
+    assert often.noise_variance == pytest.approx(once.noise_variance, rel=1e-3)
+    assert once.noise_variance > 0.1
+    single = np.r_[X, X[:1]], np.r_[y, y[:1] + 1.0]  # a second measurement that differs
+    assert fit_process(*single, candidates=FEW).bounds.total == 151
 
 
 def test_noiseless_targets_are_told():
@@ -298,3 +301,10 @@ def test_a_short_time_limit_is_kept_on_many_rows():
     model = fit_process(X, y, time_limit=0.5)
     assert len(model.vectors) < 600 and model.status == "time_limit"
     assert np.corrcoef(model.predict(X[:500])[0], y[:500])[0, 1] > 0.8
+
+
+def test_rows_dense_on_a_line():
+    x = np.linspace(0, 1, 700)
+    model = fit_process(x[:, None], np.sin(20 * x), candidates=default_candidates(1)[:1], max_vectors=200)
+    assert len(model.vectors) <= 200
+    np.testing.assert_allclose(model.predict(x[::50, None])[0], np.sin(20 * x[::50]), atol=0.01)
