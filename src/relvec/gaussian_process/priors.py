@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernel import Structure
+from relvec.gaussian_process.kernel import Structure
 
 
 @dataclass(frozen=True, eq=False)

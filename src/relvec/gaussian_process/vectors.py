@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .evidence import factor
-from .kernel import Structure
-from .rows import Rows
+from relvec.gaussian_process.evidence import factor
+from relvec.gaussian_process.kernel import Structure
+from relvec.gaussian_process.rows import Rows
 
 _BLOCK = 64
 _ROUNDING = 1e-10  # of the prior variance

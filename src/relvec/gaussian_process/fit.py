@@ -6,23 +6,17 @@ from collections import Counter
 
 import numpy as np
 
-from .bound import Bounds, bounds
-from .clock import Clock, Progress, Recall
-from .evidence import evidence
-from .kernel import Structure
-from .learn import climb, log_posterior
-from .predictor import Compared, Component, FittedProcess, exact_component, sparse_component
-from .priors import Floors, default_prior
-<<<<<<< HEAD
-from .rows import Rows, merge, neighbour_distance, rounding_step, standardise
-from .selection import Candidate, compare, default_candidates, follow
-from .target import AS_IT_IS, Scale, choose_scale
-=======
-from .rows import Rows, merge, neighbour_distance, rounding_step, standardise, without_copies
-from .selection import Candidate, compare, default_candidates
-from .target import Scale, choose_scale
->>>>>>> process
-from .vectors import pivots
+from relvec.gaussian_process.bound import Bounds, bounds
+from relvec.gaussian_process.clock import Clock, Progress, Recall
+from relvec.gaussian_process.evidence import evidence
+from relvec.gaussian_process.kernel import Structure
+from relvec.gaussian_process.learn import climb, log_posterior
+from relvec.gaussian_process.predictor import Compared, Component, FittedProcess, exact_component, sparse_component
+from relvec.gaussian_process.priors import Floors, default_prior
+from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, rounding_step, standardise, without_copies
+from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow
+from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
+from relvec.gaussian_process.vectors import pivots
 
 MAX_VECTORS = 1000
 _EXACT_ROWS = 2000  # rows of the last stage of learning, at most

@@ -16,12 +16,12 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
 
-from .bound import Bounds, features
-from .evidence import posterior
-from .kernel import Structure
-from .merit import Merit
-from .rows import Rows, Units
-from .target import Scale
+from relvec.gaussian_process.bound import Bounds, features
+from relvec.gaussian_process.evidence import posterior
+from relvec.gaussian_process.kernel import Structure
+from relvec.gaussian_process.merit import Merit
+from relvec.gaussian_process.rows import Rows, Units
+from relvec.gaussian_process.target import Scale
 
 _BLOCK = 2048
 _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R

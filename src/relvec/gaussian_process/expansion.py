@@ -13,11 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
+from relvec.gaussian_process.kernel import CONSTANT, Shape
+from relvec.gaussian_process.predictor import Component, FittedProcess
 from relvec.inference.process import LinearExpansion
 from relvec.kernels import Gaussian, Kernel, Matern
-
-from .kernel import CONSTANT, Shape
-from .predictor import Component, FittedProcess
 
 _IGNORED_WIDTH = 1e100  # of a column that the process leaves out
 

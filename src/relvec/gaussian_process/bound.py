@@ -18,9 +18,9 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk
 
-from .evidence import factor
-from .kernel import Evaluated, Structure
-from .rows import Rows
+from relvec.gaussian_process.evidence import factor
+from relvec.gaussian_process.kernel import Evaluated, Structure
+from relvec.gaussian_process.rows import Rows
 
 _JITTER = 1e-9  # Q only shrinks by it: the bounds stay bounds
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .clock import Clock, TimeUp
-from .evidence import posterior, predict
-from .kernel import Part, Shape, Structure
-from .learn import Mode, assembled, climb, learn, log_posterior
-from .merit import Merit, laplace
-from .priors import Floors, default_prior
-from .rows import Rows
+from relvec.gaussian_process.clock import Clock, TimeUp
+from relvec.gaussian_process.evidence import posterior, predict
+from relvec.gaussian_process.kernel import Part, Shape, Structure
+from relvec.gaussian_process.learn import Mode, assembled, climb, learn, log_posterior
+from relvec.gaussian_process.merit import Merit, laplace
+from relvec.gaussian_process.priors import Floors, Prior, default_prior
+from relvec.gaussian_process.rows import Rows
 
 STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
 _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
@@ -86,7 +86,7 @@ def follow(known: list[tuple[Structure, np.ndarray]], rows: Rows, floors: Floors
     for structure, theta in known:
         prior = default_prior(structure, floors)
         mode = climb(log_posterior(structure, prior, few), theta, prior, _NEXT_STEPS, clock)
-        found.append(Candidate(structure, mode, _merit(structure, mode, few, floors, clock), len(few)))
+        found.append(_with_merit(structure, mode, prior, few, clock))
     return sorted(found, key=_order)
 
 
@@ -97,10 +97,15 @@ def _order(candidate: Candidate) -> tuple[bool, int, float]:
 def _learned(
     structure: Structure, rows: Rows, floors: Floors, clock: Clock, extra: tuple[np.ndarray, ...]
 ) -> Candidate:
-    """A candidate from all its starts; its merit is the posterior density alone where time is up."""
+    """A candidate from all its starts."""
     prior = default_prior(structure, floors)
     name = f"{structure.name} on {len(rows)} rows"
     mode = clock.recall(name, lambda: learn(structure, prior, rows, _FIRST_STEPS, clock, extra))
+    return _with_merit(structure, mode, prior, rows, clock)
+
+
+def _with_merit(structure: Structure, mode: Mode, prior: Prior, rows: Rows, clock: Clock) -> Candidate:
+    """A candidate at its mode; its merit is the posterior density alone where time is up."""
     try:
         merit = laplace(structure, log_posterior(structure, prior, rows), mode, clock)
     except TimeUp:

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
-from .kernel import Evaluated, Structure
-from .rows import Rows
+from relvec.gaussian_process.kernel import Evaluated, Structure
+from relvec.gaussian_process.rows import Rows
 
 _JITTERS = (1e-10, 1e-8, 1e-6)  # of the largest diagonal element, added where a matrix cannot be factored as it is
 
