@@ -350,7 +350,7 @@ def own_columns(p, w):
 @pytest.mark.parametrize("K", [1, 3])
 @pytest.mark.parametrize("whole", [True, False], ids=["on every row", "given"])
 def test_contract_of_rows_elsewhere(whole, K):
-    """What a search asks of rows that are elsewhere, against the dense matrix."""
+    """Every question a search asks of distributed rows, answered as by the dense matrix."""
     n = 700
     rows, weights = X[:n], RNG.uniform(0.5, 2.0, n)
     label = SECTOR[:n] // 5 + 1

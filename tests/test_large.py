@@ -448,7 +448,7 @@ def test_learned_widths_on_disk(tmp_path, on_disk):
     ("kind", "n", "limit"), [("gaussian", 8000, 2e7), ("callable", 2000, 2e7), ("classes", 3000, 2.5e7)]
 )
 def test_arrays_stay_within_the_limit(kind, n, limit):
-    """What NumPy allocates; the compiled searches take little besides."""
+    """Memory that NumPy allocates; the compiled searches take little besides."""
     X, y = sinc(n)
     model = {
         "gaussian": RVR(width=6.0, memory_limit=limit),

@@ -39,7 +39,7 @@ def again(here, rows):
 
 
 class Promises:
-    """What every search promises."""
+    """Promises of every search."""
 
     def test_the_evidence_is_at_least_that_recorded(self, case):
         least, most_steps = RECORDED[case]
