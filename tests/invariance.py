@@ -1,4 +1,4 @@
-"""Forms and routes that a model must not depend on: `python tests/invariance.py 20` fits so many data sets in every way, and tells.
+"""Forms and routes that a model must not depend on: `python tests/invariance.py 20` compares so many data sets.
 
 Each way fits the same data in another form (rows permuted, targets scaled, ...) or by another route (compiled or
 Python, in blocks, in single precision, on more threads). The table has the share of data sets with the same relevance
