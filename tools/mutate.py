@@ -35,6 +35,7 @@ ENGINE = [AGREE, SEARCH, "tests/test_engine.py", REGRESSIONS, LONG, "tests/test_
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
 LAPLACE = [SCANS, AGREE, FIXED, CLASSES, MODES, "tests/test_compiled_classes.py", "tests/test_laplace.py"]
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
+DISTRIBUTED = "tests/test_dask.py::test_contract_of_rows_elsewhere"
 RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
 CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "tests/test_progress.py"]
 # The tests that speak for a module, those that find most first.
@@ -54,9 +55,9 @@ TESTS = {
     "solvers/textbook.py": SOLVERS,
     "solvers/laplace/problem.py": LAPLACE,
     "solvers/laplace/fixed_point.py": LAPLACE,
-    "solvers/laplace/scan.py": [*LAPLACE, DEVICE, "tests/test_dask.py::test_contract_of_rows_elsewhere"],
+    "solvers/laplace/scan.py": [*LAPLACE, DEVICE, DISTRIBUTED],
     "solvers/laplace/search.py": LAPLACE,
-    "solvers/laplace/exchange.py": LAPLACE,
+    "solvers/laplace/exchange.py": [*LAPLACE, DEVICE, DISTRIBUTED],
     "solvers/gaussian/compiled.py": ["tests/test_engine.py"],
     "solvers/laplace/compiled.py": ["tests/test_compiled_classes.py"],
 }  # fmt: skip
