@@ -158,6 +158,7 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, S
     options.identify(basis, *source.identity)
     if options.predictive is not None:
         check_kernels(kernels_of(basis), options.predictive)
+    source = source.for_learning() if free.any() else source
     search = search_for(options, source, basis)
     learned = learn_widths(search, basis, free) if free.any() and search.varies else None
     if learned is not None:

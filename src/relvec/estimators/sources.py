@@ -113,6 +113,10 @@ class Source(ABC):
     def sample(self, basis: Basis) -> Sample:
         """Rows in memory that the widths of a bound dictionary are learned from."""
 
+    def for_learning(self) -> Source:
+        """The same rows, where widths are to be learned: copies of a row and its weight must be the same to the fit."""
+        return self
+
     def dictionary(self, basis: Basis) -> Any:
         """The dictionary that is searched, for one that `bind` gave, with its widths learned."""
         return basis
@@ -234,7 +238,8 @@ class MemorySource(GaussianSource, LaplaceSource):
         self.given, self.given_weights, self._identity = X, weights, identity
         self.numbers = used
         self.X, self.targets, self.weights = (take_rows(values, used) for values in (X, targets, weights))
-        self.within = np.zeros((len(used), 0))
+        self.within: np.ndarray | None = None
+        self.learns = False
         self.on_device, self.place, self.mergeable, self.single = on_device, place, mergeable, single
         self._count()
 
@@ -243,8 +248,10 @@ class MemorySource(GaussianSource, LaplaceSource):
         self.n_targets, self.weight = self.targets.shape[1], float(self.weights.sum())
 
     def _changed(self, **changes: Any) -> MemorySource:
+        """The same rows with some attributes changed; what was computed from them is forgotten, but for ``_groups``."""
+        computed = ("_samples", "used_on_device", "_by_content")
         other = object.__new__(MemorySource)
-        other.__dict__.update(self.__dict__ | changes)
+        other.__dict__.update({k: v for k, v in vars(self).items() if k not in computed} | changes)
         other._count()
         return other
 
@@ -263,10 +270,17 @@ class MemorySource(GaussianSource, LaplaceSource):
         return unbound.bind(self.given, self.given_weights, options.generator()), unbound.learned_mask(self.n_features)
 
     def sample(self, basis: Basis) -> Sample:
-        merged = self.merged()
-        rows = self if merged.n_rows == self.n_rows else merged
-        within = rows.within if rows.within.shape[1] else np.zeros(rows.targets.shape)
+        rows = self.distinct()
+        within = np.zeros(rows.targets.shape) if rows.within is None else rows.within
         return Sample(basis, rows.X, rows.numbers, rows.targets, within, rows.weights)
+
+    def for_learning(self) -> MemorySource:
+        return self._changed(learns=True)
+
+    def distinct(self) -> MemorySource:
+        """The same rows; in lexicographic order, equal ones as one, where there are equal rows or weights."""
+        merged = self.merged()
+        return self if merged.n_rows == self.n_rows and np.all(self.weights == 1.0) else merged
 
     def feature_variances(self) -> np.ndarray:
         return feature_variances(self.given, self.given_weights)
@@ -278,7 +292,8 @@ class MemorySource(GaussianSource, LaplaceSource):
         return memory_left(options.memory_limit, self.n_rows, _centre_copies(basis) + numbers_a_row, bytes_a_row)
 
     def target_units(self) -> tuple[np.ndarray, np.ndarray]:
-        return target_units(self.targets, self.weights)
+        rows = self.distinct() if self.learns else self
+        return target_units(rows.targets, rows.weights, None if rows.within is None else rows.within.sum(axis=0))
 
     def in_units(self, units: np.ndarray) -> MemorySource:
         return self._changed(targets=self.targets / units)
@@ -312,13 +327,25 @@ class MemorySource(GaussianSource, LaplaceSource):
         """In lexicographic order, equal rows as one: mean targets, summed weights, and the squares within."""
         if not self.mergeable:
             return self
-        rows, first, row_of = unique_rows(self.X)
+        rows, first, row_of = self._groups
         weights = np.bincount(row_of, self.weights)
-        mean = np.stack([np.bincount(row_of, self.weights * t) for t in self.targets.T], axis=1) / weights[:, None]
-        squares = self.weights[:, None] * (self.targets - mean[row_of]) ** 2
+        base = self.targets[first]  # means of equal targets are exact
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # targets too large to be squared are refused later, in words
+            apart = self.weights[:, None] * (self.targets - base[row_of])
+            mean = base + np.stack([np.bincount(row_of, column) for column in apart.T], axis=1) / weights[:, None]
+            squares = self.weights[:, None] * (self.targets - mean[row_of]) ** 2
         within = np.stack([np.bincount(row_of, column) for column in squares.T], axis=1)
         numbers = self.numbers[first]
-        return self._changed(X=rows, targets=mean, weights=weights, within=within, numbers=numbers, on_device=None)
+        groups = rows, np.arange(len(rows)), np.arange(len(rows))
+        return self._changed(X=rows, targets=mean, weights=weights, within=within, numbers=numbers, on_device=None,
+                             _groups=groups)  # fmt: skip
+
+    @cached_property
+    def _groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Distinct rows, where each first occurs, and the place of every row among them."""
+        return unique_rows(self.X)
 
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
         target = self.targets[:, output * K : (output + 1) * K]
