@@ -422,7 +422,7 @@ def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
 
 
 def test_more_rows_on_disk_than_candidates(fitted, tmp_path, on_disk, monkeypatch):
-    monkeypatch.setattr("relvec.estimators.sources.DISK_CANDIDATES_SHARE", 0.0)
+    monkeypatch.setattr("relvec.estimators.sources.disk.DISK_CANDIDATES_SHARE", 0.0)
     X, y = sinc(2000)
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     mapped[:] = X

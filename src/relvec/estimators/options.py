@@ -202,7 +202,7 @@ def resolve_options(
     has_default_tol : whether tol may be None, for a tolerance that depends on the size of the model.
     """
     check_numbers(parameters, has_default_tol)
-    tol = parameters["tol"]
+    tol, predictive = parameters["tol"], parameters["predictive"]
     kept = parameters["checkpoint"] is not None
     decisive = {k: v for k, v in parameters.items() if k not in _PARAMS_IGNORED_BY_CHECKPOINT} if kept else {}
     same = ("kernel", "width", "centres", "basis", "memory_limit", "n_jobs", "device", "random_state")
@@ -210,7 +210,7 @@ def resolve_options(
         **{key: parameters[key] for key in same},
         fit_intercept=bool(parameters["fit_intercept"]),
         solver=as_solver(parameters["solver"]),
-        predictive=as_predictive(parameters["predictive"]),
+        predictive=as_predictive(predictive) if predictive != "rvm" else None,
         noise_variance=parameters.get("noise_variance"),
         prior=resolve_prior(parameters["hyperprior"]),
         tol=TOL if tol is None else float(tol),
