@@ -8,6 +8,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from relvec import RVC, RVR
 from relvec.estimators.options import MAX_LEARNED_WIDTHS
+from relvec.hyperparameters import widths
 
 
 def wave(seed, n=80, d=2):
@@ -25,11 +26,11 @@ def classes(seed, n=80):
 def test_a_regressor_as_it_comes_starts_from_its_last_fit(seed):
     X, y = wave(seed)
     model = RVR(warm_start=True).fit(X, y)
-    first, widths, steps = model.log_marginal_likelihood_, model.width_, model.n_iter_
+    first, learned, steps = model.log_marginal_likelihood_, model.width_, model.n_iter_
     model.fit(X, y)
     assert model.n_iter_ < steps and model.status_ == "converged"
     assert model.certificate_ <= 1e-4 and model.log_marginal_likelihood_ > first - 0.1
-    assert np.allclose(np.log(model.width_), np.log(widths), atol=0.1) and len(model.tuning_.trials) < 4
+    assert np.allclose(np.log(model.width_), np.log(learned), atol=0.1) and len(model.tuning_.trials) < 4
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,8 +97,7 @@ def test_repeated_rows_are_weights_to_a_classifier(seed, model):
 @pytest.mark.parametrize("targets", ["equal", "different"])
 def test_repeated_rows_where_only_some_are_drawn(targets, monkeypatch):
     """Widths are learned on a draw: of distinct rows, decided by their content."""
-    monkeypatch.setattr("relvec.hyperparameters.widths._FEW", 40)
-    monkeypatch.setattr("relvec.hyperparameters.widths._MORE", 60)
+    monkeypatch.setattr(widths, "SETTINGS", widths.WidthSettings(compare_rows=40, climb_rows=60))
     rng, (X, y) = np.random.default_rng(0), wave(0, 150)
     counts = rng.integers(1, 4, len(X))
     weighted, (rows, t) = RVR(solver="sequential"), repeated(X, y, counts, rng)

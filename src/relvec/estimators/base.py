@@ -29,7 +29,7 @@ def _as_it_is(values: Array) -> Array:
 
 
 class BaseRelevanceVector(BaseEstimator):
-    """What regressor and classifier share: `fit`, and rows to predict.
+    """The common part of regressor and classifier: `fit`, and rows to predict.
 
     Attributes
     ----------

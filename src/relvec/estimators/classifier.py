@@ -262,7 +262,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         return DaskSource(samples, gaussian=False), self._search_for(classes)
 
     def _search_for(self, classes: np.ndarray) -> Callable:
-        """What makes the search for the model of these classes, which are stored."""
+        """Store the classes, and return the function that makes the search for their model."""
         self.classes_, K = classes, len(classes)
         if K > 2 and self.multi_class == "multinomial":
             return partial(LaplaceSearch.of, likelihood=Categorical(K), share=bool(self.share_alpha))
@@ -315,7 +315,7 @@ def present_classes(block: Block) -> np.ndarray:
 
 
 def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What class_weight multiplies the weights of each class (K,) with."""
+    """Factors (K,) of the weights of each class."""
     if isinstance(class_weight, str) and class_weight == "balanced":
         return counts.sum() / (len(classes) * counts)
     return compute_class_weight(class_weight, classes=classes, y=classes)

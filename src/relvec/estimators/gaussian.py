@@ -16,7 +16,7 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
 from relvec.hyperparameters.targets import GaussianTarget
-from relvec.hyperparameters.widths import Learned
+from relvec.hyperparameters.widths import LearnedWidths
 from relvec.inference.gaussian import Posterior
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.inference.priors import FLAT, GammaPrior
@@ -92,7 +92,7 @@ class GaussianFit:
 def gaussian_problem(
     options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0
 ) -> Problem:  # fmt: skip
-    """What a solver is asked to do for a target in units of ``unit``, all but the design."""
+    """The problem of a solver for a target in units of ``unit``, all but the design."""
     prior, given = options.prior, options.noise_variance
     if given is not None and given / unit / unit < MIN_NOISE:
         raise ValueError(
@@ -246,7 +246,7 @@ class GaussianSearch(Search):
     def atoms(self, model: Start, n_atoms: int) -> np.ndarray:
         return model.active
 
-    def without_interpolation(self, found: Found, learned: Learned) -> GaussianSearch | None:
+    def without_interpolation(self, found: Found, learned: LearnedWidths) -> GaussianSearch | None:
         problems = refit_if_interpolating(found.fits, self.problems, learned.noises)
         return None if problems is None else replace(self, problems=problems)
 

@@ -16,7 +16,7 @@ from relvec.estimators.fitted import FittedModel, assemble, describe_widths
 from relvec.estimators.options import GRVM_WIDTHS, FitOptions
 from relvec.estimators.sources import Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
-from relvec.hyperparameters.widths import Learned, Setting, learn
+from relvec.hyperparameters.widths import LearnedWidths, WidthProblem, learn
 from relvec.inference.process import check_kernels, kernels_of
 from relvec.runtime.memory import release_memory
 from relvec.runtime.progress import run_in_current_context
@@ -80,7 +80,7 @@ class Search(ABC):
 
     @abstractmethod
     def part_rows(self, part: Basis) -> Any:
-        """What `tasks` asks for, for a part of a dictionary."""
+        """The rows (or scan design) of a part of a dictionary, for `tasks`."""
 
     @abstractmethod
     def renumber(self, model: Any, to: np.ndarray, n_atoms: int, n_new: int) -> Any:
@@ -90,7 +90,7 @@ class Search(ABC):
     def atoms(self, model: Any, n_atoms: int) -> np.ndarray:
         """Atoms of a model over n_atoms of them."""
 
-    def without_interpolation(self, found: Found, learned: Learned) -> Search | None:
+    def without_interpolation(self, found: Found, learned: LearnedWidths) -> Search | None:
         """The search with its noise fixed, where models pass through their targets; None where none does."""
         return None
 
@@ -188,16 +188,16 @@ def _incomplete(fits: list) -> list:
     return [replace(fit, result=mark_candidates_incomplete(fit.result)) for fit in fits]
 
 
-def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> Learned:
+def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidths:
     """The dictionary with its free parameters (p,) learned by evidence."""
     options, sample = search.options, search.source.sample(basis)
     targets = search.targets_on(sample, sample.basis.n_atoms)
-    setting = Setting.of(sample.basis, sample.X, targets, free, options.tuning_deadline, sample.rows)
+    setting = WidthProblem.of(sample.basis, sample.X, targets, free, options.tuning_deadline, sample.rows)
     seed = options.width_seed()
     if isinstance(options.width, str) and options.width in GRVM_WIDTHS:
         choose = grvm_widths.choose_width if options.width == "grvm" else grvm_widths.choose_widths
         chosen = choose(sample.basis, setting, seed)
-        return Learned(chosen.basis, chosen.tuning)
+        return LearnedWidths(chosen.basis, chosen.tuning)
     earlier = None if options.earlier is None else options.earlier.theta
     if earlier is not None and earlier.shape != free.shape:
         earlier = None

@@ -81,7 +81,7 @@ class Source(ABC):
 
     @property
     def identity(self) -> tuple:
-        """What tells these rows from others, for checkpoints."""
+        """Arrays that tell these rows from others, for checkpoints."""
         return ()
 
     @abstractmethod
