@@ -26,6 +26,10 @@ class SummarySource(GaussianSource):
         self.n_rows, self.n_targets, self.weight = summary.n_rows, summary.n_outputs, summary.weight
         self.n_features = len(summary.mean) - summary.n_outputs
 
+    @property
+    def identity(self) -> tuple:
+        return self.summary.R, self.summary.weight
+
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         return self.summary.basis, np.zeros(len(self.summary.basis.theta), dtype=bool)
 
