@@ -11,7 +11,7 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.design import DenseDesign, Rows, max_gram_atoms
-from relvec.estimators.fitted import linear_predictor, tabulate_history, warn_unless_converged
+from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
@@ -79,10 +79,6 @@ class GaussianFit:
         if self.prior.on_weights:  # nothing is pruned then, so the support never changes
             shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
         return tabulate_history(self.result.history, rows, shift, self.unit)
-
-    def warn_unless_converged(self, tol: float, label: str) -> None:
-        """A fit that ended without its certificate says what to do."""
-        warn_unless_converged(self.result, tol, label)
 
     def with_atoms(self, atoms: np.ndarray, result: Result) -> GaussianFit:
         """The fit over a dictionary of some of its atoms; the result counts those."""
@@ -165,7 +161,7 @@ class GaussianSearch(Search):
         return bool(self.variances.all())
 
     def label(self, output: int) -> str:
-        return f"output {output}: " if self.source.n_targets > 1 else ""
+        return "" if self.source.single else f"output {output}: "
 
     def targets_on(self, sample: Sample, n_atoms: int) -> list:
         return [

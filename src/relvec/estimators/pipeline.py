@@ -12,7 +12,7 @@ from joblib import Parallel, delayed
 
 from relvec.basis import Basis
 from relvec.design import Compression
-from relvec.estimators.fitted import FittedModel, assemble, describe_widths
+from relvec.estimators.fitted import FittedModel, assemble, describe_widths, warn_unless_converged
 from relvec.estimators.options import GRVM_WIDTHS, FitOptions
 from relvec.estimators.sources import Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
@@ -176,7 +176,7 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, S
         found = replace(found, fits=_incomplete(found.fits))
     small, fits = source.compact(found.basis, found.fits, options.fit_intercept)
     for output, own in enumerate(fits):
-        own.warn_unless_converged(options.tol, search.label(output))
+        warn_unless_converged(own.result, options.tol, search.label(output))
     widths = describe_widths(small, source.feature_variances())
     model = assemble(options, source, search, replace(found, fits=fits, basis=small), placement)
     rule = options.width_rule(source.n_features)
