@@ -32,7 +32,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.estimators.gaussian import gaussian_problem, gaussian_target
-from relvec.hyperparameters.widths import Setting, interleave
+from relvec.hyperparameters.interleave import interleave
+from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.units import target_units
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
@@ -148,8 +149,8 @@ def interleaved(X, y, eta_steps: int) -> np.ndarray:
     problem = gaussian_problem(RVR()._options(), units[0], variances[0], weights.sum(), 0)
     basis = Concat((KernelBasis(Gaussian(width="learn-per-feature")), Bias())).bind(X)
     free = np.ones(len(basis.theta), bool)
-    setting = Setting.of(basis, X, [gaussian_target(problem, y / units[0], weights)], free)
-    found, _ = interleave(basis, setting, eta_steps=eta_steps)
+    setting = WidthProblem.of(basis, X, [gaussian_target(problem, y / units[0], weights)], free)
+    found, _ = interleave(basis, setting, width_steps=eta_steps)
     return np.exp(found.theta)
 
 

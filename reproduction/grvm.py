@@ -13,7 +13,7 @@ from relvec.basis import Basis, Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.hyperparameters import grvm, grvm_widths
 from relvec.hyperparameters.targets import LaplaceTarget
-from relvec.hyperparameters.widths import Setting
+from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.likelihoods import Bernoulli
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, VECTOR, new_figure
@@ -65,7 +65,7 @@ def left_out(X: np.ndarray, y: np.ndarray, width: float, left: list[np.ndarray])
         design = DenseDesign(Phi[np.ix_(rows, atoms)], overwrite=True)
         active, alpha = target.search(design, np.arange(len(atoms)), start, None)
         used = np.unique(active)
-        own, weights = target.working(design.columns(used), (active, alpha)), np.zeros(n + 1)
+        own, weights = target.posterior(design.columns(used), (active, alpha)), np.zeros(n + 1)
         weights[atoms[used[own.places]]] = own.mean / design.scale[used[own.places]]
         return (atoms[active], alpha), weights
 
@@ -132,20 +132,20 @@ def n_vectors(model: Any) -> int:
     return len(model.support_) if isinstance(model, SVC) else len(model.centres_)
 
 
-def setting(X: np.ndarray, y: np.ndarray, width: Any = "scale") -> tuple[Basis, Setting]:
+def setting(X: np.ndarray, y: np.ndarray, width: Any = "scale") -> tuple[Basis, WidthProblem]:
     """A dictionary of Gaussians and a constant on the rows X, and two classes to learn from."""
     dictionary = Concat((KernelBasis(Gaussian(width=width)), Bias())).bind(X)
     problem = LaplaceProblem(DenseDesign(np.zeros((1, 0))), y.astype(float), np.ones(len(X)), Bernoulli(),
                              np.zeros(0, dtype=np.intp))  # fmt: skip
     target = LaplaceTarget(problem, dictionary.n_atoms)
-    return dictionary, Setting.of(dictionary, X, [target], np.ones(1, dtype=bool))
+    return dictionary, WidthProblem.of(dictionary, X, [target], np.ones(1, dtype=bool))
 
 
 def section_5_width(X: np.ndarray, y: np.ndarray) -> float:
     """The width of `FACTORS` of most evidence where every centre is one variable and nothing is mixed (section 5)."""
     widths = [float(f * np.sqrt(X.shape[1])) for f in FACTORS]
     with one_thread():
-        placed = [grvm_widths.at_width(*setting(X, y, width)) for width in widths]
+        placed = [grvm_widths.train_at_width(*setting(X, y, width)) for width in widths]
     values = [grvm.evidence(each, "diagonal").total for each in placed]
     return widths[int(np.argmax(values))]
 
@@ -234,7 +234,7 @@ def at_factor(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarr
     """Sigma, the evidences (exact, section 5, weights alone) and the test error at one width."""
     width = float(factor * np.sqrt(X.shape[1]))
     with one_thread():
-        placed = grvm_widths.at_width(*setting(X, y, width))
+        placed = grvm_widths.train_at_width(*setting(X, y, width))
         found = [grvm.evidence(placed, hessian).total for hessian in ("exact", "diagonal")]
     model = RVC(width=width, solver=Sequential(restarts=0)).fit(X, y)
     return [width / np.sqrt(2.0), *found, model.log_marginal_likelihood_, percent_wrong(model, X_test, y_test)]

@@ -112,7 +112,7 @@ def attempt(path: Path, watch: Watch) -> str:
 
 
 def fit(path: Path, folder: Path) -> str:
-    """What `relvec fit` makes of a file: "fitted" or "no fit"."""
+    """Run `relvec fit` on a file: "fitted" or "no fit"."""
     said, told = io.StringIO(), io.StringIO()
     command = ["fit", str(path), "--target", "Price", "--out", str(folder / "model.relvec"), "--time-limit", "1"]
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What a model must not depend on: `python tests/invariance.py 20` fits so many data sets in every way, and tells.
+"""Forms and routes that a model must not depend on: `python tests/invariance.py 20` compares so many data sets.
 
 Each way fits the same data in another form (rows permuted, targets scaled, ...) or by another route (compiled or
 Python, in blocks, in single precision, on more threads). The table has the share of data sets with the same relevance
@@ -49,27 +49,27 @@ def fit(X, y, weights=None, rows=None, shift: float = 0.0, **options) -> Found:
     return Found(tuple(sorted(support.tolist())), model.log_marginal_likelihood_ + shift)
 
 
-def permuted(X, y) -> Found:
+def permute_rows(X, y) -> Found:
     rows = np.random.default_rng(len(X)).permutation(len(X))
     return fit(X[rows], y[rows], rows=rows)
 
 
-def scaled(X, y) -> Found:
+def scale_targets(X, y) -> Found:
     return fit(X, UNIT * y, shift=len(y) * np.log(UNIT))
 
 
-def halved(X, y) -> Found:
+def duplicate_rows(X, y) -> Found:
     both = np.tile(np.arange(len(X)), 2)
     return fit(X[both], y[both], np.full(len(both), 0.5), rows=both)
 
 
-def scaled_columns(X, y) -> Found:
+def scale_columns(X, y) -> Found:
     """T01 section 2.1: the norm of a basis function is the business of its precision."""
     size = 10.0 ** np.random.default_rng(1).uniform(-3.0, 3.0, len(X))
     return fit(_kernel(X) * size, y, kernel="precomputed", width="auto")
 
 
-def precomputed(X, y) -> Found:
+def precompute_kernel(X, y) -> Found:
     return fit(_kernel(X), y, kernel="precomputed", width="auto")
 
 
@@ -77,7 +77,7 @@ def _kernel(X):
     return np.exp(-((X[:, None] - X[None]) ** 2).sum(-1) / 4.0)
 
 
-def under(*patches, **environment):
+def with_settings(*patches, **environment):
     """Return a way to fit with other constants of the code, and other environment variables."""
 
     def way(X, y) -> Found:
@@ -90,7 +90,7 @@ def under(*patches, **environment):
     return way
 
 
-def threads(count: int):
+def with_threads(count: int):
     def way(X, y) -> Found:
         with threadpool_limits(count):
             return fit(X, y)
@@ -98,35 +98,36 @@ def threads(count: int):
     return way
 
 
-def refused(*arguments, **options) -> None:
-    """Stand for a compression that does not pay."""
+def decline(*arguments, **options) -> None:
+    """Stand in for a compression that does not pay."""
 
 
 PYTHON = {"RELVEC_PURE_PYTHON": "1"}
 IN_PASSES = ("relvec.design.WHOLE", 0)
 # Name, rows, whether for targets and for classes, the way to fit, and how near the evidence has to be (nats).
 WAYS = [
-    ("rows permuted", ROWS, (True, True), permuted, 1e-8),
-    ("targets scaled", ROWS, (True, False), scaled, 1e-8),
-    ("columns of Phi scaled by 1e-3 to 1e3", ROWS, (True, True), scaled_columns, 1e-8),
-    ("data set twice, weights halved", ROWS, (True, True), halved, 1e-8),
-    ("kernel precomputed", ROWS, (True, True), precomputed, 1e-8),
-    ("search in Python", ROWS, (True, True), under(**PYTHON), 1e-8),
-    ("1 thread", ROWS, (True, True), threads(1), 1e-8),
-    ("4 threads", ROWS, (True, True), threads(4), 1e-8),
-    ("640 rows, permuted", MANY, (True, True), permuted, 1e-8),
-    ("640 rows, search in Python", MANY, (True, True), under(**PYTHON), 1e-8),
-    ("640 rows, 4 threads", MANY, (True, True), threads(4), 1e-8),
-    ("640 rows, not reduced to the rank", MANY, (True, False), under(("relvec.design.compress", refused)), 1e-8),
-    ("640 rows, in passes", MANY, (True, False), under(IN_PASSES), 1e-8),
+    ("rows permuted", ROWS, (True, True), permute_rows, 1e-8),
+    ("targets scaled", ROWS, (True, False), scale_targets, 1e-8),
+    ("columns of Phi scaled by 1e-3 to 1e3", ROWS, (True, True), scale_columns, 1e-8),
+    ("data set twice, weights halved", ROWS, (True, True), duplicate_rows, 1e-8),
+    ("kernel precomputed", ROWS, (True, True), precompute_kernel, 1e-8),
+    ("search in Python", ROWS, (True, True), with_settings(**PYTHON), 1e-8),
+    ("1 thread", ROWS, (True, True), with_threads(1), 1e-8),
+    ("4 threads", ROWS, (True, True), with_threads(4), 1e-8),
+    ("640 rows, permuted", MANY, (True, True), permute_rows, 1e-8),
+    ("640 rows, search in Python", MANY, (True, True), with_settings(**PYTHON), 1e-8),
+    ("640 rows, 4 threads", MANY, (True, True), with_threads(4), 1e-8),
+    ("640 rows, not reduced to the rank", MANY, (True, False),
+     with_settings(("relvec.design.compress", decline)), 1e-8),
+    ("640 rows, in passes", MANY, (True, False), with_settings(IN_PASSES), 1e-8),
     ("640 rows, in passes, single precision", MANY, (True, False),
-     under(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0)), 1e-3),
+     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0)), 1e-3),
     ("640 rows, in passes, computed anew", MANY, (True, False),
-     under(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0), ("relvec.design.streamed._SINGLE", 0.0)), 1e-8),
+     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0), ("relvec.design.streamed._SINGLE", 0.0)), 1e-8),
     ("640 rows, scans of the whole matrix", MANY, (False, True),
-     under(("relvec.design.factor._factor", refused)), 1e-8),
+     with_settings(("relvec.design.factor._factor", decline)), 1e-8),
     ("640 rows, scans in single precision", MANY, (False, True),
-     under(("relvec.design.factor._factor", refused), ("relvec.design.factor._LARGE", 0)), 1e-3),
+     with_settings(("relvec.design.factor._factor", decline), ("relvec.design.factor._LARGE", 0)), 1e-3),
 ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def test_a_fit_goes_on_where_it_was(name, share, tmp_path, monkeypatch):
     if name == "Python":
         monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
     if name == "widths on more rows":
-        monkeypatch.setattr(tune, "_FEW", 60)
+        monkeypatch.setattr(tune, "SETTINGS", tune.WidthSettings(compare_rows=60))
     model, X, y = MODELS[name]
     whole = clone(model)
     total = count_steps(whole, X, y)

@@ -1,4 +1,4 @@
-"""What scikit-learn's users expect to work around a regressor or classifier."""
+"""Scikit-learn's tools around a regressor or classifier: tables, pipelines, searches, weights."""
 
 import logging
 

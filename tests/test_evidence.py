@@ -48,7 +48,7 @@ class Case:
 
     @property
     def model(self):
-        """What most functions of the oracle take."""
+        """The arguments that most functions of the oracle take."""
         return self.Phi, self.t, self.alpha, self.beta, self.weights
 
     def posterior(self):

@@ -108,7 +108,7 @@ def numeric_hessian(function, x, step=2e-4):
 
 def dense(kind, placed, X, t, weights, kernel):
     """Mode of the weights, minus the Hessian over (w, z) and the joint log density there, by differences."""
-    (own, _), model = grvm._workings(placed)[0], placed.models[0]
+    (own, _), model = grvm._posteriors(placed)[0], placed.models[0]
     K = own.r.shape[1]
     design = DenseDesign(placed.basis(X) * placed.targets[0].root[:, None])
     alpha, w = np.empty((K, 4)), np.empty((K, 4))
@@ -153,9 +153,9 @@ def test_hessians_agree_with_differences_of_the_joint_density(kind, name):
     placed, X, t, weights = placed_of(kind, kernel, weighted=True)
     H, _, k = dense(kind, placed, X, t, weights, kernel)
     scale = np.abs(H[k:, k:]).max()
-    assert_allclose(grvm.coordinates(placed).ravel(), np.diag(H)[k:], atol=1e-5 * scale)
+    assert_allclose(grvm.coordinate_hessian(placed).ravel(), np.diag(H)[k:], atol=1e-5 * scale)
     schur = H[k:, k:] - H[k:, :k] @ np.linalg.solve(H[:k, :k], H[:k, k:])
-    assert_allclose(grvm.exact(placed), schur, atol=1e-5 * scale)
+    assert_allclose(grvm.exact_hessian(placed), schur, atol=1e-5 * scale)
 
 
 @pytest.mark.parametrize("kind", LIKELIHOODS)
@@ -164,7 +164,7 @@ def test_the_evidence_over_weights_and_centres_is_the_laplace_approximation(kind
     start, X, t, weights = placed_of(kind, kernel, n=400)
     placed = start
     for _ in range(40):  # the mode over weights and centres at fixed precisions
-        placed = centres.place(start.space, grvm.likeliest(placed, 100), start.group, start.models, settle=False)
+        placed = centres.place(start.space, grvm.climb_likelihood(placed, 100), start.group, start.models, settle=False)
     H, joint, _ = dense(kind, placed, X, t, weights, kernel)
     found = grvm.evidence(placed)
     assert found.open == 0
@@ -179,7 +179,7 @@ def test_section_5_treats_each_centre_as_one_variable():
     # the paper's formulas with its slips mended: sigma^2 = width^2 / 2, targets -1 and 1
     kernel = Gaussian(width=1.1)
     placed, X, t, _ = placed_of("bernoulli", kernel)
-    own, w = grvm._workings(placed)[0]
+    own, w = grvm._posteriors(placed)[0]
     sigma2, sign = kernel.width**2 / 2, 2 * t - 1
     h = np.column_stack([kernel(X, placed.Z), np.ones(len(X))]) @ own.mean
     expected = []
@@ -190,7 +190,7 @@ def test_section_5_treats_each_centre_as_one_variable():
         second = wk * (distance**2 / sigma2**2 - 1 / sigma2) * K
         e = np.exp(sign * h)
         expected.append(-np.sum(-e / (1 + e) ** 2 * first**2 + sign / (1 + e) * second))
-    ((_, found),) = grvm.diagonal(placed)
+    ((_, found),) = grvm.centre_hessian(placed)
     assert_allclose(found / kernel.width**2, expected, rtol=1e-10)
 
 
@@ -215,7 +215,7 @@ def test_a_centre_that_the_data_leave_open_costs_nothing_and_gains_nothing():
         assert found.centres <= 0.0
         assert found.open > 0
     placed, *_ = placed_of("bernoulli")
-    assert np.linalg.eigvalsh(grvm.exact(placed)).min() < 0.0  # away from the mode it is indefinite
+    assert np.linalg.eigvalsh(grvm.exact_hessian(placed)).min() < 0.0  # away from the mode it is indefinite
     assert np.isfinite(grvm.evidence(placed).total)
 
 
@@ -257,7 +257,7 @@ def test_a_shift_raises_the_evidence_and_ends_where_the_gradient_vanishes():
 
 def test_merging_puts_one_function_at_the_midpoint():
     placed = one_dimension([-0.6, 0.8, 7.0])
-    fewer = centres.merged(placed, 0, 1)
+    fewer = centres.merge_pair(placed, 0, 1)
     assert_allclose(fewer.Z[0], 0.1)
     direct = one_dimension([0.1, 7.0])
     assert_allclose(fewer.value, direct.value, atol=1e-3)
@@ -293,14 +293,14 @@ def test_moves_never_lower_the_evidence(kind):
 
 def test_the_published_scheme_raises_the_likelihood_at_fixed_weights():
     placed, *_ = placed_of("bernoulli", n=200, settle=True)
-    own, w = grvm._workings(placed)[0]
+    own, w = grvm._posteriors(placed)[0]
 
     def likelihood(Z):
         bias = own.mean[own.places == len(placed.Z)].sum()
         f = placed.space.kernels[0](placed.space.X, Z) @ w[0] + bias
         return placed.targets[0].log_prob(f[:, None], placed.models[0])[0]
 
-    assert likelihood(grvm.likeliest(placed)) > likelihood(placed.Z) + 0.1
+    assert likelihood(grvm.climb_likelihood(placed)) > likelihood(placed.Z) + 0.1
     assert grvm.train(placed)[0].value > placed.value
 
 
@@ -502,7 +502,7 @@ def test_the_gradient_over_widths_agrees_with_differences_of_the_evidence(kind, 
     placed, *_ = placed_of(kind, n=200)
     found, slope = grvm_widths.evidence_and_gradient(placed, hessian)
     assert_allclose(found.total, grvm.evidence(placed, hessian).total)
-    theta, difference = grvm_widths.theta_of(placed), np.empty(2)
+    theta, difference = grvm_widths.kernel_theta(placed), np.empty(2)
     for i, step in enumerate(1e-5 * np.eye(2)):
         above, below = (grvm_widths.with_theta(placed, theta + s, settle=False) for s in (step, -step))
         difference[i] = (grvm.evidence(above, hessian).total - grvm.evidence(below, hessian).total) / 2e-5

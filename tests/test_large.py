@@ -422,7 +422,7 @@ def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
 
 
 def test_more_rows_on_disk_than_candidates(fitted, tmp_path, on_disk, monkeypatch):
-    monkeypatch.setattr("relvec.estimators.sources.DISK_CANDIDATES_SHARE", 0.0)
+    monkeypatch.setattr("relvec.estimators.sources.disk.DISK_CANDIDATES_SHARE", 0.0)
     X, y = sinc(2000)
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     mapped[:] = X
@@ -448,7 +448,7 @@ def test_learned_widths_on_disk(tmp_path, on_disk):
     ("kind", "n", "limit"), [("gaussian", 8000, 2e7), ("callable", 2000, 2e7), ("classes", 3000, 2.5e7)]
 )
 def test_arrays_stay_within_the_limit(kind, n, limit):
-    """What NumPy allocates; the compiled searches take little besides."""
+    """Memory that NumPy allocates; the compiled searches take little besides."""
     X, y = sinc(n)
     model = {
         "gaussian": RVR(width=6.0, memory_limit=limit),

@@ -14,13 +14,21 @@ from relvec.solvers import active_set as _columns
 
 
 def dense_gains(problem, active, alpha, closed):
-    """What each atom that may be named would gain, and each exchange (k, M): by the dense evidence, twice."""
+    """The gain of every atom that may be named (M,), and of every exchange (k, M), by the dense evidence."""
     Phi, t = problem.design.columns(np.arange(problem.design.n_atoms)), problem.target
+    opened = np.setdiff1d(np.arange(Phi.shape[1]), closed)
+
+    def best(atoms, precisions):
+        return oracle.optimal_alpha(*oracle.S_Q(Phi, Phi[:, atoms], t, precisions, BETA))
+
     adds, swapped = np.full(Phi.shape[1], -np.inf), np.full((len(active), Phi.shape[1]), -np.inf)
-    for j in np.setdiff1d(np.arange(Phi.shape[1]), closed):
-        adds[j] = oracle.gain_add(Phi, active, t, alpha, BETA, j)
-        for row, i in enumerate(active):
-            swapped[row, j] = oracle.gain_exchange(Phi, active, t, alpha, BETA, i, j)
+    own = best(active, alpha)
+    for j in opened:
+        adds[j] = oracle.gain_add(Phi, active, t, alpha, BETA, j, own[j])
+    for row, i in enumerate(active):
+        own = best(*oracle.delete(active, alpha, i))
+        for j in opened:
+            swapped[row, j] = oracle.gain_exchange(Phi, active, t, alpha, BETA, i, j, own[j])
     return adds, swapped
 
 

@@ -362,7 +362,7 @@ def test_exports_refuse_what_they_cannot_write(options, message):
 
 
 def test_a_process_is_a_sum_of_kernels_and_functions():
-    """What the exports write down, and with several outputs over one basis."""
+    """The moments that exports write down, also of several outputs over one basis."""
     from relvec.export.c99.regression import expand_outputs
     from relvec.export.exported import read_model
 

@@ -1,4 +1,4 @@
-"""What is told of a fit while it runs."""
+"""Progress reports of a fit while it runs."""
 
 import io
 import sys

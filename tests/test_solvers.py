@@ -1,4 +1,4 @@
-"""What a solver promises: the reference's evidence, an objective that never falls, a certificate that holds."""
+"""Promises of solvers: the reference's evidence, an objective that never falls, a certificate that holds."""
 
 import logging
 import warnings
@@ -254,7 +254,7 @@ def test_certificate_of_the_other_solvers(seed, name):
 
 @given(st.integers(0, 10**6), st.booleans())
 def test_certificate_of_any_model(seed, exchanging):
-    """What the certificate reports is the largest dense gain, at a model that is far from a maximum too."""
+    """The certificate is the largest dense gain, at a model that is far from a maximum too."""
     Phi, t = random_problem(seed)
     rng = np.random.default_rng(seed)
     design = DenseDesign(Phi)

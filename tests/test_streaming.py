@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import relvec
+import relvec.export.model_file
 from relvec import RVR, GammaPrior
 from relvec.basis import KernelBasis, Polynomial
 from relvec.design import summarise

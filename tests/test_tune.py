@@ -16,8 +16,10 @@ from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.design import DenseDesign
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters import widths as tune
+from relvec.hyperparameters.interleave import evidence_and_gradient, interleave
+from relvec.hyperparameters.shared_precision import Columns
 from relvec.hyperparameters.targets import LaplaceTarget
-from relvec.hyperparameters.widths import Columns, Setting, evidence_and_gradient, interleave, learn
+from relvec.hyperparameters.widths import WidthProblem, learn
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
@@ -59,7 +61,7 @@ def gaussian_setting(X, y, weights=None, **options):
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
     problem = gaussian_problem(RVR(**options)._options(), units[0], variances[0], weights.sum(), 0)
-    return lambda basis: Setting.of(
+    return lambda basis: WidthProblem.of(
         basis, X, [gaussian_target(problem, y / units[0], weights)], np.ones(len(basis.theta), bool)
     )
 
@@ -67,7 +69,7 @@ def gaussian_setting(X, y, weights=None, **options):
 def laplace_setting(basis, X, target, likelihood):
     weights = np.ones(len(X))
     problem = LaplaceProblem(DenseDesign(basis(X)), target, weights, likelihood, np.arange(basis.n_atoms))
-    return Setting.of(basis, X, [LaplaceTarget(problem, basis.n_atoms)], np.ones(len(basis.theta), bool))
+    return WidthProblem.of(basis, X, [LaplaceTarget(problem, basis.n_atoms)], np.ones(len(basis.theta), bool))
 
 
 def friedman(seed, n=240):
@@ -286,11 +288,11 @@ class TestLearning:
                 raise KeyboardInterrupt
             assert setting.stop.wait(20.0)
 
-        monkeypatch.setattr(tune, "_end_of", interrupted)
+        monkeypatch.setattr(tune, "_climb_from", interrupted)
         monkeypatch.setattr(tune, "n_threads", lambda: 8)
         with pytest.raises(KeyboardInterrupt):
             learn(basis, setting)
-        assert setting.over
+        assert setting.must_stop
 
     def test_no_width_no_relevance(self):
         X, y = friedman(2, 40)
@@ -348,7 +350,7 @@ class TestInterleaving:
         X, y = friedman(3, 80)
         basis = bound(Gaussian(width="learn-per-feature"), X)
         setting = gaussian_setting(X, y)(basis)
-        plain, models = interleave(basis, setting, eta_steps=2)
+        plain, models = interleave(basis, setting, width_steps=2)
         assert len(models[0].active) < 60
         still = replace(setting, free=np.zeros(len(basis.theta), bool))
         there = tied.climb(Columns.of(plain, np.arange(plain.n_atoms)), plain.theta, still)
@@ -374,7 +376,7 @@ class TestTied:
         basis = bound(KERNELS[name], X, Polynomial(degree=2))
         one, two = (gaussian_setting(X, rng.normal(size=20), weights)(basis) for _ in range(2))
         setting = replace(one, targets=[*one.targets, *two.targets])
-        all_ = tied.Tied.of(Columns.of(basis, np.arange(basis.n_atoms)), basis.theta, setting)
+        all_ = tied.SharedPrecisionEvidence.of(Columns.of(basis, np.arange(basis.n_atoms)), basis.theta, setting)
         assert list(np.unique(all_.group)) == [0, 1, 2]
         logs = all_.start(basis.theta) + 0.3 * rng.normal(size=(2, 4))
         value, by_theta, by_log, determined = all_.evaluate(basis.theta, logs)
@@ -396,7 +398,7 @@ class TestTied:
         t = (rng.integers(2, size=25) if isinstance(likelihood, Bernoulli) else rng.poisson(2.0, 25)).astype(float)
         basis = bound(Gaussian(width=(1.3, 0.8)), X)
         setting = laplace_setting(basis, X, t, likelihood)
-        all_ = tied.Tied.of(Columns.of(basis, np.arange(basis.n_atoms)), basis.theta, setting)
+        all_ = tied.SharedPrecisionEvidence.of(Columns.of(basis, np.arange(basis.n_atoms)), basis.theta, setting)
         logs = all_.start(basis.theta) + 0.2
         _, by_theta, by_log, _ = all_.evaluate(basis.theta, logs)
         assert_allclose(by_theta, differences(lambda theta: all_.evaluate(theta, logs)[0], basis.theta), rtol=1e-4)
@@ -423,7 +425,7 @@ class TestTied:
         X, y = friedman(5, 40)
         basis = bound(Gaussian(width=3.0), X)
         setting = gaussian_setting(X, y, noise_variance=2.0)(basis)
-        all_ = tied.Tied.of(Columns.of(basis, np.arange(basis.n_atoms)), basis.theta, setting)
+        all_ = tied.SharedPrecisionEvidence.of(Columns.of(basis, np.arange(basis.n_atoms)), basis.theta, setting)
         start = all_.start(basis.theta)
         low, high = all_.bounds(start)[-1]
         assert low == high == start[0, -1] == pytest.approx(-np.log(setting.targets[0].problem.noise_variance))
@@ -434,10 +436,10 @@ class TestTied:
         basis = bound(Gaussian(width=1.0), X)
         T = np.eye(3)[rng.integers(3, size=20)]
         (target,) = laplace_setting(basis, X, T, Categorical(3)).targets
-        parts = target.apart()
+        parts = target.split_outputs()
         assert [one.problem.K for one in parts] == [1, 1, 1]
         assert_allclose(np.column_stack([one.problem.target for one in parts]), T)
-        assert parts[0].apart() == [parts[0]]
+        assert parts[0].split_outputs() == [parts[0]]
 
     def test_equal_kernels_part(self):
         """Two kernels of one family start apart, and learn a fine and a coarse width."""

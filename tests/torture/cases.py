@@ -85,7 +85,7 @@ def attempt(case: Case) -> str:
 
 
 def _told_apart(model: Any, case: Case) -> float:
-    """What rounding of the targets leaves open in an evidence, in nats: eps y'Wy over the noise."""
+    """Return the nats of an evidence that rounding of the targets leaves open: eps y'Wy over the noise."""
     noise = np.atleast_1d(getattr(model, "noise_variance_", np.nan))
     if not np.all(np.isfinite(noise)) or not np.all(noise > 0.0):
         return 0.0

@@ -29,7 +29,7 @@ def _as_it_is(values: Array) -> Array:
 
 
 class BaseRelevanceVector(BaseEstimator):
-    """What regressor and classifier share: `fit`, and rows to predict.
+    """The common part of regressor and classifier: `fit`, and rows to predict.
 
     Attributes
     ----------
@@ -145,8 +145,6 @@ class BaseRelevanceVector(BaseEstimator):
 
     def _load(self, X: Any, y: Any, sample_weight: Any, options: FitOptions) -> tuple[Any, Any, Any, list[str] | None]:
         """X, y and weights of a source that was read into memory, or as they are; names where X stays on disk."""
-        if type(X) is np.ndarray:
-            return X, y, sample_weight, None
         found = load(X, y, sample_weight, options.memory)
         if found is None:
             return X, y, sample_weight, None

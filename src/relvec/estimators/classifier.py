@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from relvec.design import (
     Block,
@@ -24,17 +23,17 @@ from relvec.design import (
     label_weights,
     memberships,
 )
-from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.estimators.class_predictions import ClassPredictions
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import MemorySource
-from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
+from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
-from relvec.runtime.arrays import as_device, device_of, namespace, to_host
+from relvec.runtime.arrays import as_device, device_of
 
 
-class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
+class RelevanceVectorClassifier(ClassPredictions):
     """Relevance vector classification: a sparse probabilistic classifier over basis functions.
 
     For two classes the log-odds are ``f(x) = sum_m w_m phi_m(x)``, with a Gaussian prior of its own precision
@@ -222,11 +221,12 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         return options
 
     def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
-        if is_dask(X):
-            return self._prepare_dask(options, X, y, sample_weight)
-        X, y, sample_weight, _ = self._load(X, y, sample_weight, options)
-        if is_sliced(X):
-            self._refuse_disk(X)
+        if type(X) is not np.ndarray:
+            if is_dask(X):
+                return self._prepare_dask(options, X, y, sample_weight)
+            X, y, sample_weight, _ = self._load(X, y, sample_weight, options)
+            if is_sliced(X):
+                self._refuse_disk(X)
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         place = as_device(self.device) if self.device is not None else None
@@ -244,7 +244,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
 
     def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.dask_source import MAX_GATHERED_ROWS, DaskSource, check_dask
+        from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
 
         check_dask(options)
         labels = aligned_labels(X, y)
@@ -262,7 +262,7 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         return DaskSource(samples, gaussian=False), self._search_for(classes)
 
     def _search_for(self, classes: np.ndarray) -> Callable:
-        """What makes the search for the model of these classes, which are stored."""
+        """Store the classes, and return the function that makes the search for their model."""
         self.classes_, K = classes, len(classes)
         if K > 2 and self.multi_class == "multinomial":
             return partial(LaplaceSearch.of, likelihood=Categorical(K), share=bool(self.share_alpha))
@@ -299,148 +299,6 @@ class RelevanceVectorClassifier(ClassifierMixin, BaseRelevanceVector):
         K = self.fitted_.functions[0].n_outputs
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
 
-    @by_blocks
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Confidence of each class.
-
-        Parameters
-        ----------
-        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
-
-        Returns
-        -------
-        scores : (n,) or (n, K)
-            For two classes the log-odds of the second, averaged as `predict_proba`; for "ovr" the log-odds of each
-            class against the rest; for a softmax the logarithms of the probabilities, less their mean.
-
-        Examples
-        --------
-        >>> from relvec import RVC
-        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
-        >>> model.decision_function([[0.0], [3.0]]).shape
-        (2,)
-        """
-        if is_dask(X):
-            return self._lazily("decision_function", X)
-        X, back = self._validated_rows(X)
-        xp = namespace(X)
-        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
-            logs = xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
-            return back(logs - xp.mean(logs, axis=1, keepdims=True))
-        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
-        return back(odds[:, 0] if odds.shape[1] == 1 else odds)
-
-    @by_blocks
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class.
-
-        Parameters
-        ----------
-        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
-
-        Returns
-        -------
-        proba : (n, K), rows sum to one
-
-        Examples
-        --------
-        >>> from relvec import RVC
-        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
-        >>> model.predict_proba([[0.0], [3.0]]).sum(axis=1).tolist()
-        [1.0, 1.0]
-        """
-        if is_dask(X):
-            return self._lazily("predict_proba", X)
-        X, back = self._validated_rows(X)
-        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
-            return back(self._softmax(X))
-        xp = namespace(X)
-        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
-        if odds.shape[1] == 1:
-            return back(xp.concat([Bernoulli().mean(-odds), Bernoulli().mean(odds)], axis=1))
-        p = Bernoulli().mean(odds)
-        total = xp.sum(p, axis=1, keepdims=True)
-        some = total > 0.0
-        shares = p / xp.where(some, total, xp.ones_like(total))
-        return back(xp.where(some, shares, xp.full_like(p, 1.0 / p.shape[1])))
-
-    @by_blocks
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithm of `predict_proba`, (n, K).
-
-        Examples
-        --------
-        >>> from relvec import RVC
-        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
-        >>> model.predict_log_proba([[0.0]]).shape
-        (1, 2)
-        """
-        if is_dask(X):
-            return self._lazily("predict_log_proba", X)
-        proba = self.predict_proba(X)
-        with np.errstate(divide="ignore"):
-            return namespace(proba).log(proba)
-
-    @by_blocks
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row of X (n, n_features): (n,).
-
-        Examples
-        --------
-        >>> from relvec import RVC
-        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
-        >>> model.predict([[0.0], [3.0]]).tolist()
-        ['a', 'b']
-        """
-        if is_dask(X):
-            return self._lazily("predict", X)
-        scores = self.decision_function(X)
-        xp = namespace(scores)
-        if xp is not np and self.classes_.dtype.kind in "biuf":  # labels that the array library knows
-            classes = xp.asarray(self.classes_, device=device_of(scores).device)
-            best = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
-            return xp.take(classes, best, axis=0)
-        scores = to_host(scores)
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of the rows X (n, n_features) whose class y (n,) `predict` finds, with sample weights (n,) if given.
-
-        Examples
-        --------
-        >>> from relvec import RVC
-        >>> X, y = [[-2.0], [-1.0], [1.0], [2.0]], ["a", "a", "b", "b"]
-        >>> RVC(kernel=None, basis="linear").fit(X, y).score(X, y)
-        1.0
-        """
-        from sklearn.metrics import accuracy_score  # imports much, and most fits never need it
-
-        found = to_host(self.predict(X))  # counted on the host, in double precision
-        return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
-
-    def _lazily(self, method: str, X: Any) -> Any:
-        from relvec.estimators.dask_source import predict_lazily
-
-        check_is_fitted(self)
-        lazily = partial(predict_lazily, getattr(self, method), X, self.n_features_in_,
-                         getattr(self, "feature_names_in_", None))  # fmt: skip
-        if method == "predict":
-            return lazily(None, self.classes_.dtype)
-        if method == "decision_function" and len(self.classes_) == 2:
-            return lazily(None)
-        return lazily([str(name) for name in self.classes_])
-
-    def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
-        averaged = self.averaging == "posterior"
-        mean, covariance = model.moments(X, averaged)
-        return logistic_log_odds(mean[:, 0], covariance[:, 0, 0]) if averaged else mean[:, 0]
-
-    def _softmax(self, X: np.ndarray) -> np.ndarray:
-        model = self.fitted_.predictors[0]
-        averaged = self.averaging == "posterior"
-        mean, covariance = model.moments(X, averaged)
-        return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)
-
 
 def check_classes(classes: np.ndarray, n_present: int | None = None) -> None:
     """Refuse fewer than two classes, or fewer than two of them with samples of positive weight."""
@@ -457,7 +315,7 @@ def present_classes(block: Block) -> np.ndarray:
 
 
 def class_factors(class_weight: Any, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What class_weight multiplies the weights of each class (K,) with."""
+    """Factors (K,) of the weights of each class."""
     if isinstance(class_weight, str) and class_weight == "balanced":
         return counts.sum() / (len(classes) * counts)
     return compute_class_weight(class_weight, classes=classes, y=classes)

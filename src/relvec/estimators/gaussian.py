@@ -11,12 +11,12 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.design import DenseDesign, Rows, max_gram_atoms
-from relvec.estimators.fitted import linear_predictor, tabulate_history, warn_unless_converged
+from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
 from relvec.hyperparameters.targets import GaussianTarget
-from relvec.hyperparameters.widths import Learned
+from relvec.hyperparameters.widths import LearnedWidths
 from relvec.inference.gaussian import Posterior
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.inference.priors import FLAT, GammaPrior
@@ -80,10 +80,6 @@ class GaussianFit:
             shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
         return tabulate_history(self.result.history, rows, shift, self.unit)
 
-    def warn_unless_converged(self, tol: float, label: str) -> None:
-        """A fit that ended without its certificate says what to do."""
-        warn_unless_converged(self.result, tol, label)
-
     def with_atoms(self, atoms: np.ndarray, result: Result) -> GaussianFit:
         """The fit over a dictionary of some of its atoms; the result counts those."""
         return replace(self, result=result, scale=self.scale[atoms])
@@ -92,7 +88,7 @@ class GaussianFit:
 def gaussian_problem(
     options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0
 ) -> Problem:  # fmt: skip
-    """What a solver is asked to do for a target in units of ``unit``, all but the design."""
+    """The problem of a solver for a target in units of ``unit``, all but the design."""
     prior, given = options.prior, options.noise_variance
     if given is not None and given / unit / unit < MIN_NOISE:
         raise ValueError(
@@ -165,7 +161,7 @@ class GaussianSearch(Search):
         return bool(self.variances.all())
 
     def label(self, output: int) -> str:
-        return f"output {output}: " if self.source.n_targets > 1 else ""
+        return "" if self.source.single else f"output {output}: "
 
     def targets_on(self, sample: Sample, n_atoms: int) -> list:
         return [
@@ -246,7 +242,7 @@ class GaussianSearch(Search):
     def atoms(self, model: Start, n_atoms: int) -> np.ndarray:
         return model.active
 
-    def without_interpolation(self, found: Found, learned: Learned) -> GaussianSearch | None:
+    def without_interpolation(self, found: Found, learned: LearnedWidths) -> GaussianSearch | None:
         problems = refit_if_interpolating(found.fits, self.problems, learned.noises)
         return None if problems is None else replace(self, problems=problems)
 

@@ -126,11 +126,9 @@ class IncrementalFitMixin(BaseRelevanceVector):
         """Keep what is left of the rows seen."""
         self._summary, self._single, self.n_samples_seen_ = summary, single, summary.n_rows
 
-    def _keep_summary(self, summary: Summary | None, single: bool) -> None:
-        """Keep what `fit` leaves of its rows for `partial_fit`, unless that is nothing or too much."""
-        for name in ("_summary", "_single", "n_samples_seen_"):
-            self.__dict__.pop(name, None)
-        if summary is not None and summary.R.size <= MAX_SUMMARY_SIZE:
+    def _keep_summary(self, summary: Summary, single: bool) -> None:
+        """Keep what `fit` leaves of its rows for `partial_fit`, unless that is too much."""
+        if summary.R.size <= MAX_SUMMARY_SIZE:
             self._remember(summary, single)
 
     @available_if(_takes_parts)

@@ -12,7 +12,7 @@ import numpy as np
 from relvec.basis import Basis
 from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, scan_design
 from relvec.design.order import content_ranks
-from relvec.estimators.fitted import linear_predictor, tabulate_history, warn_unless_converged
+from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import LaplaceSource, MemorySource, Sample, Subsample
@@ -79,10 +79,6 @@ class LaplaceFit:
     def history(self, rows: np.ndarray) -> np.ndarray:
         """The history (structured array); rows (M,) are the atoms' training rows."""
         return tabulate_history(self.result.history, rows, 0.0, np.nan)
-
-    def warn_unless_converged(self, tol: float, label: str) -> None:
-        """A fit that ended without its certificate says what to do."""
-        warn_unless_converged(self.result, tol, label)
 
     def with_atoms(self, atoms: np.ndarray, result: Result) -> LaplaceFit:
         """The fit over a dictionary of some of its atoms; the result counts those."""

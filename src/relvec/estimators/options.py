@@ -226,7 +226,7 @@ def resolve_options(
         time_limit=limit,
         fit_intercept=bool(parameters["fit_intercept"]),
         solver=solver,
-        predictive=as_predictive(predictive),
+        predictive=as_predictive(predictive) if predictive != "rvm" else None,
         noise_variance=parameters.get("noise_variance"),
         prior=resolve_prior(parameters["hyperprior"]),
         tol=TOL if tol is None else float(tol),

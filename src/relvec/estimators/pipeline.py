@@ -12,12 +12,12 @@ from joblib import Parallel, delayed
 
 from relvec.basis import Basis
 from relvec.design import Compression
-from relvec.estimators.fitted import FittedModel, assemble, describe_widths
+from relvec.estimators.fitted import FittedModel, assemble, describe_widths, warn_unless_converged
 from relvec.estimators.options import GRVM_WIDTHS, FitOptions
 from relvec.estimators.process import fit_processes
 from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
-from relvec.hyperparameters.widths import Learned, Setting, learn
+from relvec.hyperparameters.widths import LearnedWidths, WidthProblem, learn
 from relvec.inference.process import check_kernels, kernels_of
 from relvec.runtime.memory import release_memory
 from relvec.runtime.progress import run_in_current_context
@@ -81,7 +81,7 @@ class Search(ABC):
 
     @abstractmethod
     def part_rows(self, part: Basis) -> Any:
-        """What `tasks` asks for, for a part of a dictionary."""
+        """The rows (or scan design) of a part of a dictionary, for `tasks`."""
 
     @abstractmethod
     def renumber(self, model: Any, to: np.ndarray, n_atoms: int, n_new: int) -> Any:
@@ -91,7 +91,7 @@ class Search(ABC):
     def atoms(self, model: Any, n_atoms: int) -> np.ndarray:
         """Atoms of a model over n_atoms of them."""
 
-    def without_interpolation(self, found: Found, learned: Learned) -> Search | None:
+    def without_interpolation(self, found: Found, learned: LearnedWidths) -> Search | None:
         """The search with its noise fixed, where models pass through their targets; None where none does."""
         return None
 
@@ -162,6 +162,7 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, S
     options.identify(basis, *source.identity)
     if options.predictive is not None:
         check_kernels(kernels_of(basis), options.predictive)
+    source = source.for_learning() if free.any() else source
     search = search_for(options, source, basis)
     learned = learn_widths(search, basis, free) if free.any() and search.varies else None
     if learned is not None:
@@ -179,7 +180,7 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, S
         found = replace(found, fits=_incomplete(found.fits))
     small, fits = source.compact(found.basis, found.fits, options.fit_intercept)
     for output, own in enumerate(fits):
-        own.warn_unless_converged(options.tol, search.label(output))
+        warn_unless_converged(own.result, options.tol, search.label(output))
     widths = describe_widths(small, source.feature_variances())
     model = assemble(options, source, search, replace(found, fits=fits, basis=small), placement)
     rule = options.width_rule(source.n_features)
@@ -191,16 +192,16 @@ def _incomplete(fits: list) -> list:
     return [replace(fit, result=mark_candidates_incomplete(fit.result)) for fit in fits]
 
 
-def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> Learned:
+def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidths:
     """The dictionary with its free parameters (p,) learned by evidence."""
     options, sample = search.options, search.source.sample(basis)
     targets = search.targets_on(sample, sample.basis.n_atoms)
-    setting = Setting.of(sample.basis, sample.X, targets, free, options.tuning_deadline, sample.rows)
+    setting = WidthProblem.of(sample.basis, sample.X, targets, free, options.tuning_deadline, sample.rows)
     seed = options.width_seed()
     if isinstance(options.width, str) and options.width in GRVM_WIDTHS:
         choose = grvm_widths.choose_width if options.width == "grvm" else grvm_widths.choose_widths
         chosen = choose(sample.basis, setting, seed)
-        return Learned(chosen.basis, chosen.tuning)
+        return LearnedWidths(chosen.basis, chosen.tuning)
     earlier = None if options.earlier is None else options.earlier.theta
     if earlier is not None and earlier.shape != free.shape:
         earlier = None

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec.design import Block, DaskSamples, gathered, is_dask, is_sliced, summarise
+from relvec.design import Block, DaskSamples, Summary, gathered, is_dask, is_sliced, summarise
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.incremental import IncrementalFitMixin
@@ -247,11 +247,12 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
 
     def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         counts = self._wants_counts
-        if is_dask(X):
-            return self._prepare_dask(options, X, y, sample_weight)
-        X, y, sample_weight, names = self._load(X, y, sample_weight, options)
-        if is_sliced(X):
-            return self._prepare_disk(options, X, y, sample_weight, names), GaussianSearch.of
+        if type(X) is not np.ndarray:
+            if is_dask(X):
+                return self._prepare_dask(options, X, y, sample_weight)
+            X, y, sample_weight, names = self._load(X, y, sample_weight, options)
+            if is_sliced(X):
+                return self._prepare_disk(options, X, y, sample_weight, names), GaussianSearch.of
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
@@ -260,7 +261,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         if self.device is not None and on_device is None:
             on_device = as_device(self.device).to_device(X)
         targets, single = y.reshape(len(y), -1), y.ndim == 1
-        if self._comes_in_parts:
+        if self.kernel is None and self._comes_in_parts:
             basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())
             return SummarySource(summarise(basis, X, targets, weights), single), GaussianSearch.of
         place = None if on_device is None else device_of(on_device)
@@ -296,7 +297,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
 
     def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.dask_source import MAX_GATHERED_ROWS, DaskSource, check_dask
+        from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
 
         check_dask(options)
         samples = DaskSamples(X, y, sample_weight)
@@ -345,7 +346,10 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             self.__dict__.pop(name, None)
             if values is not None:
                 setattr(self, name, per_output(values))
-        self._keep_summary(getattr(source, "summary", None), fitted.single)
+        for name in ("_summary", "_single", "n_samples_seen_"):
+            self.__dict__.pop(name, None)
+        if isinstance(summary := getattr(source, "summary", None), Summary):
+            self._keep_summary(summary, fitted.single)
 
 
 def check_used(weights: np.ndarray) -> None:

@@ -38,7 +38,7 @@ class KernelRow:
 
 @dataclass(frozen=True, eq=False)
 class KernelSelection:
-    """What `select_kernel` found: ``rows``, the most probable kernel first. Printed, it is a table."""
+    """The result of `select_kernel`: ``rows``, the most probable kernel first. Printed, it is a table."""
 
     rows: tuple[KernelRow, ...]
 

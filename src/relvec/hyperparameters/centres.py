@@ -26,17 +26,17 @@ from relvec.hyperparameters.targets import Evaluated, LaplaceTarget
 from relvec.kernels import Kernel
 from relvec.runtime.threads import one_thread
 
-_ROUNDS = 6
-_ENOUGH = 0.3  # nats a round must gain to be followed by another
-_RISE = 1e-6  # nats: what counts as a rise of the evidence
-_STEPS = 20  # of L-BFGS-B in a shift
-_ACCURACY = 1e-3  # nats, of precisions on the way
-_FEW_STEPS = 5  # of the same, before a merge or split is judged
-_TRIES = 3  # merges, and splits, tried in a round
-_NEAR = 3.0  # widths: centres further apart are not merged
-_APART = 0.5  # widths between a centre and each of the two it splits into
-_HOPELESS = 5.0  # nats: a trial this far below before its centres have moved is given up
-_MOST_NUMBERS = 20_000_000  # of a dictionary searched for additions
+MAX_ROUNDS = 6
+MIN_ROUND_GAIN_NATS = 0.3  # a round must gain so much to be followed by another
+MIN_RISE_NATS = 1e-6  # what counts as a rise of the evidence
+SHIFT_STEPS = 20  # of L-BFGS-B in a shift
+PRECISION_ACCURACY_NATS = 1e-3  # of precisions on the way
+TRIAL_STEPS = 5  # of the same, before a merge or split is judged
+MAX_TRIALS = 3  # merges, and splits, tried in a round
+MAX_MERGE_DISTANCE_WIDTHS = 3.0  # widths: centres further apart are not merged
+SPLIT_DISTANCE_WIDTHS = 0.5  # widths between a centre and each of the two it splits into
+MAX_TRIAL_LOSS_NATS = 5.0  # a trial this far below before its centres have moved is given up
+MAX_SEARCH_NUMBERS = 20_000_000  # of a dictionary searched for additions
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Space:
         others = tuple(part for part in parts if not isinstance(part, KernelBasis))
         rest = Concat(others, n_features=X.shape[1]) if others else None
         kernels, rows = tuple(part.kernel for part in own), tuple(part.bound_centres() for part in own)
-        targets = [replace(t, accuracy=_ACCURACY) if isinstance(t, LaplaceTarget) else t for t in targets]
+        targets = [replace(t, accuracy=PRECISION_ACCURACY_NATS) if isinstance(t, LaplaceTarget) else t for t in targets]
         return cls(X, targets, kernels, rows, rest, X.min(axis=0), X.max(axis=0), deadline)
 
     @property
@@ -81,7 +81,7 @@ class Space:
         return 0 if self.rest is None else self.rest.n_atoms
 
     @property
-    def late(self) -> bool:
+    def deadline_passed(self) -> bool:
         """Whether the deadline has passed."""
         return time.monotonic() > self.deadline
 
@@ -90,10 +90,10 @@ class Space:
         parts: list[Basis] = [KernelBasis(k, Z[group == g]) for g, k in enumerate(self.kernels) if np.any(group == g)]
         return Concat((*parts, *([] if self.rest is None else self.rest.parts)), n_features=self.X.shape[1])
 
-    def sized(self, n_atoms: int) -> list:
+    def targets_over(self, n_atoms: int) -> list:
         """The targets, over a dictionary of that many atoms."""
         everything = np.arange(len(self.X))
-        return [target.on(everything, n_atoms) for target in self.targets]
+        return [target.on_rows(everything, n_atoms) for target in self.targets]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,16 +119,16 @@ class Placed:
     @property
     def targets(self) -> list:
         """The targets over this dictionary."""
-        return self.space.sized(len(self.Z) + self.space.n_rest)
+        return self.space.targets_over(len(self.Z) + self.space.n_rest)
 
 
 def place(space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True) -> Placed:
     """Kernels at Z (p, d) with precisions re-estimated from those of the models; kernels in no model are dropped."""
-    found = evaluated(space, Z, group, models, settle)[0]
-    return _cleaned(Placed(space, Z, group, [e.model for e in found], found))
+    found = evaluate(space, Z, group, models, settle)[0]
+    return _drop_unused(Placed(space, Z, group, [e.model for e in found], found))
 
 
-def _cleaned(placed: Placed) -> Placed:
+def _drop_unused(placed: Placed) -> Placed:
     p, targets = len(placed.Z), placed.targets
     used = np.zeros(p + placed.space.n_rest, bool)
     used[p:] = True
@@ -137,16 +137,16 @@ def _cleaned(placed: Placed) -> Placed:
     if used.all():
         return placed
     to = np.cumsum(used) - 1
-    models = [t.lifted(m, to, np.ones(len(used)), used.sum()) for t, m in zip(targets, placed.models, strict=True)]
+    models = [t.renumber(m, to, np.ones(len(used)), used.sum()) for t, m in zip(targets, placed.models, strict=True)]
     found = [replace(e, model=m) for e, m in zip(placed.found, models, strict=True)]
     return Placed(placed.space, placed.Z[used[:p]], placed.group[used[:p]], models, found)
 
 
-def evaluated(
+def evaluate(
     space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True
 ) -> tuple[list[Evaluated], np.ndarray]:
     """The models at these centres, and dL/dPhi (n, M) of the sum of their evidences."""
-    basis, targets = space.basis(Z, group), space.sized(len(Z) + space.n_rest)
+    basis, targets = space.basis(Z, group), space.targets_over(len(Z) + space.n_rest)
     root = targets[0].root
     design = DenseDesign(basis(space.X) * root[:, None], overwrite=True)
     C, scale = design.columns(slice(None)), design.scale
@@ -162,7 +162,7 @@ def evaluated(
     return found, Phi_bar
 
 
-def pulled(space: Space, Z: np.ndarray, group: np.ndarray, Phi_bar: np.ndarray) -> np.ndarray:
+def centre_gradient(space: Space, Z: np.ndarray, group: np.ndarray, Phi_bar: np.ndarray) -> np.ndarray:
     """Derivatives of sum(Phi_bar * Phi) with respect to the centres (p, d)."""
     Z_bar = np.zeros_like(Z)
     for g, kernel in enumerate(space.kernels):
@@ -177,11 +177,11 @@ def evidence_and_gradient(placed: Placed, settle: bool = True) -> tuple[float, n
 
     With ``settle`` precisions and noise are at their optimum, where the derivative is the partial one.
     """
-    found, Phi_bar = evaluated(placed.space, placed.Z, placed.group, placed.models, settle)
-    return float(sum(e.value for e in found)), pulled(placed.space, placed.Z, placed.group, Phi_bar)
+    found, Phi_bar = evaluate(placed.space, placed.Z, placed.group, placed.models, settle)
+    return float(sum(e.value for e in found)), centre_gradient(placed.space, placed.Z, placed.group, Phi_bar)
 
 
-def shift(placed: Placed, steps: int = _STEPS) -> Placed:
+def shift(placed: Placed, steps: int = SHIFT_STEPS) -> Placed:
     """Every centre moved by L-BFGS-B to where the evidence of the weights is higher, within the box."""
     space, group = placed.space, placed.group
     if not len(placed.Z):
@@ -191,11 +191,11 @@ def shift(placed: Placed, steps: int = _STEPS) -> Placed:
 
     def minus_evidence(values: np.ndarray) -> tuple[float, np.ndarray]:
         Z = space.low + values.reshape(placed.Z.shape) * unit
-        found, Phi_bar = evaluated(space, Z, group, best[0].models)  # from the best precisions so far
+        found, Phi_bar = evaluate(space, Z, group, best[0].models)  # from the best precisions so far
         trial = Placed(space, Z, group, [e.model for e in found], found)
         if trial.value > best[0].value:
             best[0] = trial
-        return -trial.value, -(pulled(space, Z, group, Phi_bar) * unit).ravel()
+        return -trial.value, -(centre_gradient(space, Z, group, Phi_bar) * unit).ravel()
 
     # a centre given by the user may lie outside of the box: it may stay there
     start = (placed.Z - space.low) / unit
@@ -209,13 +209,13 @@ def shift(placed: Placed, steps: int = _STEPS) -> Placed:
         bounds=bounds,
         options={"maxiter": steps, "maxfun": 2 * steps},
     )
-    return _cleaned(best[0])
+    return _drop_unused(best[0])
 
 
 # Models as entries (output, atom, precision), which merging and splitting rewrite -----------------------------------
 
 
-def _rewritten(placed: Placed, changes: dict[int, list[tuple[int, float]]], n_atoms: int) -> list:
+def _rewrite_models(placed: Placed, changes: dict[int, list[tuple[int, float]]], n_atoms: int) -> list:
     """Models over another dictionary: atom a becomes the atoms and factors of its precision ``changes[a]``.
 
     Where several become the same their prior variances add.
@@ -232,15 +232,15 @@ def _rewritten(placed: Placed, changes: dict[int, list[tuple[int, float]]], n_at
     return models
 
 
-def _judged(placed: Placed, trial: Placed) -> Placed | None:
+def _accept_if_better(placed: Placed, trial: Placed) -> Placed | None:
     """The trial after a few steps of its centres if its evidence is higher, else None."""
-    if trial.value < placed.value - _HOPELESS:
+    if trial.value < placed.value - MAX_TRIAL_LOSS_NATS:
         return None
-    trial = shift(trial, _FEW_STEPS)
-    return trial if trial.value > placed.value + _RISE else None
+    trial = shift(trial, TRIAL_STEPS)
+    return trial if trial.value > placed.value + MIN_RISE_NATS else None
 
 
-def merged(placed: Placed, i: int, j: int) -> Placed:
+def merge_pair(placed: Placed, i: int, j: int) -> Placed:
     """The model with one function at the midpoint of the centres i < j (TF03 6.2), precisions re-estimated."""
     p, M = len(placed.Z), len(placed.Z) + placed.space.n_rest
     Z = placed.Z.copy()
@@ -248,11 +248,11 @@ def merged(placed: Placed, i: int, j: int) -> Placed:
     keep = np.arange(p) != j
     to = np.cumsum(np.arange(M) != j) - 1
     to[j] = to[i]
-    models = _rewritten(placed, {a: [(int(to[a]), 1.0)] for a in range(M)}, M - 1)
+    models = _rewrite_models(placed, {a: [(int(to[a]), 1.0)] for a in range(M)}, M - 1)
     return place(placed.space, Z[keep], placed.group[keep], models)
 
 
-def merge(placed: Placed, tries: int = _TRIES) -> Placed | None:
+def merge(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
     """The first of the closest pairs whose merger raises the evidence, or None."""
     pairs = []
     for g, kernel in enumerate(placed.space.kernels):
@@ -261,7 +261,9 @@ def merge(placed: Placed, tries: int = _TRIES) -> Placed | None:
         for i, j in combinations(own.tolist(), 2):
             pairs.append((float(np.sqrt(eta @ (placed.Z[i] - placed.Z[j]) ** 2)), i, j))
     for distance, i, j in sorted(pairs)[:tries]:
-        if distance < _NEAR and not placed.space.late and (trial := _judged(placed, merged(placed, i, j))):
+        if distance >= MAX_MERGE_DISTANCE_WIDTHS or placed.space.deadline_passed:
+            break
+        if trial := _accept_if_better(placed, merge_pair(placed, i, j)):
             return trial
     return None
 
@@ -275,11 +277,11 @@ def split_at(placed: Placed, k: int, step: np.ndarray) -> Placed:
     to = np.arange(M) + (np.arange(M) > k)
     changes = {a: [(int(to[a]), 1.0)] for a in range(M)}
     changes[k] = [(k, 4.0), (k + 1, 4.0)]  # half the weight each
-    models = _rewritten(placed, changes, M + 1)
+    models = _rewrite_models(placed, changes, M + 1)
     return place(space, Z, np.insert(placed.group, k, placed.group[k]), models)
 
 
-def split(placed: Placed, tries: int = _TRIES) -> Placed | None:
+def split(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
     """The first function whose split raises the evidence, those tried first that promise most; or None.
 
     At z_k +- v with half the weight each, the sum of two functions differs from the one by v'(d2 phi/dz2)v w/2: where
@@ -287,7 +289,9 @@ def split(placed: Placed, tries: int = _TRIES) -> Placed | None:
     """
     promise, steps = split_directions(placed)
     for k in np.argsort(-promise)[:tries].tolist():
-        if promise[k] > 0.0 and not placed.space.late and (trial := _judged(placed, split_at(placed, k, steps[k]))):
+        if promise[k] <= 0.0 or placed.space.deadline_passed:
+            break
+        if trial := _accept_if_better(placed, split_at(placed, k, steps[k])):
             return trial
     return None
 
@@ -295,7 +299,7 @@ def split(placed: Placed, tries: int = _TRIES) -> Placed | None:
 def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
     """How far the evidence bends upwards along the best direction of every centre (p,), and a step along it (p, d)."""
     space, Z, group = placed.space, placed.Z, placed.group
-    Phi_bar = evaluated(space, Z, group, placed.models, settle=False)[1]
+    Phi_bar = evaluate(space, Z, group, placed.models, settle=False)[1]
     p, d = Z.shape
     size = np.empty((p, d))  # a width along each feature
     for g, kernel in enumerate(space.kernels):
@@ -305,16 +309,16 @@ def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
     for j in range(d):
         h = np.zeros((p, d))
         h[:, j] = 1e-4 * size[:, j]
-        change = pulled(space, Z + h, group, Phi_bar) - pulled(space, Z - h, group, Phi_bar)
+        change = centre_gradient(space, Z + h, group, Phi_bar) - centre_gradient(space, Z - h, group, Phi_bar)
         bend[:, j] = change / 2e-4 * size  # in units of the width
     values, vectors = np.linalg.eigh(0.5 * (bend + bend.transpose(0, 2, 1)))
-    return values[:, -1], _APART * vectors[:, :, -1] * size
+    return values[:, -1], SPLIT_DISTANCE_WIDTHS * vectors[:, :, -1] * size
 
 
 def search(placed: Placed) -> Placed:
     """Additions, deletions and re-estimations by the solvers, the training rows and the centres as candidates."""
     space, p = placed.space, len(placed.Z)
-    most = max(1, _MOST_NUMBERS // len(space.X) // len(space.kernels))
+    most = max(1, MAX_SEARCH_NUMBERS // len(space.X) // len(space.kernels))
     extra = [rows[:: -(-len(rows) // most)] for rows in space.rows]
     Z = np.vstack([np.vstack([placed.Z[placed.group == g], rows]) for g, rows in enumerate(extra)])
     group = np.concatenate([np.full(np.sum(placed.group == g) + len(rows), g) for g, rows in enumerate(extra)])
@@ -322,12 +326,12 @@ def search(placed: Placed) -> Placed:
                           for g in range(len(extra))])  # fmt: skip
     M = len(Z) + space.n_rest
     to = np.concatenate([own, np.arange(len(Z), M)]).astype(np.intp)
-    basis, targets = space.basis(Z, group), space.sized(M)
+    basis, targets = space.basis(Z, group), space.targets_over(M)
     design = DenseDesign(basis(space.X) * targets[0].root[:, None], overwrite=True)
     order = content_ranks(basis, design.scale)
     limit = None if np.isinf(space.deadline) else max(space.deadline - time.monotonic(), 0.1)
     models = [
-        new.search(design, order, old.lifted(model, to, np.ones(p + space.n_rest), M), limit)
+        new.search(design, order, old.renumber(model, to, np.ones(p + space.n_rest), M), limit)
         for new, old, model in zip(targets, placed.targets, placed.models, strict=True)
     ]
     used = np.zeros(M, bool)
@@ -335,9 +339,9 @@ def search(placed: Placed) -> Placed:
     for target, model in zip(targets, models, strict=True):
         used[target.atoms(model)] = True
     place_of = np.cumsum(used) - 1
-    models = [t.lifted(m, place_of, np.ones(M), used.sum()) for t, m in zip(targets, models, strict=True)]
+    models = [t.renumber(m, place_of, np.ones(M), used.sum()) for t, m in zip(targets, models, strict=True)]
     found = place(space, Z[used[: len(Z)]], group[used[: len(Z)]], models)
-    return found if found.value > placed.value + _RISE else placed
+    return found if found.value > placed.value + MIN_RISE_NATS else placed
 
 
 def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Placed:
@@ -346,13 +350,13 @@ def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Plac
     kernel = np.concatenate([np.full(part.n_atoms, isinstance(part, KernelBasis)) for part in parts])
     group = np.repeat(np.cumsum([isinstance(part, KernelBasis) for part in parts]) - 1, [p.n_atoms for p in parts])
     used = ~kernel
-    for target, model in zip(space.sized(basis.n_atoms), models, strict=True):
+    for target, model in zip(space.targets_over(basis.n_atoms), models, strict=True):
         used[target.atoms(model)] = True
     chosen = np.concatenate([np.flatnonzero(kernel & used), np.flatnonzero(~kernel)])
     to = np.full(basis.n_atoms, -1)
     to[chosen] = np.arange(len(chosen))
-    targets = space.sized(basis.n_atoms)
-    lifted = [t.lifted(m, to, np.ones(len(to)), len(chosen)) for t, m in zip(targets, models, strict=True)]
+    targets = space.targets_over(basis.n_atoms)
+    lifted = [t.renumber(m, to, np.ones(len(to)), len(chosen)) for t, m in zip(targets, models, strict=True)]
     Z = np.vstack([part.bound_centres() for part in parts if isinstance(part, KernelBasis)])
     return place(space, Z[used[kernel]], group[kernel & used], lifted, settle)
 
@@ -366,13 +370,13 @@ class Move:
     size: int
 
 
-def move(placed: Placed, searching: bool = True, rounds: int = _ROUNDS) -> tuple[Placed, list[Move]]:
+def move(placed: Placed, searching: bool = True, rounds: int = MAX_ROUNDS) -> tuple[Placed, list[Move]]:
     """Shifts, mergers, splits and searches in turn while the evidence of the weights rises; and the way there."""
     history = [Move("start", placed.value, len(placed.Z))]
 
     def accept(action: str, new: Placed | None) -> bool:
         nonlocal placed
-        if new is None or not new.value > placed.value + _RISE:
+        if new is None or not new.value > placed.value + MIN_RISE_NATS:
             return False
         placed = new
         history.append(Move(action, placed.value, len(placed.Z)))
@@ -387,6 +391,6 @@ def move(placed: Placed, searching: bool = True, rounds: int = _ROUNDS) -> tuple
             accept("split", split(placed))
             if searching:
                 accept("search", search(placed))
-            if placed.value < before + _ENOUGH or placed.space.late or not len(placed.Z):
+            if placed.value < before + MIN_ROUND_GAIN_NATS or placed.space.deadline_passed or not len(placed.Z):
                 break
     return placed, history

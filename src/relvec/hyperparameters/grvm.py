@@ -22,17 +22,17 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.design import DenseDesign
-from relvec.hyperparameters.centres import Move, Placed, place, pulled
-from relvec.hyperparameters.targets import Working
+from relvec.hyperparameters.centres import Move, Placed, centre_gradient, place
+from relvec.hyperparameters.targets import LatentPosterior
 from relvec.kernels import Cauchy, Gaussian, Kernel, LogDistance, Matern
 
 SMOOTH = (Gaussian, Cauchy, LogDistance, Matern)  # kernels with second derivatives over their centres
 HESSIANS = ("diagonal", "coordinates", "exact")
 PRIORS = ("uniform", "improper")
-_ROUNDS = 12  # of steps 2 to 6 of section 4
-_STEPS = 15  # of L-BFGS-B in step 5
-_SETTLED = 0.05  # nats between rounds
-_CHUNK = 4_000_000  # numbers held at once
+MAX_ROUNDS = 12  # of steps 2 to 6 of section 4
+LIKELIHOOD_STEPS = 15  # of L-BFGS-B in step 5
+SETTLED_NATS = 0.05  # between rounds
+MAX_BLOCK_NUMBERS = 4_000_000  # numbers held at once
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,17 @@ def evidence(placed: Placed, hessian: str = "exact", prior: str = "uniform") -> 
     if not p:
         return CentresEvidence(placed.value, 0.0, 0, 0)
     if hessian == "coordinates":
-        curvature = coordinates(placed) * side**2
+        curvature = coordinate_hessian(placed) * side**2
     elif hessian == "diagonal":
         curvature = np.empty(p)
-        for g, h in diagonal(placed):
+        for g, h in centre_hessian(placed):
             sides = (
                 side[side > 0.0] * np.sqrt(space.kernels[g].inverse_square_widths(d))[side > 0.0]
             )  # in units of the width
             curvature[placed.group == g] = h * np.exp(2.0 * np.log(sides).mean()) if sides.size else 0.0
         wide = wide / max(np.sum(side > 0.0), 1)
     else:
-        S = exact(placed) * np.outer(np.tile(side, p), np.tile(side, p))
+        S = exact_hessian(placed) * np.outer(np.tile(side, p), np.tile(side, p))
         curvature = np.linalg.eigvalsh(S)
     guarded = ~(curvature > 2.0 * np.pi)
     adds = 0.5 * float(np.log(2.0 * np.pi / curvature[~guarded]).sum())
@@ -127,7 +127,7 @@ def placement(placed: Placed, moves: list[Move]) -> Placement:
     if not all(isinstance(kernel, SMOOTH) for kernel in placed.space.kernels):
         return Placement(np.nan, np.nan, np.full((p, d), np.nan), 0, tuple(moves))
     side = placed.space.high - placed.space.low
-    values, vectors = np.linalg.eigh(exact(placed) * np.outer(np.tile(side, p), np.tile(side, p)))
+    values, vectors = np.linalg.eigh(exact_hessian(placed) * np.outer(np.tile(side, p), np.tile(side, p)))
     variance = (vectors**2) @ (1.0 / np.maximum(values, 12.0))  # a uniform variable has the variance 1/12
     found = evidence(placed)
     deviation = np.sqrt(variance).reshape(p, d) * side
@@ -146,7 +146,7 @@ def _check(kernels: tuple[Kernel, ...]) -> None:
 # Hessians ------------------------------------------------------------------------------------------------------------
 
 
-def _workings(placed: Placed) -> list[tuple[Working, np.ndarray]]:
+def _posteriors(placed: Placed) -> list[tuple[LatentPosterior, np.ndarray]]:
     """The posterior of each target in the units of the functions as given, and the weights of the kernels (K, p)."""
     basis, targets, p = placed.basis, placed.targets, len(placed.Z)
     root = targets[0].root
@@ -154,7 +154,7 @@ def _workings(placed: Placed) -> list[tuple[Working, np.ndarray]]:
     found = []
     for target, model in zip(targets, placed.models, strict=True):
         atoms = target.atoms(model)
-        own = target.working(design.columns(atoms), model)
+        own = target.posterior(design.columns(atoms), model)
         places = atoms[own.places]
         scale = design.scale[places]
         own = replace(own, mean=own.mean / scale, root=own.root / scale[:, None], places=places)
@@ -165,7 +165,7 @@ def _workings(placed: Placed) -> list[tuple[Working, np.ndarray]]:
     return found
 
 
-def _bends(own: Working, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _curvature_terms(own: LatentPosterior, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """w_k' B_n w_k and r_n . w_k for every sample and kernel, each (n, p)."""
     if own.W.ndim == 1:
         return np.outer(own.W, weights[0] ** 2), np.outer(own.r[:, 0], weights[0])
@@ -184,11 +184,11 @@ def _groups(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarra
     return found
 
 
-def coordinates(placed: Placed) -> np.ndarray:
+def coordinate_hessian(placed: Placed) -> np.ndarray:
     """Minus the second derivatives of log p(t | w, z) along every coordinate of every centre (p, d)."""
     S = np.zeros_like(placed.Z)
-    for working, weights in _workings(placed):
-        squared, residual = _bends(working, weights)
+    for working, weights in _posteriors(placed):
+        squared, residual = _curvature_terms(working, weights)
         for _, own, slope, bend, width in _groups(placed):
             # with e = x - z: dphi/dz = -2 f' e / width^2, d2phi/dz^2 = 4 f'' e^2 / width^4 + 2 f' / width^2
             a = 4.0 * (squared[:, own] * slope**2 - residual[:, own] * bend)
@@ -198,7 +198,7 @@ def coordinates(placed: Placed) -> np.ndarray:
     return S
 
 
-def diagonal(placed: Placed) -> list[tuple[int, np.ndarray]]:
+def centre_hessian(placed: Placed) -> list[tuple[int, np.ndarray]]:
     """GRVM section 5: every centre as one variable, dphi = -2 f' D and d2phi = 4 f'' D^2 + 2 f', in units of the width.
 
     The paper's first derivative has another sign and the weight twice. Returns each kernel's number and values (q,).
@@ -207,14 +207,14 @@ def diagonal(placed: Placed) -> list[tuple[int, np.ndarray]]:
     for g, own, slope, bend, width in _groups(placed):
         D2 = (((placed.space.X[:, None] - placed.Z[own]) / width) ** 2).sum(axis=2)
         h = np.zeros(len(own))
-        for working, weights in _workings(placed):
-            squared, residual = (part[:, own] for part in _bends(working, weights))
+        for working, weights in _posteriors(placed):
+            squared, residual = (part[:, own] for part in _curvature_terms(working, weights))
             h += (4.0 * squared * slope**2 * D2 - residual * (4.0 * bend * D2 + 2.0 * slope)).sum(axis=0)
         found.append((g, h))
     return found
 
 
-def exact(placed: Placed) -> np.ndarray:
+def exact_hessian(placed: Placed) -> np.ndarray:
     """Minus the Hessian over all centres (p d, p d), less what the weights take up: its Schur complement.
 
     The determinant over weights and centres together is that of A + Phi'B Phi, which the evidence of the weights
@@ -223,10 +223,10 @@ def exact(placed: Placed) -> np.ndarray:
     X, (p, d) = placed.space.X, placed.Z.shape
     S = np.zeros((p * d, p * d))
     groups, basis = _groups(placed), placed.basis
-    for working, weights in _workings(placed):
+    for working, weights in _posteriors(placed):
         K = weights.shape[0]
         mixed = np.zeros((len(working.mean), p, d))
-        rows = max(1, _CHUNK // (K * p * d))
+        rows = max(1, MAX_BLOCK_NUMBERS // (K * p * d))
         for first in range(0, len(X), rows):
             part = slice(first, first + rows)
             own = replace(working, W=working.W[part], weights=working.weights[part])
@@ -255,7 +255,7 @@ def exact(placed: Placed) -> np.ndarray:
 # Training, GRVM section 4 ---------------------------------------------------------------------------------------------
 
 
-def train(placed: Placed, rounds: int = _ROUNDS) -> tuple[Placed, list[Move]]:
+def train(placed: Placed, rounds: int = MAX_ROUNDS) -> tuple[Placed, list[Move]]:
     """Steps 2 to 6 of GRVM section 4: precisions re-estimated, then the centres moved to the likelihood's maximum.
 
     The best evidence of the weights met on the way is kept; and the way there.
@@ -263,25 +263,25 @@ def train(placed: Placed, rounds: int = _ROUNDS) -> tuple[Placed, list[Move]]:
     best, current = placed, placed
     history = [Move("start", placed.value, len(placed.Z))]
     for _ in range(rounds):
-        if not len(current.Z) or placed.space.late:
+        if not len(current.Z) or placed.space.deadline_passed:
             break
-        moved = likeliest(current)
+        moved = climb_likelihood(current)
         new = place(placed.space, moved, current.group, current.models)
         gained = new.value - current.value
         if new.value > best.value:
             best = new
             history.append(Move("likelihood", new.value, len(new.Z)))
         current = new
-        if abs(gained) < _SETTLED:
+        if abs(gained) < SETTLED_NATS:
             break
     return best, history
 
 
-def likeliest(placed: Placed, steps: int = _STEPS) -> np.ndarray:
+def climb_likelihood(placed: Placed, steps: int = LIKELIHOOD_STEPS) -> np.ndarray:
     """Step 5: centres (p, d) in the box that raise the likelihood at fixed weights."""
     space, group, p = placed.space, placed.group, len(placed.Z)
     unit = np.where(space.high > space.low, space.high - space.low, 1.0)
-    targets, workings = placed.targets, _workings(placed)
+    targets, workings = placed.targets, _posteriors(placed)
     Phi = placed.basis(space.X)
     fixed = []  # what does not move: f less the kernels
     for own, _ in workings:
@@ -301,7 +301,7 @@ def likeliest(placed: Placed, steps: int = _STEPS) -> np.ndarray:
             value, r = target.log_prob(f + columns @ weights.T, model)
             total += value
             Phi_bar += r @ weights
-        return -total, -(pulled(space, Z, group, Phi_bar) * unit).ravel()
+        return -total, -(centre_gradient(space, Z, group, Phi_bar) * unit).ravel()
 
     first = (placed.Z - space.low) / unit
     low, high = np.minimum(first, 0.0), np.maximum(first, np.where(space.high > space.low, 1.0, 0.0))

@@ -12,19 +12,20 @@ from scipy.optimize import minimize, minimize_scalar
 from relvec.basis import Basis
 from relvec.design import DenseDesign
 from relvec.design.order import content_ranks
-from relvec.hyperparameters.centres import Move, Placed, Space, evaluated, place, start
+from relvec.hyperparameters.centres import Move, Placed, Space, evaluate, place, start
 from relvec.hyperparameters.grvm import CentresEvidence, evidence, train
-from relvec.hyperparameters.widths import Setting
+from relvec.hyperparameters.widths import WidthProblem
 from relvec.kernels import split_theta
 from relvec.runtime.threads import one_thread
 
 FACTORS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # widths tried, in units of the data's scale
-_PAST = 10.0  # nats: the search for the width goes no narrower where the evidence has fallen by this twice in a row
-_XATOL = 0.1  # of log width
-_FEW_ROWS, _FEW_ATOMS = 1000, 500  # what widths are compared on
-_DIFFERENCE = 1e-4  # of log width, for the derivative of what the centres add
-_BOX, _CLIMB, _CLIMBS = 0.7, 8, 6  # log units and steps of a climb of widths per feature, and how many climbs
-_ENOUGH = 0.1  # nats a climb must gain to be followed by another
+PAST_MAXIMUM_NATS = 10.0  # no narrower width is tried where the evidence has fallen by this twice in a row
+LOG_WIDTH_ACCURACY = 0.1  # of log width
+COMPARE_ROWS, COMPARE_ATOMS = 1000, 500  # what widths are compared on
+LOG_WIDTH_DIFFERENCE = 1e-4  # of log width, for the derivative of what the centres add
+CLIMB_LOG_BOX, CLIMB_STEPS = 0.7, 8  # log units and steps of a climb of widths per feature
+MAX_CLIMBS = 6
+MIN_CLIMB_GAIN_NATS = 0.1  # a climb must gain so much to be followed by another
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +46,16 @@ class WidthSearch:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """What `choose_width` found: the basis with its width, and the way there. Models are left to the solvers."""
+class ChosenWidths:
+    """The basis with the width that `choose_width` found, and the way there. Models are left to the solvers."""
 
     basis: Basis
     tuning: WidthSearch
 
 
-def at_width(basis: Basis, setting: Setting, training: Callable[[Placed], tuple[Placed, list[Move]]] = train) -> Placed:
+def train_at_width(
+    basis: Basis, setting: WidthProblem, training: Callable[[Placed], tuple[Placed, list[Move]]] = train
+) -> Placed:
     """The GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
     design = DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
     order = content_ranks(basis, design.scale)
@@ -62,9 +65,9 @@ def at_width(basis: Basis, setting: Setting, training: Callable[[Placed], tuple[
 
 
 def choose_width(
-    basis: Basis, setting: Setting, seed: int = 0, hessian: str = "exact", prior: str = "uniform",
+    basis: Basis, setting: WidthProblem, seed: int = 0, hessian: str = "exact", prior: str = "uniform",
     training: Callable[[Placed], tuple[Placed, list[Move]]] = train,
-) -> Chosen:  # fmt: skip
+) -> ChosenWidths:  # fmt: skip
     """The width that maximises the evidence over weights and centres, by a one-dimensional search (GRVM section 4).
 
     All free parameters of the basis are multiplied by one factor: those of `FACTORS` from the widest on, then a
@@ -78,14 +81,14 @@ def choose_width(
     hessian, prior : see `evidence`.
     training : what moves the centres at each width.
     """
-    few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, np.random.default_rng(seed))
+    few, _, atoms = setting.draw(basis, COMPARE_ROWS, COMPARE_ATOMS, np.random.default_rng(seed))
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
     trials: dict[float, WidthTrial] = {}
 
     def log_evidence(log_factor: float) -> float:
         if log_factor not in trials:
             theta = basis.theta + np.where(setting.free, log_factor, 0.0)
-            found = evidence(at_width(part.with_theta(theta), few, training), hessian, prior)
+            found = evidence(train_at_width(part.with_theta(theta), few, training), hessian, prior)
             trials[log_factor] = WidthTrial(theta, found.total, found.weights, found.size)
         return trials[log_factor].log_evidence
 
@@ -93,17 +96,17 @@ def choose_width(
         values: list[float] = []
         for factor in FACTORS:
             values.append(log_evidence(np.log(factor)))
-            past = len(values) > 2 and max(values[-2:]) < max(values) - _PAST
+            past = len(values) > 2 and max(values[-2:]) < max(values) - PAST_MAXIMUM_NATS
             if past or time.monotonic() > setting.deadline:
                 break
         best = int(np.argmax(values))
         if 0 < best < len(values) - 1 and time.monotonic() < setting.deadline:
             bounds = np.log(FACTORS[best + 1]), np.log(FACTORS[best - 1])
             minimize_scalar(lambda x: -log_evidence(x), bounds=bounds, method="bounded",
-                            options={"xatol": _XATOL, "maxiter": 6})  # fmt: skip
+                            options={"xatol": LOG_WIDTH_ACCURACY, "maxiter": 6})  # fmt: skip
     chosen = max(trials.values(), key=lambda trial: trial.log_evidence)
     ordered = tuple(trials[x] for x in sorted(trials, reverse=True))
-    return Chosen(basis.with_theta(chosen.theta), WidthSearch(ordered))
+    return ChosenWidths(basis.with_theta(chosen.theta), WidthSearch(ordered))
 
 
 def evidence_and_gradient(
@@ -116,20 +119,20 @@ def evidence_and_gradient(
     one parameter at a time.
     """
     space = placed.space
-    Phi_bar = evaluated(space, placed.Z, placed.group, placed.models, settle=False)[1]
+    Phi_bar = evaluate(space, placed.Z, placed.group, placed.models, settle=False)[1]
     pieces = [
         kernel.vjp(space.X, placed.Z[own], Phi_bar[:, own])[0]
         for kernel, own in ((k, np.flatnonzero(placed.group == g)) for g, k in enumerate(space.kernels))
     ]
-    slope, theta = np.concatenate(pieces), theta_of(placed)
+    slope, theta = np.concatenate(pieces), kernel_theta(placed)
     for i in range(len(theta)):
-        step = _DIFFERENCE * (np.arange(len(theta)) == i)
+        step = LOG_WIDTH_DIFFERENCE * (np.arange(len(theta)) == i)
         above, below = (evidence(with_theta(placed, theta + s, settle=False), hessian, prior) for s in (step, -step))
-        slope[i] += (above.centres - below.centres) / (2.0 * _DIFFERENCE)
+        slope[i] += (above.centres - below.centres) / (2.0 * LOG_WIDTH_DIFFERENCE)
     return evidence(placed, hessian, prior), slope
 
 
-def theta_of(placed: Placed) -> np.ndarray:
+def kernel_theta(placed: Placed) -> np.ndarray:
     """Logarithms of the parameters of all kernels, one after the other."""
     return np.concatenate([kernel.theta for kernel in placed.space.kernels])
 
@@ -147,8 +150,8 @@ def climb_widths(placed: Placed, free: np.ndarray, hessian: str = "exact", prior
     A few steps of L-BFGS-B at fixed centres, then training of the centres, in turn while the evidence rises.
     """
     value = evidence(placed, hessian, prior).total
-    for _ in range(_CLIMBS):
-        theta = theta_of(placed)
+    for _ in range(MAX_CLIMBS):
+        theta = kernel_theta(placed)
         best = [(value, placed)]
 
         def minus_evidence(values: np.ndarray, theta=theta, best=best, placed=placed) -> tuple[float, np.ndarray]:
@@ -160,29 +163,29 @@ def climb_widths(placed: Placed, free: np.ndarray, hessian: str = "exact", prior
                 best[0] = found.total, trial
             return -found.total, -slope[free]
 
-        bounds = list(zip(theta[free] - _BOX, theta[free] + _BOX, strict=True))
+        bounds = list(zip(theta[free] - CLIMB_LOG_BOX, theta[free] + CLIMB_LOG_BOX, strict=True))
         minimize(minus_evidence, theta[free], jac=True, method="L-BFGS-B", bounds=bounds,
-                 options={"maxiter": _CLIMB, "maxfun": 2 * _CLIMB})  # fmt: skip
+                 options={"maxiter": CLIMB_STEPS, "maxfun": 2 * CLIMB_STEPS})  # fmt: skip
         trained = train(best[0][1])[0]
         ends = [best[0], (evidence(trained, hessian, prior).total, trained)]
         new, moved = max(ends, key=lambda end: end[0])
         gained = new - value
         if gained > 0.0:
             value, placed = new, moved
-        if gained < _ENOUGH or placed.space.late or not len(placed.Z):
+        if gained < MIN_CLIMB_GAIN_NATS or placed.space.deadline_passed or not len(placed.Z):
             break
     return placed
 
 
 def choose_widths(
-    basis: Basis, setting: Setting, seed: int = 0, hessian: str = "exact", prior: str = "uniform"
-) -> Chosen:
+    basis: Basis, setting: WidthProblem, seed: int = 0, hessian: str = "exact", prior: str = "uniform"
+) -> ChosenWidths:
     """One width for each feature by the evidence over weights and centres: `choose_width`, then `climb_widths`."""
     chosen = choose_width(basis, setting, seed, hessian, prior)
-    few, _, atoms = setting.part(basis, _FEW_ROWS, _FEW_ATOMS, np.random.default_rng(seed))
+    few, _, atoms = setting.draw(basis, COMPARE_ROWS, COMPARE_ATOMS, np.random.default_rng(seed))
     part = chosen.basis.take(atoms) if len(atoms) < basis.n_atoms else chosen.basis
     with one_thread():
-        placed = climb_widths(at_width(part, few), setting.free, hessian, prior)
-        found, theta = evidence(placed, hessian, prior), theta_of(placed)
+        placed = climb_widths(train_at_width(part, few), setting.free, hessian, prior)
+        found, theta = evidence(placed, hessian, prior), kernel_theta(placed)
     last = WidthTrial(theta, found.total, found.weights, found.size)
-    return Chosen(basis.with_theta(theta), WidthSearch((*chosen.tuning.trials, last)))
+    return ChosenWidths(basis.with_theta(theta), WidthSearch((*chosen.tuning.trials, last)))

@@ -18,14 +18,54 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import minimize
 
+from relvec.basis import Basis, Concat
 from relvec.runtime.progress import report
 
 if TYPE_CHECKING:
-    from relvec.hyperparameters.widths import Columns, Setting
+    from relvec.hyperparameters.widths import WidthProblem
 
-_STEPS = 60  # of L-BFGS-B
-_ENOUGH = 1e-3  # nats a step must gain to be followed by another
-_REACH = np.log(1e6)  # how far, in log units, a precision may go from its start
+MAX_STEPS = 60  # of L-BFGS-B
+MIN_STEP_GAIN_NATS = 1e-3  # a step must gain so much to be followed by another
+MAX_LOG_PRECISION_CHANGE = np.log(1e6)  # how far, in log units, a precision may go from its start
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some atoms of a basis as functions of its theta (p,): parts of it, where their columns stand, and their theta."""
+
+    pieces: list[tuple[Basis, np.ndarray, slice]]
+    n_atoms: int
+
+    @classmethod
+    def of(cls, basis: Basis, atoms: np.ndarray) -> Columns:
+        """The given atoms (k,) of a bound basis."""
+        if not isinstance(basis, Concat):
+            return cls([(basis.take(atoms), np.arange(len(atoms)), slice(0, len(basis.theta)))], len(atoms))
+        place = np.full(basis.n_atoms, -1)
+        place[atoms] = np.arange(len(atoms))
+        pieces, first = [], 0
+        for part, where in zip(basis.parts, basis.part_columns(), strict=True):
+            chosen = np.flatnonzero(place[where] >= 0)
+            if chosen.size:  # a part may have parts of its own, and lose some of them
+                for piece, among, own in cls.of(part, chosen).pieces:
+                    pieces.append((piece, place[where[chosen[among]]], slice(first + own.start, first + own.stop)))
+            first += len(part.theta)
+        return cls(pieces, len(atoms))
+
+    def __call__(self, X: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """The columns (n, k) on the rows X."""
+        Phi = np.empty((len(X), self.n_atoms))
+        for part, where, own in self.pieces:
+            Phi[:, where] = part.with_theta(theta[own])(X)
+        return Phi
+
+    def theta_vjp(self, X: np.ndarray, theta: np.ndarray, Phi_bar: np.ndarray) -> np.ndarray:
+        """Derivatives of sum(Phi_bar * columns) with respect to theta (p,)."""
+        slope = np.zeros(len(theta))
+        for part, where, own in self.pieces:
+            if own.start != own.stop:
+                slope[own] = part.with_theta(theta[own]).vjp(X, Phi_bar[:, where])[0]
+        return slope
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +79,7 @@ class Climb:
 
 
 @dataclass(frozen=True, eq=False)
-class Tied:
+class SharedPrecisionEvidence:
     """The tied evidence of Gaussian targets on rows X, over theta (p,), log precisions (K, G) and log noise precisions.
 
     Attributes
@@ -51,13 +91,13 @@ class Tied:
     """
 
     columns: Columns
-    setting: Setting
+    setting: WidthProblem
     group: np.ndarray
     unit: np.ndarray
     modes: dict[int, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: Columns, theta: np.ndarray, setting: Setting) -> Tied:
+    def of(cls, columns: Columns, theta: np.ndarray, setting: WidthProblem) -> SharedPrecisionEvidence:
         """With groups by part of the dictionary."""
         group, unit = np.zeros(columns.n_atoms, dtype=np.intp), np.ones(columns.n_atoms)
         Phi = columns(setting.X, theta)
@@ -74,14 +114,14 @@ class Tied:
         spread = np.bincount(self.group, Phi.var(axis=0), n_groups)
         whole = np.bincount(self.group, np.mean(Phi**2, axis=0), n_groups)
         spread = np.where(spread > 1e-12 * whole, spread, np.where(whole > 0.0, whole, 1.0))  # the constant
-        return np.array([[*np.log(spread), np.log(target.betas[1])] for target in self.setting.targets])
+        return np.array([[*np.log(spread), np.log(target.noise_precisions[1])] for target in self.setting.targets])
 
     def bounds(self, start: np.ndarray) -> list[tuple[float, float]]:
         """Of everything, in the order of `evaluate`'s point."""
-        found = self.setting.within(np.zeros(len(self.setting.low)), np.inf)
+        found = self.setting.bounds_near(np.zeros(len(self.setting.low)), np.inf)
         for target, own in zip(self.setting.targets, start, strict=True):
-            found += [(value - _REACH, value + _REACH) for value in own[:-1]]
-            low, _, high = target.betas
+            found += [(value - MAX_LOG_PRECISION_CHANGE, value + MAX_LOG_PRECISION_CHANGE) for value in own[:-1]]
+            low, _, high = target.noise_precisions
             found.append((np.log(low), np.log(high)))
         return found
 
@@ -92,7 +132,7 @@ class Tied:
         Phi = self.columns(X, theta) * scale
         Phi_bar = np.zeros_like(Phi)
         for i, (target, own) in enumerate(zip(self.setting.targets, logs, strict=True)):
-            whole = target.whole(Phi, np.exp(own[self.group]), float(np.exp(own[-1])), self.modes.get(i))
+            whole = target.evaluate_all(Phi, np.exp(own[self.group]), float(np.exp(own[-1])), self.modes.get(i))
             self.modes[i] = whole.mean
             value += whole.value
             determined += whole.gamma
@@ -102,13 +142,13 @@ class Tied:
         return value, self.columns.theta_vjp(X, theta, Phi_bar * scale), by_log, determined
 
 
-def climb(columns: Columns, theta: np.ndarray, setting: Setting, logs: np.ndarray | None = None) -> Climb:
+def climb(columns: Columns, theta: np.ndarray, setting: WidthProblem, logs: np.ndarray | None = None) -> Climb:
     """L-BFGS-B on the free parameters from theta (p,), the precisions and the noise beside them.
 
     Those begin at ``logs`` (K, G + 1), or where each part of the dictionary varies as much as the target. The climb
     ends at a maximum, or where the time is up.
     """
-    tied = Tied.of(columns, theta, setting)
+    tied = SharedPrecisionEvidence.of(columns, theta, setting)
     usual = tied.start(theta)
     logs = usual if logs is None else logs
     n_free = int(setting.free.sum())
@@ -126,11 +166,11 @@ def climb(columns: Columns, theta: np.ndarray, setting: Setting, logs: np.ndarra
     def watch(intermediate_result) -> None:
         if report(round(best.gamma), best.value):
             setting.stop.set()
-        if setting.over:
+        if setting.must_stop:
             raise StopIteration
 
     start = np.concatenate([theta[setting.free], logs.ravel()])
     scale = max(1.0, sum(target.n_samples for target in setting.targets))
     minimize(minus_evidence, start, jac=True, method="L-BFGS-B", bounds=tied.bounds(usual), callback=watch,
-             options={"maxiter": _STEPS, "maxcor": 20, "ftol": _ENOUGH / scale})  # fmt: skip
+             options={"maxiter": MAX_STEPS, "maxcor": 20, "ftol": MIN_STEP_GAIN_NATS / scale})  # fmt: skip
     return best

@@ -1,4 +1,4 @@
-"""What widths and centres are fitted to: targets that hide their likelihood behind one set of questions."""
+"""Targets that widths and centres are fitted to: one set of questions for every likelihood."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, relax
 from relvec.solvers.laplace.search import solve_laplace
 from relvec.solvers.loop import Start
 
-_PRUNE = 1e9  # precision, for unit columns, beyond which the interleaving drops an atom
-_NOISES = (10.0, 0.5)  # noise variance at most, and at first, of a target of unit mean square
-_SEARCH_TOL = 1e-2  # nats: smaller moves wait for the final search
+MAX_PRECISION = 1e9  # precision, for unit columns, beyond which the interleaving drops an atom
+MAX_NOISE, FIRST_NOISE = 10.0, 0.5  # noise variance at most, and at first, of a target of unit mean square
+SEARCH_TOL_NATS = 1e-2  # smaller moves wait for the final search
 
 
 class Target(Protocol):
@@ -33,7 +33,7 @@ class Target(Protocol):
 
     @property
     def root(self) -> np.ndarray:
-        """What multiplies the rows of the basis (n,)."""
+        """Factors of the rows of the basis (n,): roots of the sample weights, or ones."""
         ...
 
     @property
@@ -41,20 +41,20 @@ class Target(Protocol):
         """Sum of the sample weights."""
         ...
 
-    def on(self, rows: np.ndarray, n_atoms: int) -> Target:
+    def on_rows(self, rows: np.ndarray, n_atoms: int) -> Target:
         """The same on some of the rows, over a dictionary of another length."""
         ...
 
-    def apart(self) -> list[Target]:
+    def split_outputs(self) -> list[Target]:
         """Targets of one output each that speak for this one."""
         ...
 
     @property
-    def betas(self) -> tuple[float, float, float]:
+    def noise_precisions(self) -> tuple[float, float, float]:
         """Least, first and largest noise precision of a climb; ones where there is no noise."""
         ...
 
-    def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
+    def evaluate_all(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> JointEvaluation:
         """The model of all columns Phi (n, M) at precisions alpha (M,); its mean is looked for from the one given."""
         ...
 
@@ -70,7 +70,7 @@ class Target(Protocol):
         """Moves over the dictionary from a model, or from nothing."""
         ...
 
-    def lifted(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
+    def renumber(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
         """A model of a part of the dictionary as one of the whole; scale (M',) divides the norms of the part's."""
         ...
 
@@ -82,7 +82,7 @@ class Target(Protocol):
         """The model with other entries, over a dictionary of that length."""
         ...
 
-    def working(self, C: np.ndarray, model) -> Working:
+    def posterior(self, C: np.ndarray, model) -> LatentPosterior:
         """The posterior of the weights on these columns, and how the likelihood bends there."""
         ...
 
@@ -103,7 +103,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class JointEvaluation:
     """A model of all functions at given precisions: evidence, its derivatives, well-determined weights, mean (M,).
 
     The derivatives are with respect to the columns (n, M), log alpha (M,) and log beta.
@@ -118,7 +118,7 @@ class Whole:
 
 
 @dataclass(frozen=True, eq=False)
-class Working:
+class LatentPosterior:
     """A posterior with the likelihood around it, for latent functions f (n, K) of samples that are not weighted.
 
     Attributes
@@ -177,17 +177,17 @@ class GaussianTarget:
         """Squared length of the targets that no function of the rows can explain."""
         return 0.0 if self.within is None else float(self.within.sum())
 
-    def on(self, rows: np.ndarray, n_atoms: int) -> GaussianTarget:
+    def on_rows(self, rows: np.ndarray, n_atoms: int) -> GaussianTarget:
         within = None if self.within is None else self.within[rows]
         return GaussianTarget(self.target[rows], self.weights[rows], self.problem, within)
 
-    def apart(self) -> list[Target]:
+    def split_outputs(self) -> list[Target]:
         return [self]
 
     def atoms(self, model: Start) -> np.ndarray:
         return model.active
 
-    def everything(self, design: DenseDesign) -> Start:
+    def all_atoms(self, design: DenseDesign) -> Start:
         """Every atom, at precisions so small that the data decide."""
         active = np.flatnonzero(design.scale > 0.0)
         return Start(active, np.full(len(active), 1.0 / self.n_samples), self.first_beta)
@@ -211,21 +211,21 @@ class GaussianTarget:
             noise = mackay_noise(p.residual, n, p.gamma.sum())  # T01 eq. (18)
             beta = 1.0 / max(noise, self.problem.noise_floor)
         alpha = mackay_alpha(p.gamma, p.mean)  # T01 eq. (16)
-        alive = (alpha < _PRUNE) & (alpha > 0.0)
+        alive = (alpha < MAX_PRECISION) & (alpha > 0.0)
         updated = Start(model.active[alive], alpha[alive], beta)
         return Evaluated(model, p.log_evidence, float(p.gamma.sum()), C_bar, updated)
 
     @property
-    def betas(self) -> tuple[float, float, float]:
+    def noise_precisions(self) -> tuple[float, float, float]:
         if self.problem.fixed_noise:
             return (self.first_beta,) * 3
-        return 1.0 / _NOISES[0], 1.0 / _NOISES[1], 1.0 / min(self.problem.noise_floor, _NOISES[1])
+        return 1.0 / MAX_NOISE, 1.0 / FIRST_NOISE, 1.0 / min(self.problem.noise_floor, FIRST_NOISE)
 
-    def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
+    def evaluate_all(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> JointEvaluation:
         p = gaussian(Phi, self.root * self.target, self.rest, self.n_samples, alpha, beta)
         by_alpha, by_beta = gradient(p.alpha, p.mean, p.gamma, p.beta, p.residual, self.n_samples)
         Phi_bar = p.design_gradient()  # T01 eq. (55)
-        return Whole(p.log_evidence, Phi_bar, by_alpha, by_beta, float(p.gamma.sum()), p.mean)
+        return JointEvaluation(p.log_evidence, Phi_bar, by_alpha, by_beta, float(p.gamma.sum()), p.mean)
 
     def _settled(self, C: np.ndarray, t: np.ndarray, model: Start) -> tuple[np.ndarray, np.ndarray, float]:
         """Newton steps on precisions and noise of a fixed support, on its k + 1 coordinates: columns kept, both."""
@@ -247,13 +247,13 @@ class GaussianTarget:
         problem = replace(
             self.problem, design=design, target=self.root * self.target, target_norm2_outside=self.rest,
             n_samples=self.n_samples, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model,
-            tol=_SEARCH_TOL,
+            tol=SEARCH_TOL_NATS,
         )  # fmt: skip
         solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
         state = solve(solver, problem, 10_000).state
         return Start(state.active, state.posterior.alpha, state.posterior.beta)
 
-    def lifted(self, model: Start, atoms: np.ndarray, scale: np.ndarray, n_atoms: int) -> Start:
+    def renumber(self, model: Start, atoms: np.ndarray, scale: np.ndarray, n_atoms: int) -> Start:
         return Start(atoms[model.active], model.alpha / scale[model.active] ** 2, model.beta)
 
     def entries(self, model: Start) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -262,12 +262,12 @@ class GaussianTarget:
     def with_entries(self, model: Start, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
         return Start(atoms, alpha, model.beta)
 
-    def working(self, C: np.ndarray, model: Start) -> Working:
+    def posterior(self, C: np.ndarray, model: Start) -> LatentPosterior:
         p = gaussian(C, self.root * self.target, self.rest, self.n_samples, model.alpha, model.beta)
         k, zeros = C.shape[1], np.zeros(len(self.target))
         r = (p.beta * self.root * p.remainder)[:, None]
         outputs = np.zeros(k, dtype=np.intp)
-        return Working(p.mean, p.root, outputs, np.arange(k), r, p.beta * self.weights, self.weights, zeros)
+        return LatentPosterior(p.mean, p.root, outputs, np.arange(k), r, p.beta * self.weights, self.weights, zeros)
 
     def log_prob(self, f: np.ndarray, model: Start) -> tuple[float, np.ndarray]:
         error = self.target - f[:, 0]
@@ -295,12 +295,12 @@ class LaplaceTarget:
     def n_samples(self) -> float:
         return float(self.problem.weights.sum())
 
-    def on(self, rows: np.ndarray, n_atoms: int) -> LaplaceTarget:
+    def on_rows(self, rows: np.ndarray, n_atoms: int) -> LaplaceTarget:
         problem = self.problem
         thinned = replace(problem, target=problem.target[rows], weights=problem.weights[rows], shift=0.0)
         return LaplaceTarget(thinned if len(rows) < len(problem.weights) else problem, n_atoms, self.accuracy)
 
-    def apart(self) -> list[Target]:
+    def split_outputs(self) -> list[Target]:
         """A softmax is learned from its dichotomies: all functions of all classes would be too many."""
         problem = self.problem
         if problem.K == 1:
@@ -326,16 +326,16 @@ class LaplaceTarget:
         return Evaluated((units, alpha), found.objective, float(p.gamma.sum()), C_bar)
 
     @property
-    def betas(self) -> tuple[float, float, float]:
+    def noise_precisions(self) -> tuple[float, float, float]:
         return 1.0, 1.0, 1.0  # there is no noise
 
-    def whole(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> Whole:
+    def evaluate_all(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> JointEvaluation:
         likelihood, weights = self.problem.likelihood, self.problem.weights
         p = laplace(Phi, self.problem.target, weights, alpha, likelihood, mean)
         slopes = p.slopes(likelihood, weights)
         by_alpha = gradient(p.alpha, p.mean, p.gamma, 1.0, 0.0, 0.0)[0] + p.implicit_gradient(slopes)
         Phi_bar = p.design_gradient(likelihood, weights)
-        return Whole(p.log_evidence, Phi_bar, by_alpha, 0.0, float(p.gamma.sum()), p.mean)
+        return JointEvaluation(p.log_evidence, Phi_bar, by_alpha, 0.0, float(p.gamma.sum()), p.mean)
 
     def _on_columns(self, C: np.ndarray, model) -> LaplaceModel:
         """A model with the columns (n, k) of its atoms."""
@@ -344,7 +344,7 @@ class LaplaceTarget:
         problem = replace(self.problem, design=DenseDesign(C), order=np.arange(C.shape[1]), start=None)
         return LaplaceModel(problem, local, problem.posterior(local, model[1]))
 
-    def working(self, C: np.ndarray, model) -> Working:
+    def posterior(self, C: np.ndarray, model) -> LatentPosterior:
         found = self._on_columns(C, model)
         p, weights = found.posterior, self.problem.weights
         outputs, places = found.problem.pairs(found.active)
@@ -352,7 +352,7 @@ class LaplaceTarget:
         if p.W.ndim == 1:  # of a variance of one: what multiplies the variance of f in the slope of the curvature
             bend = self.problem.likelihood.curvature_slope(p.W, p.f, weights, np.ones(len(weights)))
         r = p.r if p.r.ndim == 2 else p.r[:, None]
-        return Working(p.mean, p.root, outputs, places, r, p.W, weights, bend)
+        return LatentPosterior(p.mean, p.root, outputs, places, r, p.W, weights, bend)
 
     def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
         one = self.problem.likelihood.n_outputs == 1
@@ -360,12 +360,12 @@ class LaplaceTarget:
         return value, r[:, None] if one else r
 
     def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
-        problem = replace(self.problem, design=design, order=order, bias=-1, start=model, tol=_SEARCH_TOL)
+        problem = replace(self.problem, design=design, order=order, bias=-1, start=model, tol=SEARCH_TOL_NATS)
         solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
         state = solve_laplace(solver, problem, 10_000).state
         return state.active, state.posterior.alpha[:: problem.per_unit]
 
-    def lifted(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
+    def renumber(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
         outputs, own = model[0] // self.n_atoms, model[0] % self.n_atoms
         return outputs * n_atoms + atoms[own], model[1] / scale[own] ** 2
 

@@ -9,24 +9,28 @@ from relvec.inference.priors import GammaPrior
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
 
 
-def weighted_moments(t: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Root mean square and standard deviation of t (n,), safe for any magnitude."""
-    largest = float(np.abs(t).max())
+def weighted_moments(t: np.ndarray, weights: np.ndarray, within: float = 0.0) -> tuple[float, float]:
+    """Root mean square and standard deviation of t (n,), safe for any magnitude.
+
+    Values that are means of others leave out the weighted squares ``within`` those.
+    """
+    total = weights.sum()
+    largest = float(max(np.abs(t).max(), np.sqrt(within / total)))
     if largest == 0.0:
         return 0.0, 0.0
-    share, u = weights / weights.sum(), t / largest
+    share, u, more = weights / total, t / largest, within / total / largest / largest
     mean = share @ u
-    return largest * float(np.sqrt(share @ u**2)), largest * float(np.sqrt(share @ (u - mean) ** 2))
+    return largest * float(np.sqrt(share @ u**2 + more)), largest * float(np.sqrt(share @ (u - mean) ** 2 + more))
 
 
-def target_units(y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def target_units(y: np.ndarray, weights: np.ndarray, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Root mean square (1 for a target of zeros) and relative variance of each output of y (n, q).
 
-    The variance is 0 for a target that is constant to rounding.
+    The variance is 0 for a target that is constant to rounding. ``within`` (q,) is as in `weighted_moments`.
     """
     units, variances = np.ones(y.shape[1]), np.zeros(y.shape[1])
     for i, t in enumerate(y.T):
-        rms, deviation = weighted_moments(t, weights)
+        rms, deviation = weighted_moments(t, weights, 0.0 if within is None else float(within[i]))
         if rms > 0.0:
             units[i] = rms
             variances[i] = (deviation / rms) ** 2 if deviation > 1e-14 * rms else 0.0

@@ -19,11 +19,8 @@ from relvec.design import (
     Lookup,
     Rows,
     Summary,
-    as_series,
-    check_columns,
     compress_rows,
     gram_rows,
-    lazily,
     max_gram_atoms,
     scan_basis,
     scan_rows,
@@ -32,15 +29,15 @@ from relvec.design import (
     units_of,
 )
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources import (
+from relvec.estimators.sources.base import (
     GaussianSource,
     LaplaceSource,
-    MemorySource,
     ModelColumns,
     Sample,
     Subsample,
     exact_triangle,
 )
+from relvec.estimators.sources.memory import MemorySource
 from relvec.solvers import Sequential
 
 MAX_GATHERED_ROWS = 3000  # rows that are brought here and fitted here
@@ -266,45 +263,3 @@ class _Summarise:
 
     def __call__(self, block: Block) -> Summary:
         return summarise(self.basis, block.X, block.targets, block.weights)
-
-
-# Predictions for collections of Dask ----------------------------------------------------------------------------------
-
-
-def predict_lazily(
-    method: Callable, X: Any, n_features: int, names_in: Any, names: list[str] | None, dtype: Any = float,
-    parts: int = 0, **options: Any,
-) -> Any:  # fmt: skip
-    """A method's values for every chunk of a collection of Dask, as such a collection.
-
-    Values are (n,), or (n, q) with these q names. With ``parts`` the method gives as many of them, and so does this.
-    ``n_features`` and ``names_in`` (or None) are the columns that the method expects.
-    """
-    outputs = () if names is None else (len(names),)
-    shape = (*outputs, parts) if parts else outputs
-    values = evaluate_lazily(method, X, n_features, names_in, shape, dtype, **options)
-    if not parts:
-        return as_series(values, X, names)
-    return tuple(as_series(values[..., i], X, names) for i in range(parts))
-
-
-def evaluate_lazily(
-    method: Callable, X: Any, n_features: int, names_in: Any, shape: tuple[int, ...], dtype: Any = float, **options: Any
-) -> Any:
-    """A method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
-    check_columns(X, n_features, names_in)
-    return lazily(X, _Chunkwise(method, shape, dtype, options), shape, dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class _Chunkwise:
-    method: Callable
-    shape: tuple[int, ...]
-    dtype: Any
-    options: dict[str, Any]
-
-    def __call__(self, X: Any) -> np.ndarray:
-        if len(X) == 0:
-            return np.zeros((0, *self.shape), dtype=self.dtype)
-        found = self.method(X, **self.options)
-        return np.stack(found, axis=-1) if isinstance(found, tuple) else found

@@ -1,0 +1,161 @@
+"""Predictions of a fitted classifier for new rows: scores, probabilities, classes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from relvec.design import is_dask
+from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
+from relvec.runtime.arrays import device_of, namespace, to_host
+
+
+class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
+    """Predictions from the latent functions of classes."""
+
+    @by_blocks
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Confidence of each class.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
+
+        Returns
+        -------
+        scores : (n,) or (n, K)
+            For two classes the log-odds of the second, averaged as `predict_proba`; for "ovr" the log-odds of each
+            class against the rest; for a softmax the logarithms of the probabilities, less their mean.
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> model.decision_function([[0.0], [3.0]]).shape
+        (2,)
+        """
+        if is_dask(X):
+            return self._lazily("decision_function", X)
+        X, back = self._validated_rows(X)
+        xp = namespace(X)
+        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
+            logs = xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
+            return back(logs - xp.mean(logs, axis=1, keepdims=True))
+        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
+        return back(odds[:, 0] if odds.shape[1] == 1 else odds)
+
+    @by_blocks
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
+
+        Returns
+        -------
+        proba : (n, K), rows sum to one
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> model.predict_proba([[0.0], [3.0]]).sum(axis=1).tolist()
+        [1.0, 1.0]
+        """
+        if is_dask(X):
+            return self._lazily("predict_proba", X)
+        X, back = self._validated_rows(X)
+        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
+            return back(self._softmax(X))
+        xp = namespace(X)
+        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
+        if odds.shape[1] == 1:
+            return back(xp.concat([Bernoulli().mean(-odds), Bernoulli().mean(odds)], axis=1))
+        p = Bernoulli().mean(odds)
+        total = xp.sum(p, axis=1, keepdims=True)
+        some = total > 0.0
+        shares = p / xp.where(some, total, xp.ones_like(total))
+        return back(xp.where(some, shares, xp.full_like(p, 1.0 / p.shape[1])))
+
+    @by_blocks
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithm of `predict_proba`, (n, K).
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> model.predict_log_proba([[0.0]]).shape
+        (1, 2)
+        """
+        if is_dask(X):
+            return self._lazily("predict_log_proba", X)
+        proba = self.predict_proba(X)
+        with np.errstate(divide="ignore"):
+            return namespace(proba).log(proba)
+
+    @by_blocks
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row of X (n, n_features): (n,).
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> model = RVC(kernel=None, basis="linear").fit([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
+        >>> model.predict([[0.0], [3.0]]).tolist()
+        ['a', 'b']
+        """
+        if is_dask(X):
+            return self._lazily("predict", X)
+        scores = self.decision_function(X)
+        xp = namespace(scores)
+        if xp is not np and self.classes_.dtype.kind in "biuf":  # labels that the array library knows
+            classes = xp.asarray(self.classes_, device=device_of(scores).device)
+            best = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
+            return xp.take(classes, best, axis=0)
+        scores = to_host(scores)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the rows X (n, n_features) whose class y (n,) `predict` finds, with sample weights (n,) if given.
+
+        Examples
+        --------
+        >>> from relvec import RVC
+        >>> X, y = [[-2.0], [-1.0], [1.0], [2.0]], ["a", "a", "b", "b"]
+        >>> RVC(kernel=None, basis="linear").fit(X, y).score(X, y)
+        1.0
+        """
+        from sklearn.metrics import accuracy_score  # imports much, and most fits never need it
+
+        found = to_host(self.predict(X))  # counted on the host, in double precision
+        return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
+
+    def _lazily(self, method: str, X: Any) -> Any:
+        from relvec.estimators.dask_predictions import predict_lazily
+
+        check_is_fitted(self)
+        lazily = partial(predict_lazily, getattr(self, method), X, self.n_features_in_,
+                         getattr(self, "feature_names_in_", None))  # fmt: skip
+        if method == "predict":
+            return lazily(None, self.classes_.dtype)
+        if method == "decision_function" and len(self.classes_) == 2:
+            return lazily(None)
+        return lazily([str(name) for name in self.classes_])
+
+    def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
+        averaged = self.averaging == "posterior"
+        mean, covariance = model.moments(X, averaged)
+        return logistic_log_odds(mean[:, 0], covariance[:, 0, 0]) if averaged else mean[:, 0]
+
+    def _softmax(self, X: np.ndarray) -> np.ndarray:
+        model = self.fitted_.predictors[0]
+        averaged = self.averaging == "posterior"
+        mean, covariance = model.moments(X, averaged)
+        return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)

@@ -1,0 +1,217 @@
+"""The few questions that a fit asks of its rows, wherever they are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relvec.basis import Basis
+from relvec.design import (
+    Block,
+    LaplaceDesign,
+    Rows,
+    Samples,
+    tall_qr,
+)
+from relvec.design.order import content_ranks, even_draw
+from relvec.estimators.options import FitOptions
+from relvec.runtime.arrays import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows in memory that widths are learned from or centres are moved on.
+
+    Attributes
+    ----------
+    basis : the dictionary bound to these rows.
+    X : (n, d) rows, equal ones merged where that is possible.
+    rows : (n,) their numbers, as in ``basis.rows``.
+    targets : (n, q) their (mean) targets.
+    within : (n, q) weighted squares of the targets of merged rows about their mean.
+    weights : (n,) their (total) weights.
+    complete : whether these are all rows of the fit.
+    """
+
+    basis: Basis
+    X: np.ndarray
+    rows: np.ndarray
+    targets: np.ndarray
+    within: np.ndarray
+    weights: np.ndarray
+    complete: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Subsample:
+    """A draw of rows by content with the atoms of a dictionary that belong to it.
+
+    Attributes
+    ----------
+    atoms : (m,) their numbers in the dictionary; basis : these atoms.
+    X, targets, weights : (k, d), (k, q), (k,) the rows, equal ones merged.
+    """
+
+    atoms: np.ndarray
+    basis: Basis
+    X: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+
+
+class Source(ABC):
+    """The rows of a fit with a positive weight, wherever they are.
+
+    Attributes
+    ----------
+    n_rows, n_features, n_targets : their number, and the columns of X and of the targets.
+    weight : sum of their weights.
+    single : whether the targets are one column that was given as (n,).
+    """
+
+    single: bool = True
+    n_rows: int
+    n_features: int
+    n_targets: int
+    weight: float
+
+    @property
+    def identity(self) -> tuple:
+        """Arrays that tell these rows from others, for checkpoints."""
+        return ()
+
+    @abstractmethod
+    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+        """The dictionary of candidates, bound to the rows, and which entries of its theta (p,) are to be learned."""
+
+    @abstractmethod
+    def sample(self, basis: Basis) -> Sample:
+        """Rows in memory that the widths of a bound dictionary are learned from."""
+
+    def for_learning(self) -> Source:
+        """The same rows, where widths are to be learned: copies of a row and its weight must be the same to the fit."""
+        return self
+
+    def dictionary(self, basis: Basis) -> Any:
+        """The dictionary that is searched, for one that `bind` gave, with its widths learned."""
+        return basis
+
+    @abstractmethod
+    def feature_variances(self) -> np.ndarray:
+        """Numbers in proportion to the weighted variances of the features (d,)."""
+
+    @abstractmethod
+    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
+        """Rows (k, d) of X by the numbers (k,) that a fitted dictionary has for them."""
+
+    def ordering(self, dictionary: Any, scale: Any) -> tuple[Any, Callable[[int], np.ndarray], np.ndarray]:
+        """Ranks (M,) of the atoms by content, an even draw of them, and the atoms that stand on no row."""
+        return content_ranks(dictionary, scale), even_draw(dictionary), np.flatnonzero(dictionary.rows < 0)
+
+    def compact(self, dictionary: Any, fits: list, keep_last: bool) -> tuple[Basis, list]:
+        """A dictionary that can be kept, and the fits over it."""
+        return dictionary, fits
+
+    def has_all_candidates(self, basis: Basis) -> bool:
+        """Whether every row could be a centre of a dictionary."""
+        return True
+
+    def check_solver(self, dictionary: Any, options: FitOptions) -> None:  # noqa: B027
+        """Refuse a solver that cannot search a dictionary on these rows."""
+
+    @abstractmethod
+    def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
+        """Bytes that the memory limit leaves besides so many numbers, and bytes, for each row."""
+
+
+class GaussianSource(Source):
+    """Rows with targets under Gaussian noise."""
+
+    @abstractmethod
+    def target_units(self) -> tuple[np.ndarray, np.ndarray]:
+        """Root mean square (1 for zeros) and relative variance (0 where constant to rounding) of each target (q,)."""
+
+    @abstractmethod
+    def in_units(self, units: np.ndarray) -> GaussianSource:
+        """The same rows with targets divided by units (q,)."""
+
+    @abstractmethod
+    def rows(self, dictionary: Any, memory: float) -> Rows | None:
+        """The dictionary on the rows, compressed where it pays; None where it is too long for the memory."""
+
+    @abstractmethod
+    def gram(self, basis: Basis, memory: float) -> Rows:
+        """A short dictionary on the rows, reduced to its atoms."""
+
+    @abstractmethod
+    def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
+        """Uncompressed columns of some atoms over their scale and a target: the k + 1 rows of a QR factorisation."""
+
+
+class LaplaceSource(Source):
+    """Rows with classes or counts."""
+
+    @abstractmethod
+    def merged(self) -> LaplaceSource:
+        """The same rows, equal ones as one where that is possible."""
+
+    @abstractmethod
+    def columns(self, output: int, K: int) -> tuple[Any, Any]:
+        """The target (n,) or (n, K) of an output of K functions, and weights (n,).
+
+        Where the rows are elsewhere, the columns of the target there and a factor for all weights.
+        """
+
+    @abstractmethod
+    def scan(self, dictionary: Any, memory: float) -> tuple[Any, LaplaceDesign | None]:
+        """The design of a dictionary, None where it is too long; and the dictionary, which may have become shorter."""
+
+    @abstractmethod
+    def scan_part(self, basis: Basis, memory: float) -> LaplaceDesign:
+        """The design of a part of a dictionary."""
+
+    @abstractmethod
+    def subset_atoms(self, memory: float) -> int:
+        """Atoms of the parts that a long dictionary is searched in."""
+
+    @abstractmethod
+    def restarts_in_subsets(self, memory: float) -> bool:
+        """Whether the models of a restart fit in memory where a dictionary is searched in parts."""
+
+    def move_to_device(self, values: np.ndarray) -> Array:
+        """Values where the designs are."""
+        return values
+
+    @abstractmethod
+    def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
+        """So many rows, drawn by content, with their atoms; None where a search on few rows does not help.
+
+        ``whole`` tells whether the dictionary is that of the fit, or a part of it.
+        """
+
+
+def take_rows(values: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """The rows whose numbers are in ``used``, in order; the array itself where that is all of them."""
+    return values if len(used) == len(values) else values[used]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelColumns:
+    """The columns of a model and its target on some rows."""
+
+    basis: Basis
+    scale: np.ndarray
+    output: int
+
+    def __call__(self, block: Block) -> np.ndarray:
+        return np.column_stack([self.basis(block.X) / self.scale, block.targets[:, self.output]]) * block.root
+
+
+def exact_triangle(samples: Samples, basis: Basis, scale: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
+    """The QR triangle of the columns of a basis over their scale (k,), and of a target, in a pass over the samples."""
+    R = tall_qr(samples, ModelColumns(basis, scale, output))
+    return R[:, :-1], R[:, -1]

@@ -1,0 +1,136 @@
+"""Warm starts, and tables of repeated rows: the estimators as they come."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.utils.estimator_checks import check_estimator
+
+from relvec import RVC, RVR
+from relvec.estimators.options import MAX_LEARNED_WIDTHS
+from relvec.hyperparameters import widths
+
+
+def wave(seed, n=80, d=2):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3.0, 3.0, (n, d))
+    return X, np.sin(1.5 * X[:, 0]) + 0.3 * X[:, 1] + 0.2 * rng.standard_normal(n)
+
+
+def classes(seed, n=80):
+    X, y = wave(seed, n)
+    return X, np.digitize(y, [-0.5, 0.5])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_regressor_as_it_comes_starts_from_its_last_fit(seed):
+    X, y = wave(seed)
+    model = RVR(warm_start=True).fit(X, y)
+    first, learned, steps = model.log_marginal_likelihood_, model.width_, model.n_iter_
+    model.fit(X, y)
+    assert model.n_iter_ < steps and model.status_ == "converged"
+    assert model.certificate_ <= 1e-4 and model.log_marginal_likelihood_ > first - 0.1
+    assert np.allclose(np.log(model.width_), np.log(learned), atol=0.1) and len(model.tuning_.trials) < 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_warm_start_on_changed_data_takes_fewer_steps(seed):
+    X, y = wave(seed)
+    moved = y + 0.02 * np.cos(X[:, 0])
+    cold = RVR().fit(X, moved)
+    warm = RVR(warm_start=True).fit(X, y).fit(X, moved)
+    assert warm.n_iter_ < cold.n_iter_ and warm.certificate_ <= 1e-4
+    assert warm.log_marginal_likelihood_ > cold.log_marginal_likelihood_ - 1.0
+    fewer = RVR(warm_start=True).fit(X, y).fit(X[:-5], y[:-5])
+    assert fewer.n_iter_ < RVR().fit(X[:-5], y[:-5]).n_iter_ and fewer.certificate_ <= 1e-4
+
+
+@pytest.mark.parametrize("model", [RVC(), RVC(width="learn"), RVC(multi_class="ovr")], ids=repr)
+def test_a_classifier_starts_from_its_last_fit(model):
+    X, y = classes(0)
+    model = clone(model).set_params(warm_start=True).fit(X, y)
+    steps, first = np.sum(model.n_iter_), np.sum(model.log_marginal_likelihood_)
+    model.fit(X, y)
+    assert np.sum(model.n_iter_) < steps and np.all(model.certificate_ <= 1e-3)
+    assert np.sum(model.log_marginal_likelihood_) > first - 0.1
+
+
+def test_several_outputs_start_from_their_last_fit():
+    X, y = wave(0)
+    model = RVR(warm_start=True).fit(X, np.column_stack([y, y**2]))
+    steps = model.n_iter_.sum()
+    assert model.fit(X, np.column_stack([y, y**2])).n_iter_.sum() < steps
+    one = model.fit(X, y)  # another number of outputs: from nothing, but for the widths
+    assert one.weights_.ndim == 1 and one.status_ == "converged"
+
+
+# Repeated rows and weights --------------------------------------------------------------------------------------------
+
+
+def repeated(X, y, counts, rng):
+    rows = rng.permutation(np.repeat(np.arange(len(X)), counts))
+    return X[rows], y[rows]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n", [15, 60])
+def test_repeated_rows_are_weights_to_a_regressor(seed, n):
+    rng, (X, y) = np.random.default_rng(seed), wave(seed, n)
+    counts = rng.integers(0, 5, n)
+    weighted, copied = RVR().fit(X, y, counts.astype(float)), RVR().fit(*repeated(X, y, counts, rng))
+    assert np.allclose(np.log(weighted.width_), np.log(copied.width_), atol=1e-3)
+    assert np.allclose(weighted.predict(X), copied.predict(X), atol=1e-3 * np.ptp(y))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("model", [RVC(), RVC(width="learn"), RVC(width="learn-per-feature")], ids=repr)
+def test_repeated_rows_are_weights_to_a_classifier(seed, model):
+    rng, (X, y) = np.random.default_rng(seed), classes(seed, 40)
+    counts = rng.integers(0, 4, len(X))
+    weighted, copied = clone(model).fit(X, y, counts), clone(model).fit(*repeated(X, y, counts, rng))
+    assert np.allclose(weighted.predict_proba(X), copied.predict_proba(X), atol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("targets", ["equal", "different"])
+def test_repeated_rows_where_only_some_are_drawn(targets, monkeypatch):
+    """Widths are learned on a draw: of distinct rows, decided by their content."""
+    monkeypatch.setattr(widths, "SETTINGS", widths.WidthSettings(compare_rows=40, climb_rows=60))
+    rng, (X, y) = np.random.default_rng(0), wave(0, 150)
+    counts = rng.integers(1, 4, len(X))
+    weighted, (rows, t) = RVR(solver="sequential"), repeated(X, y, counts, rng)
+    if targets == "different":  # two of each row, apart by as much in both tables
+        rows, t = np.vstack([X, X]), np.concatenate([y + 0.1, y - 0.1])
+        order = rng.permutation(len(rows))
+        both = RVR().fit(rows, t), RVR().fit(rows[order], t[order])
+    else:
+        both = weighted.fit(X, y, counts.astype(float)), RVR().fit(rows, t)
+    assert np.allclose(np.log(both[0].width_), np.log(both[1].width_), atol=1e-3)
+    assert np.allclose(both[0].predict(X), both[1].predict(X), atol=1e-3)
+
+
+def test_scatter_of_repeated_rows_is_noise():
+    """Targets that differ at equal inputs tell of the noise, whatever the functions."""
+    X, y = wave(1, 40)
+    scatter = 0.3 * np.random.default_rng(0).standard_normal(40)
+    model = RVR().fit(np.vstack([X, X]), np.concatenate([y + scatter, y - scatter]))
+    assert 0.5 < model.noise_variance_ / np.mean(scatter**2) < 2.5
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", [RVR(), RVC()], ids=repr)
+def test_scikit_learns_rules_for_the_estimators_as_they_come(model):
+    check_estimator(model)
+
+
+# What "auto" does is said ---------------------------------------------------------------------------------------------
+
+
+def test_the_width_rule_is_an_attribute():
+    X, y = make_friedman1(60, n_features=MAX_LEARNED_WIDTHS + 1, random_state=0)
+    wide, narrow = RVR(tol=1.0).fit(X, y), RVR(tol=1.0).fit(X[:, :2], y)
+    assert wide.width_rule_ == "scale" and narrow.width_rule_ == "learn-per-feature"
+    assert RVR(width=2.0).fit(X, y).width_rule_ == "given" and RVC().fit(X, y > 14).width_rule_ == "scale"
+    assert not hasattr(RVR(kernel=None, basis="linear").fit(X, y), "width_rule_")
