@@ -80,9 +80,8 @@ def count_steps(model, X, y, kill_at=np.inf):
 def assert_same(model, whole):
     assert np.array_equal(model.relevance_, whole.relevance_)
     exact = isinstance(model, RVR) and model.likelihood == "gaussian"
-    close = (
-        1e-7 if exact else 0.1 * model._options().tol
-    )  # under Laplace steps on the precisions end a little before the maximum
+    # under Laplace steps on the precisions end a little before the maximum
+    close = 1e-7 if exact else 0.1 * model._options().tol
     assert np.allclose(model.log_marginal_likelihood_, whole.log_marginal_likelihood_, rtol=1e-9, atol=close)
     assert model.status_ == whole.status_
     assert not exact or np.array_equal(model.n_iter_, whole.n_iter_)

@@ -485,7 +485,7 @@ def test_wrong_content_is_refused_or_harmless(name):
 # ---------------------------------------------------------------- the names of classes
 
 NAMES = """
-relvec.GammaPrior relvec.RelevanceVectorClassifier relvec.RelevanceVectorRegressor
+relvec.FittedModel relvec.GammaPrior relvec.RelevanceVectorClassifier relvec.RelevanceVectorRegressor
 relvec.basis.Bias relvec.basis.Concat relvec.basis.EmptyBasis relvec.basis.Functions relvec.basis.KernelBasis
 relvec.basis.Linear relvec.basis.Polynomial relvec.basis.Precomputed
 relvec.centres.Move relvec.centres.Placement relvec.design.Compression relvec.design.Summary

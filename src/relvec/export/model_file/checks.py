@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import types
 import typing
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis, Monomials, Precomputed
 from relvec.export.exported import ExportedModel, read_model
+from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
 from relvec.inference.predictive import (
     AugmentedLatentPredictor,
@@ -44,7 +45,7 @@ _SHAPES: dict[type, dict[str, str]] = {
 def check_record(record: Any) -> None:
     """Raise ModelFileError unless the fields of a dataclass have the types, shapes and finite numbers of a model."""
     name = type(record).__name__
-    for field, hint in _hints(type(record)).items():
+    for field, hint in _hints()[type(record)].items():
         value = getattr(record, field)
         if not _matches(value, hint):
             raise ModelFileError(f"{name}.{field} is of the wrong type, {type(value).__name__}")
@@ -97,13 +98,19 @@ def _predicts(predictor: Any, d: int) -> bool:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls)}  # type: ignore[arg-type]
+def _hints() -> dict[type, dict[str, Any]]:
+    """The annotations of all records, evaluated once: a load compiles nothing."""
+    found: dict[type, dict[str, Any]] = {}
+    for cls in filter(is_dataclass, storable_classes().values()):
+        hints = typing.get_type_hints(cls)
+        found[cls] = {field.name: hints[field.name] for field in fields(cls)}
+    return found
 
 
 def _matches(value: Any, hint: Any) -> bool:
     """Whether a value is of the type that an annotation names; annotations of other kinds name no type."""
+    if hint is Any:
+        return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return any(_matches(value, argument) for argument in arguments)

@@ -12,6 +12,7 @@ RELVEC = {
     "relvec": {
         "relvec.estimators.regressor": ("RelevanceVectorRegressor",),
         "relvec.estimators.classifier": ("RelevanceVectorClassifier",),
+        "relvec.estimators.fitted": ("FittedModel",),
         "relvec.inference.priors": ("GammaPrior",),
     },
     "relvec.kernels": {
