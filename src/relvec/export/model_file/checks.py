@@ -65,18 +65,17 @@ def check_fitted(model: Any, max_numbers: int) -> None:
 
     ``max_numbers`` bounds the row of zeros that is predicted.
     """
-    if not hasattr(model, "basis_"):
+    if not any(hasattr(model, name) for name in ("fitted_", "basis_", "weights_")):
         return
     fitted = read_model(model)
     basis, d = fitted.basis, fitted.n_features
-    if not (isinstance(basis, Basis) and isinstance(d, numbers.Integral) and basis.n_features == d):
+    if not (isinstance(basis, Basis) and type(d) is int and basis.n_features == d):
         raise ModelFileError(f"n_features_in_ is {d!r} and does not fit to the basis")
     if not (isinstance(fitted.predictors, list) and fitted.predictors and _has_all_outputs(fitted)):
         raise ModelFileError("the predictive distributions do not fit to the outputs or classes")
     for predictor in fitted.predictors:
-        if not isinstance(predictor, Predictor) or (
-            0 < d <= max(max_numbers, 1000) and not _predicts(predictor, int(d))
-        ):
+        small = 0 < d <= max(max_numbers, 1000)
+        if not isinstance(predictor, Predictor) or (small and not _predicts(predictor, d)):
             raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
 
 

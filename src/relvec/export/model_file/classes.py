@@ -8,7 +8,7 @@ from importlib import import_module
 from relvec.export.model_file.layout import ModelFileError
 
 # Public prefix of a name in files: the modules where the classes of that prefix are defined today, and the classes.
-RELVEC = {
+RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec": {
         "relvec.estimators.regressor": ("RelevanceVectorRegressor",),
         "relvec.estimators.classifier": ("RelevanceVectorClassifier",),

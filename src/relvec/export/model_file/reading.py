@@ -95,7 +95,7 @@ class Reader:
         cls: Any = find_class(content["class"])
         state = {field: self.decode(part, depth) for field, part in content["state"].items()}
         if is_dataclass(cls):
-            record = cls(**state)
+            record = cls(**state)  # type: ignore[operator]
             check_record(record)
             return record
         if state.get("memory") is not None or state.get("checkpoint") is not None:
