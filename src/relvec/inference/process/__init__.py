@@ -37,18 +37,7 @@ from relvec.inference.process.options import Process, as_predictive, check_kerne
 from relvec.inference.process.predictor import LinearExpansion, ProcessPredictor, expand_process, process_predictor
 
 __all__ = [
-    "Covariance",
-    "LinearExpansion",
-    "Process",
-    "ProcessPredictor",
-    "ProcessRows",
-    "as_predictive",
-    "check_kernels",
-    "evidence",
-    "expand_process",
-    "features",
-    "kernels_of",
-    "maximise_evidence",
-    "process_predictor",
+    "Covariance", "LinearExpansion", "Process", "ProcessPredictor", "ProcessRows", "as_predictive", "check_kernels",
+    "evidence", "expand_process", "features", "kernels_of", "maximise_evidence", "process_predictor",
     "pull_back_features",
-]
+]  # fmt: skip

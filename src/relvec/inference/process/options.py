@@ -46,9 +46,9 @@ def as_predictive(spec: object) -> Augmented | Process | None:
     >>> as_predictive("process")
     Process(retune=True)
     """
-    names: dict[str, Augmented | Process | None] = {"rvm": None, "augmented": Augmented(), "process": Process()}
+    names = {"rvm": lambda: None, "augmented": Augmented, "process": Process}
     if isinstance(spec, str) and spec in names:
-        return names[spec]
+        return names[spec]()
     if isinstance(spec, Augmented | Process):
         return spec
     raise ValueError(f"predictive must be 'rvm', 'augmented', 'process', an Augmented() or a Process(), got {spec!r}")
