@@ -11,6 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.basis import Basis
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.inference.predictive import CountPredictor, LinearPredictor
+from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,23 @@ def read_model(model: Any) -> ExportedModel:
         classes=model.classes_ if classifies else None,
         averaged=classifies and model.averaging == "posterior",
     )
+
+
+def expand_output(model: ExportedModel, predictor: Any, function: str) -> LinearExpansion:
+    """The mean and variance of one output of a regression as weighted sums; those of the latent function of counts.
+
+    ``function`` is the export that asks, for the message.
+    """
+    linear = predictor.latent if type(predictor) is CountPredictor else predictor
+    if type(linear) is ProcessPredictor:
+        return expand_process(linear)
+    if type(linear) is not LinearPredictor:
+        raise NotImplementedError(f"{function} cannot translate the predictive distribution {type(predictor).__name__}")
+    with np.errstate(over="ignore"):  # refused where the numbers are written
+        unit = linear.unit / linear.scale
+        noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
+        root, none = linear.root * unit[:, None], np.zeros((len(unit), 0))
+        return LinearExpansion(model.basis, linear.mean * unit, root, none, 0.0, noise)
 
 
 def split_pipeline(model: Any, function: str) -> tuple[list[Any], Any]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from relvec import basis as bases
 from relvec.export.c99.kernels import add_columns
 from relvec.export.c99.source import Source, add_dot, add_squares, format_double, open_body, write_dot, write_squares
-from relvec.export.exported import ExportedModel
-from relvec.inference.predictive import CountPredictor, LinearPredictor
-from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
+from relvec.export.exported import ExportedModel, expand_output
+from relvec.inference.predictive import CountPredictor
+from relvec.inference.process import LinearExpansion
 
 
 def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bool) -> None:
@@ -50,7 +49,7 @@ def _write_output(source: Source, index: int, output: LinearExpansion, counts: b
 
 def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[LinearExpansion]]:
     """One basis for all outputs, and the weights of each output over it."""
-    found = [_expand_output(model, predictor) for predictor in model.predictors]
+    found = [expand_output(model, predictor, "to_c") for predictor in model.predictors]
     if all(each.basis is model.basis for each in found):
         return model.basis, found
     sizes = [each.basis.n_atoms for each in found]
@@ -65,16 +64,3 @@ def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[LinearExpans
         replace(e, basis=whole, weights=pad(e.weights, i), root=pad(e.root, i), represented=pad(e.represented, i))
         for i, e in enumerate(found)
     ]
-
-
-def _expand_output(model: ExportedModel, predictor: Any) -> LinearExpansion:
-    linear = predictor.latent if type(predictor) is CountPredictor else predictor
-    if type(linear) is ProcessPredictor:
-        return expand_process(linear)
-    if type(linear) is not LinearPredictor:
-        raise NotImplementedError(f"to_c cannot translate the predictive distribution {type(predictor).__name__}")
-    with np.errstate(over="ignore"):  # refused by `Source.table`
-        unit = linear.unit / linear.scale
-        noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
-        root, none = linear.root * unit[:, None], np.zeros((len(unit), 0))
-        return LinearExpansion(model.basis, linear.mean * unit, root, none, 0.0, noise)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from relvec.export.exported import ExportedModel
+from relvec.export.exported import ExportedModel, expand_output
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns
-from relvec.inference.predictive import CountPredictor, LinearPredictor
-from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
+from relvec.inference.predictive import CountPredictor
+from relvec.inference.process import LinearExpansion
 
 
 def add_regression(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
     """Mean and standard deviation of new targets at x, (n, q)."""
-    own = [predictor for predictor in model.predictors if type(predictor) is not ProcessPredictor]
-    columns = add_columns(graph, model.basis, x) if own else ""
+    outputs = [expand_output(model, predictor, "to_onnx") for predictor in model.predictors]
+    columns = {id(output.basis): output.basis for output in outputs}
+    names = {key: add_columns(graph, basis, x) for key, basis in columns.items()}
     found = [
-        _add_process(graph, expand_process(predictor), x)
-        if type(predictor) is ProcessPredictor
-        else _add_moments(graph, predictor, columns)
-        for predictor in model.predictors
+        _add_output(graph, output, names[id(output.basis)], type(predictor) is CountPredictor)
+        for predictor, output in zip(model.predictors, outputs, strict=True)
     ]
     if len(found) == 1:
         return found[0]
@@ -29,40 +26,22 @@ def add_regression(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str
     return mean, std
 
 
-def _add_process(graph: Graph, process: LinearExpansion, x: str) -> tuple[str, str]:
-    """Mean and standard deviation (n, 1) of new targets under a process."""
+def _add_output(graph: Graph, output: LinearExpansion, columns: str, counts: bool) -> tuple[str, str]:
+    """Mean and standard deviation (n, 1) of new targets of one output."""
     g, c = graph.node, graph.constant
-    columns = add_columns(graph, process.basis, x)
-    roots = [g("MatMul", columns, add_matrix(graph, root)) for root in (process.root, process.represented)]
-    known, represented = (graph.total(g("Mul", part, part), 1, keep=True) for part in roots)
-    rest = g("Max", g("Sub", c(process.prior), represented), c(0.0))
-    variance = g("Add", g("Add", known, rest), c(process.noise))
-    return g("MatMul", columns, add_matrix(graph, process.weights[:, None])), g("Sqrt", variance)
-
-
-def _add_moments(graph: Graph, predictor: Any, columns: str) -> tuple[str, str]:
-    g, c = graph.node, graph.constant
-    if type(predictor) is LinearPredictor:
-        mean, variance = _add_linear(graph, predictor, columns)
-        return mean, g("Sqrt", variance)
-    if type(predictor) is CountPredictor:
-        f, spread = _add_linear(graph, predictor.latent, columns, noise=False)
-        mean = g("Exp", g("Add", f, g("Mul", spread, c(0.5))))
-        growth = g("Sub", g("Exp", spread), c(1.0))
-        return mean, g("Sqrt", g("Add", g("Mul", g("Mul", mean, mean), growth), mean))
-    raise NotImplementedError(f"to_onnx cannot translate the predictive distribution {type(predictor).__name__}")
-
-
-def _add_linear(graph: Graph, predictor: LinearPredictor, columns: str, noise: bool = True) -> tuple[str, str]:
-    """Mean and variance (n, 1) of w'phi(x), as `LinearPredictor.moments`."""
-    g, c = graph.node, graph.constant
-    # No factor stands beside a product of matrices: ONNX Runtime would join the two, the factor in single precision.
-    unit = float(predictor.unit) / predictor.scale[:, None]
-    spread = g("MatMul", columns, add_matrix(graph, predictor.root * unit))
+    # The units are in the matrices: ONNX Runtime would join a factor beside a product to it, in single precision.
+    mean = g("MatMul", columns, add_matrix(graph, output.weights[:, None]))
+    spread = g("MatMul", columns, add_matrix(graph, output.root))
     variance = graph.total(g("Mul", spread, spread), 1, keep=True)
-    if noise:
-        variance = g("Add", variance, c(float(predictor.noise) * float(predictor.unit) ** 2))
-    return g("MatMul", columns, add_matrix(graph, predictor.mean[:, None] * unit)), variance
+    if output.prior:
+        known = g("MatMul", columns, add_matrix(graph, output.represented))
+        rest = g("Sub", c(output.prior), graph.total(g("Mul", known, known), 1, keep=True))
+        variance = g("Add", variance, g("Max", rest, c(0.0)))
+    if not counts:
+        return mean, g("Sqrt", g("Add", variance, c(output.noise)))
+    rate = g("Exp", g("Add", mean, g("Mul", variance, c(0.5))))  # moments of a log-normal rate, and of the counts
+    growth = g("Sub", g("Exp", variance), c(1.0))
+    return rate, g("Sqrt", g("Add", g("Mul", g("Mul", rate, rate), growth), rate))
 
 
 def add_matrix(graph: Graph, weights: np.ndarray) -> str:
