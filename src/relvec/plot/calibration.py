@@ -110,16 +110,7 @@ class CalibrationDisplay:
         return cls(promised, observed, np.array([len(part) for part in parts]), classes=True).plot(ax)
 
     def plot(self, ax: Any = None) -> CalibrationDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-
-        Returns
-        -------
-        self : CalibrationDisplay
-        """
+        """Draw into `ax`, or into new axes."""
         ax = axes_or_new(ax)
         ax.plot([0, 1], [0, 1], color=TRUTH, lw=1.0, ls=DASHED, label="promises kept")
         what = "predicted probability" if self.classes else "coverage of the interval"

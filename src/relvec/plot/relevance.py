@@ -114,18 +114,7 @@ class FeatureRelevanceDisplay:
         return cls(relevance, [str(name) for name in feature_names], error, meaning).plot(ax, most=most)
 
     def plot(self, ax: Any = None, *, most: int = 20) -> FeatureRelevanceDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-        most : int, default 20
-            Most bars.
-
-        Returns
-        -------
-        self : FeatureRelevanceDisplay
-        """
+        """Draw into `ax`, or into new axes. At most ``most`` bars."""
         ax = axes_or_new(ax)
         order = np.argsort(-self.relevance, kind="stable")[:most][::-1]
         error = None if self.error is None else self.error[order]

@@ -72,18 +72,7 @@ class ResidualsDisplay:
         return cls(mean, std, y - mean).plot(ax)
 
     def plot(self, ax: Any = None, *, n_std: float = 2.0) -> ResidualsDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-        n_std : float, default 2
-            Half width of the band in standard deviations of a new target.
-
-        Returns
-        -------
-        self : ResidualsDisplay
-        """
+        """Draw into `ax`, or into new axes, with a band of ``n_std`` standard deviations to either side."""
         ax, order = axes_or_new(ax), np.argsort(self.mean)
         x, std = self.mean[order], self.std[order]
         held = np.mean(np.abs(self.residual) <= n_std * self.std)

@@ -87,16 +87,7 @@ class SurfaceDisplay:
         return cls(x0, x1, surface.reshape(shape), region, X, y, final.relevance_, classes, centres).plot(ax)
 
     def plot(self, ax: Any = None) -> SurfaceDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-
-        Returns
-        -------
-        self : SurfaceDisplay
-        """
+        """Draw into `ax`, or into new axes."""
         ax = axes_or_new(ax)
         if self.classes is None:
             shades = ax.contourf(self.x0, self.x1, self.surface, levels=15, cmap="viridis", alpha=0.85)

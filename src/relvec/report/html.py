@@ -63,8 +63,6 @@ a { color: var(--blue); }
 def text(value: Any) -> str:
     """A value as HTML text: no markup, no control characters.
 
-    Examples
-    --------
     >>> text("<script>'x' & y</script>")
     '&lt;script&gt;&#x27;x&#x27; &amp; y&lt;/script&gt;'
     """

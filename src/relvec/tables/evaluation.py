@@ -120,8 +120,6 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
 def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
     """Whether at least half of the rows kept as relevance vectors are among the rows of a table.
 
-    Examples
-    --------
     >>> from relvec.tables.pipelines import fit_table
     >>> table = as_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]})
     >>> holds_training_rows(fit_table(table, "y").pipeline, table)
