@@ -14,10 +14,10 @@ from relvec.plot.fit import draw_predictions
 from relvec.report.advice import plain_warnings
 from relvec.report.html import Draw, figure_grid, framed, html_table, sample, short, text
 from relvec.tables.columns import Column
-from relvec.tables.evaluation import Evaluation, Score
+from relvec.tables.evaluation import Evaluation
 from relvec.tables.importance import Dependence, Importance
 from relvec.tables.pipelines import learned_relevance, summary, vectors_of
-from relvec.tables.text import format_cell, plural, round_uncertainty
+from relvec.tables.text import format_cell, format_with_error, plural, round_uncertainty
 
 MAX_VECTORS = 30  # relevance vectors listed
 MAX_BARS = 15
@@ -29,16 +29,12 @@ def summary_section(pipeline: Pipeline, evaluation: Evaluation) -> str:
     rows, kept = step.record_["rows"], len(model.relevance_)
     cards = [(f"{kept:,} of {rows:,}", "training rows kept as relevance vectors")]
     for score in (evaluation.scores[0], evaluation.scores[2]):
-        cards.append((_with_error(score), f"{score.name}: {score.meaning}"))
+        cards.append((format_with_error(score.value, score.error), f"{score.name}: {score.meaning}"))
     if step.task == "regression":
         noise = float(np.sqrt(model.noise_variance_))
         cards.append((format_cell(noise), "noise: the standard deviation of the target that no input explains"))
     listed = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(what)}</span></div>' for value, what in cards)
     return f'<div class="cards">{listed}</div>{_warnings(plain_warnings(pipeline, evaluation))}'
-
-
-def _with_error(score: Score) -> str:
-    return f"{format_cell(score.value)} ± {format_cell(round_uncertainty(score.error))}"
 
 
 def _warnings(found: Sequence[str]) -> str:
@@ -75,7 +71,7 @@ def quality_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> s
 def _scores(evaluation: Evaluation) -> str:
     lines = "".join(
         f"<tr><td>{text(s.name)}<small>{text(s.meaning)}</small></td>"
-        f"<td class=n>{text(_with_error(s))}</td>"
+        f"<td class=n>{text(format_with_error(s.value, s.error))}</td>"
         f"<td class=n>{text(s.low)} to {text(s.high)}</td></tr>"
         for s in evaluation.scores
     )
