@@ -1,4 +1,4 @@
-"""Whether error bars and probabilities can be believed."""
+"""Calibration of error bars and probabilities."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
-from relvec.plot.axes import DASHED, LINE, TRUTH, axes_or_new, check_single, final_step, finished
+from relvec.plot.axes import DASHED, LINE, TRUTH, axes_or_new, check_single, final_step, tidy_axes
 
 BINS = 10
 LEVELS = np.arange(0.05, 1.0, 0.05)  # of the quantiles from which coverages 0.1, 0.2, ..., 0.9 are counted
 
 
 class CalibrationDisplay:
-    """Whether probabilities and intervals come true: nominal against observed shares.
+    """Calibration of probabilities and intervals: nominal against observed shares.
 
     For a regressor, the coverage of central intervals; for a classifier, the frequency of a class among rows given
     about the same probability. On the diagonal they agree; intervals below it mean that the error bars are too narrow.
@@ -118,5 +118,5 @@ class CalibrationDisplay:
                     capsize=2, elinewidth=0.8, label="observed ±2 standard errors")  # fmt: skip
         ax.set(xlabel=what, ylabel="observed share", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         ax.set_aspect("equal")
-        self.ax_, self.figure_ = finished(ax, loc="upper left"), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax, loc="upper left"), ax.figure
         return self

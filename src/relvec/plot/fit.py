@@ -18,7 +18,7 @@ from relvec.plot.axes import (
     check_single,
     circle,
     final_step,
-    finished,
+    tidy_axes,
     moved_centres,
 )
 
@@ -112,7 +112,7 @@ class FitDisplay:
             circle(ax, self.X[rows], self.y[rows], f"relevance vectors ({len(rows)} of {len(self.X)})")
         ax.set(xlabel="x", ylabel="y")
         ax.margins(x=0.02)
-        self.ax_, self.figure_ = finished(ax), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax), ax.figure
         return self
 
 
@@ -160,7 +160,7 @@ def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *, 
 
 
 def draw_predictions(y: np.ndarray, mean: np.ndarray, std: np.ndarray, ax: Any = None, *, n_std: float = 2.0) -> Any:
-    """What `plot_predictions` draws, from predictions already made: y, mean and std (n,)."""
+    """Draw predictions against observed targets, from y, mean and std (n,)."""
     if y.shape != mean.shape:
         raise ValueError(f"y must hold one observed target a row, shape {mean.shape}; got {y.shape}")
     ax = axes_or_new(ax)
@@ -175,4 +175,4 @@ def draw_predictions(y: np.ndarray, mean: np.ndarray, std: np.ndarray, ax: Any =
     ax.set(xlabel="observed", ylabel=f"predicted ±{n_std:g} standard deviations")
     bottom, top = ax.get_ylim()
     ax.set_ylim(bottom, top + 0.15 * (top - bottom))  # room for the legend
-    return finished(ax, loc="upper left")
+    return tidy_axes(ax, loc="upper left")

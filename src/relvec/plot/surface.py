@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
-from relvec.plot.axes import CLASSES, TRUTH, axes_or_new, check_single, circle, final_step, finished, moved_centres
+from relvec.plot.axes import CLASSES, TRUTH, axes_or_new, check_single, circle, final_step, tidy_axes, moved_centres
 
 
 class SurfaceDisplay:
@@ -101,7 +101,7 @@ class SurfaceDisplay:
         else:
             circle(ax, self.X[rows, 0], self.X[rows, 1], f"relevance vectors ({len(rows)} of {len(self.X)})")
         ax.set(xlabel="x1", ylabel="x2")
-        self.ax_, self.figure_ = finished(ax, frame=True), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax, frame=True), ax.figure
         return self
 
     def _plot_classes(self, ax: Any) -> None:

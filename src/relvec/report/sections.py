@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from relvec import plot
 from relvec.plot.fit import draw_predictions
 from relvec.report.advice import plain_warnings
-from relvec.report.html import Draw, figure_grid, framed, html_table, sample, short, text
+from relvec.report.html import Draw, figure_grid, frame_table, html_table, sample_rows, shorten, text
 from relvec.tables.columns import Column
 from relvec.tables.evaluation import Evaluation
 from relvec.tables.importance import Dependence, Importance
@@ -52,7 +52,7 @@ def quality_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> s
     table = _scores(evaluation)
     if p.mean is not None:
         assert p.std is not None
-        drawn = sample(n)
+        drawn = sample_rows(n)
         y, mean, std = evaluation.observed[drawn], p.mean[drawn], p.std[drawn]
         figures = [
             draw(lambda ax: draw_predictions(y, mean, std, ax),
@@ -75,7 +75,7 @@ def _scores(evaluation: Evaluation) -> str:
         f"<td class=n>{text(s.low)} to {text(s.high)}</td></tr>"
         for s in evaluation.scores
     )
-    return framed("<th>score</th><th class=n>value ± standard error</th><th class=n>95% interval</th>", lines)
+    return frame_table("<th>score</th><th class=n>value ± standard error</th><th class=n>95% interval</th>", lines)
 
 
 def _confusion(classes: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -107,13 +107,13 @@ def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -
     names, values = [importance.names[i] for i in order], importance.loss[list(order)]
     words = f"How much worse the predictions become ({importance.measure}) when a column's cells are shuffled."
     height = 1.1 + 0.34 * len(names)
-    display = plot.FeatureRelevanceDisplay(values, [short(name) for name in names], importance.error[list(order)],
+    display = plot.FeatureRelevanceDisplay(values, [shorten(name) for name in names], importance.error[list(order)],
                                            f"rise of the {importance.measure}")  # fmt: skip
     figures = [draw(display.plot, words, 6.4, height)]
     learned = learned_relevance(pipeline)
     if learned:
         shares = sorted(learned.items(), key=lambda item: -item[1])[:MAX_BARS]
-        second = plot.FeatureRelevanceDisplay([value for _, value in shares], [short(name) for name, _ in shares], None,
+        second = plot.FeatureRelevanceDisplay([value for _, value in shares], [shorten(name) for name, _ in shares], None,
                                               "relevance, as a share")  # fmt: skip
         figures.append(
             draw(
@@ -143,7 +143,7 @@ def _draw_dependence(ax: Any, curve: Dependence) -> None:
         places = np.arange(len(curve.labels))
         ax.plot(places, curve.rows.T, color=plot.POINT, lw=0.5, alpha=0.3)
         ax.plot(places, curve.mean, "o", color=plot.LINE, ms=8)
-        ax.set_xticks(places, [short(label, 14) for label in curve.labels], rotation=30, ha="right", parse_math=False)
+        ax.set_xticks(places, [shorten(label, 14) for label in curve.labels], rotation=30, ha="right", parse_math=False)
         ax.set_xlim(-0.5, len(places) - 0.5)
     else:
         ax.plot(curve.grid, curve.rows.T, color=plot.POINT, lw=0.5, alpha=0.3)

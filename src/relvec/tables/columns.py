@@ -1,4 +1,4 @@
-"""What a column of a table is, and the scikit-learn transformer that turns columns into numbers.
+"""Descriptions of columns, and the scikit-learn transformer that turns columns into numbers.
 
 `relvec.tables.kinds.describe` decides what each column is; `TableColumns` applies that, so that a fitted pipeline reads
 a new table exactly as it read the first one. Filling, one-hot encoding and scaling are left to scikit-learn's own
@@ -29,7 +29,7 @@ MISSING_CURE = "; correct the cells, leave them empty, or name the values with -
 
 @dataclass(frozen=True)
 class Column:
-    """What a column is and how its cells are read.
+    """A description of a column: its kind, and how its cells are read.
 
     Attributes
     ----------

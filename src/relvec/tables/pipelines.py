@@ -129,14 +129,14 @@ def fit_table(
     table, task, column, target_notes = prepare_target(table, target, task, missing=missing, strict=strict)
     notes += target_notes
 
-    def described() -> list[Column]:
+    def describe_inputs() -> list[Column]:
         return describe(table.without(target), identifiers=identifiers, categorical=categorical,
                         drop=[n for n in drop if n != target], missing=missing, strict=strict)  # fmt: skip
 
-    columns = described()
+    columns = describe_inputs()
     if drop_rows:
         table = _drop_incomplete(table, columns, notes)
-        columns = described()  # no cell is missing any more
+        columns = describe_inputs()  # no cell is missing any more
     _check_inputs(columns, table, features)
     chosen = _default_model(task) if model is None else model(task) if callable(model) else clone(model)
     pipeline = _make_pipeline(TableColumns(columns, column, task), chosen)
@@ -225,7 +225,7 @@ def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
 
 
 def feature_places(first: TableColumns) -> dict[str, list[int]]:
-    """Which numbers made by the first step are plain numbers, flags of missing cells, and codes of categories.
+    """Indices of the numbers, the flags of missing cells and the codes of categories that the first step makes.
 
     >>> feature_places(TableColumns([Column("x", "number", parts=("missing",)), Column("c", "category")]))
     {'numbers': [0], 'flags': [1], 'categories': [2]}
@@ -325,7 +325,7 @@ def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
 
 
 def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:
-    """What a reader of the saved model may want to know of its fit, in plain types."""
+    """Facts about a fit for readers of the saved model, in plain types."""
     rows = pipeline[-1].relevance_
     shown = table.take(rows)
     return {
