@@ -18,8 +18,8 @@ from relvec.plot.axes import (
     check_single,
     circle,
     final_step,
-    tidy_axes,
     moved_centres,
+    tidy_axes,
 )
 
 

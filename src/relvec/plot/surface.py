@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
-from relvec.plot.axes import CLASSES, TRUTH, axes_or_new, check_single, circle, final_step, tidy_axes, moved_centres
+from relvec.plot.axes import CLASSES, TRUTH, axes_or_new, check_single, circle, final_step, moved_centres, tidy_axes
 
 
 class SurfaceDisplay:

@@ -113,8 +113,8 @@ def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -
     learned = learned_relevance(pipeline)
     if learned:
         shares = sorted(learned.items(), key=lambda item: -item[1])[:MAX_BARS]
-        second = plot.FeatureRelevanceDisplay([value for _, value in shares], [shorten(name) for name, _ in shares], None,
-                                              "relevance, as a share")  # fmt: skip
+        names, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
+        second = plot.FeatureRelevanceDisplay(values, names, None, "relevance, as a share")
         figures.append(
             draw(
                 second.plot, "Relevance by the learned widths: the share of each column in the distances.", 6.4, height
