@@ -103,26 +103,20 @@ def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) 
 
 def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -> str:
     """How much each column matters."""
-    order = range(min(MAX_BARS, len(importance.names)))
-    names, values = [importance.names[i] for i in order], importance.loss[list(order)]
+    names, measure = importance.names[:MAX_BARS], f"rise of the {importance.measure}"
+    loss, error, height = importance.loss[:MAX_BARS], importance.error[:MAX_BARS], 1.1 + 0.34 * len(names)
+    shuffled = plot.FeatureRelevanceDisplay(loss, [shorten(name) for name in names], error, measure)
     words = f"How much worse the predictions become ({importance.measure}) when a column's cells are shuffled."
-    height = 1.1 + 0.34 * len(names)
-    display = plot.FeatureRelevanceDisplay(values, [shorten(name) for name in names], importance.error[list(order)],
-                                           f"rise of the {importance.measure}")  # fmt: skip
-    figures = [draw(display.plot, words, 6.4, height)]
-    learned = learned_relevance(pipeline)
-    if learned:
-        shares = sorted(learned.items(), key=lambda item: -item[1])[:MAX_BARS]
-        names, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
-        second = plot.FeatureRelevanceDisplay(values, names, None, "relevance, as a share")
-        figures.append(
-            draw(
-                second.plot, "Relevance by the learned widths: the share of each column in the distances.", 6.4, height
-            )
-        )
+    figures = [draw(shuffled.plot, words, 6.4, height)]
+    shares = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])[:MAX_BARS]
+    if shares:
+        labels, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
+        learned = plot.FeatureRelevanceDisplay(values, labels, None, "relevance, as a share")
+        words = "Relevance by the learned widths: the share of each column in the distances."
+        figures.append(draw(learned.plot, words, 6.4, height))
     errors = map(round_uncertainty, importance.error.tolist())
     found = list(zip(importance.names, importance.loss.tolist(), errors, strict=True))
-    table = html_table(("column", f"rise of the {importance.measure}", "±"), found, (1, 2))
+    table = html_table(("column", measure, "±"), found, (1, 2))
     return figure_grid(figures) + table
 
 
