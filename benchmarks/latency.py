@@ -28,6 +28,7 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.svm import SVR
 
 import relvec
+from relvec.export.model_file import dumps
 
 MANY = 10_000
 
@@ -91,7 +92,7 @@ def contestants(X, y, width, folder):
     """Yield (name, what a call gives, vectors kept, size in bytes or None, call)."""
     model = relvec.RVR(width=width).fit(X, y)
     kept = len(model.relevance_)
-    size = len(relvec.export.model_file.dumps(model))
+    size = len(dumps(model))
     yield "relvec", "mean", kept, size, model.predict
     yield "relvec", "mean, std", kept, size, lambda rows: model.predict(rows, return_std=True)
     try:

@@ -33,7 +33,7 @@ def reproduce(arguments: argparse.Namespace, plots: bool) -> int:
             store=store,
         )
         clock.done(i)
-        print(f"{_rewritten(head)} {result.state}, {result.seconds:.1f} CPU s", file=sys.stderr)
+        print(f"{_start_line(head)} {result.state}, {result.seconds:.1f} CPU s", file=sys.stderr)
         results.append(result)
         if plots:
             figures[experiment.name] = _results.write_figures(result, out)
@@ -70,7 +70,7 @@ def print_list(chosen: Sequence[Experiment]) -> None:
         draws = "" if e.full == 1 else f"; {e.quick} draw{'s' if e.quick > 1 else ''}{more}"
         draws = "; only with --full" if e.quick == 0 else draws
         needs = f"; data: {', '.join(e.data)}" if e.data else ""
-        time_ = f"; about {_words(e.seconds * max(1, e.quick))} of a core"
+        time_ = f"; about {format_seconds(e.seconds * max(1, e.quick))} of a core"
         print(f"{e.name:{width}}  {e.title}\n{'':{width}}  {e.source}{draws}{needs}{time_}")
 
 
@@ -102,23 +102,23 @@ class Clock:
             left = (
                 ""
                 if done == kept
-                else f", about {_words((time.perf_counter() - start) * (of - done) / (done - kept))} left"
+                else f", about {format_seconds((time.perf_counter() - start) * (of - done) / (done - kept))} left"
             )
-            later = f", then about {_words(self.later(i))}" if self.later(i) >= 1.0 else ""
-            print(f"{_rewritten(head)} {done} of {of}{left}{later}", end="", file=sys.stderr, flush=True)
+            later = f", then about {format_seconds(self.later(i))}" if self.later(i) >= 1.0 else ""
+            print(f"{_start_line(head)} {done} of {of}{left}{later}", end="", file=sys.stderr, flush=True)
 
         return show
 
 
-def _words(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds or minutes, for people.
 
-    >>> _words(42.3), _words(600.0)
+    >>> format_seconds(42.3), format_seconds(600.0)
     ('42 s', '10 min')
     """
     return f"{seconds:.0f} s" if seconds < 120.0 else f"{seconds / 60.0:.0f} min"
 
 
-def _rewritten(head: str) -> str:
+def _start_line(head: str) -> str:
     """The beginning of a line written once more, on a terminal."""
     return f"\r\033[K{head}" if sys.stderr.isatty() else ""

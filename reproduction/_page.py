@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from relvec.report.html import STYLE, framed, html_table, text
+from relvec.report.html import STYLE, frame_table, html_table, text
 
 PAPERS = {
     "T00": "M. E. Tipping, The Relevance Vector Machine, NIPS 12, 2000",
@@ -194,7 +194,9 @@ def _numbers(experiments: Sequence[dict[str, Any]], papers: Sequence[str]) -> st
         for name, right in (("experiment", 0), ("number", 0), ("published", 1), ("ours ± s.e.", 1), ("verdict", 0),
                             ("draws", 1), ("CPU s", 1))
     )  # fmt: skip
-    return f'<h2>All numbers</h2>{bar}<div id="numbers">{framed(head, "".join(_lines(experiments)), "summary")}</div>'
+    return (
+        f'<h2>All numbers</h2>{bar}<div id="numbers">{frame_table(head, "".join(_lines(experiments)), "summary")}</div>'
+    )
 
 
 def _lines(experiments: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -239,7 +241,7 @@ def _article(e: dict[str, Any], folder: Path) -> str:
         f"<h3>{text(e['title'])}</h3>",
         f'<p class="soft"><code>{text(e["name"])}</code> · {text(" · ".join(facts))}</p>',
         f'<div class="figures">{figures}</div>' if figures else "",
-        framed(head, rows) if rows else "",
+        frame_table(head, rows) if rows else "",
         f'<ul class="warnings"><li>{text(e["state"])}: {text(e["problem"])}</li></ul>' if e["problem"] else "",
         _list("Assumed", e["assumptions"]),
         _list("Found", e["notes"]),

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from relvec import RVR
 from relvec.plot import LINE, POINT, VECTOR, new_figure
-from relvec.plot.axes import finished
+from relvec.plot.axes import tidy_axes
 from reproduction import _sinc, _svm
 from reproduction._experiment import Context, Experiment, NothingKept, Outcome, Published
 from reproduction._figures import fits_figure
@@ -184,7 +184,7 @@ def widths_figure(name: str, found: Mapping[str, np.ndarray]) -> Any:
         ax.plot(FACTORS, found[quantity].mean(axis=0), "o-", color=LINE, label=f"mean of {len(found[quantity])} draws")
         ax.axhline(float(there), color=VECTOR, ls="--", label="published")
         ax.set(xlabel="width over sqrt(d)", ylabel=quantity)
-        finished(ax)
+        tidy_axes(ax)
     return figure
 
 

@@ -52,7 +52,7 @@ VALUES = [
     {"object": {"class": "os.system", "state": {"command": "touch owned"}}},
     {"object": {"class": "relvec.kernels.FromCallable", "state": {"function": {"ufunc": "add"}}}},
     {"object": {"class": "relvec.basis.Polynomial", "state": {"degree": 10**9, "n_features": 10**9}}},
-    {"object": {"class": "relvec.inference.likelihoods.Categorical", "state": {"n_outputs": 10**12}}},
+    {"object": {"class": "relvec.likelihoods.Categorical", "state": {"n_outputs": 10**12}}},
     {"object": {"class": "sklearn.pipeline.Pipeline", "state": {"steps": [], "memory": "/tmp"}}},
     {"__reduce__": "os.system"},
 ]  # fmt: skip

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from sklearn.model_selection import GridSearchCV
 import fuzz
 import relvec
 from relvec import RVC, RVR
+from relvec.export import model_file
 from relvec.hyperparameters import widths as tune
 from relvec.kernels import Gaussian
 from relvec.runtime import checkpoint
@@ -78,9 +80,8 @@ def count_steps(model, X, y, kill_at=np.inf):
 def assert_same(model, whole):
     assert np.array_equal(model.relevance_, whole.relevance_)
     exact = isinstance(model, RVR) and model.likelihood == "gaussian"
-    close = (
-        1e-7 if exact else 0.1 * model._options().tol
-    )  # under Laplace steps on the precisions end a little before the maximum
+    # under Laplace steps on the precisions end a little before the maximum
+    close = 1e-7 if exact else 0.1 * model._options().tol
     assert np.allclose(model.log_marginal_likelihood_, whole.log_marginal_likelihood_, rtol=1e-9, atol=close)
     assert model.status_ == whole.status_
     assert not exact or np.array_equal(model.n_iter_, whole.n_iter_)
@@ -322,6 +323,17 @@ def test_a_full_disk_does_not_end_the_fit(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_folder_that_becomes_read_only_does_not_end_the_fit(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.warns(UserWarning, match="could not be removed"):
+        model = RVR(width=1.0, checkpoint=tmp_path).fit(X, F)
+    assert_same(model, RVR(width=1.0).fit(X, F))
+
+
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError):
@@ -342,13 +354,13 @@ def test_a_model_file_holds_no_folder(tmp_path):
     model = RVR(width=1.0, checkpoint=tmp_path / "kept").fit(X, F)
     relvec.save(model, tmp_path / "model.relvec")
     assert relvec.load(tmp_path / "model.relvec").checkpoint is None
-    data = relvec.export.model_file.dumps(model)
+    data = model_file.dumps(model)
     length = int.from_bytes(data[48:56], "little")
     header = data[56 : 56 + length].replace(b'"checkpoint": null', b'"checkpoint": "/a"')
     assert b'"/a"' in header
     rest = length.to_bytes(8, "little") + header + data[56 + length :]
-    with pytest.raises(relvec.export.model_file.ModelFileError, match="a folder to write to"):
-        relvec.export.model_file.loads(data[:16] + hashlib.sha256(rest).digest() + rest)
+    with pytest.raises(model_file.ModelFileError, match="a folder to write to"):
+        model_file.loads(data[:16] + hashlib.sha256(rest).digest() + rest)
 
 
 def _kernel(X, Z):

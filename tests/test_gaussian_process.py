@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
+
 from relvec.gaussian_process import Part, Shape, Structure, default_candidates, fit_process
 from relvec.gaussian_process.bound import bounds, lower_bound
-from relvec.gaussian_process.clock import Clock
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Evaluated
@@ -15,7 +16,7 @@ from relvec.gaussian_process.priors import default_prior
 from relvec.gaussian_process.rows import Rows, merge, rounding_step, standardise
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale, scales
 from relvec.gaussian_process.vectors import pivots
-from scipy.special import logsumexp
+from relvec.runtime.clock import Clock
 
 GAUSS, ROUGH, SMOOTH = Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52
 STRUCTURES = [

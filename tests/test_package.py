@@ -171,6 +171,19 @@ def test_examples_of_the_gallery_run(script, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_the_commands_of_the_readme_run(capsys, monkeypatch, tmp_path):
+    from relvec.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    lines = re.findall(r"^relvec ([^#|\n]*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert [line.split()[0] for line in lines] == ["fit", "predict", "report"]
+    for line in lines:
+        assert main(line.split()) == 0 and capsys.readouterr().out
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+@pytest.mark.slow
 def test_the_gallery_finds_the_inputs_that_matter(capsys, monkeypatch, tmp_path):
     """What its text claims: five of Friedman's ten inputs are used."""
     plt = pytest.importorskip("matplotlib.pyplot")

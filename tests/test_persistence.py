@@ -3,8 +3,10 @@
 import json
 import os
 import pickle
+import re
 import stat
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,9 @@ import relvec
 from relvec import RVC, RVR, basis, kernels, solvers
 from relvec.export import model_file as persistence
 from relvec.export.model_file import ModelFileError, dumps, loads
+from relvec.export.model_file.classes import storable_classes
+from relvec.inference.predictive import Augmented
+from relvec.inference.process import Process
 
 FILES = Path(__file__).parent / "files"
 
@@ -279,6 +284,25 @@ def test_modes_and_links_are_those_of_an_ordinary_write(tmp_path):
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path):
+    place, model = tmp_path / "pipe", RVR(width="scale")
+    os.mkfifo(place)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(place.read_bytes)
+        relvec.save(model, place)
+        assert same(loads(read.result(timeout=20)).get_params(), model.get_params())
+    assert stat.S_ISFIFO(place.stat().st_mode)
+
+
+def test_a_missing_folder_is_named_and_not_a_temporary_file(tmp_path):
+    for place, error in ((tmp_path / "absent" / "model.relvec", FileNotFoundError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(error) as caught:
+            relvec.save(RVR(width="scale"), place)
+        assert str(place) in str(caught.value) and ".relvec-" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_errors_name_the_file(tmp_path):
     (tmp_path / "model.relvec").write_bytes(dumps(RVR(width="scale"))[:-8])
     with pytest.raises(ModelFileError, match=r"model.relvec.*checksum"):
@@ -385,3 +409,131 @@ def test_deep_models_are_refused_before_they_are_written():
         kernel = kernels.Sum((kernel,))
     with pytest.raises(ValueError, match="nested more than"):
         dumps(RVR(kernel=kernel, width="scale"))
+
+
+# ---------------------------------------------------------------- files with a right checksum around wrong content
+
+EVERY_KIND = {
+    "linear": lambda: regressor("sum"),
+    "counts": lambda: regressor("counts"),
+    "augmented": lambda: fitted(RVR(width=1.0, predictive="augmented"), X, Y),
+    "process": lambda: fitted(RVR(width=1.0, predictive="process"), X, Y),
+    "outputs": lambda: fitted(RVR(width="scale"), X, np.column_stack([Y, X[:, 1]])),
+    "softmax": lambda: fitted(RVC(width="scale"), X, LABELS),
+    "ovr": lambda: fitted(RVC(width="scale", multi_class="ovr"), X, LABELS),
+    "augmented classes": lambda: fitted(RVC(width=1.0, predictive="augmented"), X, BINARY),
+    "bases": lambda: fitted(RVR(kernel=None, basis=[basis.Polynomial(2), "linear"]), X, Y),
+}
+
+
+def records(tree):
+    """Yield every record of the predictions of a tree: its class and its fields."""
+    if isinstance(tree, dict):
+        if "object" in tree and re.match(r"relvec\.(predictive|basis)\.", tree["object"]["class"]):
+            yield tree["object"]
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for part in tree:
+            yield from records(part)
+
+
+def wrong_files(model, rng, count):
+    """Yield files in which one array or field of a record that predictions are made of is wrong."""
+    text, raw = fuzz.split(dumps(model))
+    for _ in range(count):
+        header, arrays = json.loads(text), bytearray(raw)
+        found = [record for record in records(header["model"]) if record["state"]]
+        record = found[rng.integers(len(found))]
+        field = list(record["state"])[rng.integers(len(record["state"]))]
+        value = record["state"][field]
+        if isinstance(value, dict) and "array" in value:
+            entry = header["arrays"][value["array"]]
+            start = sum(
+                8 * -(-int(np.prod(e["shape"])) * np.dtype(e["dtype"]).itemsize // 8)
+                for e in header["arrays"][: value["array"]]
+            )
+            kind = rng.integers(3)
+            if kind == 0 and entry["dtype"] == "<f8" and np.prod(entry["shape"]):
+                arrays[start : start + 8] = np.float64(rng.choice([np.nan, np.inf])).tobytes()
+            elif kind == 1 and len(set(entry["shape"])) > 1:
+                entry["shape"] = entry["shape"][::-1]
+            elif entry["dtype"] == "<f8" and np.prod(entry["shape"]):
+                entry["dtype"] = "<M8[ns]"
+            else:
+                record["state"][field] = {"tuple": ["x"]}
+        else:
+            record["state"][field] = [{"tuple": ["x"]}, {"float": "nan"}, "x", [1]][rng.integers(4)]
+        yield fuzz.with_header(header, bytes(arrays)), f"{record['class']}.{field}"
+
+
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_wrong_content_is_refused_or_harmless(name):
+    """A file with NaN, wrong types or swapped shapes does not load, or predicts finite numbers all the same."""
+    model, refused = EVERY_KIND[name](), 0
+    assert same(vars(model), vars(loads(dumps(model))))
+    for file, where in wrong_files(model, np.random.default_rng(0), 40):
+        try:
+            again = loads(file)
+        except ModelFileError:
+            refused += 1
+            continue
+        for found in (again.predict_proba(X),) if hasattr(again, "classes_") else again.predict(X, return_std=True):
+            assert np.isfinite(found).all(), where
+    assert refused >= 25
+
+
+# ---------------------------------------------------------------- the names of classes
+
+NAMES = """
+relvec.FittedModel relvec.GammaPrior relvec.RelevanceVectorClassifier relvec.RelevanceVectorRegressor
+relvec.basis.Bias relvec.basis.Concat relvec.basis.EmptyBasis relvec.basis.Functions relvec.basis.KernelBasis
+relvec.basis.Linear relvec.basis.Polynomial relvec.basis.Precomputed
+relvec.centres.Move relvec.centres.Placement relvec.design.Compression relvec.design.Summary
+relvec.kernels.Cauchy relvec.kernels.FromCallable relvec.kernels.Gaussian relvec.kernels.Laplace relvec.kernels.Linear
+relvec.kernels.LinearSpline relvec.kernels.LogDistance relvec.kernels.Matern relvec.kernels.Polynomial
+relvec.kernels.Product relvec.kernels.Sum
+relvec.likelihoods.Bernoulli relvec.likelihoods.Categorical relvec.likelihoods.Poisson
+relvec.predictive.Augmented relvec.predictive.AugmentedLatentPredictor relvec.predictive.AugmentedPredictor
+relvec.predictive.CountPredictor relvec.predictive.Covariance relvec.predictive.LatentPredictor
+relvec.predictive.LinearPredictor relvec.predictive.Process relvec.predictive.ProcessPredictor
+relvec.solvers.EM relvec.solvers.MacKay relvec.solvers.Sequential
+relvec.tables.Column relvec.tables.TableColumns
+relvec.widths.Trial relvec.widths.Tuning relvec.widths.WidthSearch relvec.widths.WidthTrial
+""".split()
+
+
+def test_names_in_files_stay():
+    """Names may be added; files that have been written keep their meaning."""
+    assert set(NAMES) <= set(storable_classes())
+    assert len(set(storable_classes().values())) == len(storable_classes())
+
+
+def classes_within(value, seen):
+    """Collect the classes of relvec in all that a value holds."""
+    if type(value).__module__.startswith("relvec"):
+        seen.add(type(value))
+        value = list(vars(value).values())
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        classes_within(part, seen)
+    return seen
+
+
+def test_every_class_inside_a_model_can_be_stored():
+    options = [
+        {"width": "learn"},
+        {"width": 1.0, "predictive": Process()},
+        {"width": 1.0, "predictive": Augmented(2.0)},
+        {"width": "grvm"},
+        {"width": 1.0, "centres": "move"},
+        {"width": 1.0, "solver": solvers.EM(), "hyperprior": relvec.GammaPrior(1e-6, 1e-6)},
+        {"kernel": None, "basis": ["quadratic", kernels.Cauchy(1.0)]},
+    ]
+    models = [fitted(RVR(**kwargs), X, Y) for kwargs in options]
+    models.append(fitted(RVR(kernel=None, basis="linear"), X, Y).partial_fit(X, Y))
+    models += [regressor("empty"), fitted(RVC(width=1.0, predictive="augmented"), X, LABELS)]
+    seen = set()
+    for model in models:
+        assert same(vars(model), vars(loads(dumps(model))))
+        classes_within(model, seen)
+    assert [cls for cls in seen if cls not in storable_classes().values()] == []
+    assert len(seen) > 20

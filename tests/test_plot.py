@@ -137,14 +137,14 @@ def test_calibration_counts(flat):
     shown = CalibrationDisplay.from_estimator(model, X[200:], y[200:], ax=new_figure().subplots())
     inside = model.predict_interval(X[200:], coverage=0.9)
     expected = np.mean((inside[:, 0] <= y[200:]) & (y[200:] <= inside[:, 1]))
-    assert shown.observed[-1] == pytest.approx(expected) and shown.promised[-1] == pytest.approx(0.9)
-    np.testing.assert_allclose(shown.observed, shown.promised, atol=0.05)
+    assert shown.observed[-1] == pytest.approx(expected) and shown.nominal[-1] == pytest.approx(0.9)
+    np.testing.assert_allclose(shown.observed, shown.nominal, atol=0.05)
     p = rng.uniform(size=4000)
     labels = (rng.uniform(size=4000) < p).astype(int)
     shown = CalibrationDisplay.from_probabilities(labels, np.column_stack([1 - p, p]), np.array([0, 1]),
                                                   ax=new_figure().subplots())  # fmt: skip
     assert shown.counts.tolist() == [400] * 10
-    assert np.all(np.abs(shown.observed - shown.promised) < 4 * shown.error)
+    assert np.all(np.abs(shown.observed - shown.nominal) < 4 * shown.error)
 
 
 def test_feature_relevance_is_what_the_model_learned_if_it_has(flat):

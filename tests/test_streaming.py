@@ -15,6 +15,7 @@ import relvec.export.model_file
 from relvec import RVR, GammaPrior
 from relvec.basis import KernelBasis, Polynomial
 from relvec.design import summarise
+from relvec.export import model_file
 from relvec.kernels import Gaussian
 
 RNG = np.random.default_rng(5)
@@ -174,7 +175,7 @@ def test_a_kept_model_goes_on(keep):
 
 
 def saved(model):
-    return relvec.export.model_file.loads(relvec.export.model_file.dumps(model))
+    return model_file.loads(model_file.dumps(model))
 
 
 def test_rows_without_weight_count_for_nothing():

@@ -1,6 +1,7 @@
-"""Writes the model files of the current schema that the tests keep: python tools/model_files.py
+"""Write the model files that the tests keep: python tools/model_files.py
 
-Run it when the schema changes, and keep the files of the older ones.
+Run it when the schema or the names in files change, with another NAME, and keep the files that are there: they show
+that files written by earlier versions still load. `schema1-*` name classes by module; `schema1-public-*` by name.
 """
 
 from pathlib import Path
@@ -15,14 +16,15 @@ import relvec
 from relvec import RVC, RVR, kernels
 from relvec.export.model_file import SCHEMA
 
-PLACE = Path(__file__).parents[1] / "tests" / "files"
+FOLDER = Path(__file__).parents[1] / "tests" / "files"
+NAME = f"schema{SCHEMA}-public"
 
 
 def keep(name, model, rows, *methods):
-    relvec.save(model, PLACE / f"schema{SCHEMA}-{name}.relvec")
+    relvec.save(model, FOLDER / f"{NAME}-{name}.relvec")
     records = rows.to_records(index=False, column_dtypes={"c": "U1"}) if isinstance(rows, pd.DataFrame) else rows
     predictions = {method: getattr(model, method)(rows) for method in methods}
-    np.savez(PLACE / f"schema{SCHEMA}-{name}.npz", rows=np.asarray(records), **predictions)
+    np.savez(FOLDER / f"{NAME}-{name}.npz", rows=np.asarray(records), **predictions)
 
 
 def main():

@@ -36,23 +36,9 @@ _SHORT_NAMES = {"RVC": "RelevanceVectorClassifier", "RVR": "RelevanceVectorRegre
 _SUBMODULES = ("basis", "kernels", "plot", "solvers")
 
 __all__ = [
-    "RVC",
-    "RVR",
-    "GammaPrior",
-    "RelevanceVectorClassifier",
-    "RelevanceVectorRegressor",
-    "__version__",
-    "basis",
-    "kernels",
-    "load",
-    "plot",
-    "save",
-    "select_kernel",
-    "show_versions",
-    "solvers",
-    "to_c",
-    "to_onnx",
-]
+    "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "__version__", "basis",
+    "kernels", "load", "plot", "save", "select_kernel", "show_versions", "solvers", "to_c", "to_onnx",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

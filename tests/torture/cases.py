@@ -112,9 +112,8 @@ def check_model(model: Any, warned: bool, told_apart: float = 0.0) -> None:
     gaussian = getattr(model, "likelihood", None) == "gaussian"
     certain = model.solver == "sequential" or (gaussian and model.hyperprior is None)
     certificate = np.asarray(model.certificate_)
-    assert warned or not certain or np.all(certificate <= model._options().tol), (
-        f"certificate_ = {certificate}, no warning"
-    )
+    met = np.all(certificate <= model._options().tol)
+    assert warned or not certain or met, f"certificate_ = {certificate}, no warning"
     histories = model.history_ if isinstance(model.history_, list) else [model.history_]
     for history in histories:
         # The last step evaluates the model anew, without what updates have added up. Under weights of 1e12 that can be

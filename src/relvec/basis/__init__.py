@@ -5,28 +5,12 @@ and gives a new one; `basis(X)` is the design matrix Phi (n, M); `take(atoms)` k
 need, which is all a fitted model stores.
 """
 
-from relvec.basis.base import Basis, EmptyBasis
-from relvec.basis.concat import Concat, as_basis, centres_of, leaves, multi_scale
+from relvec.basis.base import Basis, Bias, EmptyBasis, Linear, Monomials, Polynomial
+from relvec.basis.concat import Concat, as_basis, centres_of, is_fixed, leaves, multi_scale, numbers_per_entry
 from relvec.basis.functions import Functions
 from relvec.basis.kernel_basis import KernelBasis, Precomputed
-from relvec.basis.monomials import Bias, Linear, Monomials, Polynomial
-from relvec.basis.queries import is_fixed, numbers_per_entry
 
 __all__ = [
-    "Basis",
-    "Bias",
-    "Concat",
-    "EmptyBasis",
-    "Functions",
-    "KernelBasis",
-    "Linear",
-    "Monomials",
-    "Polynomial",
-    "Precomputed",
-    "as_basis",
-    "centres_of",
-    "is_fixed",
-    "leaves",
-    "multi_scale",
-    "numbers_per_entry",
-]
+    "Basis", "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Monomials", "Polynomial",
+    "Precomputed", "as_basis", "centres_of", "is_fixed", "leaves", "multi_scale", "numbers_per_entry",
+]  # fmt: skip

@@ -42,7 +42,7 @@ def _demo_sinc(folder: Path | None) -> None:
     rng = np.random.default_rng(0)
     X, X_test = np.linspace(-10, 10, 100)[:, None], np.linspace(-10, 10, 1000)[:, None]
     y = _sinc(X) + rng.normal(0.0, 0.1, 100)
-    model, seconds = _timed(RVR(width=3.0), X, y)
+    model, seconds = _fit_timed(RVR(width=3.0), X, y)
     error = np.sqrt(np.mean((model.predict(X_test) - _sinc(X_test)) ** 2))
     print("Noisy sinc: 100 points of sin(x)/x with Gaussian noise of standard deviation 0.1")
     _print_summary(model, len(X), seconds, f"{error:.3f} from the true function (root mean square, 1000 points)")
@@ -55,7 +55,7 @@ def _demo_sinc(folder: Path | None) -> None:
 def _demo_diabetes(folder: Path | None) -> None:
     X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
     # A wide kernel: cross-validation on the training rows is flat from 4 to 32.
-    pipeline, seconds = _timed(make_pipeline(StandardScaler(), RVR(width=8.0)), X, y)
+    pipeline, seconds = _fit_timed(make_pipeline(StandardScaler(), RVR(width=8.0)), X, y)
     mean, std = pipeline.predict(X_test, return_std=True)
     error, held = np.sqrt(np.mean((mean - y_test) ** 2)), np.mean(np.abs(mean - y_test) <= 2 * std)
     print(f"Diabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
@@ -72,7 +72,7 @@ def _sinc(X: np.ndarray) -> np.ndarray:
     return np.sinc(X[:, 0] / np.pi)
 
 
-def _timed(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
+def _fit_timed(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
     start = time.perf_counter()
     return model.fit(X, y), time.perf_counter() - start
 

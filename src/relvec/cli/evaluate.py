@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline
 from relvec.cli.console import Console
 from relvec.cli.files import read_data, read_model
 from relvec.tables.evaluation import Evaluation, evaluate_table
-from relvec.tables.text import format_cell, plural, round_uncertainty
+from relvec.tables.text import format_cell, format_with_error, plural
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,12 +31,9 @@ def evaluate(pipeline: Pipeline, arguments: argparse.Namespace) -> Evaluation:
 
 def print_scores(console: Console, evaluation: Evaluation) -> None:
     """Print the scores with their uncertainty and meaning."""
-    rows = [
-        (s.name, s.value, f"± {format_cell(round_uncertainty(s.error))}", f"{format_cell(s.low)} to "
-         f"{format_cell(s.high)}", s.meaning)
-        for s in evaluation.scores
-    ]  # fmt: skip
-    console.print_table(("score", "value", "", "95% interval", "meaning"), rows)
+    rows = [(s.name, format_with_error(s.value, s.error), f"{format_cell(s.low)} to {format_cell(s.high)}", s.meaning)
+            for s in evaluation.scores]  # fmt: skip
+    console.print_table(("score", "value ± error", "95% interval", "meaning"), rows)
     for note in evaluation.notes:
         console.print(f"  note: {note}")
 

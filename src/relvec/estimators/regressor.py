@@ -310,14 +310,6 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         source = DaskSource(samples, gaussian=not counts)
         return source, self._search_for_counts(source) if counts else GaussianSearch.of
 
-    def __getattr__(self, name: str) -> Any:
-        if name in RVM_ATTRIBUTES and "fitted_" in self.__dict__:
-            raise AttributeError(
-                f"{name} belongs to an RVM, whose functions have precisions of their own; this model is a process with "
-                "one amplitude for each part of its kernel (process_). Fit with predictive='rvm' for an RVM"
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
         """Public attributes, in the units of X and y."""
 

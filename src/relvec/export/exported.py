@@ -11,6 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.basis import Basis
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.gaussian_process import FittedProcess, Scale
+from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.target import AS_IT_IS
+from relvec.inference.predictive import CountPredictor, LinearPredictor
+from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +62,49 @@ def read_model(model: Any) -> ExportedModel:
         classes=model.classes_ if classifies else None,
         averaged=classifies and model.averaging == "posterior",
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedOutput:
+    """The predictive distribution of one output of a regression, as exports write it.
+
+    Attributes
+    ----------
+    parts : expansions in weighted sums of functions: of the target, or of the latent function of counts.
+    shares : (k,) their shares in a mixture.
+    scale : the scale of the target on which the parts are normal.
+    counts : whether targets are counts.
+    """
+
+    parts: list[LinearExpansion]
+    shares: np.ndarray
+    scale: Scale = AS_IT_IS
+    counts: bool = False
+
+    def needs_variance(self, std: bool) -> bool:
+        """Whether variances have to be computed, for standard deviations or for the mean."""
+        return std or self.counts or self.scale.sign != 0
+
+
+def expand_output(model: ExportedModel, predictor: Any, function: str) -> ExportedOutput:
+    """One output of a regression; ``function`` is the export that asks, for the message."""
+    if type(predictor) is FittedProcess:
+        return ExportedOutput(expand(predictor, model.n_features), predictor.shares, predictor.scale)
+    counts = type(predictor) is CountPredictor
+    return ExportedOutput([_expand_linear(model, predictor, function)], np.ones(1), counts=counts)
+
+
+def _expand_linear(model: ExportedModel, predictor: Any, function: str) -> LinearExpansion:
+    linear = predictor.latent if type(predictor) is CountPredictor else predictor
+    if type(linear) is ProcessPredictor:
+        return expand_process(linear)
+    if type(linear) is not LinearPredictor:
+        raise NotImplementedError(f"{function} cannot translate the predictive distribution {type(predictor).__name__}")
+    with np.errstate(over="ignore"):  # refused where the numbers are written
+        unit = linear.unit / linear.scale
+        noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
+        root, none = linear.root * unit[:, None], np.zeros((len(unit), 0))
+        return LinearExpansion(model.basis, linear.mean * unit, root, none, 0.0, noise)
 
 
 def split_pipeline(model: Any, function: str) -> tuple[list[Any], Any]:

@@ -7,7 +7,6 @@ from collections import Counter
 import numpy as np
 
 from relvec.gaussian_process.bound import Bounds, bounds
-from relvec.gaussian_process.clock import Clock, Progress, Recall
 from relvec.gaussian_process.evidence import evidence
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import climb, log_posterior
@@ -17,6 +16,7 @@ from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, roundi
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import pivots
+from relvec.runtime.clock import Clock, Progress, Recall
 
 MAX_VECTORS = 1000
 _EXACT_ROWS = 2000  # rows of the last stage of learning, at most
@@ -59,7 +59,7 @@ def fit_process(
     time_limit : seconds for all stages together
     progress : called with (stage, fraction done); it asks to stop by returning True
     earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
-    recall : a store for what candidates learned (`relvec.gaussian_process.clock.Clock`)
+    recall : a store for what candidates learned (`relvec.runtime.clock.Clock`)
 
     Examples
     --------

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize
 
-from relvec.gaussian_process.clock import Clock, TimeUp
 from relvec.gaussian_process.evidence import NotPositiveDefinite, evidence
 from relvec.gaussian_process.kernel import Part, Structure
 from relvec.gaussian_process.priors import Prior
 from relvec.gaussian_process.rows import Rows
+from relvec.runtime.clock import Clock, TimeUp
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 

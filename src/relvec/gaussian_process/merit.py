@@ -14,9 +14,9 @@ from math import lgamma
 
 import numpy as np
 
-from relvec.gaussian_process.clock import Clock
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import Mode, Objective
+from relvec.runtime.clock import Clock
 
 _LEAST_CURVATURE = 0.05  # eigenvalues of H are at least this: the priors alone have 1/4 and 1/2.89
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.gaussian_process.clock import Clock, TimeUp
 from relvec.gaussian_process.evidence import posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import Mode, assembled, climb, learn, log_posterior
 from relvec.gaussian_process.merit import Merit, laplace
 from relvec.gaussian_process.priors import Floors, Prior, default_prior
 from relvec.gaussian_process.rows import Rows
+from relvec.runtime.clock import Clock, TimeUp
 
 STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
 _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them

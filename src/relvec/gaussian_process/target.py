@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relvec.gaussian_process.clock import Clock
 from relvec.gaussian_process.evidence import leave_one_out, posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import climb, learn, log_posterior
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
+from relvec.runtime.clock import Clock
 
 _OFFSETS = (0.4, 1.5)
 _SKEWED = 0.3  # skewness below which only the scale as it is is tried

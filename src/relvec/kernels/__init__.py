@@ -9,33 +9,14 @@ computed in the array library of X, on its device.
 numbers: "scale", and "learn" or "learn-per-feature", whose numbers are where the estimators start to learn them.
 """
 
-from relvec.kernels.base import Kernel, Product, Sum, as_rows, check_values, split_theta
+from relvec.kernels.base import Kernel, Product, Sum, as_rows, check_values, check_width, scale_width, split_theta
 from relvec.kernels.dot_product import Linear, LinearSpline, Polynomial
 from relvec.kernels.from_callable import FromCallable
 from relvec.kernels.names import as_kernel, has_numeric_widths, has_width
 from relvec.kernels.stationary import Cauchy, Gaussian, Laplace, LogDistance, Matern, StationaryKernel
-from relvec.kernels.widths import check_width, scale_width
 
 __all__ = [
-    "Cauchy",
-    "FromCallable",
-    "Gaussian",
-    "Kernel",
-    "Laplace",
-    "Linear",
-    "LinearSpline",
-    "LogDistance",
-    "Matern",
-    "Polynomial",
-    "Product",
-    "StationaryKernel",
-    "Sum",
-    "as_kernel",
-    "as_rows",
-    "check_values",
-    "check_width",
-    "has_numeric_widths",
-    "has_width",
-    "scale_width",
-    "split_theta",
-]
+    "Cauchy", "FromCallable", "Gaussian", "Kernel", "Laplace", "Linear", "LinearSpline", "LogDistance", "Matern",
+    "Polynomial", "Product", "StationaryKernel", "Sum", "as_kernel", "as_rows", "check_values", "check_width",
+    "has_numeric_widths", "has_width", "scale_width", "split_theta",
+]  # fmt: skip

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.kernels.base import Kernel, ParameterFreeKernel
-from relvec.kernels.widths import LEARNED, ScaledKernel, Width
+from relvec.kernels.base import LEARNED, Kernel, ParameterFreeKernel, ScaledKernel, Width
 from relvec.runtime.arrays import namespace, squares
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from numpy.typing import ArrayLike
 
-from relvec.kernels.base import CompositeKernel, Kernel
+from relvec.kernels.base import CompositeKernel, Kernel, ScaledKernel, Width, check_width
 from relvec.kernels.dot_product import Linear, LinearSpline, Polynomial
 from relvec.kernels.from_callable import FromCallable
 from relvec.kernels.stationary import Cauchy, Gaussian, Laplace, LogDistance, Matern
-from relvec.kernels.widths import ScaledKernel, Width, check_width
 
 # names whose width is "scale" by default, those whose own default is 1, and those without a width
 _WIDTH_FROM_DATA: dict[str, Callable[..., Kernel]] = {

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 
-from relvec.kernels.base import Kernel, check_row_pair
-from relvec.kernels.widths import ScaledKernel, Width
+from relvec.kernels.base import Kernel, ScaledKernel, Width, check_row_pair
 from relvec.runtime.arrays import is_device_array, namespace, overwrite, squares
 
 _MAX_PAIRS_BY_DIFFERENCES = 2048  # up to which a matrix product is not faster

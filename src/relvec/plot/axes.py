@@ -33,7 +33,7 @@ def axes_or_new(ax: Any) -> Any:
     return plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
 
 
-def finished(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
+def tidy_axes(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
     """Axes without the lines that carry nothing; no legend for None, framed where it lies on colours."""
     ax.spines[["top", "right"]].set_visible(False)
     if loc is not None:

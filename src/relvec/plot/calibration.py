@@ -1,4 +1,4 @@
-"""Whether error bars and probabilities can be believed."""
+"""Calibration of error bars and probabilities."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
-from relvec.plot.axes import DASHED, LINE, TRUTH, axes_or_new, check_single, final_step, finished
+from relvec.plot.axes import DASHED, LINE, TRUTH, axes_or_new, check_single, final_step, tidy_axes
 
 BINS = 10
 LEVELS = np.arange(0.05, 1.0, 0.05)  # of the quantiles from which coverages 0.1, 0.2, ..., 0.9 are counted
 
 
 class CalibrationDisplay:
-    """Whether probabilities and intervals come true: the share promised against the share observed.
+    """Calibration of probabilities and intervals: nominal against observed shares.
 
     For a regressor, the coverage of central intervals; for a classifier, the frequency of a class among rows given
-    about the same probability. On the diagonal, promises are kept; intervals below it mean error bars too narrow.
+    about the same probability. On the diagonal they agree; intervals below it mean that the error bars are too narrow.
     Make one with `from_estimator` or one of the other constructors; `plot` draws it once more.
 
     Attributes
     ----------
-    promised, observed : (k,) shares.
+    nominal, observed : (k,) shares.
     error : (k,) binomial standard error of `observed`.
     counts : (k,) rows behind each point.
     classes : whether these are class probabilities.
     ax_, figure_ : where it was drawn last.
     """
 
-    def __init__(self, promised: np.ndarray, observed: np.ndarray, counts: np.ndarray, classes: bool) -> None:
-        self.promised, self.observed, self.counts, self.classes = promised, observed, counts, classes
-        self.error = np.sqrt(np.maximum(promised * (1 - promised), 1e-12) / counts)
+    def __init__(self, nominal: np.ndarray, observed: np.ndarray, counts: np.ndarray, classes: bool) -> None:
+        self.nominal, self.observed, self.counts, self.classes = nominal, observed, counts, classes
+        self.error = np.sqrt(np.maximum(nominal * (1 - nominal), 1e-12) / counts)
 
     @classmethod
     def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> CalibrationDisplay:
@@ -57,7 +57,7 @@ class CalibrationDisplay:
         >>> X = np.linspace(0.0, 6.0, 50)[:, None]
         >>> y = np.sin(X[:, 0]) + np.random.default_rng(0).normal(0, 0.1, 50)
         >>> model = RVR(width=2.0).fit(X, y)
-        >>> plot.CalibrationDisplay.from_estimator(model, X, y, ax=plot.new_figure().subplots()).promised.round(1)
+        >>> plot.CalibrationDisplay.from_estimator(model, X, y, ax=plot.new_figure().subplots()).nominal.round(1)
         array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
         """
         check_single(model)
@@ -77,13 +77,13 @@ class CalibrationDisplay:
         >>> from relvec import plot
         >>> y, quantiles = np.linspace(0.01, 0.99, 99), np.tile(np.arange(0.05, 1.0, 0.05), (99, 1))
         >>> display = plot.CalibrationDisplay.from_quantiles(y, quantiles, ax=plot.new_figure().subplots())
-        >>> bool(np.all(np.abs(display.observed - display.promised) < 0.03))
+        >>> bool(np.all(np.abs(display.observed - display.nominal) < 0.03))
         True
         """
         half = len(LEVELS) // 2
         inside = [(quantiles[:, half - k] <= y) & (y <= quantiles[:, half + k]) for k in range(1, half + 1)]
-        promised = np.array([LEVELS[half + k] - LEVELS[half - k] for k in range(1, half + 1)])
-        return cls(promised, np.mean(inside, axis=1), np.full(half, len(y)), classes=False).plot(ax)
+        nominal = np.array([LEVELS[half + k] - LEVELS[half - k] for k in range(1, half + 1)])
+        return cls(nominal, np.mean(inside, axis=1), np.full(half, len(y)), classes=False).plot(ax)
 
     @classmethod
     def from_probabilities(
@@ -106,26 +106,17 @@ class CalibrationDisplay:
         p, t = (proba[:, 1], member[:, 1]) if len(classes) == 2 else (proba.ravel(), member.ravel())
         order = np.argsort(p, kind="stable")
         parts = [part for part in np.array_split(order, min(BINS, max(1, len(y) // 5))) if len(part)]
-        promised, observed = (np.array([values[part].mean() for part in parts]) for values in (p, t))
-        return cls(promised, observed, np.array([len(part) for part in parts]), classes=True).plot(ax)
+        nominal, observed = (np.array([values[part].mean() for part in parts]) for values in (p, t))
+        return cls(nominal, observed, np.array([len(part) for part in parts]), classes=True).plot(ax)
 
     def plot(self, ax: Any = None) -> CalibrationDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-
-        Returns
-        -------
-        self : CalibrationDisplay
-        """
+        """Draw into `ax`, or into new axes."""
         ax = axes_or_new(ax)
-        ax.plot([0, 1], [0, 1], color=TRUTH, lw=1.0, ls=DASHED, label="promises kept")
-        what = "predicted probability" if self.classes else "coverage of the interval"
-        ax.errorbar(self.promised, self.observed, yerr=2 * self.error, color=LINE, lw=1.6, marker="o", ms=5,
+        ax.plot([0, 1], [0, 1], color=TRUTH, lw=1.0, ls=DASHED, label="observed = nominal")
+        what = "predicted probability" if self.classes else "nominal coverage of the interval"
+        ax.errorbar(self.nominal, self.observed, yerr=2 * self.error, color=LINE, lw=1.6, marker="o", ms=5,
                     capsize=2, elinewidth=0.8, label="observed ±2 standard errors")  # fmt: skip
-        ax.set(xlabel=f"{what}, promised", ylabel="share observed", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        ax.set(xlabel=what, ylabel="observed share", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         ax.set_aspect("equal")
-        self.ax_, self.figure_ = finished(ax, loc="upper left"), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax, loc="upper left"), ax.figure
         return self

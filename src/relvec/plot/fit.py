@@ -18,8 +18,8 @@ from relvec.plot.axes import (
     check_single,
     circle,
     final_step,
-    finished,
     moved_centres,
+    tidy_axes,
 )
 
 
@@ -98,18 +98,7 @@ class FitDisplay:
         return cls(grid[:, 0], mean, std, X[:, 0], y, rows, behind, centres).plot(ax, n_std=n_std)
 
     def plot(self, ax: Any = None, *, n_std: float = 2.0) -> FitDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-        n_std : float, default 2
-            Half width of the band in standard deviations of a new target.
-
-        Returns
-        -------
-        self : FitDisplay
-        """
+        """Draw into `ax`, or into new axes, with a band of ``n_std`` standard deviations to either side."""
         ax, x, rows = axes_or_new(ax), self.x, self.relevance
         low, high = self.mean - n_std * self.std, self.mean + n_std * self.std
         ax.fill_between(x, low, high, color=LINE, alpha=0.14, lw=0, label=f"±{n_std:g} standard deviations")
@@ -123,7 +112,7 @@ class FitDisplay:
             circle(ax, self.X[rows], self.y[rows], f"relevance vectors ({len(rows)} of {len(self.X)})")
         ax.set(xlabel="x", ylabel="y")
         ax.margins(x=0.02)
-        self.ax_, self.figure_ = finished(ax), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax), ax.figure
         return self
 
 
@@ -136,32 +125,7 @@ def plot_fit(
     truth: Callable[[np.ndarray], np.ndarray] | None = None,
     n_std: float = 2.0,
 ) -> Any:
-    """The axes of `FitDisplay.from_estimator`.
-
-    Parameters
-    ----------
-    model : fitted regressor of one input and one output, or a pipeline that ends in one
-    X : array-like (n, 1), the training inputs
-    y : array-like (n,), the training targets
-    ax : matplotlib axes, optional
-    truth : function of X (n, 1) returning (n,), optional
-        The function behind the data, drawn beneath the fit.
-    n_std : float, default 2
-        Half width of the band in standard deviations of a new target.
-
-    Returns
-    -------
-    ax : matplotlib axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relvec import RVR, plot
-    >>> X = np.linspace(0.0, 6.0, 30)[:, None]
-    >>> model = RVR(width=2.0, noise_variance=0.01).fit(X, np.sin(X[:, 0]))
-    >>> plot.plot_fit(model, X, np.sin(X[:, 0]), plot.new_figure().subplots()).get_xlabel()
-    'x'
-    """
+    """Draw a `FitDisplay`, with the same parameters, and return its axes."""
     return FitDisplay.from_estimator(model, X, y, truth=truth, n_std=n_std, ax=ax).ax_
 
 
@@ -196,7 +160,7 @@ def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *, 
 
 
 def draw_predictions(y: np.ndarray, mean: np.ndarray, std: np.ndarray, ax: Any = None, *, n_std: float = 2.0) -> Any:
-    """What `plot_predictions` draws, from predictions already made: y, mean and std (n,)."""
+    """Draw predictions against observed targets, from y, mean and std (n,)."""
     if y.shape != mean.shape:
         raise ValueError(f"y must hold one observed target a row, shape {mean.shape}; got {y.shape}")
     ax = axes_or_new(ax)
@@ -211,4 +175,4 @@ def draw_predictions(y: np.ndarray, mean: np.ndarray, std: np.ndarray, ax: Any =
     ax.set(xlabel="observed", ylabel=f"predicted ±{n_std:g} standard deviations")
     bottom, top = ax.get_ylim()
     ax.set_ylim(bottom, top + 0.15 * (top - bottom))  # room for the legend
-    return finished(ax, loc="upper left")
+    return tidy_axes(ax, loc="upper left")

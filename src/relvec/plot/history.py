@@ -52,16 +52,7 @@ class HistoryDisplay:
         return cls(history["objective"], history["size"]).plot(ax)
 
     def plot(self, ax: Any = None) -> HistoryDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-
-        Returns
-        -------
-        self : HistoryDisplay
-        """
+        """Draw into `ax`, or into new axes."""
         ax, steps = axes_or_new(ax), np.arange(1, len(self.evidence) + 1)
         (first,) = ax.plot(steps, self.evidence, color=LINE, lw=1.8, label="log evidence")
         twin = ax.twinx()

@@ -1,4 +1,4 @@
-"""How much each input matters."""
+"""Relevance of the inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 
-from relvec.plot.axes import LINE, TRUTH, axes_or_new, final_step, finished
+from relvec.plot.axes import LINE, TRUTH, axes_or_new, final_step, tidy_axes
 
 
 def relevance_by_width(model: Any) -> np.ndarray | None:
@@ -114,18 +114,7 @@ class FeatureRelevanceDisplay:
         return cls(relevance, [str(name) for name in feature_names], error, meaning).plot(ax, most=most)
 
     def plot(self, ax: Any = None, *, most: int = 20) -> FeatureRelevanceDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-        most : int, default 20
-            Most bars.
-
-        Returns
-        -------
-        self : FeatureRelevanceDisplay
-        """
+        """Draw into `ax`, or into new axes. At most ``most`` bars."""
         ax = axes_or_new(ax)
         order = np.argsort(-self.relevance, kind="stable")[:most][::-1]
         error = None if self.error is None else self.error[order]
@@ -135,5 +124,5 @@ class FeatureRelevanceDisplay:
         ax.set(xlabel=self.meaning)
         ax.axvline(0.0, color=TRUTH, lw=0.8)
         ax.margins(y=0.02)
-        self.ax_, self.figure_ = finished(ax, loc=None), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax, loc=None), ax.figure
         return self

@@ -1,4 +1,4 @@
-"""What a regression leaves over."""
+"""Residuals of a regression."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
-from relvec.plot.axes import DASHED, LINE, POINT, TRUTH, axes_or_new, check_single, final_step, finished
+from relvec.plot.axes import DASHED, LINE, POINT, TRUTH, axes_or_new, check_single, final_step, tidy_axes
 
 
 class ResidualsDisplay:
@@ -28,7 +28,7 @@ class ResidualsDisplay:
 
     @classmethod
     def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> ResidualsDisplay:
-        """Predict and draw what is left over.
+        """Predict and draw the residuals.
 
         Parameters
         ----------
@@ -72,18 +72,7 @@ class ResidualsDisplay:
         return cls(mean, std, y - mean).plot(ax)
 
     def plot(self, ax: Any = None, *, n_std: float = 2.0) -> ResidualsDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-        n_std : float, default 2
-            Half width of the band in standard deviations of a new target.
-
-        Returns
-        -------
-        self : ResidualsDisplay
-        """
+        """Draw into `ax`, or into new axes, with a band of ``n_std`` standard deviations to either side."""
         ax, order = axes_or_new(ax), np.argsort(self.mean)
         x, std = self.mean[order], self.std[order]
         held = np.mean(np.abs(self.residual) <= n_std * self.std)
@@ -94,5 +83,5 @@ class ResidualsDisplay:
         ax.set(xlabel="predicted", ylabel="observed − predicted")
         bottom, top = ax.get_ylim()
         ax.set_ylim(bottom, top + 0.18 * (top - bottom))  # room for the legend
-        self.ax_, self.figure_ = finished(ax, loc="upper left"), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax, loc="upper left"), ax.figure
         return self

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
-from relvec.plot.axes import CLASSES, TRUTH, axes_or_new, check_single, circle, final_step, finished, moved_centres
+from relvec.plot.axes import CLASSES, TRUTH, axes_or_new, check_single, circle, final_step, moved_centres, tidy_axes
 
 
 class SurfaceDisplay:
@@ -87,16 +87,7 @@ class SurfaceDisplay:
         return cls(x0, x1, surface.reshape(shape), region, X, y, final.relevance_, classes, centres).plot(ax)
 
     def plot(self, ax: Any = None) -> SurfaceDisplay:
-        """Draw into the axes given, or into new ones.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-
-        Returns
-        -------
-        self : SurfaceDisplay
-        """
+        """Draw into `ax`, or into new axes."""
         ax = axes_or_new(ax)
         if self.classes is None:
             shades = ax.contourf(self.x0, self.x1, self.surface, levels=15, cmap="viridis", alpha=0.85)
@@ -110,7 +101,7 @@ class SurfaceDisplay:
         else:
             circle(ax, self.X[rows, 0], self.X[rows, 1], f"relevance vectors ({len(rows)} of {len(self.X)})")
         ax.set(xlabel="x1", ylabel="x2")
-        self.ax_, self.figure_ = finished(ax, frame=True), ax.figure
+        self.ax_, self.figure_ = tidy_axes(ax, frame=True), ax.figure
         return self
 
     def _plot_classes(self, ax: Any) -> None:

@@ -25,8 +25,6 @@ CURES = {
 def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
     """Warnings for the reader of a report, in sentences.
 
-    Examples
-    --------
     >>> from relvec.tables.evaluation import evaluate_table
     >>> from relvec.tables.pipelines import fit_table
     >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}

@@ -63,8 +63,6 @@ a { color: var(--blue); }
 def text(value: Any) -> str:
     """A value as HTML text: no markup, no control characters.
 
-    Examples
-    --------
     >>> text("<script>'x' & y</script>")
     '&lt;script&gt;&#x27;x&#x27; &amp; y&lt;/script&gt;'
     """
@@ -81,10 +79,10 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[Any]], numbers: An
     def cells(tag: str, row: Sequence[Any]) -> str:
         return "".join(f"<{tag}{' class=n' if i in right else ''}>{text(cell)}</{tag}>" for i, cell in enumerate(row))
 
-    return framed(cells("th", header), "".join(f"<tr>{cells('td', row)}</tr>" for row in rows), name)
+    return frame_table(cells("th", header), "".join(f"<tr>{cells('td', row)}</tr>" for row in rows), name)
 
 
-def framed(head: str, body: str, name: str = "") -> str:
+def frame_table(head: str, body: str, name: str = "") -> str:
     """A table that scrolls sideways where the page is narrow."""
     content = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll {name}" tabindex="0">{content}</div>'
@@ -95,7 +93,7 @@ def figure_grid(figures: Sequence[str], name: str = "figures") -> str:
     return f'<div class="{name}">{"".join(figures)}</div>'
 
 
-def drawer() -> Draw:
+def make_drawer() -> Draw:
     """A function that draws into new axes and returns the figure's HTML; a sentence where matplotlib is missing."""
     try:
         plot.new_figure()
@@ -117,12 +115,12 @@ def _draw(function: Callable[[Any], Any], caption: str, width: float = 6.4, heig
             "</figcaption></figure>")  # fmt: skip
 
 
-def sample(n: int, most: int = 2000) -> np.ndarray:
+def sample_rows(n: int, most: int = 2000) -> np.ndarray:
     """Rows to draw: all, or some thousand of them."""
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
-def short(name: str, most: int = 28) -> str:
+def shorten(name: str, most: int = 28) -> str:
     """A name that fits beside an axis; control characters are no XML."""
     clean = format_cell(name)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec._version import __version__
 from relvec.report import sections
-from relvec.report.html import STYLE, drawer, text
+from relvec.report.html import STYLE, make_drawer, text
 from relvec.tables.evaluation import Evaluation
 from relvec.tables.importance import column_importance, partial_dependence
 
@@ -51,7 +51,7 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
     heading = title or f"{step.task.capitalize()} of {step.target.name}"
     importance = column_importance(pipeline, evaluation)
     curves = [partial_dependence(pipeline, evaluation.table, name) for name in importance.names[:MAX_CURVES]]
-    draw, bars = drawer(), "probabilities" if step.task == "classification" else "error bars"
+    draw, bars = make_drawer(), "probabilities" if step.task == "classification" else "error bars"
     parts = [
         ("summary", "", sections.summary_section(pipeline, evaluation)),
         ("quality", "How good it is", sections.quality_section(pipeline, evaluation, draw)),

@@ -12,12 +12,12 @@ from sklearn.pipeline import Pipeline
 from relvec import plot
 from relvec.plot.fit import draw_predictions
 from relvec.report.advice import plain_warnings
-from relvec.report.html import Draw, figure_grid, framed, html_table, sample, short, text
+from relvec.report.html import Draw, figure_grid, frame_table, html_table, sample_rows, shorten, text
 from relvec.tables.columns import Column
-from relvec.tables.evaluation import Evaluation, Score
+from relvec.tables.evaluation import Evaluation
 from relvec.tables.importance import Dependence, Importance
 from relvec.tables.pipelines import learned_relevance, summary, vectors_of
-from relvec.tables.text import format_cell, plural, round_uncertainty
+from relvec.tables.text import format_cell, format_with_error, plural, round_uncertainty
 
 MAX_VECTORS = 30  # relevance vectors listed
 MAX_BARS = 15
@@ -29,16 +29,12 @@ def summary_section(pipeline: Pipeline, evaluation: Evaluation) -> str:
     rows, kept = step.record_["rows"], len(model.relevance_)
     cards = [(f"{kept:,} of {rows:,}", "training rows kept as relevance vectors")]
     for score in (evaluation.scores[0], evaluation.scores[2]):
-        cards.append((_with_error(score), f"{score.name}: {score.meaning}"))
+        cards.append((format_with_error(score.value, score.error), f"{score.name}: {score.meaning}"))
     if step.task == "regression":
         noise = float(np.sqrt(model.noise_variance_))
         cards.append((format_cell(noise), "noise: the standard deviation of the target that no input explains"))
     listed = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(what)}</span></div>' for value, what in cards)
     return f'<div class="cards">{listed}</div>{_warnings(plain_warnings(pipeline, evaluation))}'
-
-
-def _with_error(score: Score) -> str:
-    return f"{format_cell(score.value)} ± {format_cell(round_uncertainty(score.error))}"
 
 
 def _warnings(found: Sequence[str]) -> str:
@@ -56,7 +52,7 @@ def quality_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> s
     table = _scores(evaluation)
     if p.mean is not None:
         assert p.std is not None
-        drawn = sample(n)
+        drawn = sample_rows(n)
         y, mean, std = evaluation.observed[drawn], p.mean[drawn], p.std[drawn]
         figures = [
             draw(lambda ax: draw_predictions(y, mean, std, ax),
@@ -75,11 +71,11 @@ def quality_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> s
 def _scores(evaluation: Evaluation) -> str:
     lines = "".join(
         f"<tr><td>{text(s.name)}<small>{text(s.meaning)}</small></td>"
-        f"<td class=n>{text(_with_error(s))}</td>"
+        f"<td class=n>{text(format_with_error(s.value, s.error))}</td>"
         f"<td class=n>{text(s.low)} to {text(s.high)}</td></tr>"
         for s in evaluation.scores
     )
-    return framed("<th>score</th><th class=n>value ± standard error</th><th class=n>95% interval</th>", lines)
+    return frame_table("<th>score</th><th class=n>value ± standard error</th><th class=n>95% interval</th>", lines)
 
 
 def _confusion(classes: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -107,26 +103,20 @@ def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) 
 
 def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -> str:
     """How much each column matters."""
-    order = range(min(MAX_BARS, len(importance.names)))
-    names, values = [importance.names[i] for i in order], importance.loss[list(order)]
+    names, measure = importance.names[:MAX_BARS], f"rise of the {importance.measure}"
+    loss, error, height = importance.loss[:MAX_BARS], importance.error[:MAX_BARS], 1.1 + 0.34 * len(names)
+    shuffled = plot.FeatureRelevanceDisplay(loss, [shorten(name) for name in names], error, measure)
     words = f"How much worse the predictions become ({importance.measure}) when a column's cells are shuffled."
-    height = 1.1 + 0.34 * len(names)
-    display = plot.FeatureRelevanceDisplay(values, [short(name) for name in names], importance.error[list(order)],
-                                           f"rise of the {importance.measure}")  # fmt: skip
-    figures = [draw(display.plot, words, 6.4, height)]
-    learned = learned_relevance(pipeline)
-    if learned:
-        shares = sorted(learned.items(), key=lambda item: -item[1])[:MAX_BARS]
-        second = plot.FeatureRelevanceDisplay([value for _, value in shares], [short(name) for name, _ in shares], None,
-                                              "relevance, as a share")  # fmt: skip
-        figures.append(
-            draw(
-                second.plot, "Relevance by the learned widths: the share of each column in the distances.", 6.4, height
-            )
-        )
+    figures = [draw(shuffled.plot, words, 6.4, height)]
+    shares = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])[:MAX_BARS]
+    if shares:
+        labels, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
+        learned = plot.FeatureRelevanceDisplay(values, labels, None, "relevance, as a share")
+        words = "Relevance by the learned widths: the share of each column in the distances."
+        figures.append(draw(learned.plot, words, 6.4, height))
     errors = map(round_uncertainty, importance.error.tolist())
     found = list(zip(importance.names, importance.loss.tolist(), errors, strict=True))
-    table = html_table(("column", f"rise of the {importance.measure}", "±"), found, (1, 2))
+    table = html_table(("column", measure, "±"), found, (1, 2))
     return figure_grid(figures) + table
 
 
@@ -147,7 +137,7 @@ def _draw_dependence(ax: Any, curve: Dependence) -> None:
         places = np.arange(len(curve.labels))
         ax.plot(places, curve.rows.T, color=plot.POINT, lw=0.5, alpha=0.3)
         ax.plot(places, curve.mean, "o", color=plot.LINE, ms=8)
-        ax.set_xticks(places, [short(label, 14) for label in curve.labels], rotation=30, ha="right", parse_math=False)
+        ax.set_xticks(places, [shorten(label, 14) for label in curve.labels], rotation=30, ha="right", parse_math=False)
         ax.set_xlim(-0.5, len(places) - 0.5)
     else:
         ax.plot(curve.grid, curve.rows.T, color=plot.POINT, lw=0.5, alpha=0.3)

@@ -56,8 +56,6 @@ PLAIN = NumberStyle()
 def labels_of(column: np.ndarray) -> list[str | None]:
     """The cells as categories, None where missing; whole numbers without a decimal point.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> labels_of(np.array([1.0, 2.5, np.nan]))
     ['1', '2.5', None]
@@ -75,8 +73,6 @@ def labels_of(column: np.ndarray) -> list[str | None]:
 def mark_missing(column: np.ndarray, words: Collection[str]) -> np.ndarray:
     """The column with the cells that hold one of these words, or an equal number, missing.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> mark_missing(np.array([1.0, -999.0]), ["-999"])
     array([ 1., nan])
@@ -107,8 +103,6 @@ def _as_float(text: str) -> float | None:
 def parse_numbers(column: np.ndarray, style: NumberStyle = PLAIN) -> tuple[np.ndarray, np.ndarray]:
     """Numbers (n,), NaN where missing, and a mask (n,) of the cells that are neither numbers nor missing.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> values, strays = parse_numbers(np.array(["1,200", "$ 3.5", None, "many"], dtype=object))
     >>> values.tolist(), strays.tolist()
@@ -132,8 +126,6 @@ def parse_numbers(column: np.ndarray, style: NumberStyle = PLAIN) -> tuple[np.nd
 def find_number_style(column: np.ndarray) -> NumberStyle:
     """The style in which most cells of a column are numbers; decimal points and no unit where it makes no difference.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> find_number_style(np.array(["154 PS", "90 PS", "75"], dtype=object))
     NumberStyle(unit='PS', decimal_comma=False)
@@ -157,8 +149,6 @@ def find_number_style(column: np.ndarray) -> NumberStyle:
 def describe_strays(table: Table, name: str, strays: np.ndarray) -> str:
     """The values of a column at some rows (a mask), the most frequent first, with their counts and rows.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> table = Table({"age": np.array(["31", "old", "young", "old"], dtype=object)})
     >>> describe_strays(table, "age", np.array([False, True, True, True]))

@@ -1,4 +1,4 @@
-"""What a column of a table is, and the scikit-learn transformer that turns columns into numbers.
+"""Descriptions of columns, and the scikit-learn transformer that turns columns into numbers.
 
 `relvec.tables.kinds.describe` decides what each column is; `TableColumns` applies that, so that a fitted pipeline reads
 a new table exactly as it read the first one. Filling, one-hot encoding and scaling are left to scikit-learn's own
@@ -29,7 +29,7 @@ MISSING_CURE = "; correct the cells, leave them empty, or name the values with -
 
 @dataclass(frozen=True)
 class Column:
-    """What a column is and how its cells are read.
+    """A description of a column: its kind, and how its cells are read.
 
     Attributes
     ----------
@@ -120,22 +120,7 @@ class TableColumns(TransformerMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None) -> TableColumns:
-        """Do nothing: the columns were described before.
-
-        Parameters
-        ----------
-        X : Table, data frame, mapping of columns or array (n, d)
-        y : ignored
-
-        Returns
-        -------
-        self : TableColumns
-
-        Examples
-        --------
-        >>> TableColumns().fit({"x": [1.0]})
-        TableColumns()
-        """
+        """Do nothing: the columns were described before."""
         self.record_: dict[str, Any] = {}
         return self
 
@@ -166,20 +151,12 @@ class TableColumns(TransformerMixin, BaseEstimator):
         return np.column_stack(made) if made else np.empty((len(table), 0))
 
     def inputs(self) -> list[Column]:
-        """The columns that enter the model.
-
-        Examples
-        --------
-        >>> [column.name for column in TableColumns([Column("id", "identifier"), Column("x", "number")]).inputs()]
-        ['x']
-        """
+        """The columns that enter the model."""
         return [column for column in self.columns if column.is_input]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the numbers made (n_features_out,).
 
-        Examples
-        --------
         >>> TableColumns([Column("when", "date", parts=("days", "year"))]).get_feature_names_out().tolist()
         ['when (days)', 'when (sin year)', 'when (cos year)']
         """
@@ -188,8 +165,6 @@ class TableColumns(TransformerMixin, BaseEstimator):
     def unseen(self, X: Any) -> list[str]:
         """Categories in a table that were not seen in the fit, in words.
 
-        Examples
-        --------
         >>> city = Column("city", "category", levels=("Ulm", "Bonn"))
         >>> TableColumns([city]).unseen({"city": ["Ulm", "Rome", "Rome"]})
         ["column 'city': 2 cells hold a category that was not seen in the fit ('Rome')"]
@@ -218,8 +193,6 @@ def _read_missing(table: Table, column: Column) -> Table:
 def numbers_of(table: Table, name: str, style: NumberStyle | None = None) -> np.ndarray:
     """A column as numbers (n,), NaN where missing.
 
-    Examples
-    --------
     >>> numbers_of(as_table({"price": ["1,200", "$ 3.5", None, "?"]}), "price").tolist()
     [1200.0, 3.5, nan, nan]
     """
@@ -238,26 +211,14 @@ def refuse_infinite(values: np.ndarray, table: Table, name: str) -> np.ndarray:
 
 
 def days_of(table: Table, column: Column) -> np.ndarray:
-    """A column of dates as days since 1970 (n,), NaN where missing; times with a zone in UTC.
-
-    Examples
-    --------
-    >>> days_of(as_table({"when": ["1970-01-02", "1970-01-01T12:00:00"]}), Column("when", "date")).tolist()
-    [1.0, 0.5]
-    """
+    """A column of dates as days since 1970 (n,), NaN where missing; times with a zone in UTC."""
     days, strays = days_since_1970(table[column.name], column.format)
     refuse_strays(table, column.name, strays, f"dates ({format_in_words(column.format)})", MISSING_CURE)
     return days
 
 
 def names_of(columns: Sequence[Column], kind: str) -> list[str]:
-    """The names of the columns of one kind.
-
-    Examples
-    --------
-    >>> names_of([Column("id", "identifier"), Column("x", "number")], "identifier")
-    ['id']
-    """
+    """The names of the columns of one kind."""
     return [column.name for column in columns if column.kind == kind]
 
 

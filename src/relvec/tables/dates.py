@@ -31,8 +31,6 @@ MIN_SAMPLE, MIN_SAMPLE_SHARE = 20, 0.2  # cells that are tried first, and the sh
 def find_date_formats(labels: list[str | None]) -> tuple[str, list[int]]:
     """The format, or the few formats, in which most cells are dates, and the rows of the cells that are not.
 
-    Examples
-    --------
     >>> find_date_formats(["31.01.2024", "1.2.2024", None, "soon"])
     ('%d.%m.%Y', [3])
     >>> find_date_formats(["31.01.2024", "2024-02-01"] * 10)
@@ -105,8 +103,6 @@ def format_in_words(formats: str) -> str:
 def days_since_1970(cells: np.ndarray, formats: str) -> tuple[np.ndarray, np.ndarray]:
     """Days since 1970 (n,), NaN where missing, times with a zone in UTC; and a mask (n,) of cells that are no dates.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> days_since_1970(np.array(["1970-01-02", "1970-01-01T12:00:00"], dtype=object), "")[0].tolist()
     [1.0, 0.5]

@@ -1,4 +1,4 @@
-"""How good predictions are: scores with their uncertainty, by resampling the rows."""
+"""Scores of predictions, with their uncertainty by resampling the rows."""
 
 from __future__ import annotations
 
@@ -113,15 +113,13 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
         prediction = _out_of_fold(pipeline, table, observed, folds, seed)
     notes += step.unseen(table)
     density = _log_density(pipeline, table, observed, prediction) if folds == 0 else None
-    scores = _resampled(_measures(pipeline, observed, prediction, density), len(observed), seed)
+    scores = _bootstrap_scores(_measures(pipeline, observed, prediction, density), len(observed), seed)
     return Evaluation(scores, table, observed, prediction, tuple(notes), folds)
 
 
 def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
     """Whether at least half of the rows kept as relevance vectors are among the rows of a table.
 
-    Examples
-    --------
     >>> from relvec.tables.pipelines import fit_table
     >>> table = as_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]})
     >>> holds_training_rows(fit_table(table, "y").pipeline, table)
@@ -152,11 +150,11 @@ def _out_of_fold(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int, se
         places.append(test)
     order = np.argsort(np.concatenate(places))
 
-    def joined(name: str) -> Any:
+    def join(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
         return None if values[0] is None else np.concatenate(values)[order]
 
-    return Prediction(*(joined(name) for name in ("mean", "std", "interval", "quantiles", "proba", "label")))
+    return Prediction(*(join(name) for name in ("mean", "std", "interval", "quantiles", "proba", "label")))
 
 
 # Scores ----------------------------------------------------------------------------------------------------------
@@ -172,14 +170,14 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
     held = (p.interval[:, 0] <= y) & (y <= p.interval[:, 1])
     width = p.interval[:, 1] - p.interval[:, 0]
 
-    def explained(i: Any) -> float:
+    def r_squared(i: Any) -> float:
         spread = np.sum((y[i] - y[i].mean()) ** 2)
         return float(1 - np.sum(error[i] ** 2) / spread) if spread > 0 else np.nan
 
     found: list[Measure] = [
         ("RMSE", lambda i: float(np.sqrt(np.mean(error[i] ** 2))), "root mean square error, in the target's units"),
         ("MAE", lambda i: float(np.mean(np.abs(error[i]))), "mean absolute error, in the target's units"),
-        ("R2", explained, "share of the target's variance that is explained; 0 is a constant, 1 is perfect"),
+        ("R2", r_squared, "share of the target's variance that is explained; 0 is a constant, 1 is perfect"),
         ("coverage", lambda i: float(np.mean(held[i])), f"share of targets inside the {COVERAGE:.0%} interval"),
         ("interval width", lambda i: float(np.mean(width[i])), f"mean width of the {COVERAGE:.0%} interval"),
     ]
@@ -202,12 +200,12 @@ def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[M
     own = np.log(np.maximum(p.proba[np.arange(len(y)), place], 1e-15))
     square = np.sum((p.proba - member) ** 2, axis=1)
 
-    def balanced(i: Any) -> float:
+    def balanced_accuracy(i: Any) -> float:
         return float(np.mean([np.mean(right[i][place[i] == k]) for k in np.unique(place[i])]))
 
     found: list[Measure] = [
         ("accuracy", lambda i: float(np.mean(right[i])), "share of rows whose most probable class is the observed one"),
-        ("balanced accuracy", balanced, "the same, averaged over the classes"),
+        ("balanced accuracy", balanced_accuracy, "the same, averaged over the classes"),
         ("log loss", lambda i: float(-np.mean(own[i])), "minus the mean log probability of the observed class"),
         ("Brier score", lambda i: float(np.mean(square[i])), "mean squared error of the probabilities"),
     ]
@@ -230,7 +228,7 @@ def _log_density(pipeline: Pipeline, table: Table, y: np.ndarray, p: Prediction)
     return pipeline[-1].log_predictive_density(pipeline[:-1].transform(table), y)
 
 
-def _resampled(measures: list[Measure], n: int, seed: int) -> list[Score]:
+def _bootstrap_scores(measures: list[Measure], n: int, seed: int) -> list[Score]:
     """Scores with their bootstrap distribution, from the same resampled rows for all."""
     rng, draws = np.random.default_rng(seed), max(50, min(RESAMPLES, MOST_DRAWS // n))
     values = np.empty((len(measures), draws))

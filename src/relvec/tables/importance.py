@@ -1,4 +1,4 @@
-"""Which columns of a table a fitted pipeline needs, and how its predictions follow them."""
+"""Permutation importance and partial dependence of the columns of a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRID = 25
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """What shuffling a column costs, the most important first.
+    """Loss of accuracy by shuffling each column, the most important first.
 
     Attributes
     ----------

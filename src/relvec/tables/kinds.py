@@ -58,8 +58,8 @@ class _Cells:
         """The part of a column that flags missing cells, where there are many."""
         return ("missing",) if n_missing and n_missing >= MIN_FLAGGED_SHARE * len(self.labels) else ()
 
-    def filled(self, n_missing: int) -> str:
-        """What is done about missing cells, in words."""
+    def describe_filling(self, n_missing: int) -> str:
+        """How missing cells are filled, in words."""
         if not n_missing:
             return ""
         flagged = " and flagged" if self.flags(n_missing) else ""
@@ -145,7 +145,7 @@ def _number(column: _Cells, rare: bool) -> Column | None:
     words, note = _read_strays(column, strays, "number")
     n_missing = int(np.isnan(values).sum())
     notes = [f"in {style.unit}" if style.unit else "", "with decimal commas" if style.decimal_comma else "", note,
-             column.filled(n_missing)]  # fmt: skip
+             column.describe_filling(n_missing)]  # fmt: skip
     kind = "boolean" if column.cells.dtype == bool else "number"
     return Column(column.name, kind, "; ".join(filter(None, notes)), parts=column.flags(n_missing), missing=words,
                   unit=style.unit, decimal_comma=style.decimal_comma)  # fmt: skip
@@ -177,7 +177,7 @@ def _boolean(column: _Cells) -> Column | None:
     for words in BOOLEANS:
         if used <= set(words):
             note = f"{words[1]} is 1, {words[0]} is 0"
-            note += f"; {column.filled(column.n_missing)}" if column.n_missing else ""
+            note += f"; {column.describe_filling(column.n_missing)}" if column.n_missing else ""
             return Column(column.name, "boolean", note, words=words, parts=column.flags(column.n_missing))
     return None
 
@@ -202,7 +202,7 @@ def _date(column: _Cells) -> Column | None:
         parts.append("day")
     first, last = (np.datetime64(int(day), "D") for day in (known.min(), known.max()))
     n_missing = int(np.isnan(days).sum())
-    notes = [f"{first} to {last}", note, stray_note, column.filled(n_missing)]
+    notes = [f"{first} to {last}", note, stray_note, column.describe_filling(n_missing)]
     return Column(column.name, "date", "; ".join(filter(None, notes)), format=format,
                   parts=(*parts, *column.flags(n_missing)), missing=words)  # fmt: skip
 

@@ -129,14 +129,14 @@ def fit_table(
     table, task, column, target_notes = prepare_target(table, target, task, missing=missing, strict=strict)
     notes += target_notes
 
-    def described() -> list[Column]:
+    def describe_inputs() -> list[Column]:
         return describe(table.without(target), identifiers=identifiers, categorical=categorical,
                         drop=[n for n in drop if n != target], missing=missing, strict=strict)  # fmt: skip
 
-    columns = described()
+    columns = describe_inputs()
     if drop_rows:
         table = _drop_incomplete(table, columns, notes)
-        columns = described()  # no cell is missing any more
+        columns = describe_inputs()  # no cell is missing any more
     _check_inputs(columns, table, features)
     chosen = _default_model(task) if model is None else model(task) if callable(model) else clone(model)
     pipeline = _make_pipeline(TableColumns(columns, column, task), chosen)
@@ -225,10 +225,8 @@ def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
 
 
 def feature_places(first: TableColumns) -> dict[str, list[int]]:
-    """Which numbers made by the first step are plain numbers, flags of missing cells, and codes of categories.
+    """Indices of the numbers, the flags of missing cells and the codes of categories that the first step makes.
 
-    Examples
-    --------
     >>> feature_places(TableColumns([Column("x", "number", parts=("missing",)), Column("c", "category")]))
     {'numbers': [0], 'flags': [1], 'categories': [2]}
     """
@@ -245,8 +243,6 @@ def feature_places(first: TableColumns) -> dict[str, list[int]]:
 def encoded_columns(pipeline: Pipeline) -> list[str]:
     """The table's column behind each input of the model (d,).
 
-    Examples
-    --------
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "c": list("abab"), "y": [0.1, 0.9, 2.1, 2.9]}, "y")
     >>> encoded_columns(fitted.pipeline)
     ['x', 'c', 'c']
@@ -262,8 +258,6 @@ def encoded_columns(pipeline: Pipeline) -> list[str]:
 def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
     """Relevance of the table's columns by the learned widths, as shares; empty for one width in all inputs.
 
-    Examples
-    --------
     >>> learned_relevance(fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": list("abab")}, "y", model=RVC(width=1.0)).pipeline)
     {}
     """
@@ -279,8 +273,6 @@ def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
 def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     """Facts about a fitted model, as names and words.
 
-    Examples
-    --------
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
     >>> summary(fitted.pipeline)[0]
     ('vectors kept', '... of 4 rows')
@@ -317,8 +309,6 @@ def _width_in_words(model: Any) -> str:
 def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
     """The rows of the training table that were kept, with their weights: header and rows, the largest first.
 
-    Examples
-    --------
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
     >>> vectors_of(fitted.pipeline)[0]
     ['row', 'weight', 'y', 'x']
@@ -335,7 +325,7 @@ def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
 
 
 def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:
-    """What a reader of the saved model may want to know of its fit, in plain types."""
+    """Facts about a fit for readers of the saved model, in plain types."""
     rows = pipeline[-1].relevance_
     shown = table.take(rows)
     return {

@@ -133,8 +133,6 @@ class Table:
 def as_table(X: Any) -> Table:
     """Make a table of a `Table`, a pandas or polars data frame, a mapping of columns or an array (n, d).
 
-    Examples
-    --------
     >>> as_table({"x": [1.0, 2.0], "city": ["Ulm", None]}).names
     ['x', 'city']
     >>> as_table([[1.0, 2.0], [3.0, 4.0]]).names

@@ -69,8 +69,6 @@ def prepare_target(
 def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
     """The observed targets (n,) of a table, as the pipeline's model takes them; NaN or None where missing.
 
-    Examples
-    --------
     >>> from relvec.tables.pipelines import fit_table
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": ["no", "Yes", "no", "yes"]}, "y")
     >>> target_of(fitted.pipeline, {"x": [1.0, 2.0], "y": ["YES", "no"]}).tolist()

@@ -44,6 +44,18 @@ def round_uncertainty(value: float) -> float:
     return float(f"{value:.2g}")
 
 
+def format_with_error(value: float, error: float) -> str:
+    """Format a value with its standard error, both to the second digit of the error.
+
+    >>> format_with_error(12537.2, 2391.0), format_with_error(0.9562, 0.0203), format_with_error(3.0, 0.0)
+    ('12,500 ± 2,400', '0.956 ± 0.020', '3 ± 0')
+    """
+    if not (math.isfinite(error) and error > 0 and math.isfinite(value)):
+        return f"{format_cell(float(value))} ± {format_cell(float(error))}"
+    digits = 1 - math.floor(math.log10(error))
+    return " ± ".join(f"{round(number, digits):,.{max(digits, 0)}f}" for number in (value, error))
+
+
 def plural(count: int, noun: str) -> str:
     """Format a count with its noun.
 

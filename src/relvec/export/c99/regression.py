@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from relvec import basis as bases
 from relvec.export.c99.kernels import add_columns
 from relvec.export.c99.source import Source, add_dot, add_squares, format_double, open_body, write_dot, write_squares
-from relvec.export.exported import ExportedModel
-from relvec.gaussian_process import FittedProcess
-from relvec.gaussian_process.expansion import expand
-from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE, Scale
-from relvec.inference.predictive import CountPredictor, LinearPredictor
-from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
-
-
-@dataclass(frozen=True, eq=False)
-class Output:
-    """One output: a mixture with shares (k,) of k expansions, on a scale of the target; ``counts`` for counts."""
-
-    parts: list[LinearExpansion]
-    shares: np.ndarray
-    scale: Scale = AS_IT_IS
-    counts: bool = False
-
-    def needs_variance(self, std: bool) -> bool:
-        """Whether the variances have to be computed."""
-        return std or self.counts or self.scale.sign != 0
+from relvec.export.exported import ExportedModel, ExportedOutput, expand_output
+from relvec.gaussian_process.target import MAX_LOG_VARIANCE
+from relvec.inference.process import LinearExpansion
 
 
 def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bool) -> None:
@@ -51,7 +33,7 @@ def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bo
     source.add(f"void @predict({arguments})\n{{\n{head}" + "\n".join(body) + "\n}")
 
 
-def _write_output(source: Source, index: int, output: Output, std: bool) -> Iterator[str]:
+def _write_output(source: Source, index: int, output: ExportedOutput, std: bool) -> Iterator[str]:
     """Statements that compute the mean and, if asked, the standard deviation of one output."""
     if len(output.parts) == 1:
         yield from _write_part(source, output, output.parts[0], std)
@@ -69,7 +51,7 @@ def _write_output(source: Source, index: int, output: Output, std: bool) -> Iter
     yield f"    mean[{index}] = f;" + (f"\n    std[{index}] = sqrt(v);" if std else "")
 
 
-def _write_part(source: Source, output: Output, part: LinearExpansion, std: bool) -> Iterator[str]:
+def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, std: bool) -> Iterator[str]:
     """Statements that set f and, where it is needed, v to the mean and variance of one part of a mixture."""
     yield f"    f = {write_dot(source, part.weights)};"
     if output.needs_variance(std):
@@ -90,9 +72,9 @@ def _write_part(source: Source, output: Output, part: LinearExpansion, std: bool
             yield f"    v = {scale} * {scale} * e * e * expm1(v);"
 
 
-def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[Output]]:
+def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[ExportedOutput]]:
     """One basis for all outputs, and the weights of each output over it."""
-    found = [_expand_output(model, predictor) for predictor in model.predictors]
+    found = [expand_output(model, predictor, "to_c") for predictor in model.predictors]
     parts = [part for output in found for part in output.parts]
     if all(part.basis is model.basis for part in parts):
         return model.basis, found
@@ -109,22 +91,3 @@ def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[Output]]:
         for i, p in enumerate(parts)
     ])  # fmt: skip
     return whole, [replace(output, parts=[next(padded) for _ in output.parts]) for output in found]
-
-
-def _expand_output(model: ExportedModel, predictor: Any) -> Output:
-    if type(predictor) is FittedProcess:
-        return Output(expand(predictor, model.n_features), predictor.shares, predictor.scale)
-    return Output([_expand_single(model, predictor)], np.ones(1), counts=type(predictor) is CountPredictor)
-
-
-def _expand_single(model: ExportedModel, predictor: Any) -> LinearExpansion:
-    linear = predictor.latent if type(predictor) is CountPredictor else predictor
-    if type(linear) is ProcessPredictor:
-        return expand_process(linear)
-    if type(linear) is not LinearPredictor:
-        raise NotImplementedError(f"to_c cannot translate the predictive distribution {type(predictor).__name__}")
-    with np.errstate(over="ignore"):  # refused by `Source.table`
-        unit = linear.unit / linear.scale
-        noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
-        root, none = linear.root * unit[:, None], np.zeros((len(unit), 0))
-        return LinearExpansion(model.basis, linear.mean * unit, root, none, 0.0, noise)

@@ -6,11 +6,6 @@ from relvec.inference.predictive.latent import LatentPredictor
 from relvec.inference.predictive.linear import LinearPredictor, WeightPredictor
 
 __all__ = [
-    "Augmented",
-    "AugmentedLatentPredictor",
-    "AugmentedPredictor",
-    "CountPredictor",
-    "LatentPredictor",
-    "LinearPredictor",
-    "WeightPredictor",
-]
+    "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CountPredictor", "LatentPredictor",
+    "LinearPredictor", "WeightPredictor",
+]  # fmt: skip

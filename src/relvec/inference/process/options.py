@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,9 +47,11 @@ def as_predictive(spec: object) -> Augmented | Process | None:
     >>> as_predictive("process")
     Process(retune=True)
     """
-    names: dict[str, Augmented | Process | None] = {"rvm": None, "augmented": Augmented(), "process": Process()}
+    names: dict[str, Callable[[], Augmented | Process | None]] = {
+        "rvm": lambda: None, "augmented": Augmented, "process": Process,
+    }  # fmt: skip
     if isinstance(spec, str) and spec in names:
-        return names[spec]
+        return names[spec]()
     if isinstance(spec, Augmented | Process):
         return spec
     raise ValueError(f"predictive must be 'rvm', 'augmented', 'process', an Augmented() or a Process(), got {spec!r}")

@@ -1,0 +1,177 @@
+"""Checks of what a file holds: an intact checksum does not mean that the numbers make a model."""
+
+from __future__ import annotations
+
+import numbers
+import types
+import typing
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from relvec.basis import Basis, Concat, KernelBasis, Monomials, Precomputed
+from relvec.export.exported import ExportedModel, read_model
+from relvec.export.model_file.classes import storable_classes
+from relvec.export.model_file.layout import ModelFileError
+from relvec.gaussian_process import Component, FittedProcess, Units
+from relvec.inference.predictive import (
+    AugmentedLatentPredictor,
+    AugmentedPredictor,
+    CountPredictor,
+    LatentPredictor,
+    LinearPredictor,
+    WeightPredictor,
+)
+from relvec.inference.process import Covariance, ProcessPredictor
+from relvec.kernels import Kernel
+
+Predictor = (
+    WeightPredictor | FittedProcess | AugmentedPredictor | CountPredictor | LatentPredictor | AugmentedLatentPredictor
+)
+_WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units)
+# Dimensions of the arrays of a record: equal letters are equal numbers, "." is any.
+_SHAPES: dict[type, dict[str, str]] = {
+    KernelBasis: {"centres": "md", "centre_rows": "m"},
+    Precomputed: {"columns": "m"},
+    Concat: {"order": "m"},
+    Covariance: {"amplitudes": "q"},
+    LinearPredictor: {"scale": "m", "mean": "m", "root": "m."},
+    LatentPredictor: {"scale": "m", "outputs": "k", "places": "k", "mean": "k", "root": "k."},
+    AugmentedPredictor: {"X": "nd", "root": "n", "remainder": "n", "precision": "m"},
+    AugmentedLatentPredictor: {"X": "nd", "residual": "nK", "curvature": "nKK"},
+    Component: {"theta": "p", "Z": "md", "weights": "m", "R": "rm"},
+    FittedProcess: {"shares": "k", "vectors": "mD"},
+    Units: {"columns": "d", "centre": "d", "scale": "d"},
+    ProcessPredictor: {"Z": "md", "scale": "p", "whitener": "mm", "mean": "k", "root": "k."},
+}
+
+
+def check_record(record: Any) -> None:
+    """Raise ModelFileError unless the fields of a dataclass have the types, shapes and finite numbers of a model."""
+    name = type(record).__name__
+    for field, hint in _hints()[type(record)].items():
+        value = getattr(record, field)
+        if not _matches(value, hint):
+            raise ModelFileError(f"{name}.{field} is of the wrong type, {type(value).__name__}")
+        if isinstance(value, np.ndarray) and isinstance(record, _WITHOUT_NAN) and not _is_finite(value):
+            raise ModelFileError(f"{name}.{field} holds NaN or infinite numbers, or no numbers")
+    sizes: dict[str, int] = {}
+    for field, letters in _SHAPES.get(type(record), {}).items():
+        array = getattr(record, field)
+        if array is not None and not _fits(array.shape, letters, sizes):
+            raise ModelFileError(f"{name}.{field} has the shape {array.shape}, which does not fit to the others")
+    if not _is_consistent(record, sizes):
+        raise ModelFileError(f"the parts of {name} do not fit together")
+
+
+def check_fitted(model: Any, max_numbers: int) -> None:
+    """Raise ModelFileError if an estimator of relvec is fitted and its parts do not predict finite numbers.
+
+    ``max_numbers`` bounds the row of zeros that is predicted.
+    """
+    if not any(hasattr(model, name) for name in ("fitted_", "basis_", "weights_")):
+        return
+    fitted = read_model(model)
+    basis, d = fitted.basis, fitted.n_features
+    if not (isinstance(basis, Basis) and type(d) is int and basis.n_features == d):
+        raise ModelFileError(f"n_features_in_ is {d!r} and does not fit to the basis")
+    if not (isinstance(fitted.predictors, list) and fitted.predictors and _has_all_outputs(fitted)):
+        raise ModelFileError("the predictive distributions do not fit to the outputs or classes")
+    for predictor in fitted.predictors:
+        small = 0 < d <= max(max_numbers, 1000)
+        if not isinstance(predictor, Predictor) or (small and not _predicts(predictor, d)):
+            raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
+
+
+def _has_all_outputs(fitted: ExportedModel) -> bool:
+    latent = [isinstance(p, LatentPredictor | AugmentedLatentPredictor) for p in fitted.predictors]
+    if fitted.classes is None:
+        return not any(latent) and not (fitted.single and len(latent) != 1)
+    K = len(fitted.classes) if isinstance(fitted.classes, np.ndarray) and fitted.classes.ndim == 1 else 0
+    functions = [int(p.n_outputs) for p, is_latent in zip(fitted.predictors, latent) if is_latent]
+    return K > 1 and all(latent) and functions in ([1], [K], [1] * K) and (functions == [1]) == (K == 2)
+
+
+def _predicts(predictor: Any, d: int) -> bool:
+    """Whether a predictor gives finite moments at the origin."""
+    flags = () if isinstance(predictor, LatentPredictor | AugmentedLatentPredictor) else (True,)
+    with np.errstate(all="ignore"):
+        mean, spread = predictor.moments(np.zeros((1, d)), True, *flags)
+    return bool(np.isfinite(mean).all() and np.isfinite(spread).all())
+
+
+@cache
+def _hints() -> dict[type, dict[str, Any]]:
+    """The annotations of all records, evaluated once: a load compiles nothing."""
+    found: dict[type, dict[str, Any]] = {}
+    for cls in filter(is_dataclass, storable_classes().values()):
+        hints = typing.get_type_hints(cls)
+        found[cls] = {field.name: hints[field.name] for field in fields(cls)}
+    return found
+
+
+def _matches(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that an annotation names; annotations of other kinds name no type."""
+    if hint is Any:
+        return True
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(_matches(value, argument) for argument in arguments)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        each = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+        return len(each) == len(value) and all(map(_matches, value, each))
+    if hint in (float, int):
+        return isinstance(value, numbers.Real if hint is float else numbers.Integral)
+    return isinstance(value, origin or hint) if isinstance(origin or hint, type) else True
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biuf" and bool(np.isfinite(array).all())
+
+
+def _fits(shape: tuple[int, ...], letters: str, sizes: dict[str, int]) -> bool:
+    if len(shape) != len(letters):
+        return False
+    return all(n == sizes.setdefault(letter, n) for n, letter in zip(shape, letters) if letter != ".")
+
+
+def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
+    """Whether parts of a record that are no dimensions of its arrays agree with those."""
+    if isinstance(record, Concat):
+        order = np.arange(record.n_atoms) if record.order is None else np.sort(record.order)
+        return np.array_equal(order, np.arange(record.n_atoms)) if _is_bound(record) else record.order is None
+    if isinstance(record, Monomials):
+        return all(0 <= k < (record.n_features or 0) for term in record.terms for k in term)
+    if isinstance(record, Precomputed):
+        return record.columns is None or _is_index(record.columns, record.n_features or 0)
+    if isinstance(record, Covariance):
+        return len(record.kernels) == sizes["q"]
+    if isinstance(record, LinearPredictor):
+        return _is_bound(record.basis) and record.basis.n_atoms == sizes["m"] and bool((record.scale != 0.0).all())
+    if isinstance(record, LatentPredictor):
+        indices = _is_index(record.places, sizes["m"]) and _is_index(record.outputs, record.n_outputs)
+        return _is_bound(record.basis) and record.basis.n_atoms == sizes["m"] and indices
+    if isinstance(record, Component):
+        return record.structure.n_theta == sizes["p"] and record.structure.n_inputs == sizes["d"]
+    if isinstance(record, FittedProcess):
+        inputs, Z = len(record.units.columns), [c.Z.shape for c in record.components]
+        return (
+            len(Z) == sizes["k"]
+            and Z == [(sizes["m"], inputs)] * len(Z)
+            and _is_index(record.units.columns, sizes["D"])
+        )
+    if isinstance(record, ProcessPredictor):
+        return record.others.n_atoms == sizes["p"] and sizes["k"] == sizes["m"] + sizes["p"]
+    return True
+
+
+def _is_bound(basis: Basis) -> bool:
+    return basis.n_features is not None and all(map(_is_bound, getattr(basis, "parts", ())))
+
+
+def _is_index(values: np.ndarray, size: int) -> bool:
+    return values.dtype.kind in "iu" and bool(np.all((values >= 0) & (values < size)))
