@@ -257,7 +257,7 @@ class RelevanceVectorClassifier(ClassPredictions):
             factors = class_factors(self.class_weight, classes, counts)
             weights = label_weights(labels, X, sample_weight, classes, factors)
         samples = DaskSamples(X, memberships(labels, classes), weights)
-        check_classes(classes, np.count_nonzero(samples.reduce(present_classes, np.logical_or)))
+        check_classes(classes, int(np.count_nonzero(samples.reduce(present_classes, np.logical_or))))
         self._store_features(samples.n_features, samples.names)
         return DaskSource(samples, gaussian=False), self._search_for(classes)
 

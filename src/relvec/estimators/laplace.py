@@ -200,7 +200,8 @@ class LaplaceSearch(Search):
         solver = options.solver if first and restarts else without_restarts(options.solver)
         earlier = options.earlier if starts is None and first and whole and isinstance(part, Basis) else None
         found = None if earlier is None else earlier.find_in(part, source.n_targets)
-        tasks, K = [], self.likelihood.n_outputs
+        tasks: list[Task] = []
+        K = self.likelihood.n_outputs
         for output, problem in enumerate(self.problems):
             problem = replace(
                 problem, design=rows, order=order, prior=prior, prior_b=b,
