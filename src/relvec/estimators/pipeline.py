@@ -109,9 +109,7 @@ class Search(ABC):
     def label(self, output: int) -> str:
         """The name of an output in front of a warning."""
 
-    def in_subsets(
-        self, dictionary: Any, starts: list | None, size: int, work: float, restarts: bool = True
-    ) -> Found:  # fmt: skip
+    def in_subsets(self, dictionary: Any, starts: list | None, size: int, work: float, restarts: bool = True) -> Found:
         """Fits over a dictionary that neither fits in memory nor is of low rank, in subsets of ``size`` atoms."""
         M, part, rows = dictionary.n_atoms, dictionary, None
         fits: list = []

@@ -8,15 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design import (
-    Block,
-    LocalSamples,
-    Rows,
-    Samples,
-    gram_rows,
-    rows_on_disk,
-)
 from relvec.design.order import row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
@@ -38,7 +31,7 @@ class DiskSource(GaussianSource):
 
     def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, memory_limit: Any, single: bool) -> None:
         self.X, self.targets, self.weights, self.single = X, targets, weights, single
-        self._samples = LocalSamples(X, targets, weights)
+        self._samples = design.LocalSamples(X, targets, weights)
         self.n_rows, self.n_features, self.n_targets = len(targets), int(X.shape[1]), targets.shape[1]
         self.weight, self._used = float(weights.sum()), np.flatnonzero(weights > 0.0)
         self._memory = memory_left(memory_limit, self.n_rows, self.n_targets + 3)
@@ -86,27 +79,27 @@ class DiskSource(GaussianSource):
         other = object.__new__(DiskSource)
         other.__dict__.update(self.__dict__)
         other.targets = self.targets / units
-        other._samples = LocalSamples(self.X, other.targets, self.weights)
+        other._samples = design.LocalSamples(self.X, other.targets, self.weights)
         return other
 
-    def rows(self, dictionary: Any, memory: float) -> Rows | None:
-        return rows_on_disk(dictionary, self._samples, memory)
+    def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
+        return design.rows_on_disk(dictionary, self._samples, memory)
 
-    def gram(self, basis: Basis, memory: float) -> Rows:
-        return gram_rows(basis, self._samples, memory)
+    def gram(self, basis: Basis, memory: float) -> design.Rows:
+        return design.gram_rows(basis, self._samples, memory)
 
     def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         return exact_triangle(self._samples, dictionary.take(active), scale[active], output)
 
 
-def variances_and_hashes(samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+def variances_and_hashes(samples: design.Samples) -> tuple[np.ndarray, np.ndarray]:
     """Weighted variances of the features (d,) of samples in blocks, and hashes of the rows (n,), in one pass.
 
     An error where an entry is not finite.
     """
     origin, hashed = samples.take(np.array([0]))[0], np.empty(samples.n_rows, dtype=np.uint64)
 
-    def sums(block: Block) -> np.ndarray:
+    def sums(block: design.Block) -> np.ndarray:
         if not np.all(np.isfinite(block.X)):
             raise ValueError(
                 f"X has entries that are not finite between rows {block.start} and {block.start + len(block.X)}"
