@@ -432,6 +432,13 @@ def test_more_rows_on_disk_than_candidates(fitted, tmp_path, on_disk, monkeypatc
     np.testing.assert_array_equal(model.relevance_vectors_, X[model.relevance_])
     whole = RVR(width=4.0).fit(X, y)
     np.testing.assert_allclose(model.predict(X), whole.predict(X), atol=0.1)
+    order = np.random.default_rng(0).permutation(len(X))
+    mapped[:] = X[order]
+    with pytest.warns(ConvergenceWarning):
+        shuffled = RVR(width=4.0).fit(mapped, y[order])  # candidates are drawn by content
+    np.testing.assert_array_equal(
+        np.unique(shuffled.relevance_vectors_, axis=0), np.unique(model.relevance_vectors_, axis=0)
+    )
 
 
 def test_learned_widths_on_disk(tmp_path, on_disk):

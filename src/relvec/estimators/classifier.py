@@ -12,17 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec.design import (
-    Block,
-    DaskSamples,
-    aligned_labels,
-    count_labels,
-    gathered,
-    is_dask,
-    is_sliced,
-    label_weights,
-    memberships,
-)
+from relvec import design
 from relvec.estimators.class_predictions import ClassPredictions
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
@@ -222,10 +212,10 @@ class RelevanceVectorClassifier(ClassPredictions):
 
     def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         if type(X) is not np.ndarray:
-            if is_dask(X):
+            if design.is_dask(X):
                 return self._prepare_dask(options, X, y, sample_weight)
             X, y, sample_weight, _ = self._load(X, y, sample_weight, options)
-            if is_sliced(X):
+            if design.is_sliced(X):
                 self._refuse_disk(X)
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
@@ -247,17 +237,17 @@ class RelevanceVectorClassifier(ClassPredictions):
         from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
 
         check_dask(options)
-        labels = aligned_labels(X, y)
-        classes, counts = count_labels(labels, check_classification_targets)
+        labels = design.aligned_labels(X, y)
+        classes, counts = design.count_labels(labels, check_classification_targets)
         if counts.sum() <= MAX_GATHERED_ROWS:
-            return self._prepare(options, *gathered(X, y, sample_weight))
+            return self._prepare(options, *design.gathered(X, y, sample_weight))
         check_classes(classes)
         weights = sample_weight
         if self.class_weight is not None:
             factors = class_factors(self.class_weight, classes, counts)
-            weights = label_weights(labels, X, sample_weight, classes, factors)
-        samples = DaskSamples(X, memberships(labels, classes), weights)
-        check_classes(classes, np.count_nonzero(samples.reduce(present_classes, np.logical_or)))
+            weights = design.label_weights(labels, X, sample_weight, classes, factors)
+        samples = design.DaskSamples(X, design.memberships(labels, classes), weights)
+        check_classes(classes, int(np.count_nonzero(samples.reduce(present_classes, np.logical_or))))
         self._store_features(samples.n_features, samples.names)
         return DaskSource(samples, gaussian=False), self._search_for(classes)
 
@@ -308,7 +298,7 @@ def check_classes(classes: np.ndarray, n_present: int | None = None) -> None:
         raise ValueError("at least 2 classes need samples of positive weight: check sample_weight and class_weight")
 
 
-def present_classes(block: Block) -> np.ndarray:
+def present_classes(block: design.Block) -> np.ndarray:
     """Which classes some rows have."""
     members = block.targets if block.targets.shape[1] > 1 else np.column_stack([1.0 - block.targets, block.targets])
     return np.asarray(members.any(axis=0))

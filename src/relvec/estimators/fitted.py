@@ -17,13 +17,7 @@ from relvec.design import Compression
 from relvec.estimators.options import EarlierModel, FitOptions
 from relvec.estimators.sources import Source
 from relvec.hyperparameters.grvm import Placement
-from relvec.inference.predictive import (
-    AugmentedPredictor,
-    CountPredictor,
-    LatentPredictor,
-    LinearPredictor,
-    WeightPredictor,
-)
+from relvec.inference.predictive import LatentPredictor, LinearPredictor, WeightPredictor
 from relvec.inference.units import check_representable
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
@@ -264,44 +258,25 @@ def caller_level() -> int:
 
 def from_attributes(state: Mapping[str, Any]) -> FittedModel:
     """The model of an estimator that was stored, with the attributes ``state``, before there were such records."""
-
-    def several(name: str, values: Any = None) -> Any:
-        values = state.get(name, values)
-        return values if isinstance(values, list) else np.atleast_1d(values)
-
-    functions = [
-        model.latent
-        if isinstance(model, CountPredictor)
-        else model.model
-        if isinstance(model, AugmentedPredictor)
-        else model
-        for model in state.get("_latents", state["_models"])
-    ]
-    process = state.get("process_")
-    return FittedModel(
-        basis=state["basis_"],
-        functions=functions,
-        predictors=state["_models"],
-        weights=np.atleast_2d(state["weights_"]),
-        alpha=np.atleast_2d(state["alpha_"]),
-        gamma=np.atleast_2d(state["gamma_"]),
-        intercept=several("intercept_"),
-        coef=None if "coef_" not in state else np.atleast_2d(state["coef_"]),
-        noise_variance=several("noise_variance_", np.full(len(functions), np.nan)),
-        log_evidence=several("log_marginal_likelihood_"),
-        certificate=several("certificate_"),
-        n_iter=several("n_iter_"),
-        status=state["status_"] if isinstance(state["status_"], list) else [state["status_"]],
-        history=state["history_"] if isinstance(state["history_"], list) else [state["history_"]],
-        relevance_vectors=state.get("relevance_vectors_"),
-        processes=process if process is None or isinstance(process, list) else [process],
-        n_candidates=state.get("n_candidates_", 0),
-        n_subsets=state.get("n_subsets_", 1),
-        compression=state.get("compression_"),
-        placement=state.get("placement_"),
-        kernel=state.get("kernel_"),
-        width=state.get("width_"),
-        feature_relevance=state.get("feature_relevance_"),
-        tuning=state.get("tuning_"),
-        single=state.get("_single", True),
-    )
+    models = state.get("_latents", state["_models"])
+    several = {name: state.get(f"{name}_") for name in ("status", "history", "process")}
+    several = {name: v if v is None or isinstance(v, list) else [v] for name, v in several.items()}
+    fields: dict[str, Any] = {
+        "basis": state["basis_"],
+        "functions": [getattr(m, "latent", getattr(m, "model", m)) for m in models],  # of counts, of RVM*
+        "predictors": state["_models"],
+        "coef": None if "coef_" not in state else np.atleast_2d(state["coef_"]),
+        "noise_variance": np.atleast_1d(state.get("noise_variance_", np.full(len(models), np.nan))),
+        "log_evidence": np.atleast_1d(state["log_marginal_likelihood_"]),
+        "status": several["status"],
+        "history": several["history"],
+        "processes": several["process"],
+        "n_candidates": state.get("n_candidates_", 0),
+        "n_subsets": state.get("n_subsets_", 1),
+        "single": state.get("_single", True),
+    }
+    fields |= {name: np.atleast_2d(state[f"{name}_"]) for name in ("weights", "alpha", "gamma")}
+    fields |= {name: np.atleast_1d(state[f"{name}_"]) for name in ("intercept", "certificate", "n_iter")}
+    same = ("relevance_vectors", "compression", "placement", "kernel", "width", "feature_relevance", "tuning")
+    fields |= {name: state.get(f"{name}_") for name in same}
+    return FittedModel(**fields)

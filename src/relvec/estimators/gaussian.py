@@ -85,9 +85,7 @@ class GaussianFit:
         return replace(self, result=result, scale=self.scale[atoms])
 
 
-def gaussian_problem(
-    options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0
-) -> Problem:  # fmt: skip
+def gaussian_problem(options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
     """The problem of a solver for a target in units of ``unit``, all but the design."""
     prior, given = options.prior, options.noise_variance
     if given is not None and given / unit / unit < MIN_NOISE:
@@ -202,9 +200,7 @@ class GaussianSearch(Search):
             tasks.append(partial(self._fit_output, output, solver, problem, part, rows.compression is not None))
         return tasks
 
-    def _fit_output(
-        self, output: int, solver: Any, problem: Problem, part: Any, compressed: bool
-    ) -> GaussianFit:  # fmt: skip
+    def _fit_output(self, output: int, solver: Any, problem: Problem, part: Any, compressed: bool) -> GaussianFit:
         """Maximise the evidence for one output, in scaled units."""
         unit, variance, scale = self.units[output], self.variances[output], problem.design.scale
         nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0

@@ -168,7 +168,7 @@ class LaplaceSearch(Search):
 
     def _on_rows(
         self, problem: LaplaceProblem, output: int, targets: np.ndarray, weights: np.ndarray
-    ) -> LaplaceProblem:  # fmt: skip
+    ) -> LaplaceProblem:
         """A problem on some rows (n,) with targets (n, q)."""
         K = self.likelihood.n_outputs
         target = targets[:, output * K : (output + 1) * K]
@@ -200,7 +200,8 @@ class LaplaceSearch(Search):
         solver = options.solver if first and restarts else without_restarts(options.solver)
         earlier = options.earlier if starts is None and first and whole and isinstance(part, Basis) else None
         found = None if earlier is None else earlier.find_in(part, source.n_targets)
-        tasks, K = [], self.likelihood.n_outputs
+        tasks: list[Task] = []
+        K = self.likelihood.n_outputs
         for output, problem in enumerate(self.problems):
             problem = replace(
                 problem, design=rows, order=order, prior=prior, prior_b=b,
@@ -215,7 +216,7 @@ class LaplaceSearch(Search):
 
     def _fit_output(
         self, output: int, solver: Any, problem: LaplaceProblem, part: Any | None, whole: bool
-    ) -> LaplaceFit:  # fmt: skip
+    ) -> LaplaceFit:
         with one_thread(), stage("search", shift=problem.shift), checkpoint.section(f"output {output}"):
             if part is not None and problem.start is None:
                 start = self._coarse_to_fine_start(output, problem, part, whole)
@@ -266,7 +267,7 @@ class LaplaceSearch(Search):
 
     def _fit_subsample(
         self, output: int, problem: LaplaceProblem, few: Subsample, start: Entries | None, solver: Sequential
-    ) -> Entries | None:  # fmt: skip
+    ) -> Entries | None:
         """A model found on a few rows, which may begin with one found on fewer.
 
         It is found in the memory of the models of all rows, which come later: None where the dictionary does not fit.

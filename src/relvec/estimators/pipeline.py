@@ -110,11 +110,10 @@ class Search(ABC):
     def label(self, output: int) -> str:
         """The name of an output in front of a warning."""
 
-    def in_subsets(
-        self, dictionary: Any, starts: list | None, size: int, work: float, restarts: bool = True
-    ) -> Found:  # fmt: skip
+    def in_subsets(self, dictionary: Any, starts: list | None, size: int, work: float, restarts: bool = True) -> Found:
         """Fits over a dictionary that neither fits in memory nor is of low rank, in subsets of ``size`` atoms."""
-        M, part, rows, fits = dictionary.n_atoms, dictionary, None, []
+        M, part, rows = dictionary.n_atoms, dictionary, None
+        fits: list = []
         given = [np.zeros(0, dtype=np.intp), *(self.atoms(s, M) for s in starts or [] if s is not None)]
 
         def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
@@ -146,7 +145,7 @@ def run_all(tasks: list[Task], n_jobs: int | None) -> list:
     return Parallel(n_jobs=n_jobs, prefer="threads")(delayed(run_in_current_context(task))() for task in tasks)
 
 
-def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, Source, Basis], Search]) -> FittedModel:
+def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, Any, Basis], Search]) -> FittedModel:
     """Fit a model to the rows of a source.
 
     Parameters

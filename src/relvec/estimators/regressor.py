@@ -280,7 +280,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
 
     def _prepare_disk(
         self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None
-    ) -> DiskSource:  # fmt: skip
+    ) -> DiskSource:
         """Rows that stay on disk, validated."""
         if self._wants_counts:
             self._refuse_disk(X)

@@ -9,25 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis, leaves
-from relvec.design import (
-    MIN_ROWS_TO_COMPRESS,
-    Block,
-    DaskSamples,
-    DistributedKernelBasis,
-    LaplaceDesign,
-    Lookup,
-    Rows,
-    Summary,
-    compress_rows,
-    gram_rows,
-    max_gram_atoms,
-    scan_basis,
-    scan_rows,
-    summarise,
-    tall_qr,
-    units_of,
-)
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     GaussianSource,
@@ -68,7 +51,7 @@ class DaskSource(GaussianSource, LaplaceSource):
     gaussian : whether their targets have Gaussian noise: a dictionary that needs no row is then summed up once.
     """
 
-    def __init__(self, samples: DaskSamples, gaussian: bool) -> None:
+    def __init__(self, samples: design.DaskSamples, gaussian: bool) -> None:
         self.samples, self._gaussian = samples if gaussian else samples.persisted(), gaussian
         self.n_rows, self.n_features, self.n_targets = samples.n_rows, samples.n_features, samples.n_targets
         self.weight, self.single = samples.statistics.weight, samples.single
@@ -77,10 +60,10 @@ class DaskSource(GaussianSource, LaplaceSource):
         self._parts: tuple[Basis, ...] = ()
         self._rng: Any = None
         self._drawn: dict[int, Any] = {}  # draws of rows, and the summary, that copies in other units share
-        self._summaries: list[Summary] = []
+        self._summaries: list[design.Summary] = []
 
     @property
-    def summary(self) -> Summary | None:
+    def summary(self) -> design.Summary | None:
         """The rows summed up, where the dictionary needed none of them."""
         return self._summaries[-1] if self._summaries else None
 
@@ -120,10 +103,10 @@ class DaskSource(GaussianSource, LaplaceSource):
 
     def dictionary(self, basis: Basis) -> Any:
         assert isinstance(basis, Concat)
-        return basis if self._on_rows is None else DistributedKernelBasis(basis, self._on_rows, self.samples)
+        return basis if self._on_rows is None else design.DistributedKernelBasis(basis, self._on_rows, self.samples)
 
     def check_solver(self, dictionary: Any, options: FitOptions) -> None:
-        if not isinstance(dictionary, DistributedKernelBasis):
+        if not isinstance(dictionary, design.DistributedKernelBasis):
             return
         sequential = isinstance(options.solver, Sequential)
         if self._gaussian and not (sequential and options.solver.select == "batch"):  # type: ignore[attr-defined]
@@ -150,14 +133,14 @@ class DaskSource(GaussianSource, LaplaceSource):
         return np.array([centres[row] for row in rows.tolist()]).reshape(-1, self.n_features)
 
     def ordering(self, dictionary: Any, scale: Any) -> tuple[Any, Callable[[int], np.ndarray], np.ndarray]:
-        if not isinstance(dictionary, DistributedKernelBasis):
+        if not isinstance(dictionary, design.DistributedKernelBasis):
             return super().ordering(dictionary, scale)
         essential = self.n_rows + np.arange(dictionary.n_others)
-        return Lookup(dictionary.n_atoms, dictionary.order), dictionary.draw, essential
+        return design.Lookup(dictionary.n_atoms, dictionary.order), dictionary.draw, essential
 
     def compact(self, dictionary: Any, fits: list, keep_last: bool) -> tuple[Basis, list]:
         """The atoms that the fits came by as a dictionary, and the fits over that."""
-        if not isinstance(dictionary, DistributedKernelBasis):
+        if not isinstance(dictionary, design.DistributedKernelBasis):
             return dictionary, fits
         M = dictionary.n_atoms
         steps = [np.array([s.atom for s in fit.result.history if s.atom >= 0], dtype=np.intp) for fit in fits]
@@ -182,7 +165,7 @@ class DaskSource(GaussianSource, LaplaceSource):
 
     def target_units(self) -> tuple[np.ndarray, np.ndarray]:
         statistics = self.samples.statistics
-        return units_of(statistics.mean, statistics.spread, statistics.weight, self.n_targets)
+        return design.units_of(statistics.mean, statistics.spread, statistics.weight, self.n_targets)
 
     def in_units(self, units: np.ndarray) -> DaskSource:
         other = copy(self)
@@ -190,24 +173,24 @@ class DaskSource(GaussianSource, LaplaceSource):
         return other
 
     @property
-    def _scaled(self) -> DaskSamples:
+    def _scaled(self) -> design.DaskSamples:
         return self.samples.in_units(self._units)
 
-    def rows(self, dictionary: Any, memory: float) -> Rows | None:
-        if isinstance(dictionary, DistributedKernelBasis):
-            return compress_rows(replace(dictionary, samples=self._scaled), memory)
-        self._summaries.append(self.samples.reduce(_Summarise(dictionary), Summary.merged))
+    def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
+        if isinstance(dictionary, design.DistributedKernelBasis):
+            return design.compress_rows(replace(dictionary, samples=self._scaled), memory)
+        self._summaries.append(self.samples.reduce(_Summarise(dictionary), design.Summary.merged))
         return self._summaries[-1].rows(self._units)
 
-    def gram(self, basis: Basis, memory: float) -> Rows:
-        return gram_rows(basis, self._scaled, memory)
+    def gram(self, basis: Basis, memory: float) -> design.Rows:
+        return design.gram_rows(basis, self._scaled, memory)
 
     def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
-        if not isinstance(dictionary, DistributedKernelBasis):
+        if not isinstance(dictionary, design.DistributedKernelBasis):
             return exact_triangle(self._scaled, dictionary.take(active), scale[active], output)
         order = np.argsort(active)
         own = active[order]
-        R = tall_qr(self._scaled, ModelColumns(dictionary.take(own), scale[own], output))
+        R = design.tall_qr(self._scaled, ModelColumns(dictionary.take(own), scale[own], output))
         return R[:, np.argsort(order)], R[:, -1]
 
     # Classes and counts ----------------------------------------------------------------------------------------------
@@ -218,22 +201,23 @@ class DaskSource(GaussianSource, LaplaceSource):
     def columns(self, output: int, K: int) -> tuple[slice, float]:
         return slice(output * K, output * K + K), 1.0
 
-    def scan(self, dictionary: Any, memory: float) -> tuple[Any, LaplaceDesign | None]:
+    def scan(self, dictionary: Any, memory: float) -> tuple[Any, design.LaplaceDesign | None]:
         """The design of a dictionary; a kernel on rows of which few are distinct becomes one on those."""
-        if not isinstance(dictionary, DistributedKernelBasis):
-            return dictionary, scan_basis(dictionary, self.samples)
+        if not isinstance(dictionary, design.DistributedKernelBasis):
+            return dictionary, design.scan_basis(dictionary, self.samples)
         rows = self.samples.distinct(MAX_SCANNED_ATOMS)
-        design = scan_rows(dictionary, memory) if rows is None or len(rows) >= MIN_ROWS_TO_COMPRESS else None
-        if design is None and rows is not None:
+        many = rows is None or len(rows) >= design.MIN_ROWS_TO_COMPRESS
+        found = design.scan_rows(dictionary, memory) if many else None
+        if found is None and rows is not None:
             few = dictionary.take(np.append(rows, self.n_rows + np.arange(dictionary.n_others)))
-            return few, scan_basis(few, self.samples)
-        return dictionary, design
+            return few, design.scan_basis(few, self.samples)
+        return dictionary, found
 
-    def scan_part(self, basis: Basis, memory: float) -> LaplaceDesign:
-        return scan_basis(basis, self.samples)
+    def scan_part(self, basis: Basis, memory: float) -> design.LaplaceDesign:
+        return design.scan_basis(basis, self.samples)
 
     def subset_atoms(self, memory: float) -> int:
-        return int(np.clip(max_gram_atoms(self.n_rows, memory), 64, MAX_SCANNED_ATOMS))
+        return int(np.clip(design.max_gram_atoms(self.n_rows, memory), 64, MAX_SCANNED_ATOMS))
 
     def restarts_in_subsets(self, memory: float) -> bool:
         return True
@@ -243,7 +227,7 @@ class DaskSource(GaussianSource, LaplaceSource):
             return None
         drawn = self._draw(size)
         few = MemorySource(drawn.X, drawn.targets, drawn.weights).merged()
-        if not isinstance(dictionary, DistributedKernelBasis):
+        if not isinstance(dictionary, design.DistributedKernelBasis):
             return Subsample(np.arange(dictionary.n_atoms), dictionary, few.X, few.targets, few.weights)
         own = KernelBasis(dictionary.kernel).bind(drawn.X)
         parts = [own if i == dictionary.part else part for i, part in enumerate(dictionary.basis.parts)]
@@ -261,5 +245,5 @@ def _needs_rows(part: KernelBasis) -> bool:
 class _Summarise:
     basis: Basis
 
-    def __call__(self, block: Block) -> Summary:
-        return summarise(self.basis, block.X, block.targets, block.weights)
+    def __call__(self, block: design.Block) -> design.Summary:
+        return design.summarise(self.basis, block.X, block.targets, block.weights)

@@ -8,15 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design import (
-    Block,
-    LocalSamples,
-    Rows,
-    Samples,
-    gram_rows,
-    rows_on_disk,
-)
+from relvec.design.order import row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     GaussianSource,
@@ -37,14 +31,14 @@ class DiskSource(GaussianSource):
 
     def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, memory_limit: Any, single: bool) -> None:
         self.X, self.targets, self.weights, self.single = X, targets, weights, single
-        self._samples = LocalSamples(X, targets, weights)
+        self._samples = design.LocalSamples(X, targets, weights)
         self.n_rows, self.n_features, self.n_targets = len(targets), int(X.shape[1]), targets.shape[1]
         self.weight, self._used = float(weights.sum()), np.flatnonzero(weights > 0.0)
         self._memory = memory_left(memory_limit, self.n_rows, self.n_targets + 3)
-        self._spread = spreads(self._samples)
+        self._spread, hashed = variances_and_hashes(self._samples)
         few = max(int(DISK_CANDIDATES_SHARE * self._memory / (8 * self.n_features)), MIN_DISK_CANDIDATES)
-        used = self._used
-        self._drawn = used if len(used) <= few else np.sort(np.random.default_rng(0).choice(used, few, replace=False))
+        lowest = np.argsort(hashed[self._used], kind="stable")[:few]  # a draw that no order of the rows can change
+        self._drawn = self._used if len(self._used) <= few else np.sort(self._used[lowest])
 
     @property
     def identity(self) -> tuple:
@@ -85,33 +79,37 @@ class DiskSource(GaussianSource):
         other = object.__new__(DiskSource)
         other.__dict__.update(self.__dict__)
         other.targets = self.targets / units
-        other._samples = LocalSamples(self.X, other.targets, self.weights)
+        other._samples = design.LocalSamples(self.X, other.targets, self.weights)
         return other
 
-    def rows(self, dictionary: Any, memory: float) -> Rows | None:
-        return rows_on_disk(dictionary, self._samples, memory)
+    def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
+        return design.rows_on_disk(dictionary, self._samples, memory)
 
-    def gram(self, basis: Basis, memory: float) -> Rows:
-        return gram_rows(basis, self._samples, memory)
+    def gram(self, basis: Basis, memory: float) -> design.Rows:
+        return design.gram_rows(basis, self._samples, memory)
 
     def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         return exact_triangle(self._samples, dictionary.take(active), scale[active], output)
 
 
-def spreads(samples: Samples) -> np.ndarray:
-    """Weighted variances of the features (d,) of samples in blocks; an error where one is not finite."""
-    origin = samples.take(np.array([0]))[0]
+def variances_and_hashes(samples: design.Samples) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted variances of the features (d,) of samples in blocks, and hashes of the rows (n,), in one pass.
 
-    def sums(block: Block) -> np.ndarray:
+    An error where an entry is not finite.
+    """
+    origin, hashed = samples.take(np.array([0]))[0], np.empty(samples.n_rows, dtype=np.uint64)
+
+    def sums(block: design.Block) -> np.ndarray:
         if not np.all(np.isfinite(block.X)):
             raise ValueError(
                 f"X has entries that are not finite between rows {block.start} and {block.start + len(block.X)}"
             )
+        hashed[block.start : block.start + len(block.X)] = row_hash64(block.X)
         Z = block.X - origin
         return np.column_stack([block.weights @ Z, block.weights @ Z**2, np.full(len(origin), block.weights.sum())])
 
     first, second, total = samples.reduce(sums, np.add).T
-    return np.maximum(second / total - (first / total) ** 2, 0.0)
+    return np.maximum(second / total - (first / total) ** 2, 0.0), hashed
 
 
 def renumber_rows(basis: Basis, rows: np.ndarray) -> Basis:

@@ -7,20 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from relvec import design
 from relvec.basis import Basis, KernelBasis, leaves
-from relvec.design import (
-    MODEL_BYTES_PER_ROW,
-    LaplaceDesign,
-    LocalSamples,
-    Rows,
-    device_scan_design,
-    exact_columns,
-    gram_rows,
-    kernel_on_training_rows,
-    make_rows,
-    max_scan_atoms,
-    scan_design,
-)
 from relvec.design.order import row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
@@ -119,8 +107,10 @@ class MemorySource(GaussianSource, LaplaceSource):
     def in_units(self, units: np.ndarray) -> MemorySource:
         return self._changed(targets=self.targets / units)
 
-    def rows(self, dictionary: Any, memory: float) -> Rows | None:
-        return make_rows(dictionary, self.X, self.targets, self.weights, memory=memory, on_device=self.used_on_device)
+    def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
+        return design.make_rows(
+            dictionary, self.X, self.targets, self.weights, memory=memory, on_device=self.used_on_device
+        )
 
     @cached_property
     def used_on_device(self) -> Array | None:
@@ -132,16 +122,16 @@ class MemorySource(GaussianSource, LaplaceSource):
         return take(self.on_device, self.numbers)
 
     @cached_property
-    def _samples(self) -> LocalSamples:
-        return LocalSamples(self.X, self.targets, self.weights)
+    def _samples(self) -> design.LocalSamples:
+        return design.LocalSamples(self.X, self.targets, self.weights)
 
-    def gram(self, basis: Basis, memory: float) -> Rows:
-        return gram_rows(basis, self._samples, memory)
+    def gram(self, basis: Basis, memory: float) -> design.Rows:
+        return design.gram_rows(basis, self._samples, memory)
 
     def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         if self.on_device is not None:
             part, target = dictionary.take(active), self.targets[:, output]
-            return exact_columns(part, self.used_on_device, self.root, scale[active], target)
+            return design.exact_columns(part, self.used_on_device, self.root, scale[active], target)
         return exact_triangle(self._samples, dictionary.take(active), scale[active], output)
 
     def merged(self) -> MemorySource:
@@ -175,21 +165,21 @@ class MemorySource(GaussianSource, LaplaceSource):
     def move_to_device(self, values: np.ndarray) -> Array:
         return values if self.place is None else self.place.to_device(values)
 
-    def scan(self, dictionary: Any, memory: float) -> tuple[Any, LaplaceDesign | None]:
+    def scan(self, dictionary: Any, memory: float) -> tuple[Any, design.LaplaceDesign | None]:
         if self.place is not None:
-            return dictionary, device_scan_design(dictionary, self.place.to_device(self.X))
-        return dictionary, scan_design(dictionary, self.X, memory=memory)
+            return dictionary, design.device_scan_design(dictionary, self.place.to_device(self.X))
+        return dictionary, design.scan_design(dictionary, self.X, memory=memory)
 
-    def scan_part(self, basis: Basis, memory: float) -> LaplaceDesign:
-        design = scan_design(basis, self.X, compression=False, memory=memory)
-        assert design is not None
-        return design
+    def scan_part(self, basis: Basis, memory: float) -> design.LaplaceDesign:
+        found = design.scan_design(basis, self.X, compression=False, memory=memory)
+        assert found is not None
+        return found
 
     def subset_atoms(self, memory: float) -> int:
-        return max_scan_atoms(self.n_rows, memory)
+        return design.max_scan_atoms(self.n_rows, memory)
 
     def restarts_in_subsets(self, memory: float) -> bool:
-        return memory > 4 * MODEL_BYTES_PER_ROW * self.n_rows  # the models of a restart are twice as large
+        return memory > 4 * design.MODEL_BYTES_PER_ROW * self.n_rows  # the models of a restart are twice as large
 
     @cached_property
     def _by_content(self) -> np.ndarray:
@@ -200,7 +190,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         if self.place is not None:
             return None
         chosen = np.sort(self._by_content[:size])
-        part, own = kernel_on_training_rows(dictionary), np.zeros(0, dtype=np.intp)
+        part, own = design.kernel_on_training_rows(dictionary), np.zeros(0, dtype=np.intp)
         if part is not None and part.centres is not None and np.array_equal(part.centres, self.X):
             own = next(w for q, w in zip(dictionary.parts, dictionary.part_columns(), strict=True) if q is part)
         drawn = own[chosen] if len(own) else np.random.default_rng(0).permutation(dictionary.n_atoms)[:size]
