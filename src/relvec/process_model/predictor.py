@@ -39,6 +39,10 @@ class Component:
     R: np.ndarray
     noise: float
 
+    def __post_init__(self) -> None:
+        for array in (self.theta, self.Z, self.weights, self.R):
+            array.setflags(write=False)
+
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (q,) of targets at standardised X (q, d), noise included."""
         K = self.structure(self.theta, self.Z, X)
