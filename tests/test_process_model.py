@@ -11,7 +11,7 @@ from relvec.process_model.evidence import evidence, leave_one_out, posterior, pr
 from relvec.process_model.kernel import Evaluated
 from relvec.process_model.learn import learn, log_posterior
 from relvec.process_model.merit import hessian, laplace
-from relvec.process_model.predictor import exact_component, sparse_component
+from relvec.process_model.predictor import exact_component, sparse_component, spread
 from relvec.process_model.priors import default_prior
 from relvec.process_model.rows import Rows, merge, rounding_step, standardise
 from relvec.process_model.target import AS_IT_IS, Scale, choose_scale, scales
@@ -305,3 +305,12 @@ def test_rows_dense_on_a_line():
     model = fit_process(x[:, None], np.sin(20 * x), candidates=default_candidates(1)[:1], max_vectors=200)
     assert len(model.vectors) <= 200
     np.testing.assert_allclose(model.predict(x[::50, None])[0], np.sin(20 * x[::50]), atol=0.01)
+
+
+def test_spread_widens_what_is_too_narrow():
+    structure, rows = STRUCTURES[0], merge(*table(80, noise=1.0))
+    theta = some_theta(structure)
+    theta[:] = [-3.0, 2.0, np.log(1e-3)]  # far too sure of a nearly constant function
+    assert spread(structure, theta, rows) > 100
+    theta[:] = [1.0, 0.0, np.log(30.0)]
+    assert spread(structure, theta, rows) == 1.0
