@@ -20,7 +20,7 @@ from .vectors import pivots
 
 MAX_VECTORS = 1000
 _EXACT_ROWS = 2000  # rows of the last stage of learning, at most
-_LAST_STEPS = 15
+_LAST_STEPS = (15, 30)  # evaluations of the last stage: on at most 1,000 rows, on more
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
@@ -123,8 +123,8 @@ def _refined(chosen: Candidate, rows: Rows, floors: Floors, clock: Clock) -> np.
     few = rows.take(slice(0, _EXACT_ROWS))
     if chosen.n_rows >= len(few) or clock.up(f"{chosen.structure.name} on {len(few)} rows"):
         return chosen.mode.theta
-    prior = default_prior(chosen.structure, floors)
-    mode = climb(log_posterior(chosen.structure, prior, few), chosen.mode.theta, prior, _LAST_STEPS, clock)
+    prior, steps = default_prior(chosen.structure, floors), _LAST_STEPS[len(few) > 1000]
+    mode = climb(log_posterior(chosen.structure, prior, few), chosen.mode.theta, prior, steps, clock)
     clock.report("all rows", 1.0)
     return mode.theta
 
