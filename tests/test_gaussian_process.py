@@ -11,7 +11,7 @@ from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import learn, log_posterior
 from relvec.gaussian_process.merit import hessian, laplace
-from relvec.gaussian_process.predictor import exact_component, sparse_component
+from relvec.gaussian_process.predictor import exact_component, sparse_component, spread
 from relvec.gaussian_process.priors import default_prior
 from relvec.gaussian_process.rows import Rows, merge, rounding_step, standardise
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale, scales
@@ -309,3 +309,12 @@ def test_rows_dense_on_a_line():
     model = fit_process(x[:, None], np.sin(20 * x), candidates=default_candidates(1)[:1], max_vectors=200)
     assert len(model.vectors) <= 200
     np.testing.assert_allclose(model.predict(x[::50, None])[0], np.sin(20 * x[::50]), atol=0.01)
+
+
+def test_spread_widens_what_is_too_narrow():
+    structure, rows = STRUCTURES[0], merge(*table(80, noise=1.0))
+    theta = some_theta(structure)
+    theta[:] = [-3.0, 2.0, np.log(1e-3)]  # far too sure of a nearly constant function
+    assert spread(structure, theta, rows) > 100
+    theta[:] = [1.0, 0.0, np.log(30.0)]
+    assert spread(structure, theta, rows) == 1.0

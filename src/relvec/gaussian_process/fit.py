@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,14 @@ from relvec.gaussian_process.bound import Bounds, bounds
 from relvec.gaussian_process.evidence import evidence
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import climb, log_posterior
-from relvec.gaussian_process.predictor import Compared, Component, FittedProcess, exact_component, sparse_component
+from relvec.gaussian_process.predictor import (
+    Compared,
+    Component,
+    FittedProcess,
+    exact_component,
+    sparse_component,
+    spread,
+)
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, rounding_step, standardise, without_copies
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow
@@ -20,7 +28,7 @@ from relvec.runtime.clock import Clock, Progress, Recall
 
 MAX_VECTORS = 1000
 _EXACT_ROWS = 2000  # rows of the last stage of learning, at most
-_LAST_STEPS = 15
+_LAST_STEPS = (15, 30)  # evaluations of the last stage: on at most 1,000 rows, on more
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
@@ -148,8 +156,8 @@ def _refined(chosen: Candidate, rows: Rows, floors: Floors, clock: Clock) -> np.
     few = rows.take(slice(0, _EXACT_ROWS))
     if chosen.n_rows >= len(few) or clock.up(f"{chosen.structure.name} on {len(few)} rows"):
         return chosen.mode.theta
-    prior = default_prior(chosen.structure, floors)
-    mode = climb(log_posterior(chosen.structure, prior, few), chosen.mode.theta, prior, _LAST_STEPS, clock)
+    prior, steps = default_prior(chosen.structure, floors), _LAST_STEPS[len(few) > 1000]
+    mode = climb(log_posterior(chosen.structure, prior, few), chosen.mode.theta, prior, steps, clock)
     clock.report("all rows", 1.0)
     return mode.theta
 
@@ -202,9 +210,9 @@ def _component(structure: Structure, theta: np.ndarray, rows: Rows, index: np.nd
     A noise of greatest lower bound instead counts what the vectors cannot represent twice: 0.3 nats behind on sml, 0.2
     on skillcraft; FITC's posterior is 0.02 to 0.1 behind this one.
     """
-    if len(index) == len(rows):
-        return exact_component(structure, theta, rows)
-    return sparse_component(structure, theta, rows, rows.X[index])
+    exact = len(index) == len(rows)
+    part = exact_component(structure, theta, rows) if exact else sparse_component(structure, theta, rows, rows.X[index])
+    return replace(part, spread=spread(structure, theta, rows))
 
 
 def _bounds(part: Component, rows: Rows, exact: bool) -> Bounds:

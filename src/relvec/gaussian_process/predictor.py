@@ -3,9 +3,10 @@
 A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m), r <= m:
 
     mean(x)     = k(Z, x)'a
-    variance(x) = k(x, x) - |R k(Z, x)|^2 + s
+    variance(x) = f (k(x, x) - |R k(Z, x)|^2 + s)
 
-in the units of the process (`rows.Units`). Several components are averaged: the mean of their mixture and its variance.
+in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
+a time, in their standard deviations (`spread`). Several components are averaged: the mean of their mixture and its variance.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
 
 from relvec.gaussian_process.bound import Bounds, features
-from relvec.gaussian_process.evidence import posterior
+from relvec.gaussian_process.evidence import leave_one_out, posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
 
 _BLOCK = 2048
+_SPREAD_ROWS = 1000
 _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """One process: structure, theta (p,), vectors Z (m, d) in its units, weights a (m,), R (r, m), noise variance."""
+    """One process: structure, theta (p,), vectors Z (m, d) in its units, weights a (m,), R (r, m), noise s and f."""
 
     structure: Structure
     theta: np.ndarray
@@ -37,6 +39,16 @@ class Component:
     weights: np.ndarray
     R: np.ndarray
     noise: float
+    spread: float = 1.0
+
+    def __post_init__(self) -> None:
+        for array in (self.theta, self.Z, self.weights, self.R):
+            array.setflags(write=False)
+
+    @property
+    def noise_variance(self) -> float:
+        """Noise variance f s of predictions."""
+        return self.spread * self.noise
 
     def mean(self, X: np.ndarray) -> np.ndarray:
         """Mean (q,) at standardised X (q, d)."""
@@ -45,16 +57,16 @@ class Component:
     def predict(self, X: np.ndarray, noise: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (q,) of targets, or without noise of the function, at standardised X (q, d)."""
         K = self.structure(self.theta, self.Z, X)
-        spread = self.R @ K
-        variance = self.structure.prior_variance(self.theta, X) - np.einsum("ij,ij->j", spread, spread)
-        return K.T @ self.weights, np.maximum(variance, 0.0) + (self.noise if noise else 0.0)
+        half = self.R @ K
+        variance = self.structure.prior_variance(self.theta, X) - np.einsum("ij,ij->j", half, half)
+        return K.T @ self.weights, self.spread * (np.maximum(variance, 0.0) + (self.noise if noise else 0.0))
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (q, q) of targets, or without noise of the function, at standardised X (q, d)."""
-        spread = self.R @ self.structure(self.theta, self.Z, X)
-        C = self.structure(self.theta, X) - spread.T @ spread
+        half = self.R @ self.structure(self.theta, self.Z, X)
+        C = self.structure(self.theta, X) - half.T @ half
         C.flat[:: len(C) + 1] = np.maximum(C.diagonal(), 0.0) + (self.noise if noise else 0.0)
-        return C
+        return self.spread * C
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +120,7 @@ class FittedProcess:
     @property
     def noise_variance(self) -> float:
         """The noise variance of the target on its scale, averaged over the components."""
-        return float(self.shares @ [c.noise for c in self.components]) * self.units.y_scale**2
+        return float(self.shares @ [c.noise_variance for c in self.components]) * self.units.y_scale**2
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (q,) of targets at X (q, d), in the user's units; the variance includes the noise."""
@@ -140,7 +152,7 @@ class FittedProcess:
 
     def _component_moments(self, c: Component, rows: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
         u, (mean, variance) = self.units, c.predict(rows, False)
-        added = u.y_scale**2 * c.noise
+        added = u.y_scale**2 * c.noise_variance
         return self.scale.moments(u.y_mean + u.y_scale * mean, u.y_scale**2 * variance, added, noise)
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
@@ -148,7 +160,7 @@ class FittedProcess:
         u, rows = self.units, self.units.inputs(X)
         means, C = [], np.zeros((len(X), len(X)))
         for share, c in zip(self.shares, self.components):
-            added = u.y_scale**2 * c.noise
+            added = u.y_scale**2 * c.noise_variance
             latent = u.y_scale**2 * c.covariance(rows, False)
             mean, own = self.scale.joint_moments(u.y_mean + u.y_scale * c.mean(rows), latent, added, noise)
             means.append(mean)
@@ -165,7 +177,7 @@ class FittedProcess:
             size, axes = np.linalg.eigh(c.covariance(rows, noise))
             standard = (axes * np.sqrt(np.maximum(size, 0.0))) @ rng.standard_normal((len(rows), mine.sum()))
             latent = u.y_mean + u.y_scale * (c.mean(rows)[:, None] + standard)
-            drawn[:, mine] = self.scale.inverse(latent, 0.0 if noise else u.y_scale**2 * c.noise)
+            drawn[:, mine] = self.scale.inverse(latent, 0.0 if noise else u.y_scale**2 * c.noise_variance)
         return drawn
 
     def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
@@ -175,7 +187,7 @@ class FittedProcess:
         mean = self.shares @ means
         deviation = np.sqrt(self.shares @ (variances + (means - mean) ** 2))
         latent = u.y_mean + u.y_scale * (mean[:, None] + deviation[:, None] * ndtri(q))  # u rises with y
-        added = 0.0 if noise else u.y_scale**2 * float(self.shares @ [c.noise for c in self.components])
+        added = 0.0 if noise else u.y_scale**2 * float(self.shares @ [c.noise_variance for c in self.components])
         return self.scale.inverse(latent, added)
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -186,6 +198,17 @@ class FittedProcess:
         logs = -0.5 * (np.log(2.0 * np.pi * variances) + (t - means) ** 2 / variances)
         mixed = logsumexp(logs, axis=0, b=self.shares[:, None])
         return mixed - np.log(u.y_scale) + self.scale.log_slope(y)
+
+
+def spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
+    """How much too narrow the densities are: the mean of z^2 over rows left out one at a time, at least one.
+
+    Multiplying all variances of a process leaves its mean as it is, and this factor is the best for those rows (Bachoc
+    2013). It differs from one where no candidate fits well.
+    """
+    few = rows.take(slice(0, _SPREAD_ROWS))
+    mean, variance = leave_one_out(structure, theta, few)
+    return max(1.0, float(np.mean((few.y - mean) ** 2 / variance))) if len(few) >= 30 else 1.0
 
 
 def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Component:
