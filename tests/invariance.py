@@ -103,7 +103,7 @@ def decline(*arguments, **options) -> None:
 
 
 PYTHON = {"RELVEC_PURE_PYTHON": "1"}
-IN_PASSES = ("relvec.design.WHOLE", 0)
+IN_PASSES = ("relvec.design.dispatch.MAX_WHOLE_ROWS", 0)
 # Name, rows, whether for targets and for classes, the way to fit, and how near the evidence has to be (nats).
 WAYS = [
     ("rows permuted", ROWS, (True, True), permute_rows, 1e-8),
@@ -118,16 +118,18 @@ WAYS = [
     ("640 rows, search in Python", MANY, (True, True), with_settings(**PYTHON), 1e-8),
     ("640 rows, 4 threads", MANY, (True, True), with_threads(4), 1e-8),
     ("640 rows, not reduced to the rank", MANY, (True, False),
-     with_settings(("relvec.design.compress", decline)), 1e-8),
+     with_settings(("relvec.design.dispatch._compress", decline)), 1e-8),
     ("640 rows, in passes", MANY, (True, False), with_settings(IN_PASSES), 1e-8),
     ("640 rows, in passes, single precision", MANY, (True, False),
-     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0)), 1e-3),
+     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE_MEMORY_SHARE", 0.0)), 1e-3),
     ("640 rows, in passes, computed anew", MANY, (True, False),
-     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE", 0.0), ("relvec.design.streamed._SINGLE", 0.0)), 1e-8),
+     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE_MEMORY_SHARE", 0.0),
+                   ("relvec.design.streamed._SINGLE_MEMORY_SHARE", 0.0)), 1e-8),
     ("640 rows, scans of the whole matrix", MANY, (False, True),
-     with_settings(("relvec.design.factor._factor", decline)), 1e-8),
+     with_settings(("relvec.design.approximate.factor_design", decline)), 1e-8),
     ("640 rows, scans in single precision", MANY, (False, True),
-     with_settings(("relvec.design.factor._factor", decline), ("relvec.design.factor._LARGE", 0)), 1e-3),
+     with_settings(("relvec.design.approximate.factor_design", decline),
+                   ("relvec.design.approximate._MIN_SINGLE_NUMBERS", 0)), 1e-3),
 ]  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
 from relvec.solvers.laplace import compiled as _laplace_compiled
+from relvec.solvers.laplace.moves import exchange, grow, shrink
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, relax
-from relvec.solvers.laplace.scan import alike, overlaps
-from relvec.solvers.laplace.search import exchange, grow, scan, shrink, solve_laplace
+from relvec.solvers.laplace.scan import alike, overlaps, scan
+from relvec.solvers.laplace.solve import solve_laplace
 
 pytestmark = pytest.mark.skipif(_laplace_compiled._laplace_engine is None, reason="the C extension was not built")
 
@@ -70,7 +71,7 @@ def test_precisions_move_alike(likelihood, monkeypatch):
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_moves_are_the_same(likelihood, monkeypatch):
     problem, units = problem_of(likelihood), np.array([3, 20, 45])
-    model = LaplaceModel(problem, units, problem.posterior(units, np.full(3, 0.1))).relaxed(20)
+    model = LaplaceModel(problem, units, problem.posterior(units, np.full(3, 0.1))).relax(20)
     found = scan(model)
     moves = [
         lambda: grow(model, found, 4, 1e-3), lambda: grow(model, found, 1, 1e-3),

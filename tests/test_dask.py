@@ -191,7 +191,7 @@ def assert_same_classes(model, other, rtol=1e-9):
 @pytest.fixture
 def in_double(monkeypatch):
     """Scans of one process in double precision too: in single, near-ties may fall otherwise."""
-    monkeypatch.setattr("relvec.design.factor._single", lambda A: A)
+    monkeypatch.setattr("relvec.design.approximate._single", lambda A: A)
     monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
 
 

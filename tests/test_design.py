@@ -8,8 +8,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear
-from relvec.design import DenseDesign, DeviceDesign, Rows, compress, device_rows, make_rows
-from relvec.design import low_rank as lowrank
+from relvec.design import DenseDesign, DeviceDesign, Rows, cholesky, compress, device_rows, make_rows
 from relvec.design.device import device_matrix
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.runtime import threads as _threads
@@ -125,7 +124,7 @@ def test_compressed_and_dense_fits_are_the_same(n, monkeypatch):
     compressed = model.fit(X, y)
     support, evidence, mean = compressed.relevance_, compressed.log_marginal_likelihood_, compressed.predict(X[:50])
     assert compressed.compression_ is not None
-    monkeypatch.setattr(lowrank, "MIN_ROWS_TO_COMPRESS", 10**9)
+    monkeypatch.setattr("relvec.design.dispatch.MIN_ROWS_TO_COMPRESS", 10**9)
     dense = RVR(kernel=Gaussian(4.0), solver=Sequential(restarts=1), width="scale").fit(X, y)
     assert dense.compression_ is None
     np.testing.assert_array_equal(dense.relevance_, support)
@@ -179,16 +178,16 @@ def test_moves_of_large_models_use_the_threads_that_were_allowed(monkeypatch, si
     monkeypatch.setattr(_threads, "_MIN_PARALLEL_MULTIPLICATIONS", 1000)
     with threadpool_limits(2, user_api="blas"), _threads.one_thread():
         model = CompiledModel(problem, None, Core())
-        for move in (lambda: model.grown(4, 0.1, False), lambda: model.exchanged(0.1), model.trimmed):
+        for move in (lambda: model.grow(4, 0.1, False), lambda: model.exchange(0.1), model.trim):
             move()
-        model.relaxed(1)
+        model.relax(1)
     assert seen == [allowed] * 4
 
 
 def test_kernels_without_a_factor():
     Z = np.linspace(0.0, 1.0, 30)[:, None]
-    assert lowrank.partial_cholesky(Gaussian(1.0), Z, 1e-12, 3) is None  # more than three columns
-    F, left, pivots = lowrank.partial_cholesky(Gaussian(1.0), Z, 1e-12, 30)
+    assert cholesky.partial_cholesky(Gaussian(1.0), Z, 1e-12, 3) is None  # more than three columns
+    F, left, pivots = cholesky.partial_cholesky(Gaussian(1.0), Z, 1e-12, 30)
     np.testing.assert_allclose(F @ F.T, Gaussian(1.0)(Z, Z), atol=1e-9)
     assert left.max() <= 1e-12 and len(pivots) == F.shape[1] < 20
 
@@ -196,4 +195,4 @@ def test_kernels_without_a_factor():
         def diag(self, X):
             return np.zeros(len(X))
 
-    assert lowrank.partial_cholesky(Zero(1.0), Z, 1e-12, 30) is None
+    assert cholesky.partial_cholesky(Zero(1.0), Z, 1e-12, 30) is None

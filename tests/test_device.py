@@ -17,9 +17,9 @@ from relvec.basis import Bias, Concat, Functions, KernelBasis, Linear, Polynomia
 from relvec.design import (
     DenseDesign,
     DeviceDesign,
+    FactorDesign,
     device,
     device_rows,
-    device_scan,
     device_scan_design,
     make_rows,
     scan_design,
@@ -222,7 +222,7 @@ def test_rows_of_a_fixed_dictionary(place, n, atoms, monkeypatch):
 
 
 def test_restriction_to_a_part_keeps_the_inner_products(place, monkeypatch):
-    monkeypatch.setattr(device, "_FEW_ROWS", 0)
+    monkeypatch.setattr(device, "_MAX_UNREDUCED_ROWS", 0)
     X, y = sinc(200)
     basis = Concat((KernelBasis(Matern(1.5, 0.5)), Bias())).bind(X)
     design = DeviceDesign(device.device_matrix(basis, place.to_device(X), np.ones(200)))
@@ -246,11 +246,11 @@ def test_reduction_of_near_copies(place, apart):
     )
     t = 100.0 * rng.normal(size=(90, 2))
     away = place.to_device(A)
-    R, y, rest = device.reduced(lambda rows: away[rows, :], place, t)
+    R, y, rest = device.reduce_by_gram(lambda rows: away[rows, :], place.to_device(t), 30)
     np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12)
     np.testing.assert_allclose(R.T @ y, A.T @ t, atol=1e-4)
     np.testing.assert_allclose((y**2).sum(axis=0) + rest, (t**2).sum(axis=0), rtol=1e-9)
-    R = device.tall_r(lambda rows: away[rows, :], place, 90, 30)
+    R = device.tall_r(lambda rows: away[rows, :], away, 30)
     np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-13)
     np.testing.assert_allclose(np.abs(np.diag(R)), np.abs(np.diag(np.linalg.qr(A)[1])), rtol=1e-4, atol=1e-13)
 
@@ -269,9 +269,9 @@ def test_scans(place, factored, monkeypatch):
     X, _ = sinc(600)
     X = X[np.lexsort(X.T[::-1])]
     basis = Concat((KernelBasis(Gaussian(6.0)), Linear(), Bias())).bind(X)
-    monkeypatch.setattr(device_scan, "_MOST_NUMBERS", 0 if factored else 10**9)
+    monkeypatch.setattr(device, "_MAX_WHOLE_NUMBERS", 0 if factored else 10**9)
     design, dense = device_scan_design(basis, place.to_device(X)), scan_design(basis, X, compression=False)
-    assert isinstance(design, device_scan.DeviceFactorDesign) == factored
+    assert isinstance(design, FactorDesign) == factored
     rng = np.random.default_rng(0)
     some, Y, W = rng.choice(603, 20, replace=False), rng.normal(size=(600, 3)), rng.uniform(size=(600, 2))
     np.testing.assert_allclose(design.scale, dense.scale, rtol=1e-6)

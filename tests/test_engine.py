@@ -60,7 +60,7 @@ def test_models_with_large_weights_are_the_ones_of_python():
         fast, slow = (m.at(active, alpha, beta) for m in (fast, slow))
         assert_same(fast, slow)
     assert slow.posterior.basis is not None
-    grown = [m.grown(1, 1e-3, True) for m in (fast, slow)]
+    grown = [m.grow(1, 1e-3, True) for m in (fast, slow)]
     assert grown[1] is not None
     assert_same(*grown, rtol=1e-5)
 
@@ -73,26 +73,26 @@ def test_every_move_is_the_one_python_makes(order, prior):
     fast, slow = pair(np.array(Phi, order=order), t, **prior)
     assert fast.objective == pytest.approx(slow.objective, rel=1e-12)
     for hold in (True, False, False, False):
-        fast, slow = fast.grown(4, 1e-3, hold), slow.grown(4, 1e-3, hold)
+        fast, slow = fast.grow(4, 1e-3, hold), slow.grow(4, 1e-3, hold)
         assert_same(fast, slow)
-    assert_same(fast.relaxed(3, enough=1e-2), slow.relaxed(3, enough=1e-2))
+    assert_same(fast.relax(3, min_gain_nats=1e-2), slow.relax(3, min_gain_nats=1e-2))
     # what dips and ceilings ask for
     low = 10.0 * slow.posterior.beta
     fast, slow = (m.at(m.active, m.posterior.alpha, low) for m in (fast, slow))
     options = {"tol": 0.05, "hold_noise": True, "ceiling": 0.01, "apart": 1e-8}
-    while (grown := slow.grown(4, **options)) is not None:
-        fast, slow = fast.grown(4, **options).trimmed(), grown.trimmed()
+    while (grown := slow.grow(4, **options)) is not None:
+        fast, slow = fast.grow(4, **options).trim(), grown.trim()
         assert_same(fast, slow)
-    assert fast.grown(4, **options) is None
-    fast, slow = fast.relaxed(100, enough=1e-3), slow.relaxed(100, enough=1e-3)
+    assert fast.grow(4, **options) is None
+    fast, slow = fast.relax(100, min_gain_nats=1e-3), slow.relax(100, min_gain_nats=1e-3)
     assert_same(fast, slow)
-    while (swapped := slow.exchanged(1e-3)) is not None:
-        fast, slow = fast.exchanged(1e-3), swapped
+    while (swapped := slow.exchange(1e-3)) is not None:
+        fast, slow = fast.exchange(1e-3), swapped
         assert_same(fast, slow)
-    assert fast.exchanged(1e-3) is None
+    assert fast.exchange(1e-3) is None
     exact = fast.exact()
     assert exact.objective == pytest.approx(fast.objective, rel=1e-12)
-    assert_same(exact.relaxed(20), slow.relaxed(20), rtol=1e-5)
+    assert_same(exact.relax(20), slow.relax(20), rtol=1e-5)
 
 
 @needs_engine
@@ -101,9 +101,9 @@ def test_copies_become_one():
     fast, slow = pair(np.hstack([Phi, -Phi[:, 3:6], Phi[:, 3:6]]), t)
     active, alpha = np.array([3, 8, 31, 34, 5]), np.array([2.0, 1.0, 4.0, 4.0, 1.0])
     fast, slow = (m.at(active, alpha, 50.0) for m in (fast, slow))
-    assert len(slow.merged().active) == 3
-    assert_same(fast.merged(), slow.merged())
-    assert fast.merged().merged().active.tolist() == fast.merged().active.tolist()
+    assert len(slow.merge_copies().active) == 3
+    assert_same(fast.merge_copies(), slow.merge_copies())
+    assert fast.merge_copies().merge_copies().active.tolist() == fast.merge_copies().active.tolist()
 
 
 @needs_engine
@@ -115,7 +115,7 @@ def test_thinning_is_the_update_of_mackay(noise):
     fast = _compiled.compiled(problem, 10.0)
     assert fast is not None
     state = iterate(MacKay(prune_alpha=1e4), problem, 20).state
-    thinned = fast.thinned(20, 1e4)
+    thinned = fast.prune_from_full(20, 1e4)
     assert 0 < len(thinned.active) < 40
     np.testing.assert_array_equal(thinned.active, state.active)
     np.testing.assert_allclose(thinned.posterior.alpha, state.posterior.alpha, rtol=1e-6)
@@ -130,10 +130,10 @@ def test_a_frame_made_anew_serves_old_models_too():
     many = fast.at(np.arange(0, 160, 2), np.ones(80), 20.0)
     few = many.at(np.arange(20, 30), np.ones(10), 20.0)
     assert many.search.frame()[0] > 70
-    trimmed = few.trimmed()
+    trimmed = few.trim()
     assert trimmed.search.frame()[0] == 10
     assert trimmed.objective == pytest.approx(few.objective, rel=1e-12)
-    assert_same(old.grown(4, 1e-3, False), slow.at(old.active, np.ones(5), 20.0).grown(4, 1e-3, False))
+    assert_same(old.grow(4, 1e-3, False), slow.at(old.active, np.ones(5), 20.0).grow(4, 1e-3, False))
     assert old.exact().objective == pytest.approx(old.objective, rel=1e-12)
 
 

@@ -40,9 +40,9 @@ def test_equal_gains_are_told_apart_by_order():
     assert _moves.best(np.array([1e3, 1e3 - 5e-7, 0.5, 0.0, 0.0]), order) == 1  # relative above one
     assert _moves.best(np.array([1e-3, 1e-3 - 5e-10, 0.0, 0.0, 0.0]), order) == 1  # absolute below
     ratio = np.array([[2.0, 2.0, 1.0], [3.0, 1.0, 1.0]])
-    assert _moves._first_of_equals(ratio, np.array([2, 1, 0])).tolist() == [1, 0]
-    assert _moves._first_of_equals(ratio * [1.0, 1.0 - 2e-9, 1.0], np.array([2, 1, 0])).tolist() == [0, 0]
-    assert _moves._first_of_equals(ratio, np.array([[0, 1, 2], [2, 1, 0]])).tolist() == [0, 0]
+    assert _moves.first_of_equals(ratio, np.array([2, 1, 0])).tolist() == [1, 0]
+    assert _moves.first_of_equals(ratio * [1.0, 1.0 - 2e-9, 1.0], np.array([2, 1, 0])).tolist() == [0, 0]
+    assert _moves.first_of_equals(ratio, np.array([[0, 1, 2], [2, 1, 0]])).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("size", [2, 3])

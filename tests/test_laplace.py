@@ -11,7 +11,7 @@ from relvec.kernels import Gaussian
 from relvec.solvers import EM, MacKay, Sequential, Status
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import scan, shared_optimum
-from relvec.solvers.laplace.search import solve_laplace
+from relvec.solvers.laplace.solve import solve_laplace
 
 TARGETS = {"e": (Bernoulli(), -43.6930), "f": (Poisson(), -305.9660)}
 
@@ -161,14 +161,14 @@ def test_factor_of_the_squares_matters_only_for_the_time():
     X = np.unique(np.random.default_rng(0).uniform(-3, 3, (700, 2)), axis=0)
     basis = Concat((KernelBasis(Gaussian(2.0)), "linear", "bias")).bind(X)
     with_squares = scan_design(basis, X)
-    without = FactorDesign(basis, X, with_squares._G, with_squares._D * with_squares.scale[:, None])
+    without = FactorDesign(with_squares._cache, (with_squares._G, with_squares._D * with_squares.scale[:, None]), None)
     W = np.random.default_rng(1).uniform(size=(len(X), 2))
     np.testing.assert_allclose(with_squares.diagonal(W), without.diagonal(W), rtol=1e-5)
     np.testing.assert_allclose(with_squares.scale, np.linalg.norm(basis(X), axis=0), rtol=1e-6)
 
 
 def test_large_matrices_are_scanned_in_single_precision(monkeypatch):
-    monkeypatch.setattr("relvec.design.factor._LARGE", 100)
+    monkeypatch.setattr("relvec.design.approximate._MIN_SINGLE_NUMBERS", 100)
     rng = np.random.default_rng(0)
     X = np.unique(rng.normal(size=(90, 40)), axis=0)  # the kernel has full rank
     basis = Concat((KernelBasis(Gaussian(8.0)), "bias")).bind(X)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-import relvec.design as designs
 import relvec.estimators.laplace as laplace_search
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
@@ -44,7 +43,7 @@ def in_passes(basis, X, y, w):
 
 def in_precision(stored, monkeypatch):
     """Designs made in passes hold their dictionary in this type."""
-    for name, dtype in (("_DOUBLE", "float64"), ("_SINGLE", "float32")):
+    for name, dtype in (("_DOUBLE_MEMORY_SHARE", "float64"), ("_SINGLE_MEMORY_SHARE", "float32")):
         if dtype != stored:
             monkeypatch.setattr(f"relvec.design.streamed.{name}", 0.0)
 
@@ -62,7 +61,7 @@ DESIGNS = {
 @pytest.mark.parametrize("weighted", [False, True])
 def test_contract(kind, others, weighted, monkeypatch):
     """The contract of tests/test_design.py for designs made in passes."""
-    monkeypatch.setattr("relvec.design.streamed.most_rank", lambda n, memory: 600)
+    monkeypatch.setattr("relvec.design.streamed.max_rank", lambda n, memory: 600)
     make, stored = DESIGNS[kind]
     in_precision(stored, monkeypatch)
     X, y = sinc()
@@ -102,9 +101,9 @@ def test_contract(kind, others, weighted, monkeypatch):
 def test_rows_that_the_sample_does_not_explain_become_pivots(monkeypatch):
     X, y = sinc(1500)
     X[-1] = [60.0, 60.0]
-    monkeypatch.setattr("relvec.design.streamed._SAMPLE", 800)
-    monkeypatch.setattr("relvec.design.streamed._DIRECTIONS", 0)
-    monkeypatch.setattr("relvec.design.streamed.np.eye", lambda d: np.zeros((d, 1)))
+    monkeypatch.setattr("relvec.design.cholesky.MAX_WHOLE_ROWS", 800)
+    monkeypatch.setattr("relvec.design.cholesky.RANDOM_DIRECTIONS", 0)
+    monkeypatch.setattr("relvec.design.cholesky.np.eye", lambda d: np.zeros((d, 1)))
     basis = Concat((KernelBasis(Gaussian(6.0)), Bias())).bind(X)
     rows = in_passes(basis, X, y, np.ones(len(X)))
     Phi = basis(X) / rows.design.scale
@@ -143,14 +142,14 @@ def test_chosen_rows_come_in_the_order_asked_for(rows, block_rows):
 def test_passes_find_the_same_model(stored, monkeypatch):
     """Also where the dictionary is thinned first, which both do alike."""
     X, y = sinc(1500)
-    monkeypatch.setattr(_columns, "_LONG", 600)
+    monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", 600)
     monkeypatch.setattr("relvec.design.base.Design.max_active_set", 500)
-    monkeypatch.setattr("relvec.design.streamed.most_rank", lambda n, memory: 600)
+    monkeypatch.setattr("relvec.design.streamed.max_rank", lambda n, memory: 600)
     in_precision(stored, monkeypatch)
     model = RVR(width=5.0, solver=Sequential(restarts=1))
     plain = model.fit(X, y)
     support, evidence, mean = plain.relevance_, plain.log_marginal_likelihood_, plain.predict(X[:50])
-    monkeypatch.setattr(designs, "WHOLE", 0)
+    monkeypatch.setattr("relvec.design.dispatch.MAX_WHOLE_ROWS", 0)
     passes = RVR(width=5.0, solver=Sequential(restarts=1)).fit(X, y)
     assert passes.compression_ is not None and passes.n_subsets_ == 1
     np.testing.assert_array_equal(passes.relevance_, support)
@@ -174,19 +173,19 @@ def test_tails_do_not_hold_a_compression_up(monkeypatch):
     X, y = sinc(1500)
     basis = Concat((KernelBasis(Gaussian(4.0)), Bias())).bind(X)
     samples = LocalSamples(X, y[:, None])
-    monkeypatch.setattr(stream, "sampled", lambda centres, most, memory: (centres[:200], most))
+    monkeypatch.setattr(stream, "sample_centres", lambda centres, most, memory: (centres[:200], most))
     assert stream.compress_in_passes(basis, samples, samples, 4e9) is not None
-    monkeypatch.setattr(stream, "_WORK", 2e8)
-    monkeypatch.setattr(stream, "most_rank", lambda n, memory: 1400)
+    monkeypatch.setattr(stream, "_MAX_MULTIPLICATIONS", 2e8)
+    monkeypatch.setattr(stream, "max_rank", lambda n, memory: 1400)
     assert stream.compress_in_passes(basis, samples, samples, 4e9) is not None  # a low rank may take its time
     monkeypatch.setattr(stream, "_LOW_RANK", 10)
     assert stream.compress_in_passes(basis, samples, samples, 4e9) is None
 
 
 def test_ranks_that_passes_have_time_for():
-    assert stream.most_rank(10_000_000, 4e9) > 700  # ten million rows of two features
-    assert 1000 < stream.most_rank(400_000, 4e9) < 2000
-    assert stream.most_rank(400_000, 5e7) < 1000
+    assert stream.max_rank(10_000_000, 4e9) > 700  # ten million rows of two features
+    assert 1000 < stream.max_rank(400_000, 4e9) < 2000
+    assert stream.max_rank(400_000, 5e7) < 1000
 
 
 def test_a_table_as_they_come():
@@ -288,7 +287,7 @@ def test_classes_in_subsets(monkeypatch):
     def kernel(A, B):
         return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 0.25)
 
-    monkeypatch.setattr("relvec.design.factor._SINGLE", 20.0)
+    monkeypatch.setattr("relvec.design.approximate._SINGLE_BYTES", 20.0)
     model = RVC(kernel=kernel, memory_limit="10MB").fit(X, y)
     assert model.n_subsets_ > 1 and model.status_ == "converged"
     assert model.score(X, y) > 0.88

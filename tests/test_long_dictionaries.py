@@ -93,7 +93,7 @@ def test_a_blurred_sweep_promises_less():
 def test_the_atoms_that_enter_are_those_of_the_largest_dense_gains(tol, exchanging):
     problem, active, model = model_of(tol=tol)
     adds, swapped = dense_gains(problem, active, np.array([0.3, 1.0, 2.0]), active)
-    entering, largest = _columns._promising(problem, active, model, exchanging, active[:0])
+    entering, largest = _columns._propose(problem, active, model, exchanging, active[:0])
     expected = {j for j in np.argsort(-adds)[:64] if adds[j] > tol}
     if exchanging:
         expected |= {j for row in swapped for j in np.argsort(-row)[:4] if row[j] > -1.0}
@@ -109,7 +109,7 @@ def test_a_dictionary_in_pieces_offers_what_it_offers_whole():
         whole, pieces = look.best(look(np.arange(40), projected)), None
         for piece in np.array_split(np.arange(40), 9):
             here = look(piece, projected[:, piece])
-            pieces = here if pieces is None else look.combined(pieces, here)
+            pieces = here if pieces is None else look.combine(pieces, here)
         best = look.best(pieces)
         assert best.largest == pytest.approx(whole.largest)
         assert set(best.atoms) == set(whole.atoms) and len(best.atoms) == len(whole.atoms)

@@ -714,7 +714,7 @@ def small_model():
     frame = Frame(design, problem.target, 0.0)
     empty = np.zeros(0, dtype=np.intp)
     model = Model(problem, frame, empty, frame.posterior(empty, np.zeros(0), 10.0, len(t)))
-    return model.at(np.array([5, 18, 30]), np.full(3, 0.1), 10.0).relaxed(20)
+    return model.at(np.array([5, 18, 30]), np.full(3, 0.1), 10.0).relax(20)
 
 
 @given(st.floats(1e-300, 1e300))
@@ -749,10 +749,10 @@ def test_rounds_of_a_long_dictionary_share_one_time_limit(monkeypatch):
 
 
 def test_promises_that_the_search_refutes_do_not_keep_it_going():
-    """A sweep with few digits names atoms that gain nothing: the search looks at them, and ends."""
+    """A scan with few digits names atoms that gain nothing: the search looks at them, and ends."""
 
     class Imprecise(DenseDesign):
-        def sweep(self, Y, function, combine):
+        def scan(self, Y, function, combine):
             projected = self.project(Y)
             projected[-1, ::5] += 3.0  # of the target's residual, whose length is sqrt(60)
             return function(np.arange(self.n_atoms), projected)
@@ -795,7 +795,7 @@ def test_the_default_tol_of_many_atoms_shortens_the_search(monkeypatch):
     y = np.sin(2.0 * X).sum(axis=1) + 0.1 * rng.standard_normal(120)
     exact = RVR(kernel="gaussian", width=1.5).fit(X, y)
     assert len(exact.relevance_) > 20 and exact.certificate_ <= 1e-4
-    monkeypatch.setattr(_iterate, "MANY", 20)
+    monkeypatch.setattr(_iterate, "LARGE_MODEL", 20)
     lenient = RVR(kernel="gaussian", width=1.5).fit(X, y)
     assert lenient.status_ == "converged" and 1e-4 < lenient.certificate_ <= 0.3
     assert lenient.n_iter_ < exact.n_iter_

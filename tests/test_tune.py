@@ -108,8 +108,7 @@ class TestGradients:
         basis = bound(KERNELS[name], X)
         setting = gaussian_setting(X, y)(basis)
         target = setting.targets[0]
-        from relvec.design import DenseDesign
-        from relvec.design.order import content_ranks
+        from relvec.design import DenseDesign, content_ranks
 
         design = DenseDesign(basis(X))
         start = target.search(design, content_ranks(basis, design.scale), None, None)

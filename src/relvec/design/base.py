@@ -87,7 +87,7 @@ class Design(Dictionary):
 
 
 class Observed(NamedTuple):
-    """What is fitted on the rows of a `LaplaceDesign`.
+    """Targets of the rows of a `LaplaceDesign`.
 
     Attributes
     ----------

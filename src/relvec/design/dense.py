@@ -100,7 +100,7 @@ def tame(squared: np.ndarray) -> np.ndarray:
 
 
 def not_finite(atom: int) -> ValueError:
-    """What to say of a basis function that has infinite values."""
+    """The error for a basis function that has infinite values."""
     return ValueError(
         f"basis function {atom} is not finite on the training rows; "
         "rescale the inputs (StandardScaler) or lower the degree"

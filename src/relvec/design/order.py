@@ -1,4 +1,4 @@
-"""Atoms by what they are: ranks, draws and keys that no order of the training rows can change."""
+"""An ordering of atoms by content: ranks, draws and keys that do not depend on the order of the training rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def even_draw(basis: Basis) -> Callable[[int], np.ndarray]:
 
 
 def atom_keys(basis: Basis) -> list[tuple]:
-    """What each of the M atoms is, whatever dictionary it stands in; the width of a kernel does not count.
+    """The content of each of the M atoms, whatever dictionary it stands in; the width of a kernel does not count.
 
     >>> from relvec.basis import Linear
     >>> atom_keys(Linear().bind([[1.0, 2.0]]))

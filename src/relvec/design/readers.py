@@ -14,6 +14,7 @@ from weakref import finalize
 
 import numpy as np
 
+from relvec.design.dispatch import is_sliced
 from relvec.design.samples import BLOCK_ROWS, read
 
 _BATCH = 65_536  # rows of a Parquet file read at once
@@ -27,17 +28,6 @@ class Loaded(NamedTuple):
     y: Any
     weights: Any
     names: list[str] | None = None
-
-
-def is_sliced(X: Any) -> bool:
-    """Whether X is an array on disk, to be read in slices."""
-    if isinstance(X, np.memmap):
-        return X.ndim == 2
-    if isinstance(X, np.ndarray | str | bytes) or any(
-        hasattr(X, name) for name in ("toarray", "__dask_graph__", "__array_namespace__", "iloc", "__dlpack__")
-    ):
-        return False
-    return all(hasattr(X, name) for name in ("shape", "dtype", "__getitem__")) and len(X.shape) == 2
 
 
 def is_parquet(X: Any) -> bool:

@@ -237,16 +237,16 @@ class RelevanceVectorClassifier(ClassPredictions):
         from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
 
         check_dask(options)
-        labels = design.aligned_labels(X, y)
+        labels = design.align_labels(X, y)
         classes, counts = design.count_labels(labels, check_classification_targets)
         if counts.sum() <= MAX_GATHERED_ROWS:
-            return self._prepare(options, *design.gathered(X, y, sample_weight))
+            return self._prepare(options, *design.gather(X, y, sample_weight))
         check_classes(classes)
         weights = sample_weight
         if self.class_weight is not None:
             factors = class_factors(self.class_weight, classes, counts)
-            weights = design.label_weights(labels, X, sample_weight, classes, factors)
-        samples = design.DaskSamples(X, design.memberships(labels, classes), weights)
+            weights = design.weigh_classes(labels, X, sample_weight, classes, factors)
+        samples = design.DaskSamples(X, design.class_indicators(labels, classes), weights)
         check_classes(classes, int(np.count_nonzero(samples.reduce(present_classes, np.logical_or))))
         self._store_features(samples.n_features, samples.names)
         return DaskSource(samples, gaussian=False), self._search_for(classes)

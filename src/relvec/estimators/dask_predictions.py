@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.design import as_series, check_columns, lazily
+from relvec.design import as_series, check_columns, map_chunks
 
 
 def predict_lazily(
@@ -33,7 +33,7 @@ def evaluate_lazily(
 ) -> Any:
     """A method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
     check_columns(X, n_features, names_in)
-    return lazily(X, _Chunkwise(method, shape, dtype, options), shape, dtype)
+    return map_chunks(X, _Chunkwise(method, shape, dtype, options), shape, dtype)
 
 
 @dataclass(frozen=True, eq=False)

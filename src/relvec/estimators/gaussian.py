@@ -297,7 +297,7 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     model = Model(whole, frame, local[:0], state.posterior).at(
         local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip
     if not problem.prior.on_weights:
-        model = model.relaxed(POLISH_STEPS)
+        model = model.relax(POLISH_STEPS)
     p = model.posterior
     exact = replace(p, alpha=p.alpha * design.scale[model.active] ** 2)
     active = state.active[model.active]

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, scan_design
-from relvec.design.order import content_ranks
+from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, content_ranks, scan_design
 from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
@@ -27,7 +26,7 @@ from relvec.runtime.progress import stage
 from relvec.runtime.threads import one_thread
 from relvec.solvers import Result, Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
-from relvec.solvers.laplace.search import solve_laplace
+from relvec.solvers.laplace.solve import solve_laplace
 from relvec.solvers.subsets import without_restarts
 
 MODEL_ATOMS = 500  # atoms whose scans take as long as the models of a subset

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
-from relvec.design.order import atom_keys
+from relvec.design import atom_keys
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.inference.process import Process, as_predictive

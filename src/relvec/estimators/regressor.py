@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from relvec.design import Block, DaskSamples, Summary, gathered, is_dask, is_sliced, summarise
+from relvec.design import Block, DaskSamples, Summary, gather, is_dask, is_sliced, summarise
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.incremental import IncrementalFitMixin
@@ -302,7 +302,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         check_dask(options)
         samples = DaskSamples(X, y, sample_weight)
         if samples.n_rows <= MAX_GATHERED_ROWS:
-            return self._prepare(options, *gathered(X, y, sample_weight))
+            return self._prepare(options, *gather(X, y, sample_weight))
         counts = self._wants_counts
         if counts:
             check_counts(options, samples.reduce(has_whole_numbers, both))

@@ -20,8 +20,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.basis import Basis, Concat, KernelBasis, leaves
-from relvec.design import DenseDesign
-from relvec.design.order import content_ranks
+from relvec.design import DenseDesign, content_ranks
 from relvec.hyperparameters.targets import Evaluated, LaplaceTarget
 from relvec.kernels import Kernel
 from relvec.runtime.threads import one_thread

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from relvec.basis import Basis
-from relvec.design import DenseDesign
-from relvec.design.order import content_ranks
+from relvec.design import DenseDesign, content_ranks
 from relvec.hyperparameters.centres import Move, Placed, Space, evaluate, place, start
 from relvec.hyperparameters.grvm import CentresEvidence, evidence, train
 from relvec.hyperparameters.widths import WidthProblem

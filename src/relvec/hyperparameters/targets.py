@@ -17,7 +17,7 @@ from relvec.solvers import Problem, Sequential, solve
 from relvec.solvers.gaussian.frame import Frame
 from relvec.solvers.gaussian.moves import Model
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, relax
-from relvec.solvers.laplace.search import solve_laplace
+from relvec.solvers.laplace.solve import solve_laplace
 from relvec.solvers.loop import Start
 
 MAX_PRECISION = 1e9  # precision, for unit columns, beyond which the interleaving drops an atom
@@ -239,7 +239,7 @@ class GaussianTarget:
                           target_norm2_outside=self.rest, n_samples=self.n_samples, start=None)  # fmt: skip
         frame = Frame(design, problem.target, self.rest)
         empty = Model(problem, frame, none, frame.posterior(none, np.zeros(0), model.beta, self.n_samples))
-        best = empty.at(local, model.alpha * design.scale**-2.0, model.beta).relaxed(30, enough=1e-3)
+        best = empty.at(local, model.alpha * design.scale**-2.0, model.beta).relax(30, min_gain_nats=1e-3)
         p, keep = best.posterior, best.active
         return keep, p.alpha * design.scale[keep] ** 2, p.beta
 

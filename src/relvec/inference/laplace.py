@@ -64,7 +64,7 @@ class LaplacePosterior:
         return self.gamma / self.variance, self.mean / self.variance
 
     def implicit_gradient(self, slopes: np.ndarray) -> np.ndarray:
-        """What the motion of B with the mode adds to dL/dlog alpha (k,), given `slopes` (k,).
+        """The part of dL/dlog alpha (k,) from the motion of B with the mode, given `slopes` (k,).
 
         dw_MP/dlog alpha_i = -alpha_i w_i Sigma_i and dL/dw_j = -1/2 d log|Phi'B Phi + A|/dw_j, since the mode
         makes the rest of the evidence stationary. T01 eq. (16) leaves this out.
@@ -239,7 +239,7 @@ class Weighting:
 
 
 class ModeRows(Protocol):
-    """What the search for a mode asks of the rows, of which it knows nothing else."""
+    """The rows of a search for a mode."""
 
     def value_at_zero(self) -> float:
         """The objective where all weights are zero."""

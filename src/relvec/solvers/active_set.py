@@ -10,21 +10,41 @@ import numpy as np
 from relvec.design import DenseDesign
 from relvec.inference.evidence import exchange_statistics, gain_add, gain_delete
 from relvec.runtime.arrays import Array, is_device_array, largest_indices, like, namespace, squares, to_host
+from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.gaussian.compiled import Precisions
 from relvec.solvers.gaussian.frame import COLLINEAR, Frame
 from relvec.solvers.gaussian.moves import Model, best_of_each, near_exchanges
 from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers.sequential import Sequential
 
-_LONG = 3000  # dictionaries up to this length are searched whole
-_PART = 1024  # atoms of a longer one to begin with
-_MOST_OF_PART = 0.25  # a model of more than this share of the part asks for a larger one
-_ENTER = 64  # additions taken in a round, besides exchanges
-_PARTNERS = 4  # exchanges taken in a round for every atom of the model
-_MORE = 32  # times as many where scans of the whole are long
-_NEARLY = -1.0  # nats: exchanges losing more than this are not taken in
-_ROUGH = 0.01  # nats: the first rounds leave smaller gains
-_REFUTED = 8  # rounds in a row whose promises the search refutes
+MAX_WHOLE_ATOMS = 3000  # dictionaries up to this length are searched whole
+_FIRST_PART_ATOMS = 1024  # of a longer one to begin with
+_MAX_PART_SHARE = 0.25  # a model of more than this share of the part asks for a larger one
+_MAX_ADDITIONS = 64  # taken into a part in a round
+_MAX_EXCHANGES_PER_ATOM = 4  # likewise
+_LONG_SCAN_FACTOR = 32  # times as many where scans of the whole are long
+_MIN_EXCHANGE_GAIN_NATS = -1.0  # exchanges that lose more are not taken in
+_ROUGH_TOL_NATS = 0.01  # the first rounds leave smaller gains
+_MAX_REFUTED_ROUNDS = 8  # in a row, whose promises the search refutes
+
+
+_SOLVERS: dict[str, type] = {"sequential": Sequential, "mackay": MacKay, "em": EM}
+
+
+def as_solver(spec: str | Solver) -> Solver:
+    """A solver from its name ("sequential", "mackay", "em") or the object itself.
+
+    >>> as_solver("mackay")
+    MacKay(prune_gamma=2.220446049250313e-16, prune_alpha=1000000000000.0, time_limit=None)
+    """
+    if isinstance(spec, str) and spec in _SOLVERS:
+        return _SOLVERS[spec]()
+    if isinstance(spec, (Sequential, MacKay, EM)):
+        return spec
+    raise ValueError(
+        f"solver must be one of {', '.join(map(repr, _SOLVERS))} or a solver object such as "
+        f"relvec.solvers.Sequential(restarts=5), got {spec!r}"
+    )
 
 
 def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
@@ -34,14 +54,14 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     scan of the whole dictionary finds the additions and exchanges that would still gain, and the search goes on
     among those. It ends with the same certificate over all atoms.
     """
-    if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > _LONG):
+    if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > MAX_WHOLE_ATOMS):
         result = iterate(solver, problem, max_iter, verbose)
         state = result.state
         if isinstance(state.posterior, Precisions):  # a search in C that was cut short
             alpha, beta = state.posterior.alpha, state.posterior.beta
             state = state.stepped(posterior=_alone(problem, state.active, alpha, beta).posterior)
         return replace(result, state=state)
-    start, n_iter, tol = problem.start, 0, max(_ROUGH, problem.tol)
+    start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []
     began, limit = time.monotonic(), solver.time_limit
 
@@ -52,20 +72,20 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     long = problem.design.n_atoms > 2 * problem.design.max_active_set  # a scan of the whole is long: few are left to do
     if long:
         part = _first_part(problem, problem.design.max_active_set)
-        few = solve(timed(solver), _restricted(problem, part, start, tol), max_iter, verbose)
-        history, n_iter = _renumbered(few.history, part), few.n_iter
+        few = solve(timed(solver), _restrict(problem, part, start, tol), max_iter, verbose)
+        history, n_iter = _renumber(few.history, part), few.n_iter
         posterior = few.state.posterior
         part = part[few.state.active]
         start, solver = Start(part, posterior.alpha, posterior.beta), replace(solver, restarts=0)
     else:
-        part = _first_part(problem, _PART)
+        part = _first_part(problem, _FIRST_PART_ATOMS)
     seen, pool, refuted = part[:0], part[:0], 0
     while True:
         search = solve if long else iterate
-        result = search(timed(solver), _restricted(problem, part, start, tol), max_iter - n_iter, verbose)
+        result = search(timed(solver), _restrict(problem, part, start, tol), max_iter - n_iter, verbose)
         state = result.state
         n_iter += result.n_iter
-        history += _renumbered(result.history[1 if history else 0 :], part)
+        history += _renumber(result.history[1 if history else 0 :], part)
         same = start is not None and np.array_equal(np.sort(part[state.active]), np.sort(start.active))
         active = part[state.active]
         start = Start(active, state.posterior.alpha, state.posterior.beta)
@@ -73,7 +93,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         if (
             not ended
             and solver.restarts
-            and len(active) > _MOST_OF_PART * len(part)
+            and len(active) > _MAX_PART_SHARE * len(part)
             and len(part) < min(0.5 * len(problem.order), 0.25 * problem.design.max_dense_atoms)
         ):
             part = np.union1d(_first_part(problem, 4 * len(part)), active)
@@ -82,10 +102,10 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         model = _alone(problem, active, state.posterior.alpha, state.posterior.beta)
         # what the search had before it is certified by more digits than a scan of the whole has
         seen, refuted = (np.union1d(seen, part), refuted + 1) if same else (part, 0)
-        entering, promised = _promising(problem, active, model, solver.exchange, seen)
+        entering, promised = _propose(problem, active, model, solver.exchange, seen)
         largest = max(promised, state.largest_gain)
         done = ended or largest <= problem.tolerance(len(active))
-        if done or (tol == problem.tol and (not entering.size or refuted > _REFUTED)):
+        if done or (tol == problem.tol and (not entering.size or refuted > _MAX_REFUTED_ROUNDS)):
             if ended or not problem.design.norm_error:
                 break
             problem, entering = (
@@ -93,7 +113,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
                 active,
             )  # for the last rounds
             largest, refuted = np.inf, 0
-        if tol > problem.tol and (largest <= 10.0 * tol or refuted > _REFUTED):
+        if tol > problem.tol and (largest <= 10.0 * tol or refuted > _MAX_REFUTED_ROUNDS):
             tol, refuted, pool = problem.tol, 0, part
         pool = np.union1d(pool, entering)
         if len(pool) > problem.design.max_active_set:
@@ -105,10 +125,10 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     status = result.status
     if status in (Status.CONVERGED, Status.STALLED):
         status = Status.CONVERGED if largest <= problem.tolerance(len(active)) else Status.STALLED
-    return Result(whole, status, _monotone(history), n_iter)
+    return Result(whole, status, _recompute_gains(history), n_iter)
 
 
-def _renumbered(history: list[Step], part: np.ndarray) -> list[Step]:
+def _renumber(history: list[Step], part: np.ndarray) -> list[Step]:
     """Steps among a part of the atoms as steps among all."""
     return [replace(step, atom=int(part[step.atom]) if step.atom >= 0 else -1) for step in history]
 
@@ -126,7 +146,7 @@ def _first_part(problem: Problem, size: int) -> np.ndarray:
     return part[problem.design.scale[part] > 0.0]
 
 
-def _restricted(problem: Problem, part: np.ndarray, start: Start | None, tol: float) -> Problem:
+def _restrict(problem: Problem, part: np.ndarray, start: Start | None, tol: float) -> Problem:
     """The problem with only some of its atoms."""
     place = np.full(problem.design.n_atoms, -1)
     place[part] = np.arange(len(part))
@@ -154,7 +174,7 @@ def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float)
     return Model(own, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
 
 
-def _promising(
+def _propose(
     problem: Problem, active: np.ndarray, model: Model, exchanging: bool, seen: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Atoms of the whole dictionary worth a look, and the largest gain among additions and exchanges.
@@ -162,82 +182,84 @@ def _promising(
     ``model`` holds the active atoms alone; the others, but for those ``seen``, are looked at in the pieces that the
     design gives.
     """
-    more = _MORE if problem.design.n_atoms > 2 * problem.design.max_active_set else 1
-    look = ScanTask(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _ENTER,
-                 more * _PARTNERS, problem.tolerance(len(active)), problem.design.norm_error)  # fmt: skip
-    best = look.best(problem.design.scan(model.frame.directions, look, look.combined))
+    more = _LONG_SCAN_FACTOR if problem.design.n_atoms > 2 * problem.design.max_active_set else 1
+    task = ScanTask(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _MAX_ADDITIONS,
+                 more * _MAX_EXCHANGES_PER_ATOM, problem.tolerance(len(active)), problem.design.norm_error)  # fmt: skip
+    best = task.best(problem.design.scan(model.frame.directions, task, task.combine))
     return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
 
 
 @dataclass(frozen=True, eq=False)
 class ScanTask:
-    """What a piece of the dictionary offers to a model of the atoms ``active``; it may run on another machine.
+    """A look at pieces of the dictionary for a model of the atoms ``active``; it may run on another machine.
 
     Columns that vanish offer nothing: their projections are zero.
     """
 
     model: Model
     active: np.ndarray
-    closed: np.ndarray  # atoms not to be named, in order, the active ones among them
+    closed: np.ndarray  # atoms not to be proposed, in order, the active ones among them
     exchanging: bool
-    enter: int  # additions it names
-    partners: int  # exchanges for every atom of the model
-    enough: float  # nats: additions that gain no more are not named
+    max_additions: int
+    max_exchanges: int  # for every atom of the model
+    min_gain_nats: float  # additions that gain no more are not proposed
     norm_error: float  # of the design: added to S, so that a promise is not a matter of its digits
 
     def __call__(self, atoms: np.ndarray, projected: Array) -> Candidates:
         model, k = self.model, len(self.active)
         if is_device_array(projected):
-            return _offers_on_device(self, int(atoms[0]), projected)
+            return _candidates_on_device(self, int(atoms[0]), projected)
         first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
         outside = ~np.isin(atoms, self.closed[first:end])
         near = replace(model, frame=model.frame.beside(projected, (1.0 + self.norm_error) * outside))
         scan = S, Q, _ = near.frame.scan(model.posterior)
         gains = gain_add(S[k:], Q[k:])
-        named = np.flatnonzero(gains > self.enough)
+        named = np.flatnonzero(gains > self.min_gain_nats)
         found = Candidates(float(gains.max()), atoms[named], gains[named])
         if self.exchanging:
-            leaving, j, partner_gains = near_exchanges(near, self.partners, scan, _NEARLY)
+            leaving, j, partner_gains = near_exchanges(near, self.max_exchanges, scan, _MIN_EXCHANGE_GAIN_NATS)
             found = found.exchanging(leaving, atoms[j - k], partner_gains)
         return self.best(found)
 
-    def best(self, offers: Candidates) -> Candidates:
-        """As many as are named."""
-        top = np.argsort(-offers.gains, kind="stable")[: self.enter]
-        exchanges = best_of_each(offers.leaving, offers.partners, offers.partner_gains, self.partners)
-        return Candidates(offers.largest, offers.atoms[top], offers.gains[top], *exchanges)
+    def best(self, found: Candidates) -> Candidates:
+        """The best of them, as many as are proposed."""
+        top = np.argsort(-found.gains, kind="stable")[: self.max_additions]
+        exchanges = best_of_each(found.leaving, found.partners, found.partner_gains, self.max_exchanges)
+        return Candidates(found.largest, found.atoms[top], found.gains[top], *exchanges)
 
-    def combined(self, a: Candidates, b: Candidates) -> Candidates:
+    def combine(self, a: Candidates, b: Candidates) -> Candidates:
         """Those of two pieces, the best of them where they are many."""
         both = Candidates(
             max(a.largest, b.largest), *(np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
         )
-        many = len(both.atoms) > 2 * self.enter or len(both.partners) > 2 * self.partners * len(self.active)
+        many = len(both.atoms) > 2 * self.max_additions or len(both.partners) > 2 * self.max_exchanges * len(
+            self.active
+        )
         return self.best(both) if many else both
 
 
-def _offers_on_device(look: ScanTask, start: int, projected: Array) -> Candidates:
+def _candidates_on_device(task: ScanTask, start: int, projected: Array) -> Candidates:
     """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
-    p, beta = look.model.posterior, float(look.model.posterior.beta)
+    p, beta = task.model.posterior, float(task.model.posterior.beta)
     xp, b = namespace(projected), projected.shape[1]
     P = projected[:-1, :].T
     T = P @ like(P, p.leverage)
     Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
     S = 1.0 - squares(T, 1)
-    first, end = np.searchsorted(look.closed, (start, start + b))
+    first, end = np.searchsorted(task.closed, (start, start + b))
     open_ = np.ones(b)
-    open_[look.closed[first:end] - start] = 0.0
+    open_[task.closed[first:end] - start] = 0.0
     S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
-    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], look.enter)
+    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], task.max_additions)
     gains = gain_add(S_top, Q_top)[:, 0]
-    named = gains > look.enough
+    named = gains > task.min_gain_nats
     found = Candidates(float(gains.max()), atoms[named, 0] + start, gains[named])
-    if look.exchanging:
+    if task.exchanging:
         cross = T @ like(P, np.sqrt(beta) * p.root.T)
         S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
-        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], look.partners)
+        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], task.max_exchanges)
         gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
-        near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _NEARLY))
+        near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _MIN_EXCHANGE_GAIN_NATS))
         found = found.exchanging(leaving, atoms[near, leaving] + start, gains[near, leaving])
     return found
 
@@ -279,7 +301,7 @@ class Candidates:
         return replace(self, largest=largest, leaving=leaving, partners=partners, partner_gains=gains)
 
 
-def _monotone(history: list[Step]) -> list[Step]:
+def _recompute_gains(history: list[Step]) -> list[Step]:
     """Gains made anew: the joints between parts have none of their own."""
     return [
         replace(step, gain=step.objective - before.objective if before else 0.0)

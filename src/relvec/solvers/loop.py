@@ -1,4 +1,4 @@
-"""The one training loop, and what it is given and gives back."""
+"""The one training loop, its problem and its result."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from relvec.design import Design
 from relvec.inference.gaussian import Posterior
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime import checkpoint
-from relvec.runtime.checkpoint import Cell, check_model, refuse_bad_record
+from relvec.runtime.checkpoint import check_model, refuse_bad_record
 from relvec.runtime.fingerprint import fingerprint
 from relvec.runtime.progress import report
 
 logger = logging.getLogger("relvec")
 
-TOL, TOL_OF_MANY = 1e-4, 0.3  # nats, where no tol is given: of a model, and of one of more than MANY atoms
-MANY = 300  # the search of a larger model for ever smaller gains is long
+TOL, TOL_OF_MANY = 1e-4, 0.3  # nats, where no tol is given: of a model, and of one of more than LARGE_MODEL atoms
+LARGE_MODEL = 300  # atoms: the search of a larger model for ever smaller gains is long
 
-_FEW_GAINS, _NEARLY = 5, 0.95  # steps whose gains tell how far a search is, and the most they can tell
+_PROGRESS_STEPS, _MAX_PROGRESS = 5, 0.95  # steps whose gains tell how far a search is, and the most they can tell
 
 
 class Status(Enum):
@@ -68,7 +68,7 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a solver is asked to do, in scaled units (unit-norm columns, target of unit root mean square).
+    """A Gaussian problem for a solver, in scaled units (unit-norm columns, target of unit root mean square).
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Problem:
     start : a model to start from.
     bias : index of the bias atom, -1 if there is none.
     tol : nats; a fit ends when no single move gains more.
-    tol_of_many : the same for models of more than `MANY` atoms; None for tol.
+    tol_of_many : the same for models of more than `LARGE_MODEL` atoms; None for tol.
     """
 
     design: Design
@@ -125,7 +125,7 @@ class Problem:
 
     def tolerance(self, size: int) -> float:
         """Nats that no single move may gain any more for a model of so many atoms to be done."""
-        return self.tol if self.tol_of_many is None or size <= MANY else max(self.tol, self.tol_of_many)
+        return self.tol if self.tol_of_many is None or size <= LARGE_MODEL else max(self.tol, self.tol_of_many)
 
     def objective(self, active: np.ndarray, posterior: Posterior) -> float:
         """T01 eq. (36): the log evidence plus the hyperprior's terms."""
@@ -167,7 +167,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a fit returns, in scaled units: the last state, how it ended, and the way there."""
+    """The outcome of a search, in scaled units: the last state, how it ended, and the way there."""
 
     state: State
     status: Status
@@ -200,7 +200,7 @@ class Solver(Protocol):
         ...
 
     def notes_of(self, problem: Problem, state: State) -> dict:
-        """What the solver remembers besides the model, as plain numbers."""
+        """The notes of the solver besides the model, as plain numbers."""
         ...
 
     def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
@@ -227,53 +227,54 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
 
     Where the fit has a checkpoint, from where an earlier process left this search.
     """
-    with checkpoint.open_cell() as cell:
-        return _iterate(solver, problem, max_iter, verbose, cell)
-
-
-def _iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int, cell: Cell) -> Result:
     began = time.monotonic()
     if verbose:
         _ensure_log_handler()
-    earlier = None if cell.saved is None else _resumed(solver, problem, cell.saved)
-    if earlier is not None and earlier.state.done:
-        return earlier
-    state = solver.init(problem) if earlier is None else earlier.state
-    history: list[Step] = [] if earlier is None else earlier.history
-    n_iter = 0 if earlier is None else earlier.n_iter
-    while True:
-        size, noise = len(state.active), 1.0 / state.posterior.beta
-        gain = state.objective - history[-1].objective if history else 0.0
-        if not history or state.action:
-            history.append(Step(state.action, state.atom, gain, state.objective, size, noise))
-            if verbose:
-                logger.info("%5d %-10s size %4d objective %.6f noise %.4g", n_iter, state.action, size,
-                            state.objective, noise)  # fmt: skip
-        asked = report(size, state.posterior.log_evidence, _fraction(history, problem.tol, state.done))
-        if state.done:
-            status = solver.status(problem, state)
-            break
-        if asked:
-            status = Status.INTERRUPTED
-            break
-        if n_iter >= max_iter:
-            status = Status.MAX_ITER
-            break
-        if (
-            solver.time_limit is not None
-            and time.monotonic() - began > solver.time_limit
-            and not solver.finishing(state)
-        ):
-            status = Status.TIME_LIMIT
-            break
-        state = solver.step(problem, state)
-        n_iter += 1
-        cell.store(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
-    result = Result(state, status, history, n_iter)
-    if status in (Status.TIME_LIMIT, Status.INTERRUPTED):
-        cell.mark_unfinished()
-    cell.store(_record, solver, problem, result, now=True)
-    return result
+    with checkpoint.open_cell() as cell:
+        earlier = None if cell.saved is None else _resumed(solver, problem, cell.saved)
+        if earlier is not None and earlier.state.done:
+            return earlier
+        state = solver.init(problem) if earlier is None else earlier.state
+        history: list[Step] = [] if earlier is None else earlier.history
+        n_iter = 0 if earlier is None else earlier.n_iter
+        while True:
+            _note_step(state, history, n_iter if verbose else None)
+            fraction = _fraction(history, problem.tol, state.done)
+            stop = report(len(state.active), state.posterior.log_evidence, fraction)
+            late = solver.time_limit is not None and time.monotonic() - began > solver.time_limit
+            status = _end(solver, problem, state, stop, n_iter >= max_iter, late)
+            if status is not None:
+                break
+            state = solver.step(problem, state)
+            n_iter += 1
+            cell.store(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
+        result = Result(state, status, history, n_iter)
+        if status in (Status.TIME_LIMIT, Status.INTERRUPTED):
+            cell.mark_unfinished()
+        cell.store(_record, solver, problem, result, now=True)
+        return result
+
+
+def _note_step(state: State, history: list[Step], n_iter: int | None) -> None:
+    """Append the last step to the history, and log it where its number is given."""
+    if history and not state.action:
+        return
+    size, noise = len(state.active), 1.0 / state.posterior.beta
+    gain = state.objective - history[-1].objective if history else 0.0
+    history.append(Step(state.action, state.atom, gain, state.objective, size, noise))
+    if n_iter is not None:
+        logger.info("%5d %-10s size %4d objective %.6f noise %.4g", n_iter, state.action, size, state.objective, noise)
+
+
+def _end(solver: Solver, problem: Problem, state: State, stop: bool, many: bool, late: bool) -> Status | None:
+    """How a search ends in this state; None where it goes on."""
+    if state.done:
+        return solver.status(problem, state)
+    if stop:
+        return Status.INTERRUPTED
+    if many:
+        return Status.MAX_ITER
+    return Status.TIME_LIMIT if late and not solver.finishing(state) else None
 
 
 def _record(solver: Solver, problem: Problem, result: Result) -> dict:
@@ -321,7 +322,11 @@ def _resumed(solver: Solver, problem: Problem, saved: dict) -> Result | None:
 def _fraction(history: list[Step], tol: float, done: bool) -> float:
     """Estimated share of a search that is done: how far the gains have come on their way down to the tolerance."""
     gains = [step.gain for step in history if step.gain > 0.0]
-    if done or len(gains) < _FEW_GAINS:
+    if done or len(gains) < _PROGRESS_STEPS:
         return 1.0 if done else np.nan
     way = np.log(max(gains) / tol)
-    return float(np.clip(1.0 - np.log(max(gains[-_FEW_GAINS:]) / tol) / way, 0.0, _NEARLY)) if way > 0.0 else _NEARLY
+    return (
+        float(np.clip(1.0 - np.log(max(gains[-_PROGRESS_STEPS:]) / tol) / way, 0.0, _MAX_PROGRESS))
+        if way > 0.0
+        else _MAX_PROGRESS
+    )

@@ -16,26 +16,46 @@ from relvec.solvers.gaussian.moves import Model, at_noise_floor, largest_gain
 from relvec.solvers.loop import Problem, Start, State, Status, check_time_limit, iterate
 from relvec.solvers.textbook import Textbook, textbook_step
 
-_DIPS = (0.5, 0.3, 0.2)  # restarts hold the noise at these fractions of the one found
-_FRESH_AT = 2  # which restart begins anew, or dips deep
-_DEEP = 0.1
-_SCHEDULED = len(_DIPS) + 1  # those after are random, and taken only where as many are asked for
-_HEAVY = 600  # atoms: a restart of more takes longer than all before it, and gains little
-_PAYS = 1.0  # nats: a restart that gains as much is tried again
-_CROWD, _CROWD_SHARE = 30, 0.1  # atoms, and share of the samples, at which the ceiling of the noise is lifted
-_UNEXPLAINED = 5.0  # times where it started: a noise above this may hide what later atoms would explain
-_DETERMINED = 0.05  # of the samples: a model of fewer atoms has little to win from a deep dip, which costs the most
-_BACKWARD = 256  # dictionaries up to this length may be searched from the full model too
-_THINNINGS, _FAR = 20, 1e3  # updates of the full model, and the precision at which an atom leaves it
-_ROUGH = 0.05  # nats: restarts leave smaller gains at first
-_PROMISING = 5.0  # nats: those that fall short by no more are settled to the end before they are judged
-_APART = 1e-8  # atoms nearer to the model than this do not enter during restarts: their gains have few digits
-_DIP_MOST = 100  # atoms a dip may add
-_DIP_TOL = 0.05  # nats: smaller additions are not worth making while the noise is held
-_NEARLY_NONE = 0.01  # the noise's floor over a noise that counts as none
-_MOST_SHARE = 0.5  # of the samples: a model of more atoms is not sparse
-_SCATTER = 0.2  # share of the atoms a random restart removes
-_ROUNDING = 1e-9  # of an evidence: what it may fall by when it is evaluated anew
+
+@dataclass(frozen=True)
+class RestartSettings:
+    """How a search is started again, chosen on the evidences that the data sets of the papers reach.
+
+    Restarts hold the noise at ``low_noise_fractions`` of the one found, in turn; the one numbered ``scratch_turn``
+    begins anew. Those after ``scheduled`` are random, and taken only where as many are asked for.
+    """
+
+    low_noise_fractions: tuple[float, ...] = (0.5, 0.3, 0.2)
+    lowest_noise_fraction: float = 0.1  # held where a start from scratch is not promising
+    scratch_turn: int = 2
+    max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little
+    min_gain_nats: float = 1.0  # a restart that gains as much is tried again
+    max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
+    rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
+    min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
+    max_added_atoms: int = 100  # while the noise is held
+    # Start from scratch: a noise above so many times its start may hide signal, and a model of fewer atoms than this
+    # share of the samples has little to win from a very low noise, which costs the most.
+    max_noise_rise: float = 5.0
+    min_atoms_share: float = 0.05
+    capped_atoms: int = 30  # and capped_share of the samples: the size at which the cap of the noise is lifted
+    capped_share: float = 0.1
+    max_backward_atoms: int = 256  # dictionaries up to this length may be searched from the full model too
+    backward_updates: int = 20
+    backward_alpha: float = 1e3  # precision at which an atom leaves the full model
+    dropped_share: float = 0.2  # of the atoms, in a random restart
+    # Models that explain the noise too: a noise near its floor by this factor, more atoms than this share.
+    noiseless_factor: float = 0.01
+    crowded_share: float = 0.5
+
+    @property
+    def scheduled(self) -> int:
+        """Number of restarts that are not random."""
+        return len(self.low_noise_fractions) + 1
+
+
+RESTART = RestartSettings()
+_EVIDENCE_ROUNDING = 1e-9  # of an evidence: it may fall by as much when it is evaluated anew
 
 
 @dataclass(frozen=True)
@@ -137,28 +157,28 @@ class Sequential:
         model: AnyModel = notes.model or Model(problem, notes.frame, state.active, state.posterior)
         tol = problem.tolerance(len(model.active))
         hold = notes.steps % self.noise_every != 0
-        grown = model.grown(self.batch, tol, hold)
+        grown = model.grow(self.batch, tol, hold)
         if grown is not None:
             return _advance(grown, "add", notes, settled=False, exact=False)
         if not notes.settled:
-            settled = model.merged().relaxed(100, enough=tol)
+            settled = model.merge_copies().relax(100, min_gain_nats=tol)
             return _advance(settled, "reestimate", notes, settled=True, swapping=True)
         search = self.stop != "tf03"
         if search and self.exchange and notes.swapping:
-            if (swapped := model.exchanged(tol)) is not None:
+            if (swapped := model.exchange(tol)) is not None:
                 return _advance(swapped, "exchange", notes, settled=False, exact=False)
             notes = notes.but(swapping=False)
-        restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, _SCHEDULED)
-        restarting = restarting and (len(model.active) <= _HEAVY or self.restarts >= _SCHEDULED)
+        restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, RESTART.scheduled)
+        restarting = restarting and (len(model.active) <= RESTART.max_atoms or self.restarts >= RESTART.scheduled)
         if search and restarting and time.monotonic() < notes.deadline:
             return self._restarted(model, state, notes)
         if not notes.exact:
-            sharp = model.sharpened(100)
+            sharp = model.sharpen(100)
             fall = state.objective - sharp.objective
-            lost = fall if fall > max(tol, _ROUNDING * abs(state.objective)) else 0.0
+            lost = fall if fall > max(tol, _EVIDENCE_ROUNDING * abs(state.objective)) else 0.0
             return _advance(sharp, "reestimate", notes, exact=True, lost=lost)
         offer = largest_gain(model.exact(), self.exchange)
-        if offer > tol and search and self.exchange and (swapped := model.exchanged(tol)) is not None:
+        if offer > tol and search and self.exchange and (swapped := model.exchange(tol)) is not None:
             return _advance(swapped, "exchange", notes, settled=False, exact=False)
         # an evidence that is known to a few nats alone hides gains as large
         return state.stepped(action="", done=True, largest_gain=max(offer, notes.lost))
@@ -199,32 +219,30 @@ class Sequential:
         """The better of the model and another local maximum."""
         problem = model.problem
         other = self._restart(model, notes.turn, notes.deadline)
-        if other.objective > state.objective - _PROMISING:
+        if other.objective > state.objective - RESTART.max_shortfall_nats:
             other = _settle(other, self.batch, notes.deadline, 0.0)
         gain = other.objective - state.objective
         # a model that explains the noise too has no honest error bars: no restart leads there
         if any(sign(other) and not sign(model) for sign in (_noiseless, _crowded)):
             gain = -np.inf
-        again = gain >= _PAYS and notes.turn != _FRESH_AT
-        failed = 0 if gain >= _PAYS else notes.failed + 1
+        again = gain >= RESTART.min_gain_nats and notes.turn != RESTART.scratch_turn
+        failed = 0 if gain >= RESTART.min_gain_nats else notes.failed + 1
         notes = notes.but(turn=notes.turn + (not again), failed=failed)
         if gain > problem.tolerance(len(model.active)):
             return _advance(other, "restart", notes, settled=False, exact=False)
         return state.stepped(action="", notes=notes)
 
     def _restart(self, model: AnyModel, turn: int, deadline: float) -> AnyModel:
-        """Another local maximum: dips of the noise and a fresh start, then random removals."""
-        if turn == _FRESH_AT:
+        """Another local maximum: low noises and a start from scratch, then random removals."""
+        if turn == RESTART.scratch_turn:
             return self._restart_from_scratch(model, deadline)
-        dips = (*_DIPS[:_FRESH_AT], _DIPS[0], *_DIPS[_FRESH_AT:])
-        if turn < _SCHEDULED:
-            other = perturb_low_noise(model, dips[turn], self.batch, deadline)
+        fractions = RESTART.low_noise_fractions
+        if turn < RESTART.scheduled:
+            fraction = fractions[turn - (turn > RESTART.scratch_turn)]
+            other = perturb_low_noise(model, fraction, self.batch, deadline)
         else:
-            other = (
-                drop_atoms(model)
-                if turn % 2
-                else perturb_low_noise(drop_random_atoms(model), _DIPS[0], self.batch, deadline)
-            )
+            fewer = drop_atoms(model) if turn % 2 else drop_random_atoms(model)
+            other = fewer if turn % 2 else perturb_low_noise(fewer, fractions[0], self.batch, deadline)
         return _settle(other, self.batch, deadline)
 
     def _restart_from_scratch(self, model: AnyModel, deadline: float) -> AnyModel:
@@ -236,24 +254,25 @@ class Sequential:
         problem = model.problem
         with np.errstate(over="ignore", divide="ignore"):
             risen = np.float64(1.0) / (model.posterior.beta * problem.noise_start)  # the noise, of where it started
-        if problem.design.n_atoms <= _BACKWARD and (problem.fixed_noise or risen > 1.0):
-            other = _backward(model)
-        elif not problem.fixed_noise and risen > _UNEXPLAINED:
+        if problem.design.n_atoms <= RESTART.max_backward_atoms and (problem.fixed_noise or risen > 1.0):
+            other = restart_from_full(model)
+        elif not problem.fixed_noise and risen > RESTART.max_noise_rise:
             other = restart_capped_noise(model, self.batch, deadline)
-        elif len(model.active) <= _DETERMINED * problem.n_samples:
+        elif len(model.active) <= RESTART.min_atoms_share * problem.n_samples:
             return model
         else:  # nothing suggests that a fresh start would help
-            other = perturb_low_noise(model, _DEEP, self.batch, deadline)
+            other = perturb_low_noise(model, RESTART.lowest_noise_fraction, self.batch, deadline)
         other = _settle(other, self.batch, deadline)
         if other.objective > model.objective:
-            dipped = _settle(perturb_low_noise(other, _DIPS[1], self.batch, deadline), self.batch, deadline)
-            return dipped if dipped.objective > other.objective else other
+            low = perturb_low_noise(other, RESTART.low_noise_fractions[1], self.batch, deadline)
+            low = _settle(low, self.batch, deadline)
+            return low if low.objective > other.objective else other
         return other
 
 
 @dataclass(frozen=True, eq=False)
 class _Notes:
-    """What the search remembers between steps."""
+    """Notes of the search between steps."""
 
     deadline: float
     frame: Any = None  # where the search runs in Python
@@ -276,7 +295,7 @@ _REMEMBERED = ("steps", "settled", "swapping", "exact", "lost", "turn", "failed"
 
 
 def _advance(model: AnyModel, action: str, notes: _Notes, **changes) -> State:
-    model = model.trimmed()
+    model = model.trim()
     return State(
         model.active, model.posterior, model.objective, action, model.atom, notes=notes.but(model=model, **changes)
     )
@@ -284,23 +303,23 @@ def _advance(model: AnyModel, action: str, notes: _Notes, **changes) -> State:
 
 def _noiseless(model: AnyModel) -> bool:
     problem = model.problem
-    return not problem.fixed_noise and model.posterior.beta * problem.noise_floor > _NEARLY_NONE
+    return not problem.fixed_noise and model.posterior.beta * problem.noise_floor > RESTART.noiseless_factor
 
 
 def _crowded(model: AnyModel) -> bool:
-    return len(model.active) > _MOST_SHARE * model.problem.n_samples
+    return len(model.active) > RESTART.crowded_share * model.problem.n_samples
 
 
-def _settle(model: AnyModel, batch: int, deadline: float, tol: float = _ROUGH) -> AnyModel:
+def _settle(model: AnyModel, batch: int, deadline: float, tol: float = RESTART.rough_tol_nats) -> AnyModel:
     """Additions and re-estimation until none gains more than a tolerance."""
     settled = False
     while time.monotonic() < deadline:
-        enough = max(model.problem.tolerance(len(model.active)), tol)
-        grown = model.grown(batch, enough, hold_noise=False, apart=_APART)
+        tol_now = max(model.problem.tolerance(len(model.active)), tol)
+        grown = model.grow(batch, tol_now, hold_noise=False, apart=RESTART.min_distance2)
         if grown is not None:
-            model, settled = grown.trimmed(), False
+            model, settled = grown.trim(), False
         elif not settled:
-            model, settled = model.merged().relaxed(100, enough=enough), True
+            model, settled = model.merge_copies().relax(100, min_gain_nats=tol_now), True
         else:
             break
     return model
@@ -315,37 +334,37 @@ def perturb_low_noise(model: AnyModel, fraction: float, batch: int, deadline: fl
     problem, noise = model.problem, 1.0 / model.posterior.beta
     low = max(fraction * noise, problem.noise_floor)
     held = model.at(model.active, model.posterior.alpha, 1.0 / low)
-    most = len(model.active) + min(max(20, len(model.active)), _DIP_MOST)
+    most = len(model.active) + min(max(20, len(model.active)), RESTART.max_added_atoms)
     while len(held.active) < most and time.monotonic() < deadline:
-        grown = held.grown(batch, max(problem.tolerance(len(held.active)), _DIP_TOL), hold_noise=True, apart=_APART)
+        tol = max(problem.tolerance(len(held.active)), RESTART.rough_tol_nats)
+        grown = held.grow(batch, tol, hold_noise=True, apart=RESTART.min_distance2)
         if grown is None:
             break
-        held = grown.trimmed()
-    held = held.relaxed(5, hold_noise=True, enough=_DIP_TOL)
+        held = grown.trim()
+    held = held.relax(5, hold_noise=True, min_gain_nats=RESTART.rough_tol_nats)
     released = held.at(held.active, held.posterior.alpha, 1.0 / noise)
-    return released.relaxed(5, enough=_DIP_TOL)
+    return released.relax(5, min_gain_nats=RESTART.rough_tol_nats)
 
 
 def restart_capped_noise(model: AnyModel, batch: int, deadline: float) -> AnyModel:
     """Atoms enter an empty model while the noise may fall but not rise."""
     problem = model.problem
     other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
-    most = _CROWD + _CROWD_SHARE * problem.n_samples
+    most = RESTART.capped_atoms + RESTART.capped_share * problem.n_samples
     while len(other.active) < most and time.monotonic() < deadline:
-        grown = other.grown(
-            batch, max(problem.tolerance(len(other.active)), _DIP_TOL), False, problem.noise_start, _APART
-        )
+        tol = max(problem.tolerance(len(other.active)), RESTART.rough_tol_nats)
+        grown = other.grow(batch, tol, False, problem.noise_start, RESTART.min_distance2)
         if grown is None:
             break
-        other = grown.trimmed()
-    return other.relaxed(5, enough=_DIP_TOL)
+        other = grown.trim()
+    return other.relax(5, min_gain_nats=RESTART.rough_tol_nats)
 
 
-def _backward(model: AnyModel) -> AnyModel:
-    """Start from every atom and thin them out (T01): another basin."""
+def restart_from_full(model: AnyModel) -> AnyModel:
+    """Start from every atom and prune (T01): another basin."""
     if isinstance(model, CompiledModel):
-        return model.thinned(_THINNINGS, _FAR)
-    state = iterate(MacKay(prune_alpha=_FAR), model.problem, _THINNINGS).state
+        return model.prune_from_full(RESTART.backward_updates, RESTART.backward_alpha)
+    state = iterate(MacKay(prune_alpha=RESTART.backward_alpha), model.problem, RESTART.backward_updates).state
     return model.at(state.active, state.posterior.alpha, state.posterior.beta)
 
 
@@ -364,5 +383,5 @@ def drop_atoms(model: AnyModel) -> AnyModel:
 def drop_random_atoms(model: AnyModel) -> AnyModel:
     """Remove a random share of the atoms."""
     k = len(model.active)
-    keep = np.sort(model.problem.rng.permutation(k)[: k - int(_SCATTER * k)])
+    keep = np.sort(model.problem.rng.permutation(k)[: k - int(RESTART.dropped_share * k)])
     return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)

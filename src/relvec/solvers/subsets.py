@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.design import WORK
+from relvec.design import MAX_PASS_MULTIPLICATIONS
 from relvec.solvers.loop import Result, Status
 from relvec.solvers.sequential import Sequential
 
@@ -27,8 +27,8 @@ def in_subsets(basis: Any, size: int, given: np.ndarray, work: float, run: Run) 
     """Search a dictionary of M atoms in subsets of ``size``, beginning with the atoms ``given`` (k,).
 
     ``run(part, first)`` searches some atoms from the model before, and tells which are in the model now, whether it
-    gained and whether it was cut short. A pass takes ``work``, in the unit of `relvec.design.WORK`. Returns the number
-    of atoms looked at, the number of subsets, and whether all are known to offer nothing.
+    gained and whether it was cut short. A pass takes ``work``, in multiplications. Returns the number of atoms looked
+    at, the number of subsets, and whether all are known to offer nothing.
     """
     M, fixed = basis.n_atoms, np.flatnonzero(basis.rows < 0)
     fixed = fixed if len(fixed) <= 0.25 * size else fixed[-1:]  # the last is the constant, if there is one
@@ -42,7 +42,7 @@ def in_subsets(basis: Any, size: int, given: np.ndarray, work: float, run: Run) 
         keep = np.union1d(fixed, active).astype(np.intp)
         seen, begun, passes = min(seen + room, M), begun + room, passes + 1
         calm = 0 if gained else calm + room
-        if ended or calm >= len(waiting) or (passes + 1) * work > 1.01 * MAX_LONG_PASSES * WORK:
+        if ended or calm >= len(waiting) or (passes + 1) * work > 1.01 * MAX_LONG_PASSES * MAX_PASS_MULTIPLICATIONS:
             return seen, passes, calm >= len(waiting)
 
 

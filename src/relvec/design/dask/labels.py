@@ -1,4 +1,4 @@
-"""Class labels that Dask holds: which there are, and what a fit makes of them, chunk by chunk."""
+"""Class labels in collections of Dask: their classes, indicators and weights, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from relvec.design.dask.samples import _aligned, _as_array, each_chunk
+from relvec.design.dask.collections import align, as_dask_array, compute_chunks
 
 
-def aligned_labels(X: Any, y: Any) -> Any:
+def align_labels(X: Any, y: Any) -> Any:
     """Labels as an array (n,) of Dask, in the chunks of the rows X."""
-    labels = _aligned(y, _as_array(X, "X", 2), "y")
+    labels = align(y, as_dask_array(X, "X", 2), "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         return labels[:, 0]
     if labels.ndim != 1:
@@ -23,21 +23,21 @@ def aligned_labels(X: Any, y: Any) -> Any:
 
 def count_labels(labels: Any, check: Callable[[np.ndarray], None]) -> tuple[np.ndarray, np.ndarray]:
     """The distinct labels (K,), sorted, and how often each comes (K,); ``check`` refuses what is no label."""
-    found = each_chunk(labels, partial(_counted, check))
+    found = compute_chunks(labels, partial(_counted, check))
     classes, place = np.unique(np.concatenate([names for names, _ in found]), return_inverse=True)
     return classes, np.bincount(place, np.concatenate([counts for _, counts in found])).astype(np.intp)
 
 
-def memberships(labels: Any, classes: np.ndarray) -> Any:
+def class_indicators(labels: Any, classes: np.ndarray) -> Any:
     """One for the class of each row, zero for the others: (n, K), or (n, 1) for the second of two."""
     columns = len(classes) if len(classes) > 2 else 1
     chunks = (labels.chunks[0], (columns,))
     return labels.map_blocks(_members, classes, chunks=chunks, new_axis=1, meta=np.zeros((0, 0)))
 
 
-def label_weights(labels: Any, X: Any, sample_weight: Any, classes: np.ndarray, factors: np.ndarray) -> Any:
+def weigh_classes(labels: Any, X: Any, sample_weight: Any, classes: np.ndarray, factors: np.ndarray) -> Any:
     """Sample weights (n,), ones for None, times the factor (K,) of each row's class."""
-    weights = _aligned(sample_weight, _as_array(X, "X", 2), "sample_weight")
+    weights = align(sample_weight, as_dask_array(X, "X", 2), "sample_weight")
     return labels.map_blocks(_weighted, weights, classes, factors, dtype=float)
 
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.design.base import Combine, LaplaceDesign, ModelOnRows, Observed, Piece, RowDirections, Value
+from relvec.design.cholesky import SquaredKernel
 from relvec.design.dask.kernel_basis import DistributedKernelBasis
 from relvec.design.dask.low_rank import row_factor
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dask.terms import BasisTerms, RowTerms, Sums, Terms
-from relvec.design.factor import _Square
 from relvec.design.order import row_hash64
 from relvec.design.samples import Block
 from relvec.design.streamed import tall_qr
@@ -287,7 +287,7 @@ def scan_rows(dictionary: DistributedKernelBasis, memory: float) -> DaskScanDesi
     if not kernel.positive_definite:
         return None
     found = row_factor(samples, kernel, memory)
-    squared = None if found is None else row_factor(samples, _Square(kernel), memory)
+    squared = None if found is None else row_factor(samples, SquaredKernel(kernel), memory)
     if found is None or squared is None:
         return None
     return DaskScanDesign(RowTerms(dictionary, found[0], squared[0]), samples)

@@ -10,25 +10,31 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value, project_by_scan
+from relvec.design.cholesky import (
+    MAX_RANK_SHARE,
+    MAX_WHOLE_ROWS,
+    TOLERANCE,
+    Factor,
+    choose_pivots,
+    explain_all,
+    extreme_directions,
+    rows_per_block,
+)
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dense import DenseDesign
-from relvec.design.low_rank import TOLERANCE, partial_cholesky
 from relvec.design.samples import Block
-from relvec.design.streamed import _DIRECTIONS, Factor, Moments, _block_rows, _Pass, most_rank, placed, reduced
+from relvec.design.streamed import Moments, MomentsOfBlock, max_rank, reduce_moments, rotate
 from relvec.kernels import Kernel
 from relvec.runtime.progress import report
 
-_SAMPLE = 20_000  # rows that pivots are chosen from
-_MOST_RANK = 0.4  # of the sample: above, it does not tell what the others need
-
 
 def compress_rows(dictionary: DistributedKernelBasis, memory: float) -> Rows | None:
-    """`relvec.design.compress` by reductions on the workers; None where the rank is not low.
+    """`relvec.design.low_rank.compress` by reductions on the workers; None where the rank is not low.
 
     This process and each worker use no more than ``memory`` bytes.
 
-    Pivots come from a sample of the rows, then from what a pass over all rows finds unexplained, until nothing is.
+    Pivots come from a sample of the rows, then from the rows that a pass over all finds unexplained, until none is.
     """
     samples, others = dictionary.samples, dictionary.others
     if not dictionary.kernel.positive_definite:
@@ -37,44 +43,42 @@ def compress_rows(dictionary: DistributedKernelBasis, memory: float) -> Rows | N
     if found is None:
         return None
     factor, total, stop = found
-    samples = samples.blocked(_block_rows(factor.rank))
-    R, y, rest = reduced(samples, factor, others, total)
+    samples = samples.blocked(rows_per_block(factor.rank))
+    R, y, outside = reduce_moments(samples, factor, others, total)
     columns = Columns(factor, R)
-    held = samples.kept(_Norms(columns))
-    error = samples.reduce(_Error(stop, total.left), max, held)
-    return Rows(DaskDesign(dictionary, columns, held), y, rest, Compression(samples.n_rows, len(R), TOLERANCE, error))
+    norms = samples.kept(_Norms(columns))
+    error = samples.reduce(_Error(stop, total.left), max, norms)
+    how = Compression(samples.n_rows, len(R), TOLERANCE, error)
+    return Rows(DaskDesign(dictionary, columns, norms), y, outside, how)
 
 
 def row_factor(
     samples: DaskSamples, kernel: Any, memory: float, others: Basis | None = None
 ) -> tuple[Factor, Moments, float] | None:
-    """A factor of a kernel on all rows, its moments with the columns of ``others``, and what it may leave of k(x, x).
+    """A factor of a kernel on all rows, its moments with the columns of ``others``, and the part of k(x, x) that it may
+    leave.
 
     None where the rank is not low.
     """
-    Z = samples.draw(_SAMPLE).X
+    Z = samples.draw(MAX_WHOLE_ROWS).X
     if len(Z) < samples.n_rows:
-        d = samples.n_features
-        look = _Extremes(np.hstack([np.eye(d), np.random.default_rng(0).standard_normal((d, _DIRECTIONS))]))
-        Z = np.vstack([Z, samples.reduce(look, _Extremes.combined)[1]])
+        extremes = _Extremes(extreme_directions(samples.n_features, np.random.default_rng(0)))
+        Z = np.vstack([Z, samples.reduce(extremes, _Extremes.combine)[1]])
     Z = np.unique(Z, axis=0)
-    most = min(most_rank(samples.n_rows, memory), int(_MOST_RANK * len(Z)))
-    found = partial_cholesky(kernel, Z, 0.5 * TOLERANCE, most)
-    if found is None or (others is not None and others.n_atoms > len(found[2])):
+    most = min(max_rank(samples.n_rows, memory), int(MAX_RANK_SHARE * len(Z)))
+    factor = choose_pivots(kernel, Z, most)
+    if factor is None or (others is not None and others.n_atoms > factor.rank):
         return None
-    F, _, pivots = found
-    factor = Factor.of(kernel, Z[pivots], np.asfortranarray(np.tril(F[pivots])))
     stop = TOLERANCE * float(kernel.diag(Z).max())
-    samples = samples.blocked(_block_rows(factor.rank))
-    while True:
-        total = samples.reduce(_Pass(factor, others, stop), Moments.__add__)
+    samples = samples.blocked(rows_per_block(factor.rank))
+
+    def explain(factor: Factor) -> tuple[Moments, np.ndarray]:
+        total = samples.reduce(MomentsOfBlock(factor, others, stop), Moments.__add__)
         report(factor.rank)
-        if not len(total.worst):
-            return factor, total, stop
-        longer = factor.extended(total.worst, 0.5 * stop)
-        if longer is None or longer.rank > most:
-            return None
-        factor = longer
+        return total, total.worst
+
+    explained = explain_all(factor, explain, stop, most)
+    return None if explained is None else (*explained, stop)
 
 
 class DaskDesign(Design):
@@ -113,8 +117,8 @@ class DaskDesign(Design):
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         factor, r = self._columns.factor, self._columns.factor.rank
         # Y' R [0; L^-1 k] with what does not depend on the row first
-        look = _Sweep(factor.kernel, factor.pivots, Y.T @ self._columns.R[:, -r:] @ factor.inverse, function)
-        total = self._dictionary.samples.reduce(look, combine, self._norms)
+        task = _ScanBlock(factor.kernel, factor.pivots, Y.T @ self._columns.R[:, -r:] @ factor.inverse, function)
+        total = self._dictionary.samples.reduce(task, combine, self._norms)
         if self._dictionary.n_others:
             own = self._dictionary.samples.n_rows + np.arange(self._dictionary.n_others)
             total = combine(total, function(own, Y.T @ self.columns(own)))
@@ -127,13 +131,13 @@ class DaskDesign(Design):
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What becomes of rows in the coordinates of a dictionary: R [0; F(x)] (c, b), not divided by its norms."""
+    """Columns of the kernels on rows x in the coordinates of a dictionary: R [0; F(x)] (c, b), without their norms."""
 
     factor: Factor
     R: np.ndarray
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        return placed(self.R, True, self.factor(X)) if len(X) else np.zeros((len(self.R), 0))
+        return rotate(self.R, self.factor(X)) if len(X) else np.zeros((len(self.R), 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +150,8 @@ class _Norms:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sweep:
-    """A look at kernels on the rows of a block: M (j, r) takes their values at the pivots to Y'Phi."""
+class _ScanBlock:
+    """A scan of the kernels on the rows of a block: M (j, r) takes their values at the pivots to Y'Phi."""
 
     kernel: Kernel
     pivots: np.ndarray
@@ -171,7 +175,7 @@ class _Extremes:
         return along[best, np.arange(len(best))], block.X[best]
 
     @staticmethod
-    def combined(a: tuple, b: tuple) -> tuple:
+    def combine(a: tuple, b: tuple) -> tuple:
         """The furthest of both."""
         further = b[0] > a[0]
         return np.where(further, b[0], a[0]), np.where(further[:, None], b[1], a[1])

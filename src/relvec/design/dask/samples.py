@@ -1,4 +1,4 @@
-"""Rows that Dask holds, on this machine's cores or on the workers of a cluster.
+"""Dask-backed samples, on this machine's cores or on the workers of a cluster.
 
 A pass over them is a reduction: every chunk of rows is looked at where it lies, a few thousand rows at a time, and the
 results are combined in a tree. Dask schedules, moves, retries and recomputes; nothing here keeps anything on a worker,
@@ -8,9 +8,7 @@ model, and a sample of rows.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relvec.design.base import Value
+from relvec.design.dask.collections import align, as_dask_array, chunks_of, is_table, quiet_scheduler
 from relvec.design.order import row_hash64
 from relvec.design.samples import BLOCK_ROWS, Block, Samples
 
@@ -26,17 +25,8 @@ _FAN = 8  # results combined at once
 _DRAWN = 262_144  # rows looked at together for a draw
 
 
-def is_dask(X: Any) -> bool:
-    """Whether X is a collection of Dask, without importing that.
-
-    >>> is_dask([[1.0]])
-    False
-    """
-    return type(X).__module__.split(".")[0] in ("dask", "dask_expr")
-
-
 class SampleStatistics(NamedTuple):
-    """What is known of rows X (n, d) with targets (n, q): how many, and moments of those with a positive weight."""
+    """Numbers of rows X (n, d) with targets (n, q), and moments of those with a positive weight."""
 
     n_rows: int
     n_used: int
@@ -97,13 +87,13 @@ class DaskSamples(Samples):
     def __init__(self, X: Any, y: Any, sample_weight: Any = None):
         import dask
 
-        self.names = [str(name) for name in X.columns] if _is_table(X) else None
-        X, y = _as_array(X, "X", 2), _as_array(y, "y", None)
+        self.names = [str(name) for name in X.columns] if is_table(X) else None
+        X, y = as_dask_array(X, "X", 2), as_dask_array(y, "y", None)
         self.single = y.ndim == 1
-        chunks = [_chunks(X)]
-        chunks += [_chunks(_aligned(v, X, name)) for v, name in ((y, "y"), (sample_weight, "sample_weight"))]
+        chunks = [chunks_of(X)]
+        chunks += [chunks_of(align(v, X, name)) for v, name in ((y, "y"), (sample_weight, "sample_weight"))]
         self._chunks = [dask.delayed(_chunk)(*three) for three in zip(*chunks, strict=True)]
-        with _plain_messages():
+        with quiet_scheduler():
             statistics = dask.compute(*(dask.delayed(_chunk_statistics)(chunk) for chunk in self._chunks))
         self.statistics = reduce(SampleStatistics.merged, statistics)
         _check(self.statistics)
@@ -121,7 +111,7 @@ class DaskSamples(Samples):
 
         other = object.__new__(DaskSamples)
         other.__dict__.update(self.__dict__)
-        with _plain_messages():
+        with quiet_scheduler():
             other._chunks = list(dask.persist(*self._chunks))
         return other
 
@@ -145,7 +135,7 @@ class DaskSamples(Samples):
         """
         import dask
 
-        with _plain_messages():
+        with quiet_scheduler():
             return list(dask.persist(*self._values(function, _side_by_side, None)))
 
     def _values(self, function: Callable, combine: Callable, beside: list | None) -> list:
@@ -170,7 +160,7 @@ class DaskSamples(Samples):
             both = dask.delayed(combine, traverse=False)
             while len(values) > _FAN:
                 values = [dask.delayed(_combined)(both, values[i : i + _FAN]) for i in range(0, len(values), _FAN)]
-        with _plain_messages():
+        with quiet_scheduler():
             found = _combined(combine, dask.compute(*values))
         if found is None:
             raise ValueError("no rows of positive weight are left: check sample_weight")
@@ -187,7 +177,7 @@ class DaskSamples(Samples):
                 dask.delayed(_rows)(self._chunks[c], new[chunk == c] - self._first[c])
                 for c in np.unique(chunk).tolist()
             ]
-            with _plain_messages():
+            with quiet_scheduler():
                 self._taken.update(zip(new.tolist(), np.concatenate(dask.compute(*wanted)), strict=True))
         return np.array([self._taken[row] for row in rows.tolist()]).reshape(len(rows), self.n_features)
 
@@ -274,63 +264,6 @@ class _Distinct:
         return _Rows(found.hashed[first], found.rows[first])
 
 
-# ---------------------------------------------------------------- predictions
-
-
-def lazily(X: Any, function: Callable[[Any], np.ndarray], shape: tuple[int, ...] = (), dtype: Any = float) -> Any:
-    """A function of rows, with values (n, *shape), of every chunk of X: an array of Dask, computed when asked for.
-
-    A table gives its partitions as tables, and an array with chunks of unknown length.
-    """
-    import dask.array as da
-    from dask import delayed
-
-    empty = np.zeros((0, *shape), dtype=dtype)
-    if _is_table(X):
-        X = X.to_delayed()
-        parts = [da.from_delayed(delayed(function)(part), (np.nan, *shape), meta=empty) for part in X]
-        return da.concatenate(parts, allow_unknown_chunksizes=True)
-    X = _one_column(X)
-    if not shape:
-        return da.map_blocks(function, X, drop_axis=1, meta=empty)
-    chunks = (X.chunks[0], *((size,) for size in shape))
-    return da.map_blocks(function, X, chunks=chunks, new_axis=list(range(2, 1 + len(shape))), meta=empty)
-
-
-def as_series(values: Any, X: Any, names: list[str] | None) -> Any:
-    """Values (n,) or (n, q) for the rows of X; for a table a series, or a table with these names, with X's index."""
-    if not _is_table(X):
-        return values
-    import dask.dataframe as dd
-
-    return dd.from_dask_array(values, columns="prediction" if names is None else names, index=X.index)
-
-
-def check_columns(X: Any, n_features: int, expected: Sequence[str] | None) -> None:
-    """Refuse a collection that has not as many columns, or a table that has not the expected names."""
-    if len(X.shape) != 2 or X.shape[1] != n_features:
-        raise ValueError(f"X has shape {X.shape}, but the model expects {n_features} features as input")
-    if expected is not None and _is_table(X) and [str(name) for name in X.columns] != list(expected):
-        raise ValueError(
-            f"The feature names should match those that were passed during fit: {list(expected)}, got {list(X.columns)}"
-        )
-
-
-def each_chunk(values: Any, function: Callable[[Any], Any]) -> tuple:
-    """A function of every chunk of an array of Dask, computed where the chunks are."""
-    import dask
-
-    with _plain_messages():
-        return dask.compute(*(dask.delayed(function)(chunk) for chunk in _chunks(values)))
-
-
-def gathered(*collections: Any) -> tuple:
-    """Collections of Dask brought here; others as they are."""
-    import dask
-
-    return dask.compute(*collections)
-
-
 # ---------------------------------------------------------------- what runs on the workers
 
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -388,56 +321,6 @@ def _kept(chunk: Chunk) -> np.ndarray:
     return np.flatnonzero(chunk[2] > 0.0)
 
 
-# ---------------------------------------------------------------- what is given
-
-
-def _is_table(X: Any) -> bool:
-    return is_dask(X) and "array" not in type(X).__module__.split(".")
-
-
-def _as_array(values: Any, name: str, ndim: int | None) -> Any:
-    """A collection of Dask as an array of Dask; other arrays as they are."""
-    with _plain_messages():
-        array = values.to_dask_array() if _is_table(values) else values if is_dask(values) else np.asarray(values)
-    if ndim is not None and array.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimensions (n_samples, n_features), got {array.ndim}")
-    return array
-
-
-def _one_column(values: Any) -> Any:
-    return values.rechunk({1: -1}) if values.ndim == 2 and values.numblocks[1] > 1 else values
-
-
-def _chunks(values: Any) -> list:
-    return _one_column(values).to_delayed().ravel().tolist()
-
-
-def _aligned(values: Any, X: Any, name: str) -> Any:
-    """Values (n,) or (n, q) in the chunks of the rows of X; ones for None."""
-    import dask.array as da
-
-    if values is None:
-        return da.map_blocks(lambda chunk: np.ones(len(chunk)), _one_column(X), drop_axis=1, dtype=float)
-    values = _as_array(values, name, None)
-    if values.ndim not in (1, 2):
-        raise ValueError(f"{name} must have one or two dimensions, got {values.ndim}")
-    known = not np.isnan(X.shape[0]), not np.isnan(values.shape[0])
-    if all(known):
-        if X.shape[0] != values.shape[0]:
-            raise ValueError(
-                f"Found input variables with inconsistent numbers of samples: X {X.shape[0]}, {name} {values.shape[0]}"
-            )
-        if isinstance(values, np.ndarray):
-            return da.from_array(values, chunks=(X.chunks[0], *values.shape[1:]))
-        return values.rechunk({0: X.chunks[0]})
-    if isinstance(values, np.ndarray) or values.numblocks[0] != X.numblocks[0]:
-        raise ValueError(
-            f"X or {name} has chunks of unknown length, so both must have the same partitions: take them from one "
-            "table, or call compute_chunk_sizes() on both"
-        )
-    return values
-
-
 def _check(statistics: SampleStatistics) -> None:
     for name, finite in zip(("X", "y", "sample_weight"), statistics.finite, strict=True):
         if not finite:
@@ -446,15 +329,3 @@ def _check(statistics: SampleStatistics) -> None:
         raise ValueError("Negative values in data passed to `sample_weight`")
     if statistics.n_used < 2:
         raise ValueError(f"at least 2 samples need a positive weight, got {statistics.n_used}: check sample_weight")
-
-
-@contextmanager
-def _plain_messages() -> Iterator[None]:
-    """Without the scheduler's advice to scatter what a pass needs: what is scattered is lost with its worker.
-
-    Nor word of strings that become objects, as they would in memory.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sending large graph")
-        warnings.filterwarnings("ignore", message="Dask currently has limited support for converting pandas extension")
-        yield

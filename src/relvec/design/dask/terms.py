@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, numbers_per_entry
+from relvec.design.approximate import ExactColumns
 from relvec.design.base import Combine, Piece
+from relvec.design.cholesky import Factor, rows_per_block
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dense import not_finite
-from relvec.design.exact_columns import ExactColumns
 from relvec.design.order import content_ranks, row_hash64
 from relvec.design.samples import Block
-from relvec.design.streamed import Factor, _block_rows
 from relvec.kernels import Kernel
 
 _MAX_BLOCK_NUMBERS = 600_000  # of a dictionary: more leave the cache
@@ -144,7 +144,7 @@ class RowTerms(Terms):
     def __init__(self, dictionary: DistributedKernelBasis, factor: Factor, square: Factor):
         self._dictionary, self._factors = dictionary, (factor, square)
         p, samples = dictionary.n_others, dictionary.samples
-        self.block_rows = _block_rows(factor.rank + square.rank)
+        self.block_rows = rows_per_block(factor.rank + square.rank)
         self.scan_size = float(samples.n_rows + dictionary.n_atoms) * (factor.rank + p)
         squares = samples.blocked(self.block_rows).reduce(_Squares(self.of_rows), add)
         self._norms, self._other_scale = squares[p:] @ square.inverse.T @ square.inverse, np.sqrt(squares[:p])

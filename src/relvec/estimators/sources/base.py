@@ -15,9 +15,10 @@ from relvec.design import (
     LaplaceDesign,
     Rows,
     Samples,
+    content_ranks,
+    even_draw,
     tall_qr,
 )
-from relvec.design.order import content_ranks, even_draw
 from relvec.estimators.options import FitOptions
 from relvec.runtime.arrays import Array
 

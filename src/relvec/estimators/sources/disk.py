@@ -10,7 +10,7 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design.order import row_hash64
+from relvec.design import row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     GaussianSource,

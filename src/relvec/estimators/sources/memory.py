@@ -9,7 +9,7 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, KernelBasis, leaves
-from relvec.design.order import row_hash64
+from relvec.design import row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     GaussianSource,

@@ -67,45 +67,45 @@ class CompiledModel:
         active = np.ascontiguousarray(active, dtype=np.int64)
         return self._with(self.search.at(active, np.ascontiguousarray(alpha, dtype=float), beta, atom))
 
-    def grown(
+    def grow(
         self, batch: int, tol: float, hold_noise: bool, ceiling: float = np.inf, apart: float = 0.0
     ) -> CompiledModel | None:
-        """`_moves.grow`."""
+        """`moves.grow`."""
         with all_threads(self._scan):
             core = self.core.grown(batch, tol, hold_noise, ceiling, apart)
         return None if core is None else self._with(core)
 
-    def exchanged(self, tol: float) -> CompiledModel | None:
-        """`_moves.exchange`."""
+    def exchange(self, tol: float) -> CompiledModel | None:
+        """`moves.exchange`."""
         with all_threads(self._scan):
             core = self.core.exchanged(tol)
         return None if core is None else self._with(core)
 
-    def relaxed(
-        self, steps: int, hold_noise: bool = False, enough: float = 0.0, ceiling: float = np.inf
+    def relax(
+        self, steps: int, hold_noise: bool = False, min_gain_nats: float = 0.0, ceiling: float = np.inf
     ) -> CompiledModel:
-        """`Model.relaxed`."""
+        """`Model.relax`."""
         with all_threads(self._update):
-            return self._with(self.core.relaxed(steps, hold_noise, enough, ceiling))
+            return self._with(self.core.relaxed(steps, hold_noise, min_gain_nats, ceiling))
 
-    def thinned(self, steps: int, far: float) -> CompiledModel:
+    def prune_from_full(self, steps: int, far: float) -> CompiledModel:
         """Every atom of the dictionary, thinned out by MacKay's updates (T01)."""
         problem = self.problem
         beta = 1.0 / (problem.noise_variance or problem.noise_start)
         return self._with(self.search.thinned(beta, steps, far, 1e-2 * problem.tol))
 
-    def merged(self) -> CompiledModel:
-        """`Model.merged`."""
+    def merge_copies(self) -> CompiledModel:
+        """`Model.merge_copies`."""
         return self._with(self.core.merged() or self.core)
 
-    def trimmed(self) -> CompiledModel:
-        """`Model.trimmed`."""
+    def trim(self) -> CompiledModel:
+        """`Model.trim`."""
         with all_threads(self._scan):
             return self._with(self.core.trimmed() or self.core)
 
-    def sharpened(self, steps: int) -> Model:
-        """`Model.sharpened`, of which all but the last Newton steps are made here."""
-        return self.relaxed(steps).exact().sharpened(2)
+    def sharpen(self, steps: int) -> Model:
+        """`Model.sharpen`, of which all but the last Newton steps are made here."""
+        return self.relax(steps).exact().sharpen(2)
 
     def exact(self) -> Model:
         """The same model in Python, in the frame of the search."""

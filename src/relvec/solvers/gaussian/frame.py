@@ -135,7 +135,7 @@ class Frame:
         # Sigma Phi_a' beta = A^-1/2 V V' X' beta^1/2 = beta^1/2 root leverage'
         return product(np.sqrt(posterior.beta) * posterior.root, T)
 
-    def trimmed(self, active: np.ndarray) -> Frame:
+    def trim(self, active: np.ndarray) -> Frame:
         """The same frame, or a fresh one of the given atoms if it holds many more."""
         if self.size <= 1.5 * len(active) + 48:
             return self

@@ -13,14 +13,14 @@ from relvec.solvers.gaussian.frame import Frame
 from relvec.solvers.gaussian.newton import coarse, not_lower, relax
 from relvec.solvers.loop import Problem
 
-_CLOSE = 0.01  # nats: Newton steps that promise less than this wait
-_TIE = 1e-9  # nats: gains closer than this are equal, and the atom's content decides
-_WORTH = 0.3  # further atoms of a batch gain at least this fraction of the best
-_APART = 0.3  # and correlate with those before them, in the metric C^-1, less than this
-_TRIES = 4  # exchanges tried with re-estimation before giving up
-_HOPELESS = -1.0  # nats: an exchange that loses more than this before re-estimation is not tried
-_EXCHANGE_BLOCK = 2_000_000  # numbers held at once while exchanges are compared
-_REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
+TIE_NATS = 1e-9  # gains closer than this are equal, and the atom's content decides
+_MIN_NEWTON_GAIN_NATS = 0.01  # Newton steps that promise less wait
+_BATCH_GAIN_SHARE = 0.3  # of the best gain, for further atoms of a batch
+_MAX_BATCH_CORRELATION = 0.3  # of those with the atoms before them, in the metric C^-1
+_MAX_EXCHANGES = 4  # tried with re-estimation before giving up
+_MIN_EXCHANGE_GAIN_NATS = -1.0  # before re-estimation: an exchange that loses more is not tried
+_MAX_EXCHANGE_NUMBERS = 2_000_000  # held at once while exchanges are compared
+_MAX_REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,20 +44,20 @@ class Model:
         posterior = self.frame.posterior(active, alpha, beta, self.problem.n_samples)
         return Model(self.problem, self.frame, active, posterior, atom)
 
-    def relaxed(self, steps: int, hold_noise: bool = False, enough: float = 0.0, ceiling: float = np.inf) -> Model:
+    def relax(self, steps: int, hold_noise: bool = False, min_gain_nats: float = 0.0, ceiling: float = np.inf) -> Model:
         """The model after Newton steps on its precisions and the noise."""
         active, posterior = relax(
-            self.problem, self.frame, self.active, self.posterior, steps, hold_noise, enough, ceiling
+            self.problem, self.frame, self.active, self.posterior, steps, hold_noise, min_gain_nats, ceiling
         )
         return Model(self.problem, self.frame, active, posterior, self.atom)
 
-    def grown(
+    def grow(
         self, batch: int, tol: float, hold_noise: bool, ceiling: float = np.inf, apart: float = 0.0
     ) -> Model | None:
         """The model with a few more atoms, None where none is worth it."""
         return grow(self, batch, tol, hold_noise, ceiling, apart)
 
-    def exchanged(self, tol: float) -> Model | None:
+    def exchange(self, tol: float) -> Model | None:
         """The model with one atom for another, None where no exchange is worth it."""
         return exchange(self, tol)
 
@@ -65,12 +65,12 @@ class Model:
         """The model itself; one that lives in C gives its counterpart."""
         return self
 
-    def sharpened(self, steps: int) -> Model:
+    def sharpen(self, steps: int) -> Model:
         """The model after Newton steps, then the best single precision at a time where those crawl.
 
         Far out the objective is flat and convex in log alpha; there the optimum of one precision is known (TF03 (20)).
         """
-        model = self.relaxed(steps)
+        model = self.relax(steps)
         for _ in range(len(self.active) + 10):
             p = model.posterior
             s, q = p.sparsity_quality()
@@ -85,10 +85,10 @@ class Model:
             moved = model.at(model.active[keep], alpha, p.beta, model.atom)
             if moved.objective <= model.objective:
                 break
-            model = moved.relaxed(10)
+            model = moved.relax(10)
         return model
 
-    def merged(self) -> Model:
+    def merge_copies(self) -> Model:
         """The model with one atom in place of several equal ones."""
         keep, alpha = merge_copies(
             self.frame.coordinates(self.active), self.posterior.alpha, self.problem.order[self.active]
@@ -98,9 +98,9 @@ class Model:
         fewer = self.at(self.active[keep], alpha, self.posterior.beta, self.atom)
         return fewer if not_lower(fewer.objective, self.objective) else self
 
-    def trimmed(self) -> Model:
+    def trim(self) -> Model:
         """The model in a frame without what it no longer needs."""
-        frame = self.frame.trimmed(self.active)
+        frame = self.frame.trim(self.active)
         return self if frame is self.frame else Model(self.problem, frame, self.active, self.posterior, self.atom).at(
             self.active, self.posterior.alpha, self.posterior.beta, self.atom)  # fmt: skip
 
@@ -132,7 +132,7 @@ def at_noise_floor(problem: Problem, posterior: Posterior) -> bool:
 def best(gains: np.ndarray, order: np.ndarray) -> int:
     """Index of the largest gain; among equals the lowest in order."""
     largest = gains.max()
-    equal = np.flatnonzero(gains >= largest - _TIE * max(1.0, largest))
+    equal = np.flatnonzero(gains >= largest - TIE_NATS * max(1.0, largest))
     return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(order[equal])])
 
 
@@ -149,7 +149,7 @@ def grow(
     gains[model.active] = 0.0
     if apart:
         gains[S < apart * posterior.beta] = 0.0
-    for _ in range(_REFUTED):
+    for _ in range(_MAX_REFUTED):
         first = best(gains, model.problem.order)
         if gains[first] <= tol:
             return None
@@ -160,10 +160,10 @@ def grow(
             active = np.append(model.active, chosen)
             grown = model.at(active, np.append(posterior.alpha, alpha), posterior.beta, first)
             if grown.objective > model.objective:
-                grown = grown.relaxed(1, hold_noise, _CLOSE, ceiling)
+                grown = grown.relax(1, hold_noise, _MIN_NEWTON_GAIN_NATS, ceiling)
                 if len(grown.active) <= len(model.active):
                     # atoms took the place of others: such steps come in long chains
-                    grown = grown.relaxed(10, hold_noise, _CLOSE, ceiling)
+                    grown = grown.relax(10, hold_noise, _MIN_NEWTON_GAIN_NATS, ceiling)
                 if grown.objective > model.objective + 0.1 * tol:
                     return grown
             chosen = chosen[: len(chosen) // 2]
@@ -173,7 +173,7 @@ def grow(
 
 def _batch(model: Model, first: int, gains: np.ndarray, S: np.ndarray, T: np.ndarray, batch: int) -> list[int]:
     """The best atom and further good ones that hardly overlap with it or each other in the metric C^-1."""
-    near = np.flatnonzero(gains >= _WORTH * gains[first])
+    near = np.flatnonzero(gains >= _BATCH_GAIN_SHARE * gains[first])
     if near.size == 1:
         return [first]
     near = near[np.lexsort((model.problem.order[near], -np.round(gains[near] / gains[first], 9)))][: 4 * batch]
@@ -181,7 +181,7 @@ def _batch(model: Model, first: int, gains: np.ndarray, S: np.ndarray, T: np.nda
     columns = model.problem.design.columns(near)
     overlap = columns.T @ columns - T[:, near].T @ T[:, near]  # phi_i' C^-1 phi_j / beta
     size = np.sqrt(S[near] / model.posterior.beta)
-    overlap = np.abs(overlap) > _APART * np.outer(size, size)
+    overlap = np.abs(overlap) > _MAX_BATCH_CORRELATION * np.outer(size, size)
     chosen = [0]
     for j in range(1, len(near)):
         if len(chosen) == batch:
@@ -201,12 +201,12 @@ def exchange(model: Model, tol: float) -> Model | None:
         return None
     pairs = best_exchanges(model)
     order = model.problem.order[model.active]
-    for i in np.lexsort((order, -np.round(pairs.gain, 9)))[:_TRIES]:
-        if pairs.gain[i] < _HOPELESS:
+    for i in np.lexsort((order, -np.round(pairs.gain, 9)))[:_MAX_EXCHANGES]:
+        if pairs.gain[i] < _MIN_EXCHANGE_GAIN_NATS:
             break
-        swapped = pairs.made(model, i).relaxed(2, enough=tol)
+        swapped = pairs.made(model, i).relax(2, min_gain_nats=tol)
         if swapped.objective > model.objective + tol:
-            return swapped.relaxed(30, enough=tol)
+            return swapped.relax(30, min_gain_nats=tol)
     return None
 
 
@@ -247,18 +247,18 @@ def _best_of(model: Model, S: np.ndarray, Q: np.ndarray, T: np.ndarray, outside:
     """The best exchange of every atom with those outside. Memory is bounded by blocks of atoms."""
     p, k = model.posterior, len(model.active)
     found = []
-    width = max(1, _EXCHANGE_BLOCK // k)
+    width = max(1, _MAX_EXCHANGE_NUMBERS // k)
     for start in range(0, len(S), width):
         part = slice(start, start + width)
         cross = model.frame.cross(p, T[:, part])
         S_out, Q_out = exchange_statistics(S[part], Q[part], cross, p.variance, p.mean)
         # the gain of adding rises with Q^2 / S, so the best pair needs no logarithms
         ratio = np.where(outside[part], Q_out * Q_out / np.where(S_out > 0.0, S_out, 1.0), 0.0)
-        j = _first_of_equals(ratio, model.problem.order[part])
+        j = first_of_equals(ratio, model.problem.order[part])
         rows = np.arange(k)
         found.append((ratio[rows, j], model.problem.order[part][j], j + start, S_out[rows, j], Q_out[rows, j]))
     ratios, orders, atoms, S_best, Q_best = (np.array(column) for column in zip(*found, strict=True))
-    block = _first_of_equals(ratios.T, orders.T)
+    block = first_of_equals(ratios.T, orders.T)
     rows = np.arange(k)
     S, Q = S_best[block, rows], Q_best[block, rows]
     gain = gain_add(S, Q) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
@@ -275,16 +275,16 @@ def near_exchanges(
     S, Q, T = scan
     S[model.active] = 0.0
     lost = gain_delete(p.alpha, p.gamma, p.mean, p.variance)
-    enough = np.maximum(2.0 * (least - lost) + 1.0, 1.0)[
+    min_ratio = np.maximum(2.0 * (least - lost) + 1.0, 1.0)[
         :, None
     ]  # of Q^2 / S: what an addition gains is below half of it
     found = []
-    width = max(few, _EXCHANGE_BLOCK // k)
+    width = max(few, _MAX_EXCHANGE_NUMBERS // k)
     for start in range(0, len(S), width):
         part = slice(start, start + width)
         S_out, Q_out = exchange_statistics(S[part], Q[part], model.frame.cross(p, T[:, part]), p.variance, p.mean)
         S_out[:, S[part] <= 0.0] = np.inf
-        leaving, entering = np.nonzero(Q_out * Q_out > enough * S_out)
+        leaving, entering = np.nonzero(Q_out * Q_out > min_ratio * S_out)
         gains = gain_add(S_out[leaving, entering], Q_out[leaving, entering]) + lost[leaving]
         good = np.flatnonzero(gains > least)
         found.append((leaving[good], entering[good] + start, gains[good]))
@@ -304,10 +304,10 @@ def best_of_each(
     return leaving[keep], entering[keep], gains[keep]
 
 
-def _first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
+def first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
     """For each row (k, m) the column of its largest entry; among equals the lowest in order ((m,) or (k, m))."""
     top = ratio.max(axis=1)
-    equal = ratio >= (top * (1.0 - _TIE))[:, None]
+    equal = ratio >= (top * (1.0 - TIE_NATS))[:, None]
     many = equal.sum(axis=1) > 1
     j = ratio.argmax(axis=1)
     if many.any():
@@ -329,22 +329,22 @@ def largest_gain(model: Model, exchanging: bool) -> float:
     def added(j: int) -> Model:
         return model.at(np.append(model.active, j), np.append(p.alpha, optimal_alpha(S[j], Q[j])), p.beta)
 
-    offers = [_verified(model, gains, model.problem.order, added)]
+    gains_left = [_verified(model, gains, model.problem.order, added)]
     if len(model.active):
         s, q = p.sparsity_quality()
-        offers.append(float(gain_reestimate(p.alpha, s, q).max()))
-        offers.append(float(gain_delete(p.alpha, p.gamma, p.mean, p.variance).max()))
+        gains_left.append(float(gain_reestimate(p.alpha, s, q).max()))
+        gains_left.append(float(gain_delete(p.alpha, p.gamma, p.mean, p.variance).max()))
         if exchanging:
             pairs = best_exchanges(model)
             order = model.problem.order[model.active]
-            offers.append(_verified(model, pairs.gain.copy(), order, lambda i: pairs.made(model, i)))
-    return max(offers) if not np.any(np.isnan(offers)) else np.inf
+            gains_left.append(_verified(model, pairs.gain.copy(), order, lambda i: pairs.made(model, i)))
+    return max(gains_left) if not np.any(np.isnan(gains_left)) else np.inf
 
 
 def _verified(model: Model, gains: np.ndarray, order: np.ndarray, make: Callable[[int], Model]) -> float:
     """The largest of the gains, where those above tol are replaced by what the model made gains in truth."""
     tol = model.problem.tolerance(len(model.active))
-    for _ in range(_REFUTED):
+    for _ in range(_MAX_REFUTED):
         i = best(gains, order)
         if not gains[i] > tol:
             break

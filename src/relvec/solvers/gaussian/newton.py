@@ -37,12 +37,12 @@ def relax(
     posterior: Posterior,
     steps: int,
     hold_noise: bool = False,
-    enough: float = 0.0,
+    min_gain_nats: float = 0.0,
     ceiling: float = np.inf,
 ) -> tuple[np.ndarray, Posterior]:
     """Raise the objective over (log alpha, log beta) by at most ``steps`` Newton steps; delete on the way.
 
-    Ends early when the quadratic model expects less than ``enough`` nats, or rounding, from the next step; where that
+    Ends early when the quadratic model expects less than ``min_gain_nats``, or rounding, from the next step; where that
     is positive the results are `coarse`. The noise variance does not rise above ``ceiling``.
 
     Atoms whose optimal precision is infinite (q^2 <= s) leave the model. The Hessian is damped towards the
@@ -80,7 +80,7 @@ def relax(
                 if free:
                     new_beta = min(max(beta * np.exp(step[k]), 1.0 / ceiling), 1.0 / problem.noise_floor)
                 new_alpha = alpha * np.exp(step[:k])
-                if enough:
+                if min_gain_nats:
                     new_alpha, new_beta = coarse(new_alpha), coarse(new_beta, 20)
                 trial = frame.posterior(active, new_alpha, new_beta, problem.n_samples)
                 if not_lower(problem.objective(active, trial), old):
@@ -91,7 +91,7 @@ def relax(
             break
         damping = 0.5 * damping if damping > _LEAST_DAMPING else 0.0
         posterior = moved
-        if step is not None and 0.5 * (g @ step) < max(enough, _SLACK * max(1.0, abs(old))):
+        if step is not None and 0.5 * (g @ step) < max(min_gain_nats, _SLACK * max(1.0, abs(old))):
             break
     return prune(problem, frame, active, posterior)
 

@@ -51,7 +51,7 @@ def searches(problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What C found: the places kept of the model it was given, those refused among them, and their posterior.
+    """The result of C: the places kept of the model it was given, those refused among them, and their posterior.
 
     After a search ``places`` are atoms. ``expected`` is what `problem.relax` returns, or the gain of a move, ``spent``
     the work it took.
@@ -99,11 +99,11 @@ def move(
     problem, what: int, active, p: PosteriorOnRows, refused: frozenset, batch: int, tol: float, flag: int = 0,
     work: float = np.inf,
 ) -> tuple[Answer | None, float, int] | None:  # fmt: skip
-    """A move of `relvec.solvers.laplace.search` from the model of the active atoms, with the posterior p.
+    """A move of `relvec.solvers.laplace.moves` from the model of the active atoms, with the posterior p.
 
     Returns what it led to (None where none helps; its posterior is without columns, and as exact as the dictionary
     is), the largest refitted gain, and the atom moved; None where Python has to do it. ``flag`` is whether to exchange
-    (SETTLE), or how many atoms are enough (CLIMB).
+    (SETTLE), or how many atoms are min_gain_nats (CLIMB).
     """
     k, design = len(active), problem.design
     if k > _MOST:

@@ -9,7 +9,7 @@ import numpy as np
 
 from relvec.design import Piece
 from relvec.inference.evidence import exchange_statistics, gain_add
-from relvec.solvers.gaussian.moves import _first_of_equals
+from relvec.solvers.gaussian.moves import first_of_equals
 from relvec.solvers.laplace.problem import LaplaceModel, deletion_gains
 from relvec.solvers.laplace.scan import ClassScan, Scan, ScanTask, content_order, shared_optimum
 
@@ -83,14 +83,14 @@ class ExchangeTask:
         tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, self.variance[s.own], self.mean[s.own]) for s in classes]
         if self.scan.share:
             ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
-            j = _first_of_equals(np.where(outside, ratio, 0.0), order)
+            j = first_of_equals(np.where(outside, ratio, 0.0), order)
             at = np.arange(len(j))
             S, Q = (np.stack([table[k][at, j] for table in tables], axis=1) for k in (0, 1))
             return Best(at, np.zeros(len(j), dtype=np.intp), j, np.where(outside[0, j], ratio[at, j], 0.0), S, Q)
         parts = []
         for c, (s, (S, Q)) in enumerate(zip(classes, tables, strict=True)):
             ratio = np.where(outside[c] & (s.S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
-            j = _first_of_equals(ratio, order)
+            j = first_of_equals(ratio, order)
             at = np.arange(len(j))
             parts.append(Best(s.own, np.full(len(j), c), j, ratio[at, j], S[at, j][:, None], Q[at, j][:, None]))
         return Best(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -100,7 +100,7 @@ class ExchangeTask:
         """The better of both for each unit."""
         both = np.stack([a[0].ratio, b[0].ratio], axis=1)
         order = np.array([content_order(np.stack(pair)) for pair in zip(a[1], b[1], strict=True)]).reshape(-1, 2)
-        second = _first_of_equals(both, order).astype(bool)
+        second = first_of_equals(both, order).astype(bool)
 
         def better(one: np.ndarray, other: np.ndarray) -> np.ndarray:
             return np.where(second if one.ndim == 1 else second[:, None], other, one)

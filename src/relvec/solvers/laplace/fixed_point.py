@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.inference.evidence import em_alpha, mackay_alpha
-from relvec.solvers.fixed_point import EM, MacKay
+from relvec.solvers.laplace.moves import grow
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, prune, relax
 from relvec.solvers.laplace.scan import scan
-from relvec.solvers.laplace.search import LaplaceSequential, grow
 from relvec.solvers.loop import Start, State, Status
-from relvec.solvers.sequential import Sequential
 
 
 @dataclass(frozen=True)
@@ -96,29 +94,9 @@ class LaplaceFixedPoint:
         return State(model.active, found.posterior, found.objective, notes=found)
 
     def _certificate(self, model: LaplaceModel) -> float:
-        """What the maximum on the same support, or one more unit, would gain."""
+        """The gain (nats) of the maximum on the same support, or of one more unit."""
         if model.problem.prior_b is not None:
             return float("nan")
         best, _ = relax(model, 60)
         _, offered = grow(best, scan(best), 1, model.problem.tol)
         return max(best.objective - model.objective, offered)
-
-
-def laplace_solver(solver) -> LaplaceSequential | LaplaceFixedPoint:
-    """The solver for a likelihood that is not Gaussian that a solver of regression stands for."""
-    if isinstance(solver, MacKay | EM):
-        return LaplaceFixedPoint(isinstance(solver, EM), solver.prune_gamma, solver.prune_alpha, solver.time_limit)
-    if not isinstance(solver, Sequential) or solver.select not in ("batch", "gain"):
-        raise ValueError(
-            f"{solver!r} is for regression: choose Sequential with select='batch' or 'gain', MacKay or EM for "
-            "classes and counts"
-        )
-    tf03 = solver.stop == "tf03"
-    return LaplaceSequential(
-        batch=solver.batch if solver.select == "batch" else 1,
-        exchange=solver.exchange and not tf03,
-        restarts=0 if tf03 else solver.restarts,
-        start_at_bias=solver.start == "bias",
-        tf03=tf03,
-        time_limit=solver.time_limit,
-    )

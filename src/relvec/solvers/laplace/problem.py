@@ -40,7 +40,7 @@ class WorkBudget:
 
 @dataclass(frozen=True, eq=False)
 class LaplaceProblem:
-    """What a solver is asked to do, with columns of unit norm.
+    """A problem for a solver under the Laplace approximation, with columns of unit norm.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class LaplaceModel:
 
     @property
     def objective(self) -> float:
-        """What is maximised."""
+        """The Laplace evidence plus the terms of the hyperprior."""
         return self.problem.objective(self.active, self.posterior)
 
     @property
@@ -204,7 +204,7 @@ class LaplaceModel:
         posterior = self.problem.posterior(self.active, alpha, start, self, p.root)
         return LaplaceModel(self.problem, self.active, posterior, self.atom, self.refused)
 
-    def without(self, leave: np.ndarray) -> LaplaceModel:
+    def drop(self, leave: np.ndarray) -> LaplaceModel:
         """The model without some of its units (mask)."""
         keep = ~leave
         each = np.repeat(keep, self.problem.per_unit)
@@ -215,7 +215,7 @@ class LaplaceModel:
         posterior = self.problem.posterior(self.active[keep], self.alpha[keep], start, self, p.root[each])
         return LaplaceModel(self.problem, self.active[keep], posterior, self.atom, self.refused)
 
-    def joined(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
+    def add(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
         p = self.posterior
         active = np.append(self.active, units)
@@ -231,7 +231,7 @@ class LaplaceModel:
         slopes = self.problem.design.reduce(self.on_rows, Slopes(self.problem.likelihood))
         return self.problem.gather(explicit + p.implicit_gradient(slopes))
 
-    def relaxed(self, steps: int) -> LaplaceModel:
+    def relax(self, steps: int) -> LaplaceModel:
         """The model after Newton-like steps on its precisions."""
         return relax(self, steps)[0]
 
@@ -364,7 +364,7 @@ def prune(model: LaplaceModel) -> LaplaceModel:
             break
         worst = np.arange(len(dead)) == np.argmax(np.where(dead, gains, -np.inf))
         for leave in (dead, worst) if dead.sum() > 1 else (worst,):
-            trial = model.without(leave)
+            trial = model.drop(leave)
             if not_lower(trial.objective, model.objective):
                 model = trial
                 break

@@ -1,0 +1,270 @@
+"""Moves of the sequential method under the Laplace approximation: chosen by linearised gains, kept by refitted ones."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relvec.inference.evidence import mackay_alpha
+from relvec.solvers.gaussian.moves import TIE_NATS
+from relvec.solvers.laplace import compiled
+from relvec.solvers.laplace.exchange import Swaps, swaps
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, deletion_gains, within_reach
+from relvec.solvers.laplace.scan import Scan, alike, overlaps, scan
+
+
+@dataclass(frozen=True)
+class LaplaceSettings:
+    """Limits of the search, chosen on the evidences that the data sets of the papers reach."""
+
+    batch_gain_share: float = 0.3  # of the best gain, for further units of a batch
+    max_batch_correlation: float = 0.3  # of those with the units before them
+    max_refuted: int = 6  # additions refitted in vain before the search for additions ends
+    max_exchanges: int = 8  # refitted before the search for exchanges ends
+    min_exchange_gain_nats: float = -3.0  # before re-estimation: an exchange that loses more is not tried
+    # The way to the first maximum keeps `LaplaceModel.trust` above ``held_trust``, as regression holds the noise, and
+    # is then let go; a model above ``released_trust`` was not held back.
+    held_trust: float = 0.7
+    released_trust: float = 0.8
+    # Restarts multiply the likelihood's weight by these; None starts without the constant, 0 by single additions.
+    heats: tuple[float | None, ...] = (None, 0.0, 4.0, 10.0)
+    heat_tol_nats: float = 0.05  # smaller additions are not worth making in a heated model
+    min_restart_ns: float = 2.5e7  # work of a restart, or if more this share of the way to the first maximum
+    restart_share: float = 0.1
+    max_restart_shortfall_nats: float = 1.5  # a restart further behind without exchanges is given up
+
+
+SETTINGS = LaplaceSettings()
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far a search may go: a time of `time.monotonic`, and the work that may be done."""
+
+    deadline: float = np.inf
+    work: float = np.inf
+
+    def open(self, problem: LaplaceProblem) -> bool:
+        """Whether neither is reached."""
+        return problem.budget.spent < self.work and time.monotonic() < self.deadline
+
+
+def trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
+    """Whether a move stays where the Laplace approximation is self-consistent, or comes nearer to it."""
+    return new.trust >= min(new.problem.trusted, old.trust)
+
+
+def tempered(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
+    """The model after updates of T01 eq. (16), which lead to a trust of 1, until it may be trusted."""
+    for _ in range(4):
+        if trusted(new, old):
+            break
+        p, problem = new.posterior, new.problem
+        alpha = mackay_alpha(problem.gather(p.gamma), np.sqrt(problem.gather(p.mean**2)))
+        new = new.at(np.clip(alpha, new.alpha, 1e3 * new.alpha), p.mean)
+    return new
+
+
+def first_of(gains: np.ndarray, ranked: Scan | LaplaceProblem) -> int:
+    """The unit of largest gain; among equals the lowest in rank."""
+    largest = gains.max()
+    equal = np.flatnonzero(gains >= largest - TIE_NATS * max(1.0, largest))
+    return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(ranked.rank(equal))])
+
+
+def propose(model: LaplaceModel) -> Scan | None:
+    """The scan that `grow` and `exchange` choose from; None where they run in C and make their own."""
+    return None if compiled.searches(model.problem) else scan(model)
+
+
+def _in_c(
+    model: LaplaceModel, what: int, tol: float, batch: int = 1, flag: int = 0, work: float = np.inf
+) -> tuple[LaplaceModel | None, float] | None:
+    """A move made in C, as `grow` returns it; None where it has to be made here."""
+    problem = model.problem
+    if not compiled.searches(problem):
+        return None
+    made = compiled.move(problem, what, model.active, model.posterior, model.refused, batch, tol, flag, work)
+    if made is None:
+        return None
+    found, gain, atom = made
+    if found is None:
+        return None, gain
+    refused = frozenset(found.places[found.refused].tolist()) if found.refused.any() else frozenset()
+    p = found.posterior  # of the columns as scans see them
+    moved = LaplaceModel(problem, found.places, problem.posterior(found.places, p.alpha, p.mean), atom, refused)
+    if what in (compiled.GROW, compiled.SHRINK, compiled.EXCHANGE):
+        gain = moved.objective - model.objective
+        return (moved, gain) if gain > 0.0 else (None, gain)
+    return moved, gain
+
+
+def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
+    """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
+    made = _in_c(model, compiled.GROW, tol, batch)
+    if made is not None:
+        return made
+    found = scan(model) if found is None else found
+    gains, most = found.gains.copy(), 0.0
+    for _ in range(SETTINGS.max_refuted):
+        first = first_of(gains, found)
+        if gains[first] <= tol:
+            return None, max(most, float(gains[first]))
+        chosen = _batch(model, found, gains, first, batch)
+        while len(chosen):
+            grown = model.add(found.units[chosen], found.alpha[chosen], found.start(model, chosen))
+            if grown.objective > model.objective - 0.5 * gains[first]:
+                grown = tempered(grown.relax(2), model)
+                gain = grown.objective - model.objective if trusted(grown, model) else 0.0
+                if gain > 0.1 * tol:
+                    return grown, gain
+                most = max(most, gain)
+            chosen = chosen[: len(chosen) // 2]
+        # the refitted evidence refutes what the scan promised, for this unit and its near-copies
+        gains[first] = 0.0
+        near = np.flatnonzero(gains > tol)
+        if near.size:
+            near = near[np.argsort(-gains[near])][:256]
+            gains[near[alike(model, found, first, near) > 0.99]] = 0.0
+    return None, most
+
+
+def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batch: int) -> np.ndarray:
+    """The best unit and further good ones that hardly overlap with it or each other."""
+    near = np.flatnonzero(gains >= SETTINGS.batch_gain_share * gains[first])
+    if batch == 1 or near.size == 1:
+        return np.array([first])
+    near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
+    near = np.concatenate([[first], near[near != first]])
+    close = overlaps(model, found, near) > SETTINGS.max_batch_correlation
+    chosen = [0]
+    for j in range(1, len(near)):
+        if len(chosen) == batch:
+            break
+        if not close[j, chosen].any():
+            chosen.append(j)
+    return near[chosen]
+
+
+def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]:
+    """Delete a unit if that, refitted, gains; None and the largest refitted gain otherwise."""
+    if not len(model.active):
+        return None, 0.0
+    made = _in_c(model, compiled.SHRINK, tol)
+    if made is not None:
+        return made
+    gains, _ = deletion_gains(model)
+    most = 0.0
+    for i in np.argsort(-gains)[:4]:
+        if gains[i] < -1.0:
+            break
+        fewer = model.drop(np.arange(len(gains)) == i)
+        if not within_reach(fewer, model.objective):
+            continue
+        fewer = fewer.relax(3)
+        gain = fewer.objective - model.objective if trusted(fewer, model) else 0.0
+        if gain > tol:
+            return fewer, gain
+        most = max(most, gain)
+    return None, most
+
+
+def exchange(model: LaplaceModel, found: Scan | None, tol: float) -> tuple[LaplaceModel | None, float]:
+    """Exchange one unit for another; None and the largest refitted gain where none exceeds tol."""
+    if not len(model.active):
+        return None, 0.0
+    made = _in_c(model, compiled.EXCHANGE, tol)
+    if made is not None:
+        return made
+    pairs, most = swaps(model, scan(model) if found is None else found), 0.0
+    order = np.lexsort((model.problem.rank(model.active[pairs.leaving]), -np.round(pairs.gain, 9)))
+    for i in order[: SETTINGS.max_exchanges]:
+        if pairs.gain[i] < SETTINGS.min_exchange_gain_nats:
+            break
+        swapped = _swap(model, pairs, i)
+        if not within_reach(swapped, model.objective):
+            continue
+        swapped = swapped.relax(2)
+        gain = swapped.objective - model.objective
+        if -0.3 < gain <= tol:
+            swapped = swapped.relax(6)
+            gain = swapped.objective - model.objective
+        if not trusted(swapped, model):
+            continue
+        if gain > tol:
+            return replace(swapped.relax(20), atom=int(pairs.entering[i])), gain
+        most = max(most, gain)
+    return None, most
+
+
+def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
+    problem, place = model.problem, int(pairs.leaving[i])
+    active, alpha = model.active.copy(), model.alpha.copy()
+    active[place], alpha[place] = pairs.entering[i], pairs.alpha[i]
+    k = problem.per_unit
+    where = slice(place * k, place * k + k)
+    start = model.posterior.mean.copy()
+    start[where] = pairs.weight[i]
+    return LaplaceModel(problem, active, problem.posterior(active, alpha, start, model), int(active[place]))
+
+
+def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> LaplaceModel:
+    """Additions, re-estimation and exchanges until none helps."""
+    tol = model.problem.tol
+    if limit.open(model.problem):
+        made = _in_c(model, compiled.SETTLE, tol, batch, int(exchanging), limit.work - model.problem.budget.spent)
+        if made is not None:
+            return made[0]  # type: ignore[return-value]
+    while limit.open(model.problem):
+        better, _ = grow(model, propose(model), batch, tol)
+        if better is None:
+            before = model.objective
+            model = replace(model, refused=frozenset()).relax(60)
+            if model.objective > before + 0.1 * tol:
+                continue
+            better, _ = shrink(model, tol)
+        if better is None and exchanging:
+            better, _ = exchange(model, propose(model), tol)
+        if better is None:
+            break
+        model = better
+    return model
+
+
+def anneal(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> LaplaceModel:
+    """Count every sample several times, let units enter, and return to the data as they are.
+
+    What a smaller noise does in regression: the model passes through richer supports, from which deletion reaches
+    better maxima than addition alone.
+    """
+    problem = model.problem
+    hot = replace(problem, weights=factor * problem.weights)
+    held = LaplaceModel(hot, model.active, hot.posterior(model.active, model.alpha, model.posterior.mean))
+    most, tol = 2 * len(model.active) + 10 * problem.K, max(problem.tol, SETTINGS.heat_tol_nats)
+    made = _in_c(held, compiled.CLIMB, tol, batch, most, limit.work - problem.budget.spent)
+    if made is not None:
+        held = made[0]  # type: ignore[assignment]
+    else:
+        while len(held.active) < most and limit.open(problem):
+            grown, _ = grow(held, propose(held), batch, tol)
+            if grown is None:
+                break
+            held = grown
+        held = held.relax(8)
+    cool = problem.posterior(held.active, held.alpha, held.posterior.mean, held)
+    return LaplaceModel(problem, held.active, cool).relax(20)
+
+
+def drop_atoms(model: LaplaceModel) -> LaplaceModel:
+    """Remove a random unit with a few of its nearest, so that others may take their place."""
+    rng, u = model.problem.rng, len(model.active)
+    if u < 2:
+        return model
+    atoms = model.active % model.problem.design.n_atoms
+    similar = np.abs(model.problem.design.gram(atoms)[int(rng.integers(u))])
+    gone = np.argsort(-similar)[: rng.integers(1, min(4, u))]
+    leave = np.zeros(u, bool)
+    leave[gone] = True
+    return model.drop(leave)
