@@ -5,7 +5,7 @@ With phi(x) = [k_p(z_j, x) for every part p and vector j; the inputs of a linear
     mean(x) = w'phi(x),    variance(x) = max(prior + |T'phi(x)|^2 - |S'phi(x)|^2, 0) + noise,
 
 where k(Z, x) of `predictor` is linear in phi, the stationary parts have the variance ``prior`` everywhere, and T'phi
-holds the linear part and the constant.
+holds the linear part and the constant. The factor f of `predictor` is in all terms of the variance.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def _expand(process: FittedProcess, c: Component, n_features: int, rows: np.ndar
         root[-1, :d] = -steep * u.centre
     weights = lift(c.weights[:, None])[:, 0]
     weights[-1] += u.y_mean
-    return LinearExpansion(
-        basis, weights, root, lift(c.R.T), float(amplitudes.sum()) * y_scale**2, c.noise * y_scale**2
-    )
+    f = c.spread
+    prior = f * float(amplitudes.sum()) * y_scale**2
+    roots = np.sqrt(f) * root, np.sqrt(f) * lift(c.R.T)
+    return LinearExpansion(basis, weights, *roots, prior, c.noise_variance * y_scale**2)

@@ -6,7 +6,8 @@ A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m
     variance(x) = f (k(x, x) - |R k(Z, x)|^2 + s)
 
 in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
-a time, in their standard deviations (`spread`). Several components are averaged: the mean of their mixture and its variance.
+a time, in their standard deviations (`spread`). Several components are averaged: the mean of their mixture and its
+variance.
 """
 
 from __future__ import annotations
