@@ -57,7 +57,7 @@ def assert_same(model, other, points=(NEW, NEW), tol=None):
 # --- scikit-learn --------------------------------------------------------------------------------------------------
 
 
-@parametrize_with_checks([RVC()])
+@parametrize_with_checks([RVR(), RVC()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -131,10 +131,10 @@ def test_the_names_of_the_classes_do_not_matter(fitted):
     np.testing.assert_allclose(other.predict_proba(NEW)[:, ::-1], fitted["two classes"].predict_proba(NEW), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["two classes", "three classes"])
+@every_kind
 def test_weights_are_copies_of_rows(kind):
     make, X, y = KINDS[kind]
-    weights = np.random.default_rng(2).integers(0, 3, len(X))
+    weights = np.random.default_rng(4).integers(0, 3, len(X))
     weighted = make().fit(X, y, sample_weight=weights)
     assert_same(weighted, make().fit(np.repeat(X, weights, axis=0), np.repeat(y, weights)))
 
@@ -282,7 +282,7 @@ def count_steps(model, X, y, stop_at=np.inf):
     return next(steps) - 1
 
 
-@pytest.mark.parametrize("kind", ["two classes", "three classes"])
+@every_kind
 def test_a_warm_start_takes_fewer_steps_and_ends_no_lower(kind, fitted):
     make, X, y = KINDS[kind]
     steps, fewer = count_steps(make(), X, y), len(X) * 9 // 10

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
-from sklearn.utils.estimator_checks import check_estimator
 
 from relvec import RVC, RVR
 from relvec.estimators.options import MAX_LEARNED_WIDTHS
@@ -117,12 +116,6 @@ def test_scatter_of_repeated_rows_is_noise():
     scatter = 0.3 * np.random.default_rng(0).standard_normal(40)
     model = RVR().fit(np.vstack([X, X]), np.concatenate([y + scatter, y - scatter]))
     assert 0.5 < model.noise_variance_ / np.mean(scatter**2) < 2.5
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("model", [RVR(), RVC()], ids=repr)
-def test_scikit_learns_rules_for_the_estimators_as_they_come(model):
-    check_estimator(model)
 
 
 # What "auto" does is said ---------------------------------------------------------------------------------------------
