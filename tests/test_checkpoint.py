@@ -148,7 +148,9 @@ with watch(step):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 @pytest.mark.parametrize(
-    ("model", "kill_at"), [(RVR(width=1.0), 12), (RVC(width=1.0), 6), (RVR(), 40)], ids=["numbers", "classes", "widths"]
+    ("model", "kill_at"),
+    [(RVR(width=1.0), 12), (RVC(width=1.0), 6), (RVR(predictive="rvm"), 40), (RVR(), 5)],
+    ids=["numbers", "classes", "widths", "process"],
 )
 def test_a_killed_process_goes_on_from_its_file(model, kill_at, tmp_path):
     y = F[:70] > 0.0 if isinstance(model, RVC) else F[:70]

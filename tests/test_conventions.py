@@ -264,7 +264,7 @@ def test_callbacks():
         assert model.status_ == "interrupted" and model.n_iter_ == 2
     recorder = Recorder()
     make_pipeline(StandardScaler(), RVR().set_callbacks(recorder)).fit(X, Y)
-    assert [event[0] for event in recorder.events[2:6]] == ["widths", "widths", "search", "search"]
+    assert [event[0] for event in recorder.events[2:4]] == ["process", "process"]
     assert recorder.events[-1] == "teardown"
 
 

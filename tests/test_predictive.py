@@ -373,9 +373,9 @@ def test_a_process_is_a_sum_of_kernels_and_functions():
     basis, found = expand_outputs(read_model(model))
     mean, std = model.predict(new, return_std=True)
     Phi = basis(new)
-    for i, each in enumerate(found):
-        variance = np.sum((Phi @ each.root) ** 2, axis=1) + each.noise
-        variance += np.maximum(each.prior - np.sum((Phi @ each.represented) ** 2, axis=1), 0.0)
+    for i, each in enumerate(output.parts[0] for output in found):
+        left = each.prior + np.sum((Phi @ each.root) ** 2, axis=1) - np.sum((Phi @ each.represented) ** 2, axis=1)
+        variance = np.maximum(left, 0.0) + each.noise
         np.testing.assert_allclose(Phi @ each.weights, mean[:, i], rtol=1e-7)
         np.testing.assert_allclose(np.sqrt(variance), std[:, i], rtol=1e-7, atol=1e-9)
 

@@ -31,7 +31,7 @@ def watched(model, *data):
     [
         (RVR(width=3.0), (X, 5.0 * Y), ["search"]),
         (RVR(width=3.0), (MANY, np.cos(MANY[:, 0]) + 0.1 * RNG.standard_normal(700)), ["kernel", "search"]),
-        (RVR(), (X[:40], Y[:40]), ["widths", "search"]),
+        (RVR(predictive="rvm"), (X[:40], Y[:40]), ["widths", "search"]),
         (RVR(width=3.0, predictive="process"), (X, Y), ["search", "process"]),
         (RVC(width=3.0), (X, LABEL), ["search"]),
         (RVR(width=3.0, likelihood="poisson"), (X, np.round(np.exp(2.0 * Y))), ["search"]),
@@ -52,6 +52,17 @@ def test_stages(model, data, stages):
     assert last.fraction == 1.0 and last.remaining == 0.0
     assert last.evidence == pytest.approx(model.log_marginal_likelihood_, abs=1e-3)
     assert last.size == len(model.weights_)
+
+
+@pytest.mark.parametrize("targets", [Y[:40], np.column_stack([Y, Y**2])[:40]], ids=["one output", "two outputs"])
+def test_a_process_tells_how_far_it_is(targets):
+    model = RVR()
+    seen = watched(model, X[:40], targets)
+    assert {p.stage for p in seen} == {"process"}
+    fractions = [p.fraction for p in seen]
+    assert np.all(np.diff(fractions) >= 0.0) and 0.0 < fractions[0] < 0.5 and fractions[-1] == 1.0
+    assert seen[-1].evidence == pytest.approx(np.ravel(model.log_marginal_likelihood_)[-1])
+    assert seen[-1].size == 40
 
 
 def test_outputs_in_threads_are_seen_too():

@@ -28,6 +28,17 @@ def test_a_regressor_as_it_comes_starts_from_its_last_fit(seed):
     first, learned, steps = model.log_marginal_likelihood_, model.width_, model.n_iter_
     model.fit(X, y)
     assert model.n_iter_ < steps and model.status_ == "converged"
+    assert model.certificate_ <= 1e-4 and model.log_marginal_likelihood_ > first - 0.5
+    assert np.allclose(np.log(model.width_), np.log(learned), atol=0.3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_rvm_starts_from_its_last_fit(seed):
+    X, y = wave(seed)
+    model = RVR(predictive="rvm", warm_start=True).fit(X, y)
+    first, learned, steps = model.log_marginal_likelihood_, model.width_, model.n_iter_
+    model.fit(X, y)
+    assert model.n_iter_ < steps and model.status_ == "converged"
     assert model.certificate_ <= 1e-4 and model.log_marginal_likelihood_ > first - 0.1
     assert np.allclose(np.log(model.width_), np.log(learned), atol=0.1) and len(model.tuning_.trials) < 4
 
@@ -123,7 +134,8 @@ def test_scatter_of_repeated_rows_is_noise():
 
 def test_the_width_rule_is_an_attribute():
     X, y = make_friedman1(60, n_features=MAX_LEARNED_WIDTHS + 1, random_state=0)
-    wide, narrow = RVR(tol=1.0).fit(X, y), RVR(tol=1.0).fit(X[:, :2], y)
-    assert wide.width_rule_ == "scale" and narrow.width_rule_ == "learn-per-feature"
-    assert RVR(width=2.0).fit(X, y).width_rule_ == "given" and RVC().fit(X, y > 14).width_rule_ == "scale"
+    rvm = RVR(predictive="rvm", tol=1.0)
+    assert rvm.fit(X, y).width_rule_ == "scale" and rvm.fit(X[:, :2], y).width_rule_ == "learn-per-feature"
+    assert RVR().fit(X, y).width_rule_ == "merit" and RVR(width=2.0).fit(X, y).width_rule_ == "given"
+    assert RVC(kernel="gaussian", predictive="rvm").fit(X, y > 14).width_rule_ == "scale"
     assert not hasattr(RVR(kernel=None, basis="linear").fit(X, y), "width_rule_")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -24,6 +25,7 @@ MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
+STAGES = {"candidates": (0.0, 0.5), "more rows": (0.5, 0.8), "all rows": (0.8, 0.9), "vectors": (0.9, 0.99)}
 MODE_FIELDS = ("theta", "value", "gradient", "evaluations", "rivals")
 SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard deviations of an input
 
@@ -48,25 +50,30 @@ def fit_processes(options: FitOptions, source: MemorySource) -> FittedModel | No
 def _fit_outputs(
     options: FitOptions, X: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> list[FittedProcess]:  # fmt: skip
-    settings = {
-        "max_vectors": max_vectors(options, len(X)),
-        "progress": lambda name, fraction: report(fraction=fraction),
-        "recall": recall,
-    }
-    limit = None if options.time_limit is None else options.time_limit / targets.shape[1]
+    """The process of each output; with several outputs one structure serves all."""
+    q = targets.shape[1]
+    limit = None if options.time_limit is None else options.time_limit / q
     earlier = None if options.earlier is None else options.earlier.processes
-    if earlier is not None and [type(p) for p in earlier] != [FittedProcess] * targets.shape[1]:
-        earlier = None
+    if earlier is None or [type(p) for p in earlier] != [FittedProcess] * q:
+        earlier = [None] * q
     candidates: tuple[Structure, ...] | None = None
-    if targets.shape[1] > 1 and earlier is None:
+    if q > 1 and earlier[0] is None:
         candidates = (compare_structures(X, targets, weights, limit),)
-    return [
-        fit_process(
-            X, y, weights, candidates=candidates, time_limit=limit, earlier=None if earlier is None else earlier[i],
-            **settings,
-        )
-        for i, y in enumerate(targets.T)
-    ]  # fmt: skip
+    found = []
+    for i, y in enumerate(targets.T):
+        process = fit_process(
+            X, y, weights, candidates=candidates, max_vectors=max_vectors(options, len(X)), time_limit=limit,
+            progress=partial(_report, i, q), earlier=earlier[i], recall=recall,
+        )  # fmt: skip
+        found.append(process)
+        report(len(process.vectors), log_evidence(process, weights, y), (i + 1) / q)
+    return found
+
+
+def _report(output: int, n_outputs: int, name: str, fraction: float) -> bool:
+    """Tell how much of the fit is done after a share of one of its stages; whether it is to stop."""
+    begin, end = STAGES[name]
+    return report(fraction=(output + begin + (end - begin) * fraction) / n_outputs)
 
 
 def recall(name: str, compute: Callable[[], Mode]) -> Mode:
@@ -117,7 +124,9 @@ def _assemble(source: MemorySource, processes: list[FittedProcess]) -> FittedMod
         intercept=intercept,
         coef=None,
         noise_variance=np.array([process.noise_variance for process in processes]),
-        log_evidence=np.array([log_evidence(p, source, y) for p, y in zip(processes, source.targets.T, strict=True)]),
+        log_evidence=np.array(
+            [log_evidence(p, source.weights, y) for p, y in zip(processes, source.targets.T, strict=True)]
+        ),
         certificate=np.array([p.bounds.upper - p.bounds.lower for p in processes]),
         n_iter=np.array([process.evaluations for process in processes]),
         status=[process.status for process in processes],
@@ -135,10 +144,10 @@ def _assemble(source: MemorySource, processes: list[FittedProcess]) -> FittedMod
     )
 
 
-def log_evidence(process: FittedProcess, source: MemorySource, y: np.ndarray) -> float:
+def log_evidence(process: FittedProcess, weights: np.ndarray, y: np.ndarray) -> float:
     """The lower bound on the log evidence of targets y (n,), in their own units."""
     slopes = process.scale.log_slope(y) - np.log(process.units.y_scale)
-    return process.bounds.lower + float(source.weights @ slopes)
+    return process.bounds.lower + float(weights @ slopes)
 
 
 def find_rows(source: MemorySource, vectors: np.ndarray) -> np.ndarray:
