@@ -29,10 +29,15 @@ PREDICTED_ROWS = 10_000
 
 
 def relvec(X, y):
-    from relvec.gaussian_process import fit_process
+    from relvec import RVR
 
-    model = fit_process(X, y)
-    return model.predict, len(model.vectors), model
+    model = RVR().fit(X, y)
+
+    def predict(T):
+        mean, std = model.predict(T, return_std=True)
+        return mean, std**2
+
+    return predict, len(model.relevance_), model
 
 
 def gpytorch_model(X, y, inducing, evaluations):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from relvec.estimators.classifier import RelevanceVectorClassifier as RVC
     from relvec.estimators.regressor import RelevanceVectorRegressor
     from relvec.estimators.regressor import RelevanceVectorRegressor as RVR
-    from relvec.estimators.selection import select_kernel
+    from relvec.estimators.selection import compare
     from relvec.export.c99 import to_c
     from relvec.export.model_file import load, save
     from relvec.export.onnx import to_onnx
@@ -27,7 +27,7 @@ _HOMES = {
     "RelevanceVectorRegressor": "relvec.estimators.regressor",
     "load": "relvec.export.model_file",
     "save": "relvec.export.model_file",
-    "select_kernel": "relvec.estimators.selection",
+    "compare": "relvec.estimators.selection",
     "show_versions": "relvec.runtime.versions",
     "to_c": "relvec.export.c99",
     "to_onnx": "relvec.export.onnx",
@@ -37,7 +37,7 @@ _SUBMODULES = ("basis", "kernels", "plot", "solvers")
 
 __all__ = [
     "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "__version__", "basis",
-    "kernels", "load", "plot", "save", "select_kernel", "show_versions", "solvers", "to_c", "to_onnx",
+    "compare", "kernels", "load", "plot", "save", "show_versions", "solvers", "to_c", "to_onnx",
 ]  # fmt: skip
 
 

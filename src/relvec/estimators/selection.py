@@ -1,4 +1,4 @@
-"""The choice of a kernel by evidence."""
+"""Kernels compared: by merit, by evidence, by the evidence over centres, or by rows that took no part."""
 
 from __future__ import annotations
 
@@ -8,119 +8,148 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 
+from relvec.design.order import row_hash64
 from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.gaussian_process import compare_merits
 from relvec.kernels import has_width
 
-__all__ = ["KernelRow", "KernelSelection", "select_kernel"]
+__all__ = ["Comparison", "KernelRow", "compare"]
+
+MEASURES = ("merit", "evidence", "centres", "folds")
 
 
 @dataclass(frozen=True, eq=False)
 class KernelRow:
-    """One kernel of a selection.
+    """One kernel of a comparison.
 
     Attributes
     ----------
-    name : the kernel with its width in numbers, to four digits.
-    log_evidence : what kernels are compared by, in nats.
-    vectors : number of kernel functions in the model.
-    status : how the fit ended.
-    model : the fitted estimator.
+    name : the kernel, with its width in numbers where a model was fitted.
+    value : what kernels are compared by, in nats, higher is better.
+    vectors : number of kernel functions in the fitted model; 0 where none was fitted to all rows.
+    status : how the fit ended; for merits "several modes" where the posterior of the hyperparameters has some.
+    model : the fitted estimator, or None.
     """
 
     name: str
-    log_evidence: float
-    vectors: int
-    status: str
-    model: Any
+    value: float
+    vectors: int = 0
+    status: str = ""
+    model: Any = None
 
 
 @dataclass(frozen=True, eq=False)
-class KernelSelection:
-    """The result of `select_kernel`: ``rows``, the most probable kernel first. Printed, it is a table."""
+class Comparison:
+    """What `compare` found: ``rows``, the best kernel first, compared ``by`` a measure. Printed, it is a table."""
 
     rows: tuple[KernelRow, ...]
+    by: str
 
     @property
     def best_estimator_(self) -> Any:
-        """The fitted model of the most probable kernel."""
+        """The fitted model of the best kernel, where models were fitted to all rows."""
         return self.rows[0].model
 
     @property
     def probabilities(self) -> np.ndarray:
         """Posterior probability of each row's kernel, if all were equally probable before the data."""
-        logs = np.array([row.log_evidence for row in self.rows])
+        logs = np.array([row.value for row in self.rows])
         odds = np.exp(logs - logs.max())
         return odds / odds.sum()
 
     def __str__(self) -> str:
-        table = [("kernel", "log evidence", "behind", "probability", "vectors", "status")]
-        best = self.rows[0].log_evidence
+        name = {"merit": "merit", "folds": "log density"}.get(self.by, "log evidence")
+        table = [("kernel", name, "behind", "probability", "vectors", "status")]
+        best = self.rows[0].value
         for row, p in zip(self.rows, self.probabilities, strict=True):
-            table.append((row.name, f"{row.log_evidence:.2f}", f"{best - row.log_evidence:.2f}", f"{p:.3f}",
-                          str(row.vectors), row.status))  # fmt: skip
+            cells = (f"{row.value:.2f}", f"{best - row.value:.2f}", f"{p:.3f}", str(row.vectors or ""), row.status)
+            table.append((row.name, *cells))
         size = [max(len(line[i]) for line in table) for i in range(6)]
         return "\n".join(
-            "  ".join([line[0].ljust(size[0]), *(c.rjust(s) for c, s in zip(line[1:], size[1:], strict=True))])
+            "  ".join([line[0].ljust(size[0]), *(c.rjust(s) for c, s in zip(line[1:], size[1:], strict=True))]).rstrip()
             for line in table
         )
 
 
-def select_kernel(
-    kernels: Sequence[Any], X: Any, y: Any, *, estimator: Any = None, evidence: str = "weights",
-    sample_weight: Any = None,
-) -> KernelSelection:  # fmt: skip
-    """Fit one model for each kernel and compare their evidences.
+def compare(
+    X: Any, y: Any, kernels: Sequence[Any] | None = None, *, by: str = "merit", estimator: Any = None,
+    sample_weight: Any = None, n_folds: int = 5,
+) -> Comparison:  # fmt: skip
+    """Compare kernels on one data set.
 
-    Evidences of one data set are comparable whatever the kernel. How much of a difference to believe depends on how
-    well the widths were found: the same estimator, with its search, is used for all.
+    Values of one target are comparable whatever the kernel and whatever the columns of X: a second comparison without
+    a column answers whether that input matters.
 
     Parameters
     ----------
-    kernels : names, `relvec.kernels` objects or callables, at least one
-        A name takes its width from the estimator; an object has its own.
     X : array-like (n_samples, n_features)
     y : array-like (n_samples,) or (n_samples, n_outputs)
+    kernels : list, optional
+        By merit: sums of "gaussian", "matern32", "matern52" (one width), the same with "[each]" (a width for each
+        input) and "linear", such as "gaussian[each] + linear"; those of ``kernel="auto"`` by default. Otherwise names,
+        `relvec.kernels` objects or callables; a name takes its width from the estimator.
+    by : {"merit", "evidence", "centres", "folds"}, default "merit"
+        "merit": log p(y | kernel) of a process with that kernel, its evidence integrated over widths, amplitudes and
+        noise, on at most 1,000 rows. "evidence": `log_marginal_likelihood_` of the estimator. "centres": the evidence
+        over weights and centres at the width that maximises it (``width="grvm"``). "folds": the log density (for
+        classes the log probability) of rows that took no part, summed over folds drawn by the content of the rows.
     estimator : RelevanceVectorRegressor or RelevanceVectorClassifier, default RelevanceVectorRegressor()
-        Not fitted, nor changed.
-    evidence : {"weights", "centres"}, default "weights"
-        "weights" is `log_marginal_likelihood_` (their sum, for several outputs). "centres" is the evidence over
-        weights and centres at the width that maximises it (``width="grvm"``), for kernels given by name.
+        Not fitted, nor changed. Merits need none.
     sample_weight : array-like (n_samples,), optional
+    n_folds : int, default 5
 
     Returns
     -------
-    selection : KernelSelection
-        Its rows, best first; ``selection.best_estimator_`` is the fitted model of the best.
+    comparison : Comparison
+        Its rows, best first.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from relvec import RVR, select_kernel
+    >>> from relvec import RVR, compare
     >>> X = np.linspace(-5, 5, 60)[:, None]
     >>> y = 1.0 / (1.0 + X[:, 0] ** 2)
-    >>> found = select_kernel(["gaussian", "cauchy"], X, y, estimator=RVR(width=1.0, noise_variance=1e-4))
+    >>> found = compare(X, y, ["gaussian", "cauchy"], by="evidence", estimator=RVR(width=1.0, noise_variance=1e-4))
     >>> found.rows[0].name
     'Cauchy(width=1.0)'
+    >>> compare(X, 2.0 * X[:, 0], ["gaussian", "gaussian + linear"]).rows[0].name
+    'gaussian + linear'
     """
-    kernels = [kernels] if isinstance(kernels, str) else list(kernels)
-    if not kernels:
+    if by not in MEASURES:
+        raise ValueError(f"by must be one of {', '.join(map(repr, MEASURES))}, got {by!r}")
+    kernels = [kernels] if isinstance(kernels, str) else kernels
+    if kernels is not None and not len(kernels):
         raise ValueError("kernels must name at least one kernel; got none")
-    if evidence not in ("weights", "centres"):
-        raise ValueError(f"evidence must be 'weights' or 'centres', got {evidence!r}")
-    estimator = RelevanceVectorRegressor() if estimator is None else estimator
-    rows = [_row(clone(estimator), kernel, X, y, evidence, sample_weight) for kernel in kernels]
-    return KernelSelection(tuple(sorted(rows, key=lambda row: -row.log_evidence)))
+    if by == "merit":
+        return Comparison(_merits(X, y, kernels, sample_weight), by)
+    kernels = ["gaussian", "matern32", "matern52", "linear"] if kernels is None else kernels
+    model = RelevanceVectorRegressor() if estimator is None else estimator
+    measure = _folds if by == "folds" else _evidence
+    rows = [measure(clone(model), kernel, X, y, by, sample_weight, n_folds) for kernel in kernels]
+    return Comparison(tuple(sorted(rows, key=lambda row: -row.value)), by)
 
 
-def _row(model: Any, kernel: Any, X: Any, y: Any, evidence: str, sample_weight: Any) -> KernelRow:
+def _merits(X: Any, y: Any, kernels: Sequence[str] | None, sample_weight: Any) -> tuple[KernelRow, ...]:
+    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    found = compare_merits(X, y.reshape(len(y), -1), weights, kernels)
+    return tuple(KernelRow(name, value, status="several modes" if several else "") for name, value, several in found)
+
+
+def _set_kernel(model: Any, kernel: Any, by: str) -> Any:
+    """The estimator with a kernel, whose width it learns or has."""
     named = isinstance(kernel, str)
-    if evidence == "centres" and not named:
-        raise ValueError(f"evidence='centres' chooses the width of kernels given by name, got {kernel!r}")
-    width = "grvm" if evidence == "centres" else model.width if named and has_width(kernel) else "auto"
-    model.set_params(kernel=kernel, width=width).fit(X, y, sample_weight=sample_weight)
-    if evidence == "centres":
+    if by == "centres" and not named:
+        raise ValueError(f"by='centres' chooses the width of kernels given by name, got {kernel!r}")
+    width = "grvm" if by == "centres" else model.width if named and has_width(kernel) else "auto"
+    return model.set_params(kernel=kernel, width=width)
+
+
+def _evidence(model: Any, kernel: Any, X: Any, y: Any, by: str, sample_weight: Any, n_folds: int) -> KernelRow:
+    _set_kernel(model, kernel, by).fit(X, y, sample_weight=sample_weight)
+    if by == "centres":
         value = max(trial.log_evidence for trial in model.tuning_.trials)
     else:
         value = float(np.sum(model.log_marginal_likelihood_))
@@ -129,3 +158,24 @@ def _row(model: Any, kernel: Any, X: Any, y: Any, evidence: str, sample_weight: 
         r"\d+\.\d+", lambda number: str(float(f"{float(number[0]):.4g}")), repr(getattr(model, "kernel_", kernel))
     )
     return KernelRow(name, value, len(model.centres_), status, model)
+
+
+def _folds(model: Any, kernel: Any, X: Any, y: Any, by: str, sample_weight: Any, n_folds: int) -> KernelRow:
+    """The density of rows that took no part; equal rows are in one fold."""
+    X, y = np.asarray(X, dtype=float), np.asarray(y)
+    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    fold, total = row_hash64(np.ascontiguousarray(X)) % np.uint64(n_folds), 0.0
+    for held in (fold == i for i in range(n_folds)):
+        if held.any() and not held.all():
+            fitted = _set_kernel(clone(model), kernel, by).fit(X[~held], y[~held], sample_weight=weights[~held])
+            total += float(weights[held] @ _log_density(fitted, X[held], y[held]))
+    return KernelRow(kernel if isinstance(kernel, str) else repr(kernel), total)
+
+
+def _log_density(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Log density of targets, or log probability of labels (n,)."""
+    if is_classifier(model):
+        place = {label: i for i, label in enumerate(model.classes_.tolist())}
+        at = np.array([place.get(label, -1) for label in y.tolist()])
+        return np.where(at >= 0, model.predict_log_proba(X)[np.arange(len(y)), at], np.log(1e-12))
+    return model.log_predictive_density(X, y).reshape(len(y), -1).sum(axis=1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from relvec.gaussian_process.bound import Bounds, bounds
 from relvec.gaussian_process.evidence import evidence
-from relvec.gaussian_process.kernel import Structure
+from relvec.gaussian_process.kernel import Structure, parse_structure
 from relvec.gaussian_process.learn import climb, log_posterior
 from relvec.gaussian_process.predictor import (
     Compared,
@@ -21,12 +22,13 @@ from relvec.gaussian_process.predictor import (
 )
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, rounding_step, standardise, without_copies
-from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow
+from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow, learn_candidate
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import pivots
 from relvec.runtime.clock import Clock, Progress, Recall
 
 MAX_VECTORS = 1000
+MERIT_ROWS, NAMED_ROWS = 1000, 400  # distinct rows that merits are compared on
 _EXACT_ROWS = 2000  # rows of the last stage of learning, at most
 _LAST_STEPS = (15, 30)  # evaluations of the last stage: on at most 1,000 rows, on more
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
@@ -106,20 +108,44 @@ def fit_process(
     )  # fmt: skip
 
 
+def compare_merits(
+    X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, names: Sequence[str] | None = None,
+    time_limit: float | None = None,
+) -> list[tuple[str, float, bool]]:  # fmt: skip
+    """Structures by their merit for all targets (n, q) together, on the same rows of each and in its own units.
+
+    Returns (name, log merit, whether modes compete), best first. Structures are given by their names, and all are
+    learned on at most 400 rows; without names they are those of `default_candidates`, of which the best reach up to
+    1,000 rows and the others are left out.
+    """
+    total, several, clock = Counter[str](), set(), Clock(time_limit)
+    kept: set[str] | None = None
+    for y in targets.T:
+        raw = merge(X, y, weights)
+        rows, units = standardise(without_copies(raw))
+        floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
+        few, d = rows.take(slice(0, MERIT_ROWS if names is None else NAMED_ROWS)), rows.X.shape[1]
+        if names is None:
+            found = [c for c in compare(default_candidates(d), few, floors, clock) if not c.refused]
+        else:
+            found = [learn_candidate(parse_structure(name, d), few, floors, clock) for name in names]
+        n = max(c.n_rows for c in found)
+        level = few.total * np.log(units.y_scale)
+        total.update({c.structure.name: c.merit.value - level for c in found if c.n_rows == n})
+        several |= {c.structure.name for c in found if c.merit.several_modes}
+        whole = {c.structure.name for c in found if c.n_rows == n}
+        kept = whole if kept is None else kept & whole
+    order = sorted(kept or total, key=lambda name: -total[name])
+    return [(name, total[name], name in several) for name in order]
+
+
 def compare_structures(
     X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, time_limit: float | None = None
 ) -> Structure:
-    """The structure of most merit for all targets (n, q) together: the product of their merits."""
-    clock, total = Clock(time_limit), Counter[Structure]()
-    for y in targets.T:
-        raw = merge(X, y, weights)
-        rows, units = standardise(raw)
-        floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
-        found = compare(default_candidates(rows.X.shape[1]), rows, floors, clock)
-        n = max(c.n_rows for c in found)
-        worst = min(c.merit.value for c in found)
-        total.update({c.structure: c.merit.value if c.n_rows == n and not c.refused else worst for c in found})
-    return max(total, key=lambda structure: total[structure])
+    """The structure of most merit for all targets (n, q) together."""
+    rows, _ = standardise(merge(X, targets[:, 0], weights))
+    name = compare_merits(X, targets, weights, None, time_limit)[0][0]
+    return parse_structure(name, rows.X.shape[1])
 
 
 def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:

@@ -145,6 +145,25 @@ class Structure:
         return Evaluated(self, theta, X, Z).K
 
 
+def parse_structure(name: str, n_inputs: int) -> Structure:
+    """The structure of a name as `Structure.name` writes it; any text in brackets means a width for each input.
+
+    >>> parse_structure("gaussian[each] + linear", 3).name
+    'gaussian[3] + linear'
+    """
+    words = [word.strip() for word in name.split("+")]
+    parts = []
+    for word in (w for w in words if w != "linear"):
+        shape, bracket, _ = word.partition("[")
+        if shape not in (Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52):
+            raise ValueError(
+                f"{name!r} is no sum of 'gaussian', 'matern32', 'matern52' (with '[each]' for a width for each input) "
+                "and 'linear'"
+            )
+        parts.append(Part(shape, bool(bracket)))
+    return Structure(tuple(parts), "linear" in words, n_inputs)
+
+
 class Evaluated:
     """k(X, Z) and what its derivatives need, so that a value and a gradient share the exponentials."""
 

@@ -67,7 +67,7 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
         if found and clock.up(f"comparing candidate {structure.name}"):
             continue
         extra = assembled(structure, known, found[0].mode.theta[-1]) if found else ()
-        found.append(_learned(structure, first, floors, clock, extra))
+        found.append(learn_candidate(structure, first, floors, clock, extra))
         if len(structure.parts) == 1:
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
         if clock.fresh:
@@ -94,8 +94,8 @@ def _order(candidate: Candidate) -> tuple[bool, int, float]:
     return bool(candidate.refused), -candidate.n_rows, -candidate.merit.value
 
 
-def _learned(
-    structure: Structure, rows: Rows, floors: Floors, clock: Clock, extra: tuple[np.ndarray, ...]
+def learn_candidate(
+    structure: Structure, rows: Rows, floors: Floors, clock: Clock, extra: tuple[np.ndarray, ...] = ()
 ) -> Candidate:
     """A candidate from all its starts."""
     prior = default_prior(structure, floors)
