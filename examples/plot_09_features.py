@@ -2,7 +2,7 @@
 Which inputs matter
 ===================
 
-Friedman's first function has ten inputs, of which five are used. By default a regression learns one width for each
+Friedman's first function has ten inputs, of which five are used. A relevance vector machine learns one width for each
 input by maximising the evidence. An input that does not matter gets a kernel so wide that the model does not change
 along it: its relevance, the squared inverse width times the variance of the input, is nearly zero.
 """
@@ -14,7 +14,7 @@ from relvec import RVR, plot
 
 X, y = make_friedman1(200, noise=1.0, random_state=0)
 X_new, y_new = make_friedman1(500, noise=1.0, random_state=1)
-model = RVR().fit(X, y)
+model = RVR(predictive="rvm").fit(X, y)
 print(f"{len(model.relevance_)} of {len(X)} rows kept, R^2 on new rows {model.score(X_new, y_new):.2f}")
 print("relevant:", [f"x{k + 1}" for k, share in enumerate(model.feature_relevance_) if share > 1e-3])
 

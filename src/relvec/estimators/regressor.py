@@ -25,28 +25,36 @@ RVM_ATTRIBUTES = ("alpha_", "gamma_", "covariance_")
 
 
 class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
-    """Relevance vector regression: a sparse linear model over basis functions, with error bars.
+    """Regression with error bars: a process whose kernel the data choose, or a relevance vector machine.
 
-    The target is ``y = sum_m w_m phi_m(x) + noise`` with a Gaussian prior of its own precision ``alpha_m`` over each
-    weight (T01). The precisions and the noise variance maximise the evidence; most precisions become infinite and
-    their basis functions leave the model. By default the basis functions are kernels centred on the training
-    rows and a constant.
+    With nothing but the defaults, ``RVR().fit(X, y)`` compares kernels by merit p(t | M), the evidence integrated over
+    their hyperparameters, and fits a sparse Gaussian process with the best of them (`relvec.gaussian_process`).
+
+    ``predictive="rvm"``, and any parameter that only a relevance vector machine has, means that machine (T01):
+    ``y = sum_m w_m phi_m(x) + noise`` with a Gaussian prior of its own precision ``alpha_m`` over each weight. The
+    precisions and the noise variance maximise the evidence; most precisions become infinite and their basis functions
+    leave the model. The basis functions are kernels centred on the training rows and a constant, unless others are
+    given.
 
     Parameters
     ----------
-    kernel : str, Kernel, callable or None, default "gaussian"
-        Name of a kernel ("gaussian" or "rbf", "laplace", "cauchy", "log_distance", "matern32", "matern52",
+    kernel : str, Kernel, callable or None, default "auto"
+        "auto" compares one Gaussian or Matern 3/2 part and sums of two parts, with one width or one for each input,
+        with or without a linear part, by merit. It does so for rows in memory, at least five of them distinct, where
+        `width`, `centres`, `basis`, `fit_intercept`, `likelihood`, `predictive`, `noise_variance`, `hyperprior` and
+        `device` are at their defaults; elsewhere "auto" is "gaussian". A kernel that is given is that of a relevance
+        vector machine: a name ("gaussian" or "rbf", "laplace", "cauchy", "log_distance", "matern32", "matern52",
         "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`, any
         ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None for no kernel. It need
         not be positive definite.
     width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
 "grvm", "grvm-per-feature"
-        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
-        "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; several outputs or
-        dichotomies share it);
-        "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features, and
-        "scale" beyond and for counts. A `relvec.kernels` object has its own width,
-        "learn" and "learn-per-feature" among them. "grvm" is the one width of most evidence over weights and centres
+        Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature; with ``kernel="auto"`` that
+        of a Gaussian kernel. "learn" and "learn-per-feature" maximise the evidence over it
+        (`relvec.hyperparameters.widths`; several outputs share it); "scale" is r^2 = n_features * X.var(), the
+        quickest; "auto" is "learn-per-feature" up to 32 features, and "scale" beyond and for counts, unless the kernel
+        is chosen by merit, which learns its widths itself. A `relvec.kernels` object has its own width, "learn" and
+        "learn-per-feature" among them. "grvm" is the one width of most evidence over weights and centres
         (`relvec.hyperparameters.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM itself), "grvm-per-feature"
         climbs from there.
     centres : {"data", "move", "grvm"}, default "data"
@@ -58,13 +66,14 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     fit_intercept : bool, default True
         Whether a constant basis function, with its own precision, is among the candidates.
     solver : {"sequential", "mackay", "em"} or solver object, default "sequential"
-        How the evidence is maximised; see `relvec.solvers`.
+        How the evidence of a relevance vector machine is maximised; see `relvec.solvers`.
     likelihood : {"gaussian", "poisson"}, default "gaussian"
         "poisson" is for counts: the sum of basis functions is the logarithm of the rate, the posterior is Laplace's
         approximation, `predict` gives the mean count averaged over it, quantiles and intervals are counts, `score` is
         the fraction of deviance explained (D^2), and the evidence includes -sum log y!.
-    predictive : {"rvm", "augmented", "process"}, Augmented or Process, default "rvm"
-        What `predict` and its like make of the fitted model (RQ05):
+    predictive : {"auto", "rvm", "augmented", "process"}, Augmented or Process, default "auto"
+        What `predict` and its like use. "auto" is the process with the kernel of most merit where ``kernel="auto"``
+        chooses one, and "rvm" elsewhere. The others start from a relevance vector machine (RQ05):
 
         - "rvm": T01 eq. (21)-(22). Sure of itself away from the data, where no basis function reaches.
         - "augmented" (RVM*): one more basis function at each point predicted. Keeps the training rows, O(N) a point;
@@ -74,20 +83,21 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
           by `relvec.inference.process`; the kernel must be positive definite. `relvec.inference.process.Process` can
           hold the widths.
 
-        See the guide, "How much to trust the error bars", for what each is good for and why "rvm" is the default.
+        See the guide, "How much to trust the error bars".
     noise_variance : float, optional
         Fixed noise variance; None learns it. Counts have none: `noise_variance_` is nan.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperpriors over precisions (a, b) and noise precision (c, d); None is flat.
     tol : float, optional
-        A fit ends when no single move gains more than this many nats of evidence. None: 1e-4, and 0.3 where a Gaussian
-        model has more than 300 functions; `certificate_` tells what is left.
+        The fit of a relevance vector machine ends when no single move gains more than this many nats of evidence. None:
+        1e-4, and 0.3 where a Gaussian model has more than 300 functions; `certificate_` tells what is left.
     max_iter : int, default 10000
         Most steps of the solver.
     warm_start : bool, default False
-        Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
-        one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
-        certificate either way. Widths that are to be learned start from those of the last fit.
+        Whether a further call of `fit` starts from the last model. A process keeps its kernels and learns their
+        hyperparameters from where they were, nothing else is compared; the sequential solver starts from the functions
+        and precisions that the last fit kept, where the new dictionary has them, and is held to the same certificate.
+        Widths that are to be learned start from those of the last fit.
     checkpoint : str or path, optional
         A folder where a fit keeps, every few seconds, what it needs to go on (`relvec.runtime.checkpoint`): the same
         `fit` in a new process continues where a killed one was. The file goes when the fit has ended by itself.
@@ -98,8 +108,14 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         not fit it is computed in blocks, held in single precision or reduced to its rank, without a change of the
         result; where nothing else fits the candidates are searched in subsets (TF03 6.2), and `status_` says
         "candidates" unless all of them were looked at. See the guide, "Large data".
+    max_vectors : int, optional
+        Most distinct rows that a process keeps; None is 1000. Fewer are kept where that costs almost nothing at rows
+        held out: a small number makes small and quick models. It has no meaning for a relevance vector machine.
+    time_limit : float, optional
+        Seconds for the whole fit. What was found by then is returned with the warning ``TIME_LIMIT``, which names the
+        stages of a process that were cut short.
     n_jobs : int, optional
-        Outputs of a two-dimensional y fitted at once.
+        Outputs of a two-dimensional y fitted at once, for relevance vector machines.
     device : str, optional
         Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
         taken there, predictions come back as the library of X. None is the CPU, or the device X lives on where
@@ -113,54 +129,68 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
 
     Attributes
     ----------
+    selection_ : what was compared, best first (`relvec.gaussian_process.Compared`): name, merit, n_rows it was learned
+        on, held_out (mean negative log density at rows that took no part, nan where there were none), share in the
+        prediction, refused (why it may not predict, or ""). A name such as "gaussian[4] + linear" has a width for each
+        of 4 inputs. Merits compare where n_rows is the same. Only where the kernel was chosen by merit.
+    merit_ : log p(t | M) of the first of them, on its rows, the target standardised. Only where chosen by merit.
+    process_ : where the kernel was chosen by merit, the process (`relvec.gaussian_process.FittedProcess`): components
+        and their shares, scale of the target, bounds on the evidence and their gap a row, vectors, messages. With
+        ``predictive="process"`` a `relvec.inference.process.ProcessPredictor`, None for an output without relevance
+        vectors: then `noise_variance_` is the process's, and the other attributes tell of the machine that chose the
+        vectors.
     basis_ : bound basis of the m functions kept: kernels first, then the further basis, then the constant.
     atoms_ : list of their m names.
-    relevance_ : (r,) training rows the kernels are centred on, ascending.
-    relevance_vectors_ : (r, n_features) those rows (centres); absent for ``kernel="precomputed"``.
-    centres_ : (p, n_features) where the kernels of the model sit, in the order of `weights_`, whose first p they are:
-        `relevance_vectors_`, unless centres were given or moved. A moved centre is no training row: `relevance_` and
-        `relevance_vectors_` are empty then, and `centres_` are the vectors.
+    relevance_ : (r,) training rows that are kept, on which kernels are centred, ascending.
+    relevance_vectors_ : (r, n_features) those rows; absent for ``kernel="precomputed"``.
+    centres_ : (p, n_features) where the kernels of the model sit, in the order of `weights_`: `relevance_vectors_`,
+        unless centres were given or moved. A moved centre is no training row: `relevance_` and `relevance_vectors_`
+        are empty then, and `centres_` are the vectors.
     placement_ : how well the data place moved centres, the evidence over weights and centres, and the moves
         (`relvec.hyperparameters.grvm.Placement`); only where centres moved.
-    weights_ : (m,) posterior mean of the weights; the first r belong to `relevance_`.
+    weights_ : (m,) posterior mean of the weights over `basis_`: ``basis_(X) @ weights_`` is what `predict` gives, and
+        where a process has a logarithmic `process_.scale` the mean on that scale.
     intercept_ : weight of the constant, 0.0 where it is not in the model.
     coef_ : (n_features,) only for a purely linear model.
-    alpha_ : (m,) weight precisions.
+    alpha_ : (m,) weight precisions. `alpha_`, `gamma_` and `covariance_` are those of a relevance vector machine, and
+        absent where the kernel was chosen by merit.
     covariance_ : (m, m) posterior covariance of the weights.
     gamma_ : (m,) how well the data determine each weight, from 0 to 1.
-    noise_variance_ : noise variance.
-    log_marginal_likelihood_ : log evidence, complete with -N/2 log 2 pi, in the units of y.
-    certificate_ : the largest gain (nats) that any single move still offered; inf where it was not established.
+    noise_variance_ : noise variance, on the scale of the target where a process has one.
+    log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi. Of a process chosen by merit
+        it is the lower bound, of its first component.
+    certificate_ : nats. Of a process chosen by merit: the upper bound on the exact evidence at its hyperparameters
+        minus the lower; 0 where every row is a vector. Of a relevance vector machine: the largest gain that any single
+        move still offered; inf where it was not established.
     status_ : how the fit ended: "converged", or the name of a warning.
-    history_ : structured array, a row a step: action, atom (number in the dictionary), row (training row the atom
-        is centred on, -1 for none), gain, objective, size, noise_variance.
-    n_iter_ : steps taken.
-    process_ : the process (`relvec.inference.process.ProcessPredictor`), or a list of one an output, for
-        ``predictive="process"`` only; None for an output without relevance vectors, which is predicted as "rvm". Then
-        `noise_variance_` is the process's; all other attributes still tell of the RVM that chose the vectors:
-        `weights_` are its weights, `log_marginal_likelihood_` its evidence. The process has `process_.log_evidence`.
+    history_ : structured array, a row a step of the solver, empty for a process: action, atom (number in the
+        dictionary), row (training row the atom is centred on, -1 for none), gain, objective, size, noise_variance.
+    n_iter_ : steps taken; evaluations of evidences by a process.
     n_candidates_ : basis functions that were candidates: all, unless `memory_limit` led to subsets.
     n_subsets_ : subsets the candidates were searched in; above 1 another local maximum may have been found than in one
         piece.
     compression_ : how N rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
-    kernel_ : the kernel (the first, if the basis has several) with its widths in numbers; absent without kernel.
+    kernel_ : the kernel (the first, if the model has several) with its widths in numbers; absent without kernel.
     width_ : its width, a float or (n_features,); absent for kernels without.
-    width_rule_ : the rule that gave it: "given", or the word for ``width``, where "auto" is the one it stood for;
-        absent for kernels not given by name.
-    feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
-        kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
+    width_rule_ : the rule that gave it: "given", "merit", or the word for ``width``, where "auto" is the one it stood
+        for; absent for kernels not given by name.
+    feature_relevance_ : (n_features,) share of each input, summing to 1. Where the kernel was chosen by merit: in the
+        mean squared slope of the function, inputs in standard deviations. Else eta_k var(x_k) with eta_k = width_k^-2:
+        how much the kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the
+        same.
     tuning_ : where each start of learned widths ended, and how often they agreed
         (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
-        (`relvec.hyperparameters.grvm_widths.WidthSearch`).
+        (`relvec.hyperparameters.grvm_widths.WidthSearch`). Absent where the kernel was chosen by merit.
     n_samples_seen_ : rows of positive weight that `fit` and `partial_fit` have taken in; absent where rows cannot come
         in parts.
     fitted_ : all of the above as one frozen record (`relvec.estimators.fitted.FittedModel`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
-    For y of shape (n_samples, q) each output has its own model over the union of the functions kept: `weights_`,
-    `alpha_` (inf where a function is not in that output's model) and `gamma_` are (q, m), `covariance_` (q, m, m),
-    `coef_` (q, n_features), `intercept_`, `noise_variance_`, `log_marginal_likelihood_`, `certificate_` and
-    `n_iter_` (q,), `history_` and `status_` lists of q.
+    For y of shape (n_samples, q) each output has its own model over the union of the functions kept, and where the
+    kernel is chosen by merit all share the choice: `weights_`, `alpha_` (inf where a function is not in that output's
+    model) and `gamma_` are (q, m), `covariance_` (q, m, m), `coef_` (q, n_features), `intercept_`, `noise_variance_`,
+    `log_marginal_likelihood_`, `certificate_`, `merit_` and `n_iter_` (q,), `history_`, `status_`, `selection_` and
+    `process_` lists of q.
 
     Examples
     --------
@@ -169,11 +199,17 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     >>> rng = np.random.default_rng(0)
     >>> X = np.linspace(-10, 10, 100)[:, None]
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(100)
-    >>> model = RelevanceVectorRegressor(width=3.0).fit(X, y)
-    >>> len(model.relevance_) < 12, model.status_
-    (True, 'converged')
+    >>> model = RelevanceVectorRegressor().fit(X, y)
+    >>> model.selection_[0].name, model.status_
+    ('gaussian', 'converged')
     >>> mean, std = model.predict([[0.0]], return_std=True)
     >>> bool(abs(mean[0] - 1.0) < 2 * std[0])
+    True
+
+    The relevance vector machine of the papers:
+
+    >>> sparse = RelevanceVectorRegressor(predictive="rvm").fit(X, y)
+    >>> len(sparse.relevance_) < 12
     True
     """
 
