@@ -1,6 +1,7 @@
 """Tables, ten splits each: error, density and coverage of relvec's process and of what else a user could pick.
 
     python benchmarks/tables.py --tables FOLDER --names servo,autompg --folds 0,1 --methods relvec,exact_gp
+    python benchmarks/tables.py --names friedman1000,friedman10000 --folds 0 --methods relvec,sgpr300
 
 FOLDER holds one `.npz` a table with `X` (n, d), `y` (n,) and `fold` (n,) of 0..9: row i is a test row of split fold[i].
 Inputs and target are standardised by the training part. NLL is the mean negative log density of a normal distribution
@@ -173,10 +174,22 @@ METHODS = {f.__name__: f for f in (relvec, exact_gp, sgpr300, ngboost, boosted_t
 FIELDS = ("table", "fold", "method", "n_test", "nll", "rmse", "inside", "vectors", "cpu_s", "kib", "predict_s")
 
 
-def measure(table: Path, fold: int, method: str) -> dict:
+def load(folder: Path | None, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """X, y and the fold of each row; "friedmanN" are N training rows of Friedman's first function of eight inputs."""
+    if name.startswith("friedman"):
+        n, rng = int(name.removeprefix("friedman")), np.random.default_rng(0)
+        X = rng.uniform(size=(n + 1000, 8))
+        y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+        return X, y + rng.normal(size=len(y)), np.where(np.arange(len(y)) < n, 1, 0)
+    if folder is None:
+        raise SystemExit("--tables must name the folder of the .npz tables")
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+        return file["X"].astype(float), file["y"].astype(float), file["fold"]
+
+
+def measure(folder: Path | None, name: str, fold: int, method: str) -> dict:
     """One split of one table by one method, in the units of the standardised target."""
-    with np.load(table, allow_pickle=False) as file:
-        X, y, folds = file["X"].astype(float), file["y"].astype(float), file["fold"]
+    X, y, folds = load(folder, name)
     test = folds == fold
     centre, scale = X[~test].mean(0), X[~test].std(0)
     X = (X - centre) / np.where(scale > 0, scale, 1.0)
@@ -192,7 +205,7 @@ def measure(table: Path, fold: int, method: str) -> dict:
     loss = 0.5 * np.log(2 * np.pi * variance) + 0.5 * (y[test] - mean) ** 2 / variance
     inside = np.abs(y[test] - mean) < 1.6449 * np.sqrt(variance) if np.isfinite(variance).all() else [np.nan]
     return dict(zip(FIELDS, (
-        table.stem, fold, method, int(test.sum()), loss.mean(), np.sqrt(np.mean((y[test] - mean) ** 2)),
+        name, fold, method, int(test.sum()), loss.mean(), np.sqrt(np.mean((y[test] - mean) ** 2)),
         np.sum(inside), vectors, seconds, len(pickle.dumps(model)) / 1024, predicting,
     )))  # fmt: skip
 
@@ -214,8 +227,8 @@ def summary(results: list[dict]) -> list[str]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tables", type=Path, required=True, help="folder of .npz tables")
-    parser.add_argument("--names", help="tables, as servo,autompg; default all in the folder")
+    parser.add_argument("--tables", type=Path, help="folder of .npz tables")
+    parser.add_argument("--names", help="tables, as servo,autompg,friedman1000; default all in the folder")
     parser.add_argument("--folds", default="0,1,2,3,4,5,6,7,8,9", help="splits; default all ten")
     parser.add_argument("--methods", default="relvec", help=f"of {','.join(METHODS)}, or all; default relvec")
     parser.add_argument("--out", type=Path, help="file for the raw results (CSV)")
@@ -233,7 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        results.append(measure(options.tables / f"{name}.npz", fold, method))
+                        results.append(measure(options.tables, name, fold, method))
                 except (ImportError, NotImplementedError) as error:
                     left_out[method] = str(error)
                     break

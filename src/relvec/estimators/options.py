@@ -211,7 +211,7 @@ def resolve_options(
     """
     check_numbers(parameters, has_default_tol)
     tol, limit = parameters["tol"], parameters.get("time_limit")
-    solver = as_solver(parameters["solver"])
+    solver: Any = as_solver(parameters["solver"])
     if limit is not None and solver.time_limit is None:
         solver = replace(solver, time_limit=limit)
     kept = parameters["checkpoint"] is not None
