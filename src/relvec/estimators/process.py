@@ -22,6 +22,7 @@ from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
+MIN_VECTORS = 16  # however little memory there is
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
@@ -90,7 +91,7 @@ def recall(name: str, compute: Callable[[], Mode]) -> Mode:
 def max_vectors(options: FitOptions, n_rows: int) -> int:
     """The most vectors that a process may keep, within the memory limit."""
     most = MAX_VECTORS if options.max_vectors is None else options.max_vectors
-    return int(max(min(most, options.memory / (BYTES_PER_VECTOR_AND_ROW * n_rows)), 16))
+    return min(most, max(int(options.memory / (BYTES_PER_VECTOR_AND_ROW * n_rows)), MIN_VECTORS))
 
 
 def _warn(process: FittedProcess, label: str) -> None:
