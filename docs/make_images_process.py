@@ -35,7 +35,9 @@ def draw_vectors():
         figure.subplots(1, 2), (error, density), ("root mean square error", "negative log density"), strict=True
     ):
         axes.plot(vectors, values, "o-", color=LINE, markerfacecolor=POINT)
-        axes.set(xscale="log", xlabel="vectors", ylabel=label, xticks=vectors, xticklabels=[f"{m:.0f}" for m in vectors])
+        axes.set(
+            xscale="log", xlabel="vectors", ylabel=label, xticks=vectors, xticklabels=[f"{m:.0f}" for m in vectors]
+        )
         axes.minorticks_off()
     figure.savefig(IMAGES / "process_vectors.png", dpi=110)
 

@@ -145,7 +145,7 @@ def test_inspect(capsys):
     model = load("houses.relvec")[-1]
     assert found["vectors_kept"] == len(found["vectors"]) == len(model.relevance_)
     assert found["noise"] == pytest.approx(model.noise_variance_**0.5)
-    assert found["task"] == "regression" and found["options"]["kernel"] == "gaussian"
+    assert found["task"] == "regression" and found["options"]["kernel"] == "auto"
     by_row = {vector["row"]: vector for vector in found["vectors"]}
     table = read_table("houses.csv")
     for row, vector in by_row.items():
@@ -226,7 +226,7 @@ def test_options_reach_the_estimator(capsys, tmp_path):
                "Town", "--id", "rooms")  # fmt: skip
     found = run_json(capsys, "fit", "houses.csv", "--target", "Price", "-o", str(tmp_path / "m.relvec"), *options)
     assert found["options"]["kernel"] == "matern32" and found["options"]["width"] == 2.5
-    assert found["options"]["random_state"] == 7 and "time_limit=30.0" in found["options"]["solver"]
+    assert found["options"]["random_state"] == 7 and found["options"]["time_limit"] == 30.0
     used = [c["name"] for c in found["columns"] if c["kind"] in ("number", "category", "boolean", "date")]
     assert used == ["Area (m²)", "Town"]
     assert [c["name"] for c in found["columns"] if c["kind"] == "identifier"] == ["rooms"]
@@ -430,11 +430,11 @@ def test_control_characters_reach_no_terminal(capsys, tmp_path, monkeypatch):
 
 def test_what_width_auto_did_is_printed_and_reported(capsys, tmp_path):
     out = run(capsys, "inspect", "houses.relvec")
-    assert "one for each of" in out and "inputs, learned by the evidence, as width='auto' decided" in out
+    assert "one for each of" in out and "inputs, learned with the kernel of most merit, as width='auto' decided" in out
     assert re.search(r"relevance  .*Area \(m²\) \d\d%", out)
     out = run(capsys, "inspect", "patients.relvec")
     assert "for all inputs, from the scale of the inputs, as width='auto' decided" in out and "relevance  " not in out
-    assert run_json(capsys, "inspect", "houses.relvec")["width_rule"] == "learn-per-feature"
+    assert run_json(capsys, "inspect", "houses.relvec")["width_rule"] == "merit"
     run(capsys, "report", "patients.relvec", "patients.csv", "-o", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
     assert "from the scale of the inputs" in page and "the share of each column" not in page

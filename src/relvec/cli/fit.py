@@ -22,7 +22,7 @@ from relvec.tables.table import Table, TableError
 from relvec.tables.text import plural
 
 STAGES = {"widths": "the widths were being learned", "kernel": "the kernel was being factorised",
-          "search": "the model was being searched for", "process": "the error bars were being fitted"}  # fmt: skip
+          "search": "the model was being searched for", "process": "the process was being fitted"}  # fmt: skip
 
 
 class Deadline:
@@ -94,7 +94,10 @@ def make_estimator(task: str, arguments: argparse.Namespace) -> Any:
     model: Any = RVC() if task == "classification" else RVR(likelihood="poisson" if task == "count" else "gaussian")
     given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed}
     if arguments.time_limit is not None:
-        given["solver"] = solvers.Sequential(time_limit=arguments.time_limit)
+        if "time_limit" in model.get_params():
+            given["time_limit"] = arguments.time_limit
+        else:
+            given["solver"] = solvers.Sequential(time_limit=arguments.time_limit)
     return model.set_params(**{name: value for name, value in given.items() if value is not None})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import PurePath
 from typing import Any
 
@@ -178,7 +179,25 @@ def fit_section(pipeline: Pipeline, draw: Draw) -> str:
     step, model = pipeline["columns"], pipeline[-1]
     facts = [*summary(pipeline), ("seconds", f"{step.record_['seconds']:.2f}")]
     facts += [(name, repr(value)) for name, value in sorted(model.get_params(deep=False).items())]
+    table = html_table(("what", "value"), facts)
+    if hasattr(model, "selection_"):
+        return table + _compared_section(model.selection_)
     figure = draw(
         lambda ax: plot.HistoryDisplay.from_estimator(model, ax=ax), "Evidence and size by step of the search."
     )
-    return html_table(("what", "value"), facts) + figure_grid([figure])
+    return table + figure_grid([figure])
+
+
+def _compared_section(records: Sequence[Any]) -> str:
+    """What was compared before the kernel was chosen, a row a candidate."""
+    names = [field.name for field in fields(records[0])]
+    rows = [[_compared_cell(getattr(record, name)) for name in names] for record in records]
+    numbers = [i for i, name in enumerate(names) if isinstance(getattr(records[0], name), float | int)]
+    words = "Kernels that were compared, the best first; those with a share make the predictions."
+    return f"<p>{text(words)}</p>" + html_table([name.replace("_", " ") for name in names], rows, numbers)
+
+
+def _compared_cell(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else ""
+    return f"{value:.4g}" if isinstance(value, float) and np.isfinite(value) else "" if value != value else str(value)

@@ -29,7 +29,7 @@ __all__ = ["FittedTable", "Prediction", "fit_table", "learned_relevance", "predi
 QUANTILES = np.arange(0.05, 1.0, 0.05)
 MAX_LISTED_COLUMNS = 8
 WIDTH_RULES = {"given": "as given", "scale": "from the scale of the inputs", "learn": "learned by the evidence",
-               "learn-per-feature": "learned by the evidence"}  # fmt: skip
+               "learn-per-feature": "learned by the evidence", "merit": "learned with the kernel of most merit"}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,16 +280,28 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     step, model = pipeline["columns"], pipeline[-1]
     facts = [("vectors kept", f"{len(model.relevance_):,} of {plural(step.record_['rows'], 'row')}")]
     if step.task == "regression":
-        facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, in the target's units)"))
+        log_scale = hasattr(model, "merit_") and model.process_.scale.sign != 0
+        units = "on the logarithmic scale of the target" if log_scale else "in the target's units"
+        facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, {units})"))
+    if hasattr(model, "merit_"):
+        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by merit"))
     if hasattr(model, "width_"):
         facts.append(("width", _width_in_words(model)))
     relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
     if relevance:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
-        facts.append(("relevance", f"{listed} (shares of the columns, by their widths)"))
+        facts.append(("relevance", f"{listed} (shares of the columns)"))
     facts.append(("log evidence", f"{np.sum(model.log_marginal_likelihood_):.2f}"))
     status = model.status_ if isinstance(model.status_, str) else ", ".join(model.status_)
     return [*facts, ("status", status)]
+
+
+def _kernels_in_words(model: Any) -> str:
+    """The kernels that predict, with their shares."""
+    used = [record for record in model.selection_ if record.share > 0.0]
+    if len(used) == 1:
+        return str(used[0].name)
+    return ", ".join(f"{record.name} ({record.share:.0%})" for record in used)
 
 
 def _width_in_words(model: Any) -> str:
@@ -306,6 +318,17 @@ def _width_in_words(model: Any) -> str:
     return ", ".join(parts)
 
 
+def row_weights(model: Any) -> np.ndarray:
+    """Weights (R, r) of the rows kept: the sum over the functions centred on a row."""
+    weights, rows = np.atleast_2d(model.weights_), model.basis_.rows
+    if len(model.relevance_) == np.count_nonzero(rows >= 0):
+        return weights[:, : len(model.relevance_)]
+    found = np.zeros((len(weights), len(model.relevance_)))
+    for m in np.flatnonzero(rows >= 0):
+        found[:, np.searchsorted(model.relevance_, rows[m])] += weights[:, m]
+    return found
+
+
 def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
     """The rows of the training table that were kept, with their weights: header and rows, the largest first.
 
@@ -314,7 +337,7 @@ def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
     ['row', 'weight', 'y', 'x']
     """
     model, kept = pipeline[-1], pipeline["columns"].record_["relevance"]
-    weights = np.atleast_2d(model.weights_)[:, : len(model.relevance_)]
+    weights = row_weights(model)
     names = ["weight"] if len(weights) == 1 else [f"weight {label}" for label in model.classes_]
     order = np.argsort(-np.abs(weights).max(axis=0), kind="stable")
     target = pipeline["columns"].target.name
