@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from relvec import RVR
 from relvec.inference import process
-from relvec.inference.gaussian import Posterior, gaussian
+from relvec.inference.evidence import Posterior, gaussian
 from relvec.inference.process import (
     Covariance,
     Process,

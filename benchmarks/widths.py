@@ -32,11 +32,11 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.estimators.gaussian import gaussian_problem, gaussian_target
-from relvec.hyperparameters.interleave import interleave
+from relvec.estimators.sources.base import target_units
 from relvec.hyperparameters.widths import WidthProblem
-from relvec.inference.units import target_units
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
+from reproduction._interleave import interleave
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.5, 4.0)  # of the scale, tried by cross-validation
 WORDS = ("scale", "5-fold", "learn", "learn-per-feature")

@@ -9,10 +9,10 @@ from sklearn.datasets import make_friedman1
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.estimators.gaussian import gaussian_problem, gaussian_target
+from relvec.estimators.sources.base import target_units
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters.shared_precision import Columns
 from relvec.hyperparameters.widths import WidthProblem
-from relvec.inference.units import target_units
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, FeatureRelevanceDisplay, new_figure
 

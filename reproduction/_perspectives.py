@@ -11,11 +11,11 @@ from scipy.stats import multivariate_normal
 from sklearn.svm import SVC
 
 from relvec import RVC, RVR
-from relvec.inference.priors import weight_log_density
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, VECTOR, new_figure
 from reproduction import _sinc, _svm
 from reproduction._experiment import Context, Experiment, Outcome, Published
+from reproduction._priors import weight_log_density
 
 # Figure 6: two priors ---------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.likelihoods import Bernoulli
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, VECTOR, new_figure
-from relvec.runtime.threads import one_thread
+from relvec.runtime.machine import one_thread
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
 from reproduction._classes import percent_wrong

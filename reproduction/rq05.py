@@ -15,14 +15,14 @@ from scipy.stats import ttest_rel
 from relvec import RVR
 from relvec.basis import KernelBasis
 from relvec.estimators.gaussian import NOISE_FLOOR, augment, condition
-from relvec.inference.gaussian import gaussian
+from relvec.inference.evidence import gaussian
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
-from relvec.inference.priors import sample_functions
 from relvec.inference.process import Process
 from relvec.kernels import Gaussian, Kernel, LogDistance
 from relvec.plot import LINE, VECTOR, new_figure
 from reproduction._experiment import Context, Experiment, Outcome, Published, stacked
 from reproduction._gp import ExactGP, fit_gp
+from reproduction._priors import sample_functions
 
 # Tables 1 and 2 --------------------------------------------------------------------------------------------------
 

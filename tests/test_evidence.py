@@ -9,7 +9,7 @@ from mpmath import mp
 import oracle
 from relvec.design import DenseDesign
 from relvec.inference import evidence
-from relvec.inference.gaussian import gaussian
+from relvec.inference.evidence import gaussian
 from relvec.inference.likelihoods import Categorical, others
 from relvec.inference.linalg import (
     SingularError,
@@ -18,6 +18,7 @@ from relvec.inference.linalg import (
     inverse_triangular,
     solve_symmetric,
 )
+from relvec.solvers import textbook
 from relvec.solvers.gaussian.frame import Frame
 
 
@@ -337,7 +338,7 @@ def test_update_after_adding(case, alpha_i):
     assume(outside.size)
     i = int(outside[0])
     own = case.beta * case.rows[:, i] @ case.rows
-    updated = evidence.update_add(*statistics(case), own, i, alpha_i)
+    updated = textbook.update_add(*statistics(case), own, i, alpha_i)
     same_statistics(updated, statistics(case, np.append(case.active, i), np.append(case.alpha, alpha_i)))
 
 
@@ -346,13 +347,13 @@ def test_update_after_reestimating(case, factor):
     alpha = case.alpha.copy()
     alpha[-1] *= factor
     j = len(alpha) - 1
-    updated = evidence.update_reestimate(*statistics(case), j, case.alpha[j], alpha[j])
+    updated = textbook.update_reestimate(*statistics(case), j, case.alpha[j], alpha[j])
     same_statistics(updated, statistics(case, case.active, alpha))
 
 
 @given(cases(least=1))
 def test_update_after_deleting(case):
-    updated = evidence.update_delete(*statistics(case), 0)
+    updated = textbook.update_delete(*statistics(case), 0)
     same_statistics(updated, statistics(case, case.active[1:], case.alpha[1:]))
 
 

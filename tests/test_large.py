@@ -18,7 +18,7 @@ from relvec.design import LocalSamples, gram_rows, readers, tall_qr
 from relvec.design import streamed as stream
 from relvec.design.streamed import compress_in_passes
 from relvec.kernels import Gaussian
-from relvec.runtime.memory import memory_bytes, memory_left
+from relvec.runtime.machine import memory_bytes, memory_left
 from relvec.solvers import Sequential
 from relvec.solvers import active_set as _columns
 

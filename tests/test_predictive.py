@@ -16,10 +16,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from relvec import RVC, RVR, kernels
 from relvec.export import model_file as persistence
 from relvec.inference.predictive import Augmented
-from relvec.inference.priors import prior_covariance, sample_functions, weight_log_density
 from relvec.inference.process import Covariance, Process, ProcessRows, as_predictive, evidence, maximise_evidence
 from relvec.solvers import Sequential
 from reproduction import Context, select
+from reproduction._priors import prior_covariance, sample_functions, weight_log_density
 from reproduction.rq05 import MODELS, as_fitted, compare, refitted
 
 QUICK = Sequential(restarts=0)

@@ -28,9 +28,8 @@ from relvec.design import DenseDesign
 from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
 from relvec.solvers import active_set as _columns
 from relvec.solvers import loop as _iterate
-from relvec.solvers.gaussian.frame import Frame
+from relvec.solvers.gaussian.frame import Frame, coarse
 from relvec.solvers.gaussian.moves import Model, best_exchanges, largest_gain, merge_copies, near_exchanges
-from relvec.solvers.gaussian.newton import coarse
 from relvec.solvers.loop import Status, iterate
 
 SOLVERS = {

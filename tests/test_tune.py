@@ -16,7 +16,6 @@ from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.design import DenseDesign
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters import widths as tune
-from relvec.hyperparameters.interleave import evidence_and_gradient, interleave
 from relvec.hyperparameters.shared_precision import Columns
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.hyperparameters.widths import WidthProblem, learn
@@ -26,6 +25,7 @@ from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance,
 from relvec.kernels import Polynomial as PolynomialKernel
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
+from reproduction._interleave import evidence_and_gradient, interleave
 
 KERNELS = {
     "gaussian": Gaussian(width=(1.3, 0.8)),
@@ -56,7 +56,7 @@ def bound(kernel, X, *others):
 
 def gaussian_setting(X, y, weights=None, **options):
     from relvec.estimators.gaussian import gaussian_problem, gaussian_target
-    from relvec.inference.units import target_units
+    from relvec.estimators.sources.base import target_units
 
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
@@ -108,7 +108,8 @@ class TestGradients:
         basis = bound(KERNELS[name], X)
         setting = gaussian_setting(X, y)(basis)
         target = setting.targets[0]
-        from relvec.design import DenseDesign, content_ranks
+        from relvec.basis import content_ranks
+        from relvec.design import DenseDesign
 
         design = DenseDesign(basis(X))
         start = target.search(design, content_ranks(basis, design.scale), None, None)

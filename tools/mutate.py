@@ -42,10 +42,8 @@ CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "test
 TESTS = {
     "inference/evidence.py": [EVIDENCE, TEXTBOOK, REGRESSIONS, CLASSES, "tests/test_solvers.py",
                               "tests/test_laplace.py"],
-    "inference/gaussian.py": [EVIDENCE, REGRESSIONS, "tests/test_tune.py::TestGradients"],
     "inference/laplace.py": [MODES, SCANS, CLASSES, "tests/test_compiled_classes.py", "tests/test_laplace.py",
                              "tests/test_tune.py::TestGradients", DEVICE],
-    "solvers/gaussian/newton.py": ENGINE,
     "solvers/gaussian/moves.py": ENGINE,
     "solvers/gaussian/frame.py": ENGINE,
     "solvers/sequential.py": SOLVERS,

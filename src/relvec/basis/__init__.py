@@ -6,11 +6,24 @@ need, which is all a fitted model stores.
 """
 
 from relvec.basis.base import Basis, Bias, EmptyBasis, Linear, Monomials, Polynomial
-from relvec.basis.concat import Concat, as_basis, centres_of, is_fixed, leaves, multi_scale, numbers_per_entry
+from relvec.basis.concat import (
+    Concat,
+    as_basis,
+    atom_keys,
+    centres_of,
+    content_ranks,
+    even_draw,
+    is_fixed,
+    leaves,
+    multi_scale,
+    numbers_per_entry,
+    row_hash64,
+)  # fmt: skip
 from relvec.basis.functions import Functions
 from relvec.basis.kernel_basis import KernelBasis, Precomputed
 
 __all__ = [
     "Basis", "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Monomials", "Polynomial",
-    "Precomputed", "as_basis", "centres_of", "is_fixed", "leaves", "multi_scale", "numbers_per_entry",
+    "Precomputed", "as_basis", "atom_keys", "centres_of", "content_ranks", "even_draw", "is_fixed", "leaves",
+    "multi_scale", "numbers_per_entry", "row_hash64",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,13 @@ def _demo_sinc(folder: Path | None) -> None:
     rng = np.random.default_rng(0)
     X, X_test = np.linspace(-10, 10, 100)[:, None], np.linspace(-10, 10, 1000)[:, None]
     y = _sinc(X) + rng.normal(0.0, 0.1, 100)
-    model, seconds = _fit_timed(RVR(width=3.0), X, y)
-    error = np.sqrt(np.mean((model.predict(X_test) - _sinc(X_test)) ** 2))
     print("Noisy sinc: 100 points of sin(x)/x with Gaussian noise of standard deviation 0.1")
-    _print_summary(model, len(X), seconds, f"{error:.3f} from the true function (root mean square, 1000 points)")
+
+    def describe_error(model: Any) -> str:
+        error = np.sqrt(np.mean((model.predict(X_test) - _sinc(X_test)) ** 2))
+        return f"{error:.3f} from the true function (root mean square, 1000 points)"
+
+    model = _fit_and_print(3.0, X, y, describe_error)[-1]
     if folder is not None:
         figure = plot.new_figure()
         plot.plot_fit(model, X, y, figure.subplots(), truth=_sinc).set_title("Noisy sinc")
@@ -55,12 +59,15 @@ def _demo_sinc(folder: Path | None) -> None:
 def _demo_diabetes(folder: Path | None) -> None:
     X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
     # A wide kernel: cross-validation on the training rows is flat from 4 to 32.
-    pipeline, seconds = _fit_timed(make_pipeline(StandardScaler(), RVR(width=8.0)), X, y)
-    mean, std = pipeline.predict(X_test, return_std=True)
-    error, held = np.sqrt(np.mean((mean - y_test) ** 2)), np.mean(np.abs(mean - y_test) <= 2 * std)
     print(f"Diabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
-    result = f"{error:.1f} on {len(X_test)} held-out patients (root mean square; targets vary by {y_test.std():.1f})"
-    _print_summary(pipeline[-1], len(X), seconds, result)
+
+    def describe_error(model: Any) -> str:
+        error = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
+        return f"{error:.1f} on {len(X_test)} held-out patients (root mean square; targets vary by {y_test.std():.1f})"
+
+    pipeline = _fit_and_print(8.0, X, y, describe_error, StandardScaler())
+    mean, std = pipeline.predict(X_test, return_std=True)
+    held = np.mean(np.abs(mean - y_test) <= 2 * std)
     print(f"  error bars     ±2 standard deviations hold {held:.0%} of the held-out targets")
     if folder is not None:
         figure = plot.new_figure(5.4, 5.0)
@@ -72,19 +79,21 @@ def _sinc(X: np.ndarray) -> np.ndarray:
     return np.sinc(X[:, 0] / np.pi)
 
 
-def _fit_timed(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
+def _fit_and_print(
+    width: float, X: np.ndarray, y: np.ndarray, describe_error: Callable[[Any], str], *steps: Any
+) -> Any:
+    """A pipeline of the steps and a model, fitted; prints what it found."""
     start = time.perf_counter()
-    return model.fit(X, y), time.perf_counter() - start
-
-
-def _print_summary(model: RVR, n: int, seconds: float, error: str) -> None:
+    pipeline = make_pipeline(*steps, RVR(width=width)).fit(X, y)
+    seconds, model = time.perf_counter() - start, pipeline[-1]
     constant = ", and a constant" if "bias" in model.atoms_ else ""
-    print(f"  vectors kept   {len(model.relevance_)} of {n}{constant}")
+    print(f"  vectors kept   {len(model.relevance_)} of {len(X)}{constant}")
     print(f"  noise found    {np.sqrt(model.noise_variance_):.3g} (standard deviation)")
     print(f"  log evidence   {model.log_marginal_likelihood_:.2f}")
-    print(f"  test error     {error}")
+    print(f"  test error     {describe_error(pipeline)}")
     print(f"  seconds        {seconds:.2f}")
     print(f"  status         {model.status_}")
+    return pipeline
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -12,18 +12,11 @@ from relvec.design.base import Compression, Design, LaplaceDesign, ModelOnRows, 
 from relvec.design.cholesky import MIN_ROWS_TO_COMPRESS, kernel_on_training_rows
 from relvec.design.dense import DenseDesign
 from relvec.design.dispatch import is_dask, is_sliced, make_rows, rows_on_disk
-from relvec.design.order import atom_keys, content_ranks, even_draw, row_hash64
 from relvec.design.samples import Block, LocalSamples, Samples
 
 if TYPE_CHECKING:
-    from relvec.design.approximate import (
-        MODEL_BYTES_PER_ROW,
-        FactorDesign,
-        SingleDesign,
-        max_scan_atoms,
-        scan_design,
-    )
-    from relvec.design.dask.collections import as_series, check_columns, gather, map_chunks
+    from relvec.design.approximate import MODEL_BYTES_PER_ROW, FactorDesign, SingleDesign, max_scan_atoms, scan_design
+    from relvec.design.dask.collections import evaluate_lazily, gather, predict_lazily
     from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
     from relvec.design.dask.labels import align_labels, class_indicators, count_labels, weigh_classes
     from relvec.design.dask.laplace import DaskScanDesign, scan_basis, scan_rows
@@ -41,7 +34,7 @@ _HOMES = {
     "dask.labels": ("align_labels", "count_labels", "weigh_classes", "class_indicators"),
     "dask.laplace": ("DaskScanDesign", "scan_basis", "scan_rows"),
     "dask.low_rank": ("compress_rows",),
-    "dask.collections": ("as_series", "check_columns", "gather", "map_chunks"),
+    "dask.collections": ("evaluate_lazily", "gather", "predict_lazily"),
     "dask.samples": ("DaskSamples",),
     "device": ("DeviceDesign", "DeviceScanDesign", "device_rows", "device_scan_design", "exact_columns"),
     "low_rank": ("MAX_PASS_MULTIPLICATIONS", "compress", "gram_rows", "max_gram_atoms"),
@@ -53,8 +46,8 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 
 __all__ = [
     "MIN_ROWS_TO_COMPRESS", "Block", "Compression", "DenseDesign", "Design", "LaplaceDesign", "LocalSamples",
-    "ModelOnRows", "Observed", "Piece", "Rows", "Samples", "atom_keys", "content_ranks", "even_draw", "is_dask",
-    "is_sliced", "kernel_on_training_rows", "make_rows", "row_hash64", "rows_on_disk", *_MODULE_OF,
+    "ModelOnRows", "Observed", "Piece", "Rows", "Samples", "is_dask",
+    "is_sliced", "kernel_on_training_rows", "make_rows", "rows_on_disk", *_MODULE_OF,
 ]  # fmt: skip
 
 

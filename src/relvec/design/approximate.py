@@ -20,7 +20,7 @@ from relvec.design.cholesky import MAX_RANK_SHARE, MIN_ROWS_TO_COMPRESS, Squared
 from relvec.design.dense import DenseDesign, weighted_squares
 from relvec.design.low_rank import factor_columns, split_parts
 from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, row_slices, take, to_host
-from relvec.runtime.threads import product
+from relvec.runtime.machine import product
 
 MODEL_BYTES_PER_ROW = 3200  # in the models of a search: eight arrays of fifty columns
 _SINGLE_BYTES = 5.0  # of an entry of the matrix in single precision, with the numbers that compute it

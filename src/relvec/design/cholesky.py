@@ -17,19 +17,9 @@ from scipy.linalg import lapack, solve_triangular
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.inference.linalg import triangular_product
 from relvec.kernels import Kernel
-from relvec.runtime.arrays import (
-    Array,
-    device_of,
-    is_device_array,
-    like,
-    namespace,
-    row_slices,
-    squares,
-    take,
-    to_host,
-)
+from relvec.runtime.arrays import Array, device_of, is_device_array, like, namespace, row_slices, squares, take, to_host
+from relvec.runtime.machine import n_threads
 from relvec.runtime.progress import report
-from relvec.runtime.threads import n_threads
 
 Value = TypeVar("Value")
 

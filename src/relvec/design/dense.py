@@ -9,7 +9,7 @@ import numpy as np
 from relvec.design.arrays import ArrayDesign
 from relvec.design.base import Combine, OnPiece, Value
 from relvec.design.samples import in_order
-from relvec.runtime.threads import product
+from relvec.runtime.machine import product
 
 _PIECE = 65_536  # atoms looked at together
 _NONE = np.zeros(0)
@@ -55,6 +55,10 @@ class DenseDesign(ArrayDesign):
     @property
     def n_rows(self) -> int:
         return self._Phi.shape[0]
+
+    @property
+    def n_atoms(self) -> int:
+        return self._Phi.shape[1]
 
     @property
     def matrix(self) -> np.ndarray:

@@ -34,7 +34,7 @@ from relvec.design.cholesky import (
 from relvec.design.dense import DenseDesign, not_finite
 from relvec.design.samples import Block, Samples
 from relvec.runtime.arrays import Array, device_of, like, namespace, row_slices, squares, take, to_host, unique_rows
-from relvec.runtime.threads import n_threads
+from relvec.runtime.machine import n_threads
 
 MAX_PASS_MULTIPLICATIONS = 1.7e12  # that a pass takes: about a minute on two cores
 _DEPENDENT = 1e-6  # a column that is less new than this, relative to its norm, has lost digits in a Gram matrix

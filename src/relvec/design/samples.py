@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relvec.design.base import Combine, Value
-from relvec.runtime.threads import n_threads, one_thread
+from relvec.runtime.machine import n_threads, one_thread
 
 BLOCK_ROWS = 4096  # rows read at once, unless memory asks for fewer
 

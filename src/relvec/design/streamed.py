@@ -34,8 +34,7 @@ from relvec.design.low_rank import gram_root, has_digits, split_triangle
 from relvec.design.samples import Block, LocalSamples, Samples, in_order
 from relvec.inference.linalg import triangular_product
 from relvec.runtime.arrays import row_slices
-from relvec.runtime.memory import release_memory
-from relvec.runtime.threads import n_threads
+from relvec.runtime.machine import n_threads, release_memory
 
 _MAX_MULTIPLICATIONS = 8e11  # of a pass: above, the dictionary is not reduced to its rank
 _LOW_RANK, _MAX_LOW_RANK_MULTIPLICATIONS = 1000, 6e12  # unless the rank is as low as this: then a pass may take so many

@@ -138,7 +138,7 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
         return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
 
     def _lazily(self, method: str, X: Any) -> Any:
-        from relvec.estimators.dask_predictions import predict_lazily
+        from relvec.design import predict_lazily
 
         check_is_fitted(self)
         lazily = partial(predict_lazily, getattr(self, method), X, self.n_features_in_,

@@ -18,7 +18,6 @@ from relvec.estimators.options import EarlierModel, FitOptions
 from relvec.estimators.sources import Source
 from relvec.hyperparameters.grvm import Placement
 from relvec.inference.predictive import LatentPredictor, LinearPredictor, WeightPredictor
-from relvec.inference.units import check_representable
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
 from relvec.solvers import Result, Step
@@ -280,3 +279,13 @@ def from_attributes(state: Mapping[str, Any]) -> FittedModel:
     same = ("relevance_vectors", "compression", "placement", "kernel", "width", "feature_relevance", "tuning")
     fields |= {name: state.get(f"{name}_") for name in same}
     return FittedModel(**fields)
+
+
+def check_representable(*values: np.ndarray) -> None:
+    """An error where weights, precisions or variances of a model, in the units of X and y, have no double."""
+    if not all(np.all(np.isfinite(value)) for value in values):
+        raise ValueError(
+            "the weights of this model, their precisions or their variances are beyond the range of floating-point "
+            "numbers: the basis functions are far too small or too large for the target. Standardise X and y, or give "
+            "a kernel with values nearer to 1"
+        )

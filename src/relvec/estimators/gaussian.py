@@ -17,15 +17,14 @@ from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import LearnedWidths
-from relvec.inference.gaussian import Posterior
+from relvec.inference.evidence import Posterior
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
-from relvec.inference.priors import FLAT, GammaPrior
+from relvec.inference.priors import FLAT, GammaPrior, scaled_precisions, scaled_rates
 from relvec.inference.process import Process, ProcessPredictor, ProcessRows, kernels_of, process_predictor
-from relvec.inference.units import scaled_precisions, scaled_rates
 from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
+from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import stage
-from relvec.runtime.threads import one_thread
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, solve
 from relvec.solvers.gaussian.frame import Frame
 from relvec.solvers.gaussian.moves import Model

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis
-from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, content_ranks, scan_design
+from relvec.basis import Basis, content_ranks
+from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, scan_design
 from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
@@ -18,12 +18,12 @@ from relvec.estimators.sources import LaplaceSource, MemorySource, Sample, Subsa
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.inference.likelihoods import Likelihood, Poisson
 from relvec.inference.predictive import Augmented, AugmentedLatentPredictor, CountPredictor, LatentPredictor
+from relvec.inference.priors import scaled_precisions, scaled_rates
 from relvec.inference.process import kernels_of
-from relvec.inference.units import scaled_precisions, scaled_rates
 from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
+from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import stage
-from relvec.runtime.threads import one_thread
 from relvec.solvers import Result, Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace

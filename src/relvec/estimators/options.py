@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis
-from relvec.design import atom_keys
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.inference.process import Process, as_predictive
 from relvec.kernels import as_kernel, has_width
 from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, to_host, unique_rows
-from relvec.runtime.memory import memory_bytes
+from relvec.runtime.machine import memory_bytes
 from relvec.solvers import Solver, as_solver
 from relvec.solvers.loop import TOL, TOL_OF_MANY
 

@@ -19,7 +19,7 @@ from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
 from relvec.hyperparameters.widths import LearnedWidths, WidthProblem, learn
 from relvec.inference.process import check_kernels, kernels_of
-from relvec.runtime.memory import release_memory
+from relvec.runtime.machine import release_memory
 from relvec.runtime.progress import run_in_current_context
 from relvec.solvers.subsets import cut_short, in_subsets, mark_candidates_incomplete
 

@@ -83,7 +83,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         check_is_fitted(self)
         if return_cov:
             raise ValueError("a covariance is of the size of all pairs of rows: with Dask ask for return_std")
-        from relvec.estimators.dask_predictions import predict_lazily
+        from relvec.design import predict_lazily
 
         names = None if self.fitted_.single else [f"prediction {i}" for i in range(len(self.fitted_.predictors))]
         return predict_lazily(self.predict, X, self.n_features_in_, getattr(self, "feature_names_in_", None), names,
@@ -91,7 +91,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
 
     def _quantiles_lazily(self, X: Any, q: np.ndarray, noise: bool) -> Any:
         """Quantiles that predictors give themselves, for a collection of Dask, as an array of Dask."""
-        from relvec.estimators.dask_predictions import evaluate_lazily
+        from relvec.design import evaluate_lazily
 
         shape = (len(q),) if self.fitted_.single else (len(self.fitted_.predictors), len(q))
         names_in = getattr(self, "feature_names_in_", None)

@@ -217,31 +217,14 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     _has_default_tol = True
 
     def __init__(
-        self,
-        *,
-        kernel: Any = "auto",
-        width: Any = "auto",
-        centres: str = "data",
-        basis: Any = None,
-        fit_intercept: bool = True,
-        solver: Any = "sequential",
-        likelihood: str = "gaussian",
-        predictive: Any = "auto",
-        noise_variance: float | None = None,
-        hyperprior: Any = None,
-        tol: float | None = None,
-        max_iter: int = 10000,
-        warm_start: bool = False,
-        checkpoint: Any = None,
-        forgetting: float = 1.0,
-        memory_limit: Any = "4GB",
-        max_vectors: int | None = None,
-        time_limit: float | None = None,
-        n_jobs: int | None = None,
-        device: str | None = None,
-        random_state: Any = None,
-        verbose: Any = None,
-    ) -> None:
+        self, *, kernel: Any = "auto", width: Any = "auto", centres: str = "data", basis: Any = None,
+        fit_intercept: bool = True, solver: Any = "sequential", likelihood: str = "gaussian",
+        predictive: Any = "auto", noise_variance: float | None = None, hyperprior: Any = None,
+        tol: float | None = None, max_iter: int = 10000, warm_start: bool = False, checkpoint: Any = None,
+        forgetting: float = 1.0, memory_limit: Any = "4GB", max_vectors: int | None = None,
+        time_limit: float | None = None, n_jobs: int | None = None, device: str | None = None,
+        random_state: Any = None, verbose: Any = None,
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.width = width
         self.centres = centres

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone, is_classifier
 
-from relvec.design.order import row_hash64
+from relvec.basis import row_hash64
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.gaussian_process import compare_merits
 from relvec.kernels import has_width

@@ -19,11 +19,11 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize
 
-from relvec.basis import Basis, Concat, KernelBasis, leaves
-from relvec.design import DenseDesign, content_ranks
+from relvec.basis import Basis, Concat, KernelBasis, content_ranks, leaves
+from relvec.design import DenseDesign
 from relvec.hyperparameters.targets import Evaluated, LaplaceTarget
 from relvec.kernels import Kernel
-from relvec.runtime.threads import one_thread
+from relvec.runtime.machine import one_thread
 
 MAX_ROUNDS = 6
 MIN_ROUND_GAIN_NATS = 0.3  # a round must gain so much to be followed by another

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from relvec.basis import Basis
-from relvec.design import DenseDesign, content_ranks
+from relvec.basis import Basis, content_ranks
+from relvec.design import DenseDesign
 from relvec.hyperparameters.centres import Move, Placed, Space, evaluate, place, start
 from relvec.hyperparameters.grvm import CentresEvidence, evidence, train
 from relvec.hyperparameters.widths import WidthProblem
 from relvec.kernels import split_theta
-from relvec.runtime.threads import one_thread
+from relvec.runtime.machine import one_thread
 
 FACTORS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # widths tried, in units of the data's scale
 PAST_MAXIMUM_NATS = 10.0  # no narrower width is tried where the evidence has fallen by this twice in a row

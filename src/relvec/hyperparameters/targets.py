@@ -9,8 +9,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from relvec.design import DenseDesign
-from relvec.inference.evidence import gradient, mackay_alpha, mackay_noise
-from relvec.inference.gaussian import gaussian
+from relvec.inference.evidence import gaussian, gradient, mackay_alpha, mackay_noise
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli
 from relvec.solvers import Problem, Sequential, solve

@@ -1,10 +1,9 @@
 """Widths learned by evidence (T01 4.3, C).
 
-T01 C climbs on the kernels' parameters theta while every precision goes its own way
-(`relvec.hyperparameters.interleave`). That surface has
-many maxima, and the highest are not the best: with one precision a sample, narrow kernels can explain each target by
-itself. `learn` climbs on theta while the precisions of a kernel are tied to one
-(`relvec.hyperparameters.shared_precision`), and leaves the sparse model to the search, at the theta found.
+T01 C climbs on the kernels' parameters theta while every precision goes its own way. That surface has many maxima,
+and the highest are not the best: with one precision a sample, narrow kernels can explain each target by itself. `learn`
+climbs on theta while the precisions of a kernel are tied to one (`relvec.hyperparameters.shared_precision`), and leaves
+the sparse model to the search, at the theta found.
 
 It begins from several widths around the data's own scale, and gives features whose width has run away, where its
 gradient vanishes, a second chance. Many rows are thinned while starts are compared; the best then climbs on more.
@@ -26,8 +25,8 @@ from relvec.hyperparameters.shared_precision import Columns, climb
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.runtime import checkpoint
 from relvec.runtime.checkpoint import refuse_bad_record
+from relvec.runtime.machine import map_in_threads, n_threads, one_thread
 from relvec.runtime.progress import advance, stage
-from relvec.runtime.threads import map_in_threads, n_threads, one_thread
 
 logger = logging.getLogger("relvec")
 

@@ -150,15 +150,9 @@ class PosteriorOnRows(LaplacePosterior):
 
 
 def laplace(
-    Phi: np.ndarray,
-    t: np.ndarray,
-    weights: np.ndarray,
-    alpha: np.ndarray,
-    likelihood: Likelihood,
-    start: np.ndarray | None = None,
-    outputs: np.ndarray | None = None,
-    guess: np.ndarray | None = None,
-) -> PosteriorOnRows:
+    Phi: np.ndarray, t: np.ndarray, weights: np.ndarray, alpha: np.ndarray, likelihood: Likelihood,
+    start: np.ndarray | None = None, outputs: np.ndarray | None = None, guess: np.ndarray | None = None,
+) -> PosteriorOnRows:  # fmt: skip
     """Mode, covariance and Laplace evidence by Newton's method with halved steps (T01 eq. (24)-(26)).
 
     The variables are v = A^1/2 w, in which the Hessian I + A^-1/2 Phi'B Phi A^-1/2 has no eigenvalue below one.

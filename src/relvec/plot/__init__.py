@@ -14,17 +14,6 @@ from relvec.plot.residuals import ResidualsDisplay
 from relvec.plot.surface import SurfaceDisplay
 
 __all__ = [
-    "LINE",
-    "POINT",
-    "TRUTH",
-    "VECTOR",
-    "CalibrationDisplay",
-    "FeatureRelevanceDisplay",
-    "FitDisplay",
-    "HistoryDisplay",
-    "ResidualsDisplay",
-    "SurfaceDisplay",
-    "new_figure",
-    "plot_fit",
-    "plot_predictions",
-]
+    "LINE", "POINT", "TRUTH", "VECTOR", "CalibrationDisplay", "FeatureRelevanceDisplay", "FitDisplay",
+    "HistoryDisplay", "ResidualsDisplay", "SurfaceDisplay", "new_figure", "plot_fit", "plot_predictions",
+]  # fmt: skip

@@ -47,15 +47,9 @@ class FitDisplay:
 
     @classmethod
     def from_estimator(
-        cls,
-        model: Any,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        truth: Callable[[np.ndarray], np.ndarray] | None = None,
-        n_std: float = 2.0,
-        ax: Any = None,
-    ) -> FitDisplay:
+        cls, model: Any, X: ArrayLike, y: ArrayLike, *, truth: Callable[[np.ndarray], np.ndarray] | None = None,
+        n_std: float = 2.0, ax: Any = None,
+    ) -> FitDisplay:  # fmt: skip
         """Evaluate a model on a grid and draw it.
 
         Parameters
@@ -117,14 +111,9 @@ class FitDisplay:
 
 
 def plot_fit(
-    model: Any,
-    X: ArrayLike,
-    y: ArrayLike,
-    ax: Any = None,
-    *,
-    truth: Callable[[np.ndarray], np.ndarray] | None = None,
-    n_std: float = 2.0,
-) -> Any:
+    model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *,
+    truth: Callable[[np.ndarray], np.ndarray] | None = None, n_std: float = 2.0,
+) -> Any:  # fmt: skip
     """Draw a `FitDisplay`, with the same parameters, and return its axes."""
     return FitDisplay.from_estimator(model, X, y, truth=truth, n_std=n_std, ax=ax).ax_
 

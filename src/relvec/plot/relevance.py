@@ -53,17 +53,10 @@ class FeatureRelevanceDisplay:
 
     @classmethod
     def from_estimator(
-        cls,
-        model: Any,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        *,
-        feature_names: Sequence[str] | None = None,
-        n_repeats: int = 10,
-        random_state: int | None = 0,
-        most: int = 20,
+        cls, model: Any, X: ArrayLike | None = None, y: ArrayLike | None = None, *,
+        feature_names: Sequence[str] | None = None, n_repeats: int = 10, random_state: int | None = 0, most: int = 20,
         ax: Any = None,
-    ) -> FeatureRelevanceDisplay:
+    ) -> FeatureRelevanceDisplay:  # fmt: skip
         """Draw the relevance by one width an input, or how much worse the model is when an input is shuffled.
 
         Parameters

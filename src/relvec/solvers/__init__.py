@@ -6,16 +6,6 @@ from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, it
 from relvec.solvers.sequential import Sequential
 
 __all__ = [
-    "EM",
-    "MacKay",
-    "Problem",
-    "Result",
-    "Sequential",
-    "Solver",
-    "Start",
-    "Status",
-    "Step",
-    "as_solver",
-    "iterate",
+    "EM", "MacKay", "Problem", "Result", "Sequential", "Solver", "Start", "Status", "Step", "as_solver", "iterate",
     "solve",
-]
+]  # fmt: skip

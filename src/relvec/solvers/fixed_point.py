@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.inference.evidence import (
+    Posterior,
     em_alpha,
     em_noise,
     gain_add,
     gain_reestimate,
+    gaussian,
     mackay_alpha,
     mackay_noise,
     optimal_alpha,
 )
-from relvec.inference.gaussian import Posterior, gaussian
 from relvec.solvers.gaussian.moves import at_noise_floor, best, merge_copies
-from relvec.solvers.gaussian.newton import not_lower
-from relvec.solvers.loop import Problem, Start, State, Status, check_time_limit
+from relvec.solvers.loop import Problem, Start, State, Status, check_time_limit, not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from relvec.design import Design
-from relvec.inference.gaussian import Posterior
+from relvec.inference.evidence import Posterior
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime import checkpoint
 from relvec.runtime.checkpoint import check_model, refuse_bad_record
@@ -24,6 +24,7 @@ logger = logging.getLogger("relvec")
 TOL, TOL_OF_MANY = 1e-4, 0.3  # nats, where no tol is given: of a model, and of one of more than LARGE_MODEL atoms
 LARGE_MODEL = 300  # atoms: the search of a larger model for ever smaller gains is long
 
+OBJECTIVE_SLACK = 1e-13  # relative: an objective that is equal but for rounding has not fallen
 _PROGRESS_STEPS, _MAX_PROGRESS = 5, 0.95  # steps whose gains tell how far a search is, and the most they can tell
 
 
@@ -206,6 +207,11 @@ class Solver(Protocol):
     def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
         """The state with that model and those notes."""
         ...
+
+
+def not_lower(new: float, old: float) -> bool:
+    """Whether an objective has not fallen, rounding apart."""
+    return new >= old - OBJECTIVE_SLACK * max(1.0, abs(old))
 
 
 def check_time_limit(value: float | None) -> None:

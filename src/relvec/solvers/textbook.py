@@ -7,20 +7,10 @@ from enum import Enum
 
 import numpy as np
 
-from relvec.inference.evidence import (
-    gain_add,
-    gain_reestimate,
-    mackay_noise,
-    optimal_alpha,
-    update_add,
-    update_delete,
-    update_reestimate,
-    without_self,
-)
+from relvec.inference.evidence import gain_add, gain_reestimate, mackay_noise, optimal_alpha, without_self
 from relvec.solvers.gaussian.frame import COLLINEAR
 from relvec.solvers.gaussian.moves import best
-from relvec.solvers.gaussian.newton import not_lower
-from relvec.solvers.loop import Problem, State
+from relvec.solvers.loop import Problem, State, not_lower
 
 _SMALL = 1e-6  # TF03 4.4: changes of log alpha (and of log beta) below this end the search
 _REFRESH = 20  # steps between full recomputations of the rank-one updates
@@ -148,3 +138,50 @@ def _recompute(problem: Problem, state: State) -> Statistics:
     S, Q, _ = state.notes.frame.scan(p)
     cross = p.beta * problem.design.project(problem.design.columns(state.active))
     return Statistics(p.covariance, p.mean, S, Q, cross)
+
+
+# ---------------------------------------------------------------- TF03's appendix: rank-one updates
+# S, Q (M,) belong to every atom of the dictionary; ``cross`` (k, M) is beta Phi_a' Phi. The defaults of relvec
+# recompute through orthogonal factors instead: repeated rank-one updates drift (TF03 A refreshes them too).
+
+
+def update_add(Sigma, mu, S, Q, cross, own, i, alpha_i):
+    """TF03 A.2: add atom i with precision alpha_i. ``own`` (M,) is beta phi_i' Phi."""
+    Sigma_ii = 1.0 / (alpha_i + S[i])
+    mu_i = Sigma_ii * Q[i]
+    v = Sigma @ cross[:, i]  # beta Sigma Phi' phi_i
+    projected = own - v @ cross  # beta phi_m' e_i
+    k = len(mu)
+    bigger = np.empty((k + 1, k + 1))
+    bigger[:k, :k] = Sigma + Sigma_ii * np.outer(v, v)
+    bigger[:k, k] = bigger[k, :k] = -Sigma_ii * v
+    bigger[k, k] = Sigma_ii
+    return bigger, np.append(mu - mu_i * v, mu_i), S - Sigma_ii * projected**2, Q - mu_i * projected
+
+
+def update_reestimate(Sigma, mu, S, Q, cross, j, alpha_old, alpha_new):
+    """TF03 A.3: move the precision of the j-th atom of the model."""
+    change = alpha_new - alpha_old
+    kappa = change / (1.0 + Sigma[j, j] * change)  # (Sigma_jj + 1 / change)^-1, and 0 for no change
+    column = Sigma[:, j].copy()
+    projected = column @ cross
+    return (
+        Sigma - kappa * np.outer(column, column),
+        mu - kappa * mu[j] * column,
+        S + kappa * projected**2,
+        Q + kappa * mu[j] * projected,
+    )
+
+
+def update_delete(Sigma, mu, S, Q, cross, j):
+    """TF03 A.4: delete the j-th atom of the model."""
+    column = Sigma[:, j].copy()
+    projected = column @ cross
+    keep = np.arange(len(mu)) != j
+    smaller = Sigma - np.outer(column, column) / column[j]
+    return (
+        smaller[np.ix_(keep, keep)],
+        (mu - (mu[j] / column[j]) * column)[keep],
+        S + projected**2 / column[j],
+        Q + (mu[j] / column[j]) * projected,
+    )

@@ -67,14 +67,9 @@ class _Cells:
 
 
 def describe(
-    table: Table,
-    *,
-    identifiers: Collection[str] = (),
-    categorical: Collection[str] = (),
-    drop: Collection[str] = (),
-    missing: Collection[str] = (),
-    strict: bool = False,
-) -> list[Column]:
+    table: Table, *, identifiers: Collection[str] = (), categorical: Collection[str] = (), drop: Collection[str] = (),
+    missing: Collection[str] = (), strict: bool = False,
+) -> list[Column]:  # fmt: skip
     """Decide what every column of a table is.
 
     Parameters

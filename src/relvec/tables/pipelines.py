@@ -71,19 +71,10 @@ class Prediction:
 
 
 def fit_table(
-    table: Any,
-    target: str,
-    *,
-    task: str = "auto",
-    features: Collection[str] | None = None,
-    drop: Collection[str] = (),
-    identifiers: Collection[str] = (),
-    categorical: Collection[str] = (),
-    missing: Collection[str] = (),
-    drop_rows: bool = False,
-    strict: bool = False,
-    model: Any = None,
-) -> FittedTable:
+    table: Any, target: str, *, task: str = "auto", features: Collection[str] | None = None,
+    drop: Collection[str] = (), identifiers: Collection[str] = (), categorical: Collection[str] = (),
+    missing: Collection[str] = (), drop_rows: bool = False, strict: bool = False, model: Any = None,
+) -> FittedTable:  # fmt: skip
     """Fit a model to a table with columns of any kind.
 
     Parameters

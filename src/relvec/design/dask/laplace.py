@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relvec.basis import Basis
+from relvec.basis import Basis, row_hash64
 from relvec.design.base import Combine, LaplaceDesign, ModelOnRows, Observed, Piece, RowDirections, Value
 from relvec.design.cholesky import SquaredKernel
 from relvec.design.dask.kernel_basis import DistributedKernelBasis
 from relvec.design.dask.low_rank import row_factor
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dask.terms import BasisTerms, RowTerms, Sums, Terms
-from relvec.design.order import row_hash64
 from relvec.design.samples import Block
 from relvec.design.streamed import tall_qr
 from relvec.inference.laplace import (

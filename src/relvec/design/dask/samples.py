@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relvec.basis import row_hash64
 from relvec.design.base import Value
 from relvec.design.dask.collections import align, as_dask_array, chunks_of, is_table, quiet_scheduler
-from relvec.design.order import row_hash64
 from relvec.design.samples import BLOCK_ROWS, Block, Samples
 
 _FAN = 8  # results combined at once

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis, numbers_per_entry
+from relvec.basis import Basis, content_ranks, numbers_per_entry, row_hash64
 from relvec.design.approximate import ExactColumns
 from relvec.design.base import Combine, Piece
 from relvec.design.cholesky import Factor, rows_per_block
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.samples import DaskSamples
 from relvec.design.dense import not_finite
-from relvec.design.order import content_ranks, row_hash64
 from relvec.design.samples import Block
 from relvec.kernels import Kernel
 

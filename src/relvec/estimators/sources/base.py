@@ -9,16 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis
-from relvec.design import (
-    Block,
-    LaplaceDesign,
-    Rows,
-    Samples,
-    content_ranks,
-    even_draw,
-    tall_qr,
-)
+from relvec.basis import Basis, content_ranks, even_draw
+from relvec.design import Block, LaplaceDesign, Rows, Samples, tall_qr
 from relvec.estimators.options import FitOptions
 from relvec.runtime.arrays import Array
 
@@ -216,3 +208,39 @@ def exact_triangle(samples: Samples, basis: Basis, scale: np.ndarray, output: in
     """The QR triangle of the columns of a basis over their scale (k,), and of a target, in a pass over the samples."""
     R = tall_qr(samples, ModelColumns(basis, scale, output))
     return R[:, :-1], R[:, -1]
+
+
+def weighted_moments(t: np.ndarray, weights: np.ndarray, within: float = 0.0) -> tuple[float, float]:
+    """Root mean square and standard deviation of t (n,), safe for any magnitude.
+
+    Values that are means of others leave out the weighted squares ``within`` those.
+    """
+    total = weights.sum()
+    largest = float(max(np.abs(t).max(), np.sqrt(within / total)))
+    if largest == 0.0:
+        return 0.0, 0.0
+    share, u, more = weights / total, t / largest, within / total / largest / largest
+    mean = share @ u
+    return largest * float(np.sqrt(share @ u**2 + more)), largest * float(np.sqrt(share @ (u - mean) ** 2 + more))
+
+
+def target_units(y: np.ndarray, weights: np.ndarray, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Root mean square (1 for a target of zeros) and relative variance of each output of y (n, q).
+
+    The variance is 0 for a target that is constant to rounding. ``within`` (q,) is as in `weighted_moments`.
+    """
+    units, variances = np.ones(y.shape[1]), np.zeros(y.shape[1])
+    for i, t in enumerate(y.T):
+        rms, deviation = weighted_moments(t, weights, 0.0 if within is None else float(within[i]))
+        if rms > 0.0:
+            units[i] = rms
+            variances[i] = (deviation / rms) ** 2 if deviation > 1e-14 * rms else 0.0
+    return units, variances
+
+
+def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted variances (d,) of the columns of X (n, d), over the square of the largest deviation of all."""
+    share = weights / weights.sum()
+    deviation = X - share @ X
+    size = np.abs(deviation).max(initial=0.0)
+    return share @ (deviation / (size or 1.0)) ** 2

@@ -9,18 +9,11 @@ from typing import Any
 import numpy as np
 
 from relvec import design
-from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design import row_hash64
+from relvec.basis import Basis, Concat, KernelBasis, row_hash64
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources.base import (
-    GaussianSource,
-    Sample,
-    exact_triangle,
-    take_rows,
-)
+from relvec.estimators.sources.base import GaussianSource, Sample, exact_triangle, take_rows, target_units
 from relvec.estimators.sources.memory import MemorySource
-from relvec.inference.units import target_units
-from relvec.runtime.memory import memory_left
+from relvec.runtime.machine import memory_left
 
 DISK_CANDIDATES_SHARE = 0.05  # of the memory limit, for the centres of rows on disk
 MIN_DISK_CANDIDATES = 1000

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from relvec import design
-from relvec.basis import Basis, KernelBasis, leaves
-from relvec.design import row_hash64
+from relvec.basis import Basis, KernelBasis, leaves, row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     GaussianSource,
@@ -17,11 +16,12 @@ from relvec.estimators.sources.base import (
     Sample,
     Subsample,
     exact_triangle,
+    feature_variances,
     take_rows,
+    target_units,
 )
-from relvec.inference.units import feature_variances, target_units
 from relvec.runtime.arrays import Array, Device, unique_rows
-from relvec.runtime.memory import memory_left
+from relvec.runtime.machine import memory_left
 
 
 class MemorySource(GaussianSource, LaplaceSource):

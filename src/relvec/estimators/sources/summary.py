@@ -7,15 +7,9 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.design import (
-    Rows,
-    Summary,
-)
+from relvec.design import Rows, Summary
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources.base import (
-    GaussianSource,
-    Sample,
-)
+from relvec.estimators.sources.base import GaussianSource, Sample
 
 
 class SummarySource(GaussianSource):

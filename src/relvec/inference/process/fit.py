@@ -9,10 +9,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
-from relvec.inference.gaussian import Posterior, gaussian
+from relvec.inference.evidence import Posterior, gaussian
 from relvec.inference.process.covariance import Covariance
+from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import report
-from relvec.runtime.threads import one_thread
 
 _MAX_FITTED_ROWS = 5000  # that choose the parameters: more change them little
 _MAX_LBFGS_STEPS = 100  # of which each costs O(N m^2)

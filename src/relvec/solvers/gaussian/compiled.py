@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.runtime.threads import all_threads
+from relvec.runtime.machine import all_threads
 from relvec.solvers.gaussian.frame import Frame
 from relvec.solvers.gaussian.moves import Model
 from relvec.solvers.loop import Problem

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relvec.inference.evidence import exchange_statistics, gain_add, gain_delete, gain_reestimate, optimal_alpha
-from relvec.inference.gaussian import Posterior
-from relvec.solvers.gaussian.frame import Frame
-from relvec.solvers.gaussian.newton import coarse, not_lower, relax
-from relvec.solvers.loop import Problem
+from relvec.inference.evidence import (
+    Posterior,
+    exchange_statistics,
+    gain_add,
+    gain_delete,
+    gain_reestimate,
+    optimal_alpha,
+)
+from relvec.solvers.gaussian.frame import Frame, coarse, relax
+from relvec.solvers.loop import Problem, not_lower
 
 TIE_NATS = 1e-9  # gains closer than this are equal, and the atom's content decides
 _MIN_NEWTON_GAIN_NATS = 0.01  # Newton steps that promise less wait

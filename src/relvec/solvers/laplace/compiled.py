@@ -11,7 +11,7 @@ import numpy as np
 
 from relvec.inference.laplace import PosteriorOnRows
 from relvec.inference.likelihoods import Bernoulli, Likelihood, Poisson
-from relvec.runtime.threads import n_threads
+from relvec.runtime.machine import n_threads
 
 try:
     _laplace_engine: Any = import_module("relvec.solvers._native._laplace_engine")

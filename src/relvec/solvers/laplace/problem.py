@@ -20,8 +20,8 @@ from relvec.inference.laplace import LaplacePosterior, PosteriorOnRows
 from relvec.inference.likelihoods import Likelihood
 from relvec.inference.linalg import solve_symmetric
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.solvers.gaussian.newton import not_lower
 from relvec.solvers.laplace import compiled
+from relvec.solvers.loop import not_lower
 
 TRUSTED = 0.5  # steps do not take `LaplaceModel.trust` below this
 _MEMORY = 10  # gradients of earlier steps that correct the curvature

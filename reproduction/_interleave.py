@@ -18,12 +18,7 @@ MAX_UPDATES = 150
 SETTLED_NATS = 0.5  # in ten updates: the interleaving ends
 
 
-def interleave(
-    basis: Basis,
-    setting: WidthProblem,
-    width_steps: int = WIDTH_STEPS,
-    updates: int = MAX_UPDATES,
-):
+def interleave(basis: Basis, setting: WidthProblem, width_steps: int = WIDTH_STEPS, updates: int = MAX_UPDATES):
     """T01 Appendix C: from every atom, a few steps on the widths after each update of the precisions.
 
     Gaussian targets only. Returns the basis and the models; nothing here keeps the evidence from falling.
