@@ -11,7 +11,7 @@ from relvec.basis import Bias, Concat, KernelBasis, Linear
 from relvec.design import DenseDesign, DeviceDesign, Rows, cholesky, compress, device_rows, make_rows
 from relvec.design.device import device_matrix
 from relvec.kernels import Gaussian, LogDistance, Matern
-from relvec.runtime import threads as _threads
+from relvec.runtime import machine
 from relvec.runtime.arrays import as_device
 from relvec.solvers import Sequential
 from relvec.solvers.gaussian.compiled import CompiledModel
@@ -149,15 +149,15 @@ def test_long_products_use_the_threads_that_were_allowed(monkeypatch):
             seen.append(threads())
             return np.asarray(self) @ np.asarray(other)
 
-    monkeypatch.setattr(_threads, "_MIN_PARALLEL_MULTIPLICATIONS", 1000)
+    monkeypatch.setattr(machine, "_MIN_PARALLEL_MULTIPLICATIONS", 1000)
     with threadpool_limits(2, user_api="blas"):
         allowed = threads()
-        with _threads.one_thread():
-            _threads.product(np.ones((2, 2)).view(Watched), np.ones((2, 2)))
-            _threads.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
+        with machine.one_thread():
+            machine.product(np.ones((2, 2)).view(Watched), np.ones((2, 2)))
+            machine.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
             assert threads() == 1
-            with _threads.one_thread():  # another fit runs
-                _threads.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
+            with machine.one_thread():  # another fit runs
+                machine.product(np.ones((20, 20)).view(Watched), np.ones((20, 20)))
         assert threads() == allowed
     assert seen == [1, allowed, 1]
 
@@ -175,8 +175,8 @@ def test_moves_of_large_models_use_the_threads_that_were_allowed(monkeypatch, si
             )
 
     problem = SimpleNamespace(design=SimpleNamespace(n_atoms=50))
-    monkeypatch.setattr(_threads, "_MIN_PARALLEL_MULTIPLICATIONS", 1000)
-    with threadpool_limits(2, user_api="blas"), _threads.one_thread():
+    monkeypatch.setattr(machine, "_MIN_PARALLEL_MULTIPLICATIONS", 1000)
+    with threadpool_limits(2, user_api="blas"), machine.one_thread():
         model = CompiledModel(problem, None, Core())
         for move in (lambda: model.grow(4, 0.1, False), lambda: model.exchange(0.1), model.trim):
             move()

@@ -15,11 +15,12 @@ from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
+from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import LearnedWidths
 from relvec.inference.evidence import Posterior
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
-from relvec.inference.priors import FLAT, GammaPrior, scaled_precisions, scaled_rates
+from relvec.inference.priors import FLAT, GammaPrior
 from relvec.inference.process import Process, ProcessPredictor, ProcessRows, kernels_of, process_predictor
 from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
@@ -75,7 +76,7 @@ class GaussianFit:
         """The history (structured array) in the target's own units; rows (M,) are the atoms' training rows."""
         state = self.result.state
         shift = -self.n_samples * np.log(self.unit) - 2.0 * self.prior.c * np.log(self.unit)
-        if self.prior.on_weights:  # nothing is pruned then, so the support never changes
+        if self.prior.b > 0:  # nothing is pruned then, so the support never changes
             shift += 2.0 * self.prior.a * np.sum(np.log(self.scale[state.active] / self.unit))
         return tabulate_history(self.result.history, rows, shift, self.unit)
 
@@ -204,7 +205,7 @@ class GaussianSearch(Search):
         unit, variance, scale = self.units[output], self.variances[output], problem.design.scale
         nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0
         constant = variance == 0.0 and not problem.fixed_noise and (problem.bias >= 0 or nothing)
-        if constant and not problem.prior.on_weights:
+        if constant and problem.prior.b == 0:
             return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples)
         shift = -problem.n_samples * np.log(unit)
         with one_thread(), checkpoint.section(f"output {output}"), stage("search", shift=shift):
@@ -295,7 +296,7 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     frame = Frame(design, target, 0.0)
     model = Model(whole, frame, local[:0], state.posterior).at(
         local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip
-    if not problem.prior.on_weights:
+    if problem.prior.b == 0:
         model = model.relax(POLISH_STEPS)
     p = model.posterior
     exact = replace(p, alpha=p.alpha * design.scale[model.active] ** 2)

@@ -15,10 +15,10 @@ from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import LaplaceSource, MemorySource, Sample, Subsample
+from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.inference.likelihoods import Likelihood, Poisson
 from relvec.inference.predictive import Augmented, AugmentedLatentPredictor, CountPredictor, LatentPredictor
-from relvec.inference.priors import scaled_precisions, scaled_rates
 from relvec.inference.process import kernels_of
 from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
@@ -320,7 +320,7 @@ def check_prior(options: FitOptions) -> None:
     """Refuse a hyperprior that classes and counts, or their solver, cannot have."""
     if options.prior.on_noise:
         raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
-    if options.prior.on_weights and isinstance(options.solver, Sequential):
+    if options.prior.b > 0 and isinstance(options.solver, Sequential):
         raise ValueError(
             "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
             "use solver='mackay' or solver='em', or leave a and b at 0"

@@ -47,11 +47,6 @@ class GammaPrior:
             )
 
     @property
-    def on_weights(self) -> bool:
-        """Whether the weight precisions have a prior that is not flat."""
-        return self.a > 0 or self.b > 0
-
-    @property
     def on_noise(self) -> bool:
         """Whether the noise precision has a prior that is not flat."""
         return self.c > 0 or self.d > 0
@@ -63,7 +58,7 @@ class GammaPrior:
         d: the caller passes the rates in the solver's units. Constants are left out, as in the paper.
         """
         value = 0.0
-        if self.on_weights:
+        if self.b > 0:  # and so where a > 0
             value += float(np.sum(self.a * np.log(alpha) - b * alpha))
         if self.on_noise:
             value += self.c * math.log(beta) - d * beta
@@ -71,25 +66,3 @@ class GammaPrior:
 
 
 FLAT = GammaPrior()
-LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
-
-
-def scaled_rates(prior: GammaPrior, scale: np.ndarray, unit: float = 1.0) -> np.ndarray | None:
-    """The hyperprior's rates b (M,) for columns divided by scale (M,) and targets by unit; None where it is flat."""
-    if not prior.on_weights:
-        return None
-    with np.errstate(over="ignore"):
-        rates = prior.b * (scale / unit) ** 2
-    if not np.all(rates < LARGEST_RATE):
-        raise ValueError(
-            f"the hyperprior's b = {prior.b:g} is out of all proportion to the weights of this model: for basis "
-            f"functions of unit length and a target of unit size it is {np.max(rates):.3g}. Standardise X and y, or "
-            "choose b for their units"
-        )
-    return rates
-
-
-def scaled_precisions(scale: np.ndarray, atoms: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Those of the atoms (k,) that were in a model, and their precisions for columns divided by scale (M,)."""
-    kept = np.isfinite(alpha) & (scale[atoms] > 0.0)
-    return atoms[kept], alpha[kept] / scale[atoms[kept]] ** 2

@@ -121,7 +121,7 @@ class Sequential:
 
     def init(self, problem: Problem) -> State:
         """An empty model, or the bias alone, at the noise the problem starts with."""
-        if problem.prior.on_weights:
+        if problem.prior.b > 0:
             raise ValueError(
                 "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
                 "use solver='mackay' or solver='em', or leave a and b at 0"

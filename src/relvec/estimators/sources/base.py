@@ -12,7 +12,10 @@ import numpy as np
 from relvec.basis import Basis, content_ranks, even_draw
 from relvec.design import Block, LaplaceDesign, Rows, Samples, tall_qr
 from relvec.estimators.options import FitOptions
+from relvec.inference.priors import GammaPrior
 from relvec.runtime.arrays import Array
+
+LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,3 +247,24 @@ def feature_variances(X: np.ndarray, weights: np.ndarray) -> np.ndarray:
     deviation = X - share @ X
     size = np.abs(deviation).max(initial=0.0)
     return share @ (deviation / (size or 1.0)) ** 2
+
+
+def scaled_rates(prior: GammaPrior, scale: np.ndarray, unit: float = 1.0) -> np.ndarray | None:
+    """The hyperprior's rates b (M,) for columns divided by scale (M,) and targets by unit; None where it is flat."""
+    if prior.b == 0.0:
+        return None
+    with np.errstate(over="ignore"):
+        rates = prior.b * (scale / unit) ** 2
+    if not np.all(rates < LARGEST_RATE):
+        raise ValueError(
+            f"the hyperprior's b = {prior.b:g} is out of all proportion to the weights of this model: for basis "
+            f"functions of unit length and a target of unit size it is {np.max(rates):.3g}. Standardise X and y, or "
+            "choose b for their units"
+        )
+    return rates
+
+
+def scaled_precisions(scale: np.ndarray, atoms: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the atoms (k,) that were in a model, and their precisions for columns divided by scale (M,)."""
+    kept = np.isfinite(alpha) & (scale[atoms] > 0.0)
+    return atoms[kept], alpha[kept] / scale[atoms[kept]] ** 2
