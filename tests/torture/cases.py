@@ -102,8 +102,11 @@ def check_model(model: Any, warned: bool, told_apart: float = 0.0) -> None:
     for name in FINITE:
         values = getattr(model, name, 0.0)
         assert np.all(np.isfinite(values)), f"{name} = {values}"
-    alpha, weights = np.asarray(model.alpha_), np.asarray(model.weights_)
+    alpha, weights = np.asarray(getattr(model, "alpha_", 1.0)), np.asarray(model.weights_)
     assert np.all(alpha > 0.0) and np.all(np.isfinite(alpha) | (weights == 0.0)), f"alpha_ = {alpha}"
+    if hasattr(model, "merit_"):  # a process: its certificate is the gap between bounds, and it has no search
+        assert np.all(np.asarray(model.certificate_) >= 0.0)
+        return
     if hasattr(model, "noise_variance_"):
         noise = np.asarray(model.noise_variance_)
         assert np.all((noise >= 0.0) | np.isnan(noise)) and not np.any(np.isinf(noise)), f"noise_variance_ = {noise}"

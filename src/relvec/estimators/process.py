@@ -23,6 +23,7 @@ from relvec.solvers import Status
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MIN_VECTORS = 16  # however little memory there is
+MANY_ROWS = 1000  # of more, the first few tell that they are distinct
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
@@ -34,11 +35,7 @@ SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard 
 def fit_processes(options: FitOptions, source: MemorySource) -> FittedModel | None:
     """A process for each output, with one choice of kernel for all; None where the rows do not allow for one."""
     X, targets, weights = source.X, source.targets, source.weights
-    limit = max(np.abs(X).max(initial=0.0), np.abs(targets).max(initial=0.0))
-    if limit > MAX_MAGNITUDE or not np.all(np.ptp(targets, axis=0) > 0.0) or len(np.unique(X, axis=0)) < MIN_ROWS:
-        return None
-    spread = X.std(axis=0)
-    if not np.any(spread > 1e-10 * np.maximum(np.abs(X).max(axis=0), 1e-300)):
+    if not _allows_process(X, targets):
         return None
     options.identify(*source.identity)
     with stage("process"):
@@ -46,6 +43,17 @@ def fit_processes(options: FitOptions, source: MemorySource) -> FittedModel | No
     for output, process in enumerate(processes):
         _warn(process, "" if source.single else f"output {output}: ")
     return _assemble(source, processes)
+
+
+def _allows_process(X: np.ndarray, targets: np.ndarray) -> bool:
+    """Whether inputs and targets vary, in numbers whose squares have a double, and enough rows are distinct."""
+    largest = max(np.abs(X).max(initial=0.0), np.abs(targets).max(initial=0.0))
+    if largest > MAX_MAGNITUDE or not np.all(np.ptp(targets, axis=0) > 1.0 / MAX_MAGNITUDE):
+        return False
+    least = np.maximum(1e-10 * np.abs(X).max(axis=0), 1.0 / MAX_MAGNITUDE)
+    some = X if len(X) <= MANY_ROWS else X[:MANY_ROWS]
+    distinct = len(np.unique(some, axis=0)) >= MIN_ROWS or len(np.unique(X, axis=0)) >= MIN_ROWS
+    return bool(np.any(np.ptp(X, axis=0) > least)) and distinct
 
 
 def _fit_outputs(

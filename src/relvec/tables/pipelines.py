@@ -28,8 +28,13 @@ __all__ = ["FittedTable", "Prediction", "fit_table", "learned_relevance", "predi
 
 QUANTILES = np.arange(0.05, 1.0, 0.05)
 MAX_LISTED_COLUMNS = 8
-WIDTH_RULES = {"given": "as given", "scale": "from the scale of the inputs", "learn": "learned by the evidence",
-               "learn-per-feature": "learned by the evidence", "merit": "learned with the kernel of most merit"}  # fmt: skip
+WIDTH_RULES = {
+    "given": "as given",
+    "scale": "from the scale of the inputs",
+    "learn": "learned by the evidence",
+    "learn-per-feature": "learned by the evidence",
+    "merit": "learned with the kernel of most merit",
+}
 
 
 @dataclass(frozen=True, eq=False)
