@@ -87,18 +87,12 @@ class Design(Dictionary):
 
 
 class Observed(NamedTuple):
-    """Targets of the rows of a `LaplaceDesign`.
+    """Targets of the rows of a `LaplaceDesign`."""
 
-    Attributes
-    ----------
-    target : (n,) or (n, K), in the array library of the rows; for Dask-backed samples the columns of their targets.
-    weights : (n,) sample weights, likewise; for Dask-backed samples the factor that multiplies their own weights.
-    likelihood : of K outputs.
-    """
-
+    # (n,) or (n, K), in the array library of the rows; for Dask-backed samples the columns of their targets
     target: Any
-    weights: Any
-    likelihood: Likelihood
+    weights: Any  # (n,) sample weights, likewise; for Dask-backed samples the factor that multiplies their own weights
+    likelihood: Likelihood  # of K outputs
 
 
 class ModelOnRows(NamedTuple):
@@ -132,23 +126,15 @@ class RowDirections(Protocol):
 
 
 class Piece(NamedTuple):
-    """L atoms of a dictionary with what a scan found out about them.
+    """L atoms of a dictionary with what a scan found out about them."""
 
-    Attributes
-    ----------
-    atoms : (L,) their numbers.
-    keys : (L,) ranks by content, or (L, q) the contents themselves with the number of the atom last: the order in which
-        one of equals is chosen.
-    contents : (L,) numbers that equal atoms share.
-    projected : for each class Y'Phi (j, L).
-    squares : (K, L) the weighted squares phi' diag(w) phi.
-    """
-
-    atoms: np.ndarray
+    atoms: np.ndarray  # (L,) their numbers
+    # (L,) ranks by content, or (L, q) the contents themselves with the number of the atom last: the order in which one
+    # of equals is chosen
     keys: np.ndarray
-    contents: np.ndarray
-    projected: list[np.ndarray]
-    squares: np.ndarray
+    contents: np.ndarray  # (L,) numbers that equal atoms share
+    projected: list[np.ndarray]  # for each class Y'Phi (j, L)
+    squares: np.ndarray  # (K, L) the weighted squares phi' diag(w) phi
 
     def take(self, places: np.ndarray) -> Piece:
         """Some of them."""
@@ -248,20 +234,12 @@ class Compression:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A dictionary and targets in the same n coordinates.
+    """A dictionary and targets in the same n coordinates."""
 
-    Attributes
-    ----------
-    design : (n, M).
-    targets : (n, q), rows multiplied by the roots of the sample weights.
-    target_norm2_outside : (q,) squared length of each target outside the coordinates.
-    compression : None where the rows are the samples themselves.
-    """
-
-    design: Design
-    targets: np.ndarray
-    target_norm2_outside: np.ndarray
-    compression: Compression | None = None
+    design: Design  # (n, M)
+    targets: np.ndarray  # (n, q), rows multiplied by the roots of the sample weights
+    target_norm2_outside: np.ndarray  # (q,) squared length of each target outside the coordinates
+    compression: Compression | None = None  # None where the rows are the samples themselves
 
 
 def project_by_scan(design: Design, Y: np.ndarray) -> np.ndarray:

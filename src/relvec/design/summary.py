@@ -22,25 +22,16 @@ _AT_ONCE = 2_000_000  # numbers of the basis computed at once
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Rows of a bound basis and of q targets, summed up.
+    """Rows of a bound basis and of q targets, summed up."""
 
-    Attributes
-    ----------
-    basis : bound basis of M atoms that depends on no row.
-    R : (r, M + q) the rows of [Phi t], each multiplied by the root of its weight, or where those are more than
-        M + q the upper triangle of their QR factorisation.
-    n_rows : rows with a positive weight.
-    weight : sum of their weights.
-    mean : (d + q,) weighted means of the features and of the targets.
-    spread : (d + q,) roots of their weighted sums of squares about the means.
-    """
-
-    basis: Basis
+    basis: Basis  # bound basis of M atoms that depends on no row
+    # (r, M + q) the rows of [Phi t], each multiplied by the root of its weight, or where those are more than M + q the
+    # upper triangle of their QR factorisation
     R: np.ndarray
-    n_rows: int
-    weight: float
-    mean: np.ndarray
-    spread: np.ndarray
+    n_rows: int  # rows with a positive weight
+    weight: float  # sum of their weights
+    mean: np.ndarray  # (d + q,) weighted means of the features and of the targets
+    spread: np.ndarray  # (d + q,) roots of their weighted sums of squares about the means
 
     @property
     def n_outputs(self) -> int:

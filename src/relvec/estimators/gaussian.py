@@ -122,22 +122,15 @@ def gaussian_target(
 
 @dataclass(frozen=True, eq=False)
 class GaussianSearch(Search):
-    """The search for models of targets under Gaussian noise.
-
-    Attributes
-    ----------
-    source : the rows, their targets in the units.
-    units, variances : (q,) root mean square of each target, and its variance in that unit.
-    problems : for each output what its solver is asked, all but the design.
-    memory : bytes for the dictionary.
-    """
+    """The search for models of targets under Gaussian noise."""
 
     options: FitOptions
-    source: GaussianSource
+    source: GaussianSource  # the rows, their targets in the units
+    # (q,) root mean square of each target, and its variance in that unit
     units: np.ndarray
     variances: np.ndarray
-    problems: list[Problem]
-    memory: float
+    problems: list[Problem]  # for each output what its solver is asked, all but the design
+    memory: float  # bytes for the dictionary
 
     @classmethod
     def of(cls, options: FitOptions, source: GaussianSource, basis: Basis) -> GaussianSearch:

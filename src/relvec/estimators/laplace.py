@@ -95,24 +95,15 @@ class LaplaceFit:
 
 @dataclass(frozen=True, eq=False)
 class LaplaceSearch(Search):
-    """The search for models of classes or counts.
-
-    Attributes
-    ----------
-    source : the rows, equal ones merged; ``given`` has them as given.
-    likelihood : of each of the problems.
-    problems : what each solver is asked, all but the design.
-    labels : the names of the outputs in front of warnings.
-    memory : bytes for the dictionary.
-    """
+    """The search for models of classes or counts."""
 
     options: FitOptions
-    source: LaplaceSource
+    source: LaplaceSource  # the rows, equal ones merged; ``given`` has them as given
     given: LaplaceSource
-    likelihood: Likelihood
-    problems: list[LaplaceProblem]
-    labels: tuple[str, ...]
-    memory: float
+    likelihood: Likelihood  # of each of the problems
+    problems: list[LaplaceProblem]  # what each solver is asked, all but the design
+    labels: tuple[str, ...]  # the names of the outputs in front of warnings
+    memory: float  # bytes for the dictionary
 
     @classmethod
     def of(

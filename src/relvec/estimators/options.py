@@ -30,22 +30,13 @@ _PARAMS_IGNORED_BY_CHECKPOINT = ("checkpoint", "n_jobs", "verbose")  # they do n
 
 @dataclass(frozen=True, eq=False)
 class EarlierModel:
-    """The model that a warm start begins with.
+    """The model that a warm start begins with."""
 
-    Attributes
-    ----------
-    basis : the m functions that were kept.
-    alpha : (K, m) their precisions in each output; inf where a function is not in its model.
-    noise_variance : (K,) nan where there is no noise.
-    theta : (p,) logarithms of the kernels' parameters of the whole dictionary, or None.
-    processes : the processes of all outputs, where the kernel was chosen by merit; else None.
-    """
-
-    basis: Basis
-    alpha: np.ndarray
-    noise_variance: np.ndarray
-    theta: np.ndarray | None = None
-    processes: list | None = None
+    basis: Basis  # the m functions that were kept
+    alpha: np.ndarray  # (K, m) their precisions in each output; inf where a function is not in its model
+    noise_variance: np.ndarray  # (K,) nan where there is no noise
+    theta: np.ndarray | None = None  # (p,) logarithms of the kernels' parameters of the whole dictionary, or None
+    processes: list | None = None  # the processes of all outputs, where the kernel was chosen by merit; else None
 
     def find_in(self, basis: Basis, n_functions: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Atoms of a dictionary that are in this model (k,), and their precisions (n_functions, k)."""
@@ -59,53 +50,35 @@ class EarlierModel:
 
 @dataclass(frozen=True, eq=False)
 class FitOptions:
-    """Everything that a fit is told besides its data.
+    """Everything that a fit is told besides its data."""
 
-    Attributes
-    ----------
-    kernel, width, centres, basis, fit_intercept : the dictionary of candidates, as the estimator was given it.
-    solver : the solver object.
-    predictive : the predictive distribution; None for the RVM's own.
-    noise_variance : fixed noise variance, or None to learn it.
-    prior : Gamma hyperprior.
-    tol, tol_of_many : nats that no single move may gain any more, the second for models of many functions or None.
-    max_iter : most steps of the solver.
-    memory_limit : as given; a valid one.
-    n_jobs, device, random_state : as given.
-    logs_steps : whether every step goes to the logger.
-    learns_widths : whether ``width="auto"`` may learn widths: with counts and classes it does not.
-    keeps_checkpoint : whether the fit writes checkpoints.
-    identity : what tells this fit from others of the same data, for checkpoints.
-    earlier : the model of a warm start.
-    chooses_kernel : whether the fit chooses a process by merit, where the rows allow for it.
-    max_vectors : most distinct rows that a process keeps, or None.
-    time_limit : seconds for the whole fit, or None.
-    """
-
+    # the dictionary of candidates, as the estimator was given it
     kernel: Any
     width: Any
     centres: str
     basis: Any
     fit_intercept: bool
-    solver: Solver
-    predictive: Augmented | Process | None
-    noise_variance: float | None
-    prior: GammaPrior
+    solver: Solver  # the solver object
+    predictive: Augmented | Process | None  # the predictive distribution; None for the RVM's own
+    noise_variance: float | None  # fixed noise variance, or None to learn it
+    prior: GammaPrior  # Gamma hyperprior
+    # nats that no single move may gain any more, the second for models of many functions or None
     tol: float
     tol_of_many: float | None
-    max_iter: int
-    memory_limit: Any
+    max_iter: int  # most steps of the solver
+    memory_limit: Any  # as given; a valid one
+    # as given
     n_jobs: int | None
     device: str | None
     random_state: Any
-    logs_steps: bool
-    learns_widths: bool
-    keeps_checkpoint: bool = False
-    identity: tuple = ()
-    earlier: EarlierModel | None = None
-    chooses_kernel: bool = False
-    max_vectors: int | None = None
-    time_limit: float | None = None
+    logs_steps: bool  # whether every step goes to the logger
+    learns_widths: bool  # whether ``width="auto"`` may learn widths: with counts and classes it does not
+    keeps_checkpoint: bool = False  # whether the fit writes checkpoints
+    identity: tuple = ()  # what tells this fit from others of the same data, for checkpoints
+    earlier: EarlierModel | None = None  # the model of a warm start
+    chooses_kernel: bool = False  # whether the fit chooses a process by merit, where the rows allow for it
+    max_vectors: int | None = None  # most distinct rows that a process keeps, or None
+    time_limit: float | None = None  # seconds for the whole fit, or None
 
     @property
     def precomputed(self) -> bool:

@@ -28,21 +28,14 @@ Task = Callable[[], Any]  # the search of one output
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Fits of all outputs over one dictionary.
+    """Fits of all outputs over one dictionary."""
 
-    Attributes
-    ----------
-    fits : one for each output, `GaussianFit` or `LaplaceFit`.
-    basis : the dictionary that their atoms are numbers of.
-    n_candidates, n_subsets : atoms that were candidates, and subsets that they were searched in.
-    compression : how the rows were reduced, or None.
-    """
-
-    fits: list
-    basis: Any
+    fits: list  # one for each output, `GaussianFit` or `LaplaceFit`
+    basis: Any  # the dictionary that their atoms are numbers of
+    # atoms that were candidates, and subsets that they were searched in
     n_candidates: int
     n_subsets: int = 1
-    compression: Compression | None = None
+    compression: Compression | None = None  # how the rows were reduced, or None
 
     @property
     def models(self) -> list:

@@ -20,25 +20,16 @@ from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_p
 
 @dataclass(frozen=True, eq=False)
 class ExportedModel:
-    """A fitted model as exports see it.
+    """A fitted model as exports see it."""
 
-    Attributes
-    ----------
-    basis : bound basis of the m functions kept.
-    predictors : one for each output of a regression, for each dichotomy, or for all classes of a softmax
-        (`relvec.inference.predictive`, `relvec.inference.process`).
-    n_features : number of columns of X.
-    single : whether predictions of a regression are (n,) rather than (n, q).
-    classes : (K,) labels, or None for a regression.
-    averaged : whether probabilities are averaged over the posterior.
-    """
-
-    basis: Basis
+    basis: Basis  # bound basis of the m functions kept
+    # one for each output of a regression, for each dichotomy, or for all classes of a softmax
+    # (`relvec.inference.predictive`, `relvec.inference.process`)
     predictors: list
-    n_features: int
-    single: bool
-    classes: np.ndarray | None
-    averaged: bool
+    n_features: int  # number of columns of X
+    single: bool  # whether predictions of a regression are (n,) rather than (n, q)
+    classes: np.ndarray | None  # (K,) labels, or None for a regression
+    averaged: bool  # whether probabilities are averaged over the posterior
 
 
 def is_exportable(model: Any) -> bool:
@@ -66,20 +57,13 @@ def read_model(model: Any) -> ExportedModel:
 
 @dataclass(frozen=True, eq=False)
 class ExportedOutput:
-    """The predictive distribution of one output of a regression, as exports write it.
+    """The predictive distribution of one output of a regression, as exports write it."""
 
-    Attributes
-    ----------
-    parts : expansions in weighted sums of functions: of the target, or of the latent function of counts.
-    shares : (k,) their shares in a mixture.
-    scale : the scale of the target on which the parts are normal.
-    counts : whether targets are counts.
-    """
-
+    # expansions in weighted sums of functions: of the target, or of the latent function of counts
     parts: list[LinearExpansion]
-    shares: np.ndarray
-    scale: Scale = AS_IT_IS
-    counts: bool = False
+    shares: np.ndarray  # (k,) their shares in a mixture
+    scale: Scale = AS_IT_IS  # the scale of the target on which the parts are normal
+    counts: bool = False  # whether targets are counts
 
     def needs_variance(self, std: bool) -> bool:
         """Whether variances have to be computed, for standard deviations or for the mean."""

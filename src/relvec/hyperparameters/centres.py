@@ -40,26 +40,17 @@ MAX_SEARCH_NUMBERS = 20_000_000  # of a dictionary searched for additions
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where centres may lie and what they are judged by.
+    """Where centres may lie and what they are judged by."""
 
-    Attributes
-    ----------
-    X : (n, d) training rows, with targets (`relvec.hyperparameters.targets.Target`).
-    kernels : the kernels whose centres move.
-    rows : for each kernel the points (m, d) that `search` may add.
-    rest : the other functions of the dictionary, or None.
-    low, high : (d,) the box.
-    deadline : of `time.monotonic`.
-    """
-
-    X: np.ndarray
+    X: np.ndarray  # (n, d) training rows, with targets (`relvec.hyperparameters.targets.Target`)
     targets: list
-    kernels: tuple[Kernel, ...]
-    rows: tuple[np.ndarray, ...]
-    rest: Concat | None
+    kernels: tuple[Kernel, ...]  # the kernels whose centres move
+    rows: tuple[np.ndarray, ...]  # for each kernel the points (m, d) that `search` may add
+    rest: Concat | None  # the other functions of the dictionary, or None
+    # (d,) the box
     low: np.ndarray
     high: np.ndarray
-    deadline: float = np.inf
+    deadline: float = np.inf  # of `time.monotonic`
 
     @classmethod
     def of(cls, basis: Basis, X: np.ndarray, targets: list, deadline: float = np.inf) -> Space:

@@ -80,20 +80,12 @@ class Climb:
 
 @dataclass(frozen=True, eq=False)
 class SharedPrecisionEvidence:
-    """The tied evidence of Gaussian targets on rows X, over theta (p,), log precisions (K, G) and log noise precisions.
+    """The tied evidence of Gaussian targets on X, over theta (p,), log precisions (K, G) and log noise precisions."""
 
-    Attributes
-    ----------
-    columns : all M functions.
-    setting : rows, targets and the bounds of theta.
-    group : (M,) which of the G precisions a function has.
-    unit : (M,) what its column is multiplied by.
-    """
-
-    columns: Columns
-    setting: WidthProblem
-    group: np.ndarray
-    unit: np.ndarray
+    columns: Columns  # all M functions
+    setting: WidthProblem  # rows, targets and the bounds of theta
+    group: np.ndarray  # (M,) which of the G precisions a function has
+    unit: np.ndarray  # (M,) what its column is multiplied by
     modes: dict[int, np.ndarray] = field(default_factory=dict)
 
     @classmethod

@@ -118,27 +118,20 @@ class JointEvaluation:
 
 @dataclass(frozen=True, eq=False)
 class LatentPosterior:
-    """A posterior with the likelihood around it, for latent functions f (n, K) of samples that are not weighted.
+    """A posterior with the likelihood around it, for latent functions f (n, K) of samples that are not weighted."""
 
-    Attributes
-    ----------
-    mean, root : (k,), (k, k) with Sigma = root root', of the weights of the columns given.
-    outputs, places : (k,) output of each weight, and its place among the columns.
-    r : (n, K) dlog p/df.
-    W : (n,) the curvature -d2log p/df2 of one output; for K outputs (n, K) class probabilities p, with the curvature
-        weight_n (diag(p_n) - p_n p_n').
-    weights : (n,) sample weights.
-    bend : (n,) dW/df, for one output.
-    """
-
+    # (k,), (k, k) with Sigma = root root', of the weights of the columns given
     mean: np.ndarray
     root: np.ndarray
+    # (k,) output of each weight, and its place among the columns
     outputs: np.ndarray
     places: np.ndarray
-    r: np.ndarray
+    r: np.ndarray  # (n, K) dlog p/df
+    # (n,) the curvature -d2log p/df2 of one output; for K outputs (n, K) class probabilities p, with the curvature
+    # weight_n (diag(p_n) - p_n p_n')
     W: np.ndarray
-    weights: np.ndarray
-    bend: np.ndarray | None = None
+    weights: np.ndarray  # (n,) sample weights
+    bend: np.ndarray | None = None  # (n,) dW/df, for one output
 
     def half(self, F: np.ndarray) -> np.ndarray:
         """R'F (n, K, ...) for F (n, K, ...), where the curvature is R R'."""

@@ -20,31 +20,18 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Gaussian posterior N(mean, Sigma) of k weights, at given precisions.
+    """Gaussian posterior N(mean, Sigma) of k weights, at given precisions."""
 
-    Attributes
-    ----------
-    alpha : (k,) weight precisions.
-    beta : noise precision.
-    v : (k,) A^1/2 mu, the mean in units of the prior.
-    V : (k, k) upper triangular with A^1/2 Sigma A^1/2 = V V'.
-    residual : |t - Phi mu|^2.
-    log_evidence : log p(t | alpha, beta), complete with -N/2 log 2 pi (T01 eq. (15)).
-    n_samples : N, the sum of the sample weights.
-    scaled : (n, k) X = beta^1/2 Phi A^-1/2, in the coordinates the model was given in.
-    remainder : (n,) z - R mu, the residual in those coordinates.
-    basis : Q with [X; I] = Q V^-1, where X is so large that X V would lose digits; else None.
-    """
-
-    alpha: np.ndarray
-    beta: float
-    v: np.ndarray
-    V: np.ndarray
-    residual: float
-    log_evidence: float
-    n_samples: float
-    scaled: np.ndarray
-    remainder: np.ndarray
+    alpha: np.ndarray  # (k,) weight precisions
+    beta: float  # noise precision
+    v: np.ndarray  # (k,) A^1/2 mu, the mean in units of the prior
+    V: np.ndarray  # (k, k) upper triangular with A^1/2 Sigma A^1/2 = V V'
+    residual: float  # |t - Phi mu|^2
+    log_evidence: float  # log p(t | alpha, beta), complete with -N/2 log 2 pi (T01 eq. (15))
+    n_samples: float  # N, the sum of the sample weights
+    scaled: np.ndarray  # (n, k) X = beta^1/2 Phi A^-1/2, in the coordinates the model was given in
+    remainder: np.ndarray  # (n,) z - R mu, the residual in those coordinates
+    # Q with [X; I] = Q V^-1, where X is so large that X V would lose digits; else None
     basis: Reflections | None = None
 
     @cached_property

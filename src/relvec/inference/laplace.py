@@ -22,22 +22,13 @@ _ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
 
 @dataclass(frozen=True, eq=False)
 class LaplacePosterior:
-    """Gaussian approximation N(mean, root root') at the mode of the posterior of k weights (T01 section 3).
+    """Gaussian approximation N(mean, root root') at the mode of the posterior of k weights (T01 section 3)."""
 
-    Attributes
-    ----------
-    outputs : (k,) the output (class) each weight belongs to; zeros where there is one output.
-    alpha : (k,) weight precisions.
-    mean : (k,) w_MP, the mode of T01 eq. (24).
-    root : (k, k) with Sigma = root root' = (Phi' B Phi + A)^-1, T01 eq. (26).
-    log_evidence : the Laplace evidence log P(t | w_MP) - w'Aw/2 - log|I + A^-1/2 Phi'B Phi A^-1/2|/2, complete.
-    """
-
-    outputs: np.ndarray
-    alpha: np.ndarray
-    mean: np.ndarray
-    root: np.ndarray
-    log_evidence: float
+    outputs: np.ndarray  # (k,) the output (class) each weight belongs to; zeros where there is one output
+    alpha: np.ndarray  # (k,) weight precisions
+    mean: np.ndarray  # (k,) w_MP, the mode of T01 eq. (24)
+    root: np.ndarray  # (k, k) with Sigma = root root' = (Phi' B Phi + A)^-1, T01 eq. (26)
+    log_evidence: float  # the Laplace evidence log P(t | w_MP) - w'Aw/2 - log|I + A^-1/2 Phi'B Phi A^-1/2|/2, complete
 
     @property
     def beta(self) -> float:
@@ -74,20 +65,12 @@ class LaplacePosterior:
 
 @dataclass(frozen=True, eq=False)
 class PosteriorOnRows(LaplacePosterior):
-    """A posterior with its values on n rows.
+    """A posterior with its values on n rows."""
 
-    Attributes
-    ----------
-    Phi : (n, k) column of each weight.
-    f : (n,) or (n, K) latent function at the mode.
-    r : residual dlog p/df, in the shape of f.
-    W : the curvature at the mode, as `Likelihood.working` gives it.
-    """
-
-    Phi: np.ndarray
-    f: np.ndarray
-    r: np.ndarray
-    W: np.ndarray
+    Phi: np.ndarray  # (n, k) column of each weight
+    f: np.ndarray  # (n,) or (n, K) latent function at the mode
+    r: np.ndarray  # residual dlog p/df, in the shape of f
+    W: np.ndarray  # the curvature at the mode, as `Likelihood.working` gives it
 
     def slopes(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/dw (k,) through B alone, -1/2 d log|Phi'B Phi + A|/dw: a sum over the rows."""
@@ -192,18 +175,11 @@ def laplace(
 
 @dataclass(frozen=True, eq=False)
 class Weighting:
-    """The k weights as v = A^1/2 w, those of an output together.
+    """The k weights as v = A^1/2 w, those of an output together."""
 
-    Attributes
-    ----------
-    order : (k,) the weights in that order.
-    own : places of each output's.
-    spread : (k,) alpha^-1/2 in that order.
-    """
-
-    order: np.ndarray
-    own: list[slice]
-    spread: np.ndarray
+    order: np.ndarray  # (k,) the weights in that order
+    own: list[slice]  # places of each output's
+    spread: np.ndarray  # (k,) alpha^-1/2 in that order
 
     @classmethod
     def of(cls, outputs: np.ndarray, alpha: np.ndarray, n_outputs: int) -> Weighting:

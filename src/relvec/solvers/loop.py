@@ -69,44 +69,29 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A Gaussian problem for a solver, in scaled units (unit-norm columns, target of unit root mean square).
+    """A Gaussian problem for a solver, in scaled units (unit-norm columns, target of unit root mean square)."""
 
-    Attributes
-    ----------
-    design : the dictionary on the training rows (rows multiplied by the root of their sample weight).
-    target : (n,) t, likewise.
-    target_norm2_outside : squared length of the target outside the design's rows (0 unless the rows were compressed).
-    n_samples : N, the sum of the sample weights.
-    noise_variance : fixed noise variance, or None to learn it.
-    noise_start : where a learned noise variance starts.
-    noise_floor : the smallest noise variance allowed.
-    prior : Gamma hyperprior as the user gave it; prior_b (M,) and prior_d are its rates in scaled units.
-    order : (M,) rank of each atom by content, which decides between equally good ones.
-    essential : atoms to keep among the candidates where a long dictionary is searched in parts.
-    draw : gives as many atoms of such a dictionary as it is asked for, evenly; None draws them by their order.
-    start : a model to start from.
-    bias : index of the bias atom, -1 if there is none.
-    tol : nats; a fit ends when no single move gains more.
-    tol_of_many : the same for models of more than `LARGE_MODEL` atoms; None for tol.
-    """
-
-    design: Design
-    target: np.ndarray
+    design: Design  # the dictionary on the training rows (rows multiplied by the root of their sample weight)
+    target: np.ndarray  # (n,) t, likewise
+    # squared length of the target outside the design's rows (0 unless the rows were compressed)
     target_norm2_outside: float
-    n_samples: float
-    noise_variance: float | None
-    noise_start: float
-    noise_floor: float
-    order: np.ndarray
-    bias: int = -1
+    n_samples: float  # N, the sum of the sample weights
+    noise_variance: float | None  # fixed noise variance, or None to learn it
+    noise_start: float  # where a learned noise variance starts
+    noise_floor: float  # the smallest noise variance allowed
+    order: np.ndarray  # (M,) rank of each atom by content, which decides between equally good ones
+    bias: int = -1  # index of the bias atom, -1 if there is none
+    # atoms to keep among the candidates where a long dictionary is searched in parts
     essential: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    # gives as many atoms of such a dictionary as it is asked for, evenly; None draws them by their order
     draw: Callable[[int], np.ndarray] | None = None
-    start: Start | None = None
+    start: Start | None = None  # a model to start from
+    # Gamma hyperprior as the user gave it; prior_b (M,) and prior_d are its rates in scaled units
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None
     prior_d: float = 0.0
-    tol: float = 1e-3
-    tol_of_many: float | None = None
+    tol: float = 1e-3  # nats; a fit ends when no single move gains more
+    tol_of_many: float | None = None  # the same for models of more than `LARGE_MODEL` atoms; None for tol
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @property

@@ -15,17 +15,11 @@ from relvec.kernels import Kernel
 
 @dataclass(frozen=True, eq=False)
 class DistributedKernelBasis:
-    """A dictionary with a kernel on every row of some samples, and a few functions besides.
+    """A dictionary with a kernel on every row of some samples, and a few functions besides."""
 
-    Attributes
-    ----------
-    basis : the dictionary over a part of the rows; ``part`` is the number of the kernel among its parts.
-    samples : the rows.
-    """
-
-    basis: Concat
+    basis: Concat  # the dictionary over a part of the rows; ``part`` is the number of the kernel among its parts
     part: int
-    samples: DaskSamples
+    samples: DaskSamples  # the rows
 
     @property
     def _kernel(self) -> KernelBasis:

@@ -20,26 +20,15 @@ LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows in memory that widths are learned from or centres are moved on.
+    """Rows in memory that widths are learned from or centres are moved on."""
 
-    Attributes
-    ----------
-    basis : the dictionary bound to these rows.
-    X : (n, d) rows, equal ones merged where that is possible.
-    rows : (n,) their numbers, as in ``basis.rows``.
-    targets : (n, q) their (mean) targets.
-    within : (n, q) weighted squares of the targets of merged rows about their mean.
-    weights : (n,) their (total) weights.
-    complete : whether these are all rows of the fit.
-    """
-
-    basis: Basis
-    X: np.ndarray
-    rows: np.ndarray
-    targets: np.ndarray
-    within: np.ndarray
-    weights: np.ndarray
-    complete: bool = True
+    basis: Basis  # the dictionary bound to these rows
+    X: np.ndarray  # (n, d) rows, equal ones merged where that is possible
+    rows: np.ndarray  # (n,) their numbers, as in ``basis.rows``
+    targets: np.ndarray  # (n, q) their (mean) targets
+    within: np.ndarray  # (n, q) weighted squares of the targets of merged rows about their mean
+    weights: np.ndarray  # (n,) their (total) weights
+    complete: bool = True  # whether these are all rows of the fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,20 +49,14 @@ class Subsample:
 
 
 class Source(ABC):
-    """The rows of a fit with a positive weight, wherever they are.
+    """The rows of a fit with a positive weight, wherever they are."""
 
-    Attributes
-    ----------
-    n_rows, n_features, n_targets : their number, and the columns of X and of the targets.
-    weight : sum of their weights.
-    single : whether the targets are one column that was given as (n,).
-    """
-
-    single: bool = True
+    single: bool = True  # whether the targets are one column that was given as (n,)
+    # their number, and the columns of X and of the targets
     n_rows: int
     n_features: int
     n_targets: int
-    weight: float
+    weight: float  # sum of their weights
 
     @property
     def identity(self) -> tuple:

@@ -51,25 +51,15 @@ class Augmented:
 
 @dataclass(frozen=True, eq=False)
 class AugmentedPredictor:
-    """RVM*, RQ05 eq. (5)-(7): the model of each point has one more basis function, centred on it.
+    """RVM*, RQ05 eq. (5)-(7): the model of each point has one more basis function, centred on it."""
 
-    Attributes
-    ----------
-    model : the RVM.
-    kernel : of the function added.
-    X : (n, d) training rows.
-    root : (n,) square roots of their sample weights.
-    remainder : (n,) residuals of the targets, times root, in the model's unit.
-    precision : (k,) of the model's scaled weights, 0 for those of other outputs.
-    alpha : precision of the weight added, for targets in the model's unit; None for that of highest evidence.
-    """
-
-    model: LinearPredictor
-    kernel: Kernel
-    X: np.ndarray
-    root: np.ndarray
-    remainder: np.ndarray
-    precision: np.ndarray
+    model: LinearPredictor  # the RVM
+    kernel: Kernel  # of the function added
+    X: np.ndarray  # (n, d) training rows
+    root: np.ndarray  # (n,) square roots of their sample weights
+    remainder: np.ndarray  # (n,) residuals of the targets, times root, in the model's unit
+    precision: np.ndarray  # (k,) of the model's scaled weights, 0 for those of other outputs
+    # precision of the weight added, for targets in the model's unit; None for that of highest evidence
     alpha: float | None
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
@@ -120,23 +110,14 @@ class AugmentedLatentPredictor:
 
     RQ05 eq. (6)-(7) with the likelihood's curvature B at the mode in place of the noise precision, as T01 eq. (25) has
     it, and the residual t - p in place of the target's. The model itself, its mode and B, stays as it is.
-
-    Attributes
-    ----------
-    latent : the posterior over the K latent functions.
-    kernel : of the functions added.
-    X : (n, d) training rows.
-    residual : (n, K) derivative of the log-likelihood at the mode.
-    curvature : (n, K, K) minus its second derivative, B.
-    alpha : precision of the weights added.
     """
 
-    latent: LatentPredictor
-    kernel: Kernel
-    X: np.ndarray
-    residual: np.ndarray
-    curvature: np.ndarray
-    alpha: float
+    latent: LatentPredictor  # the posterior over the K latent functions
+    kernel: Kernel  # of the functions added
+    X: np.ndarray  # (n, d) training rows
+    residual: np.ndarray  # (n, K) derivative of the log-likelihood at the mode
+    curvature: np.ndarray  # (n, K, K) minus its second derivative, B
+    alpha: float  # precision of the weights added
 
     @property
     def n_outputs(self) -> int:

@@ -15,14 +15,9 @@ _MAX_DEVIATION = 1e150  # the square of more overflows
 
 @dataclass(frozen=True, eq=False)
 class CountPredictor:
-    """Counts with the rate exp(f(x)) for a Gaussian posterior over f: averages over f are exact or by quadrature.
+    """Counts with the rate exp(f(x)) for a Gaussian posterior over f: averages over f are exact or by quadrature."""
 
-    Attributes
-    ----------
-    latent : the posterior over f.
-    """
-
-    latent: LinearPredictor
+    latent: LinearPredictor  # the posterior over f
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean and variance (n,) of the rate, or of a new count if ``noise``: those of a log-normal variable."""

@@ -13,22 +13,15 @@ from relvec.runtime.arrays import Array, device_of, is_device_array, like, names
 
 @dataclass(frozen=True, eq=False)
 class LatentPredictor:
-    """A posterior over K latent functions f_c(x) = sum_m w_cm phi_m(x), for classes and counts.
+    """A posterior over K latent functions f_c(x) = sum_m w_cm phi_m(x), for classes and counts."""
 
-    Attributes
-    ----------
-    basis : bound basis of the m atoms kept.
-    scale : (m,) norms of the basis functions over the training rows.
-    n_outputs : K.
-    outputs, places : (k,) output and atom of each weight.
-    mean, root : (k,), (k, k) posterior N(mean, root root') of the scaled weights.
-    """
-
-    basis: Basis
-    scale: np.ndarray
-    n_outputs: int
+    basis: Basis  # bound basis of the m atoms kept
+    scale: np.ndarray  # (m,) norms of the basis functions over the training rows
+    n_outputs: int  # K
+    # (k,) output and atom of each weight
     outputs: np.ndarray
     places: np.ndarray
+    # (k,), (k, k) posterior N(mean, root root') of the scaled weights
     mean: np.ndarray
     root: np.ndarray
 

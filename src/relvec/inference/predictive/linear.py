@@ -17,18 +17,13 @@ class WeightPredictor(ABC):
     """A Gaussian posterior over the weights of some functions, in the units of the target.
 
     A part of the prior that the functions cannot represent (`unrepresented`) adds to the uncertainty.
-
-    Attributes
-    ----------
-    unit : root mean square of the training target.
-    mean, root : (k,), (k, k) posterior N(mean, root root') of the scaled weights.
-    noise : noise variance divided by unit^2.
     """
 
-    unit: float
+    unit: float  # root mean square of the training target
+    # (k,), (k, k) posterior N(mean, root root') of the scaled weights
     mean: np.ndarray
     root: np.ndarray
-    noise: float
+    noise: float  # noise variance divided by unit^2
 
     @abstractmethod
     def columns(self, X: np.ndarray) -> np.ndarray:
@@ -92,22 +87,15 @@ class LinearPredictor(WeightPredictor):
 
     The weights belong to columns divided by ``scale`` and a target divided by ``unit``; both are kept apart, so that
     inputs and targets of any magnitude pass without overflow.
-
-    Attributes
-    ----------
-    basis : bound basis of the k atoms kept.
-    scale : (k,) norms of the basis functions over the training rows.
-    unit : root mean square of the training target.
-    mean, root : (k,), (k, k) posterior N(mean, root root') of the scaled weights.
-    noise : noise variance divided by unit^2.
     """
 
-    basis: Basis
-    scale: np.ndarray
-    unit: float
+    basis: Basis  # bound basis of the k atoms kept
+    scale: np.ndarray  # (k,) norms of the basis functions over the training rows
+    unit: float  # root mean square of the training target
+    # (k,), (k, k) posterior N(mean, root root') of the scaled weights
     mean: np.ndarray
     root: np.ndarray
-    noise: float
+    noise: float  # noise variance divided by unit^2
 
     def columns(self, X: np.ndarray) -> np.ndarray:
         """Scaled basis functions at X: (n, k), in the array library of X."""

@@ -44,22 +44,13 @@ class ProcessRows:
 
 @dataclass(frozen=True, eq=False)
 class FittedProcess:
-    """A process conditioned on data, in units where the target has unit mean square.
+    """A process conditioned on data, in units where the target has unit mean square."""
 
-    Attributes
-    ----------
-    covariance : c with its amplitudes and kernels.
-    Z : (m, d) inducing inputs.
-    noise : noise variance.
-    value : log evidence, or the other criterion that was maximised.
-    posterior : of the weights of [psi, h].
-    """
-
-    covariance: Covariance
-    Z: np.ndarray
-    noise: float
-    value: float
-    posterior: Posterior
+    covariance: Covariance  # c with its amplitudes and kernels
+    Z: np.ndarray  # (m, d) inducing inputs
+    noise: float  # noise variance
+    value: float  # log evidence, or the other criterion that was maximised
+    posterior: Posterior  # of the weights of [psi, h]
 
     def scale_variances(self, factor: float, rows: ProcessRows) -> FittedProcess:
         """The same process with all variances multiplied by a factor; the columns of ``rows`` have been multiplied."""

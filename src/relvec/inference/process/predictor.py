@@ -21,31 +21,19 @@ _MAX_VARIANCE_FACTOR = 4.0  # of `selection_factor`
 
 @dataclass(frozen=True, eq=False)
 class ProcessPredictor(WeightPredictor):
-    """A process on inducing inputs, in the units of the target.
+    """A process on inducing inputs, in the units of the target."""
 
-    Attributes
-    ----------
-    prior : c, for targets divided by ``unit``.
-    Z : (m, d) inducing inputs.
-    others : bound basis of the functions h (p,).
-    scale : (p,) divisors of their columns.
-    whitener : (m, m) L^-T.
-    unit : root mean square of the training target.
-    mean, root : (m + p,), (m + p, m + p) posterior N(mean, root root') of the weights of [psi, h].
-    noise : noise variance divided by unit^2.
-    log_evidence : log evidence of the parameters, in the target's own units.
-    """
-
-    prior: Covariance
-    Z: np.ndarray
-    others: Basis
-    scale: np.ndarray
-    whitener: np.ndarray
-    unit: float
+    prior: Covariance  # c, for targets divided by ``unit``
+    Z: np.ndarray  # (m, d) inducing inputs
+    others: Basis  # bound basis of the functions h (p,)
+    scale: np.ndarray  # (p,) divisors of their columns
+    whitener: np.ndarray  # (m, m) L^-T
+    unit: float  # root mean square of the training target
+    # (m + p,), (m + p, m + p) posterior N(mean, root root') of the weights of [psi, h]
     mean: np.ndarray
     root: np.ndarray
-    noise: float
-    log_evidence: float
+    noise: float  # noise variance divided by unit^2
+    log_evidence: float  # log evidence of the parameters, in the target's own units
 
     @property
     def prior_variance(self) -> np.ndarray:
@@ -69,19 +57,14 @@ class ProcessPredictor(WeightPredictor):
 
 @dataclass(frozen=True, eq=False)
 class LinearExpansion:
-    """Mean w'phi(x) and variance max(prior + |root'phi(x)|^2 - |represented'phi(x)|^2, 0) + noise of new targets.
+    """Mean w'phi(x) and variance max(prior + |root'phi(x)|^2 - |represented'phi(x)|^2, 0) + noise of new targets."""
 
-    Attributes
-    ----------
-    basis : bound basis of the k functions phi.
-    weights, root, represented : (k,), (k, j), (k, m).
-    prior, noise : variances.
-    """
-
-    basis: Basis
+    basis: Basis  # bound basis of the k functions phi
+    # (k,), (k, j), (k, m)
     weights: np.ndarray
     root: np.ndarray
     represented: np.ndarray
+    # variances
     prior: float
     noise: float
 

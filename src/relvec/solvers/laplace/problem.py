@@ -40,40 +40,26 @@ class WorkBudget:
 
 @dataclass(frozen=True, eq=False)
 class LaplaceProblem:
-    """A problem for a solver under the Laplace approximation, with columns of unit norm.
+    """A problem for a solver under the Laplace approximation, with columns of unit norm."""
 
-    Attributes
-    ----------
-    design : (n, M) the dictionary.
-    target, weights, likelihood : see `relvec.design.Observed`; the likelihood has K outputs.
-    order : (M,) rank of each atom by content, which decides between equally good ones.
-    share : whether the classes share one precision per atom.
-    bias : index of the bias atom, -1 if there is none.
-    closed : atoms that are not offered.
-    start : units and their precisions to start from.
-    shift : added to every evidence: what merging equal rows took from the constant of the likelihood.
-    prior, prior_b : Gamma hyperprior and its rates (M,) in scaled units.
-    trusted : steps do not take `LaplaceModel.trust` below this.
-    tol : nats; a fit ends when no single move gains more.
-    budget : the work done so far.
-    """
-
-    design: LaplaceDesign
+    design: LaplaceDesign  # (n, M) the dictionary
+    # see `relvec.design.Observed`; the likelihood has K outputs
     target: Any
     weights: Any
     likelihood: Likelihood
-    order: np.ndarray
-    share: bool = False
-    bias: int = -1
-    closed: tuple[int, ...] = ()
-    start: tuple[np.ndarray, np.ndarray] | None = None
-    shift: float = 0.0
+    order: np.ndarray  # (M,) rank of each atom by content, which decides between equally good ones
+    share: bool = False  # whether the classes share one precision per atom
+    bias: int = -1  # index of the bias atom, -1 if there is none
+    closed: tuple[int, ...] = ()  # atoms that are not offered
+    start: tuple[np.ndarray, np.ndarray] | None = None  # units and their precisions to start from
+    shift: float = 0.0  # added to every evidence: what merging equal rows took from the constant of the likelihood
+    # Gamma hyperprior and its rates (M,) in scaled units
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None
-    trusted: float = TRUSTED
-    tol: float = 1e-3
+    trusted: float = TRUSTED  # steps do not take `LaplaceModel.trust` below this
+    tol: float = 1e-3  # nats; a fit ends when no single move gains more
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
-    budget: WorkBudget = field(default_factory=WorkBudget)
+    budget: WorkBudget = field(default_factory=WorkBudget)  # the work done so far
 
     @property
     def K(self) -> int:

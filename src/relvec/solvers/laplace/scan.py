@@ -46,23 +46,18 @@ class Scan:
 
     The atoms are the dictionary, or the best of one that brings only some here. Units are counted as if there were no
     others: unit i is one of atom i % L, and its number in the dictionary is ``units[i]``.
-
-    Attributes
-    ----------
-    classes : of the K outputs.
-    exact : see `ScanRows`.
-    atoms, order : (L,) numbers and ranks by content of the atoms.
-    units, gains, alpha : (L,) or (K L,) of the units.
-    task, moments : the look at the atoms and the sums over rows it rests on, for further looks.
     """
 
-    classes: list[ClassScan]
-    exact: bool
+    classes: list[ClassScan]  # of the K outputs
+    exact: bool  # see `ScanRows`
+    # (L,) numbers and ranks by content of the atoms
     atoms: np.ndarray
     order: np.ndarray
+    # (L,) or (K L,) of the units
     units: np.ndarray
     gains: np.ndarray
     alpha: np.ndarray
+    # the look at the atoms and the sums over rows it rests on, for further looks
     task: ScanTask
     moments: Any
 
@@ -118,17 +113,12 @@ class ScanRows:
     Where K classes are dear (``exact`` False) only the model's own weights of the class count. That takes B for
     block-diagonal over the classes, which is used to propose moves only: they are kept or not by the evidence of the
     joint model.
-
-    Attributes
-    ----------
-    roots : for each class the root of Sigma, (k, k), or of its own weights' share, (k_c, k_c).
-    own : places of the weights of each class.
     """
 
     K: int
     exact: bool
-    roots: list[np.ndarray]
-    own: list[np.ndarray]
+    roots: list[np.ndarray]  # for each class the root of Sigma, (k, k), or of its own weights' share, (k_c, k_c)
+    own: list[np.ndarray]  # places of the weights of each class
 
     @property
     def widths(self) -> list[int]:
@@ -182,24 +172,17 @@ class OwnColumns:
 
 @dataclass(frozen=True, eq=False)
 class ScanTask:
-    """A look at pieces of the dictionary, which may run on another machine: the atoms of the largest gains, none twice.
-
-    Attributes
-    ----------
-    taken : contents of the atoms that each class has in the model (one list where classes share them); their equals
-        may not enter.
-    closed : atoms that may not enter.
-    error : see `LaplaceDesign.scan_error`.
-    max_candidates : atoms kept; None for all.
-    """
+    """A look at pieces of the dictionary, maybe on another machine: the atoms of the largest gains, none twice."""
 
     rows: ScanRows
     share: bool
     n_atoms: int
+    # contents of the atoms that each class has in the model (one list where classes share them); their equals may not
+    # enter
     taken: list[np.ndarray]
-    closed: np.ndarray
-    error: float
-    max_candidates: int | None
+    closed: np.ndarray  # atoms that may not enter
+    error: float  # see `LaplaceDesign.scan_error`
+    max_candidates: int | None  # atoms kept; None for all
 
     def statistics(self, piece: Piece) -> list[ClassScan]:
         """S and Q of its atoms for each class."""
