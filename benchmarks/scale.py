@@ -147,14 +147,14 @@ def child(part: str, n: int, extra: str) -> dict:
         return {"N": n, "limit MB": float(extra) / 1e6, **row, "RMSE": rmse(model, X_test, f_test), **told(model)}
     if part == "table":
         X, y, X_test, f_test = friedman(n, rng)
-        model = RVR(verbose=False)
+        model = RVR(predictive="rvm", verbose=False)
         row = fit(model, X, y)
         idle = float(model.feature_relevance_[5:].sum())
         return {"N": n, **row, "RMSE": rmse(model, X_test, f_test), "noise": float(np.sqrt(model.noise_variance_)),
                 "idle features": idle, **told(model)}  # fmt: skip
     if part == "kin40k":
         X, y, X_test, y_test = kin40k(n)
-        model = RVR(solver=Sequential(time_limit=float(extra)), verbose=False)
+        model = RVR(predictive="rvm", solver=Sequential(time_limit=float(extra)), verbose=False)
         row = fit(model, X, y)
         error = rmse(model, X_test, y_test) ** 2
         density = float(np.mean(model.log_predictive_density(X_test, y_test)))

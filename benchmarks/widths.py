@@ -146,7 +146,7 @@ def interleaved(X, y, eta_steps: int) -> np.ndarray:
     """Widths (d,) where T01 C's interleaving ends, from the scale's."""
     weights = np.ones(len(y))
     units, variances = target_units(y[:, None], weights)
-    problem = gaussian_problem(RVR()._options(), units[0], variances[0], weights.sum(), 0)
+    problem = gaussian_problem(RVR(predictive="rvm")._options(), units[0], variances[0], weights.sum(), 0)
     basis = Concat((KernelBasis(Gaussian(width="learn-per-feature")), Bias())).bind(X)
     free = np.ones(len(basis.theta), bool)
     setting = WidthProblem.of(basis, X, [gaussian_target(problem, y / units[0], weights)], free)

@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relvec import RVC, RVR
+from relvec.plot import HistoryDisplay
 from relvec.report import html as _html
 from relvec.report import plain_warnings, report
 from relvec.solvers import Sequential
 from relvec.tables import evaluation, importance
 from relvec.tables.evaluation import evaluate_table
-from relvec.tables.pipelines import fit_table
+from relvec.tables.pipelines import fit_table, summary, vectors_of
 
 HOSTILE = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</table></main><h1>", "$\\frac{1}{0}$", "$$",
@@ -145,3 +146,23 @@ def test_relevance_learned_with_the_scales_is_drawn_by_column():
     fitted.pipeline[-1].width_ = 1.0  # one width for all: its shares are those of the variance, and were not learned
     page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
     assert "the share of each column in the distances" not in page
+
+
+def test_a_kernel_chosen_by_merit_is_told():
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-3, 3, 60), rng.normal(size=60)
+    table = {"x": x, "z": z, "y": np.exp(2.0 + np.sin(x) + 0.3 * z + 0.1 * rng.normal(size=60))}
+    fitted = fit_table(table, "y")
+    facts, model = dict(summary(fitted.pipeline)), fitted.pipeline[-1]
+    assert "chosen by merit" in facts["kernel"]
+    assert model.process_.scale.sign and "logarithmic scale" in facts["noise"]
+    header, rows = vectors_of(fitted.pipeline)
+    weights = {row[0]: row[1] for row in rows}
+    assert header[:2] == ["row", "weight"] and len(weights) == len(model.relevance_)
+    at_row = model.basis_.rows == model.relevance_[0]
+    first = fitted.pipeline["columns"].record_["relevance"]["rows"][0]
+    assert weights[first] == pytest.approx(model.weights_[at_row].sum())
+    page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
+    assert "refused" in Strict(page).text and model.selection_[0].name in page
+    with pytest.raises(ValueError, match="selection_ tells"):
+        HistoryDisplay.from_estimator(model)

@@ -317,7 +317,7 @@ def _width_in_words(model: Any) -> str:
 def row_weights(model: Any) -> np.ndarray:
     """Weights (R, r) of the rows kept: the sum over the functions centred on a row."""
     weights, rows = np.atleast_2d(model.weights_), model.basis_.rows
-    if len(model.relevance_) == np.count_nonzero(rows >= 0):
+    if not hasattr(model, "merit_"):
         return weights[:, : len(model.relevance_)]
     found = np.zeros((len(weights), len(model.relevance_)))
     for m in np.flatnonzero(rows >= 0):
