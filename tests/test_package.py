@@ -219,3 +219,12 @@ def test_the_trouble_page_and_the_report_have_every_status():
     assert [status.name for status in Status if f"`{status.name}`" not in page] == []
     warned = {status.name.lower() for status in Status if not status.success}
     assert warned - set(CURES) <= {"stopped"}  # which only an option asks for
+
+
+def test_the_architecture_names_files_that_exist():
+    """Full paths from the folders of the package, and names of files in the folder that a paragraph is about."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    names = set(re.findall(r"`([a-z_0-9/]+\.(?:py|h))`", page))
+    files = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.*") if path.suffix in (".py", ".h")]
+    assert len(names) > 50
+    assert [name for name in sorted(names) if not any(f"/{file}".endswith("/" + name) for file in files)] == []
