@@ -440,7 +440,7 @@ def test_models(model, tolerance):
 @pytest.mark.usefixtures("here")
 def test_learned_widths():
     one = X[:3200, :1], np.sinc(X[:3200, 0]) + 0.1 * RNG.standard_normal(3200)
-    alone, model = RVR(tol=1e-2).fit(*one), RVR(tol=1e-2).fit(*chunked(*one))
+    alone, model = (RVR(predictive="rvm", tol=1e-2).fit(*rows) for rows in (one, chunked(*one)))
     assert np.allclose(model.width_, alone.width_)
     assert_same_on(one[0], model, alone)
     assert model.tuning_.agreement == alone.tuning_.agreement
