@@ -430,7 +430,7 @@ def test_control_characters_reach_no_terminal(capsys, tmp_path, monkeypatch):
 
 def test_what_width_auto_did_is_printed_and_reported(capsys, tmp_path):
     out = run(capsys, "inspect", "houses.relvec")
-    assert "one for each of" in out and "inputs, learned with the kernel of most merit, as width='auto' decided" in out
+    assert "chosen by merit, as kernel='auto' decided" in out
     assert re.search(r"relevance  .*Area \(m²\) \d\d%", out)
     out = run(capsys, "inspect", "patients.relvec")
     assert "for all inputs, from the scale of the inputs, as width='auto' decided" in out and "relevance  " not in out

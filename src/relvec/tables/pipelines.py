@@ -33,7 +33,6 @@ WIDTH_RULES = {
     "scale": "from the scale of the inputs",
     "learn": "learned by the evidence",
     "learn-per-feature": "learned by the evidence",
-    "merit": "learned with the kernel of most merit",
 }
 
 
@@ -280,8 +279,8 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         units = "on the logarithmic scale of the target" if log_scale else "in the target's units"
         facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, {units})"))
     if hasattr(model, "merit_"):
-        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by merit"))
-    if hasattr(model, "width_"):
+        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by merit, as kernel='auto' decided"))
+    elif hasattr(model, "width_"):
         facts.append(("width", _width_in_words(model)))
     relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
     if relevance:
