@@ -24,10 +24,6 @@ from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, 
 from relvec.runtime.progress import show_progress, watch
 
 
-def _as_it_is(values: Array) -> Array:
-    return values
-
-
 class BaseRelevanceVector(BaseEstimator):
     """The common part of regressor and classifier: `fit`, and rows to predict.
 
@@ -239,7 +235,7 @@ class BaseRelevanceVector(BaseEstimator):
         They are on the device where `_on_device` says so, unless the model cannot work there (``native`` False).
         """
         if type(X) is np.ndarray and self.device is None:
-            return self._checked(X), _as_it_is
+            return self._checked(X), lambda values: values
         on_device = self._on_device(X)
         rows = self._checked(to_host(X))
         if on_device is None and (self.device is None or not native):

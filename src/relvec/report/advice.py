@@ -35,7 +35,7 @@ def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
     model, scores = pipeline[-1], {score.name: score for score in evaluation.scores}
     n, rows = len(evaluation.observed), pipeline["columns"].record_["rows"]
     cut = [note for note in pipeline["columns"].record_["notes"] if note.startswith("the time limit")]
-    found = [_sentence(note) for note in (*evaluation.notes, *cut)]
+    found = [f"{note[:1].upper()}{note[1:]}." for note in (*evaluation.notes, *cut)]
     status = [model.status_] if isinstance(model.status_, str) else list(model.status_)
     found += [CURES[name] for name in dict.fromkeys(status) if name in CURES]
     if n < 30:
@@ -61,7 +61,3 @@ def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
         if scores["accuracy"].value <= common:
             found.append(f"Always predicting the most frequent class would be right as often ({common:.0%}).")
     return found
-
-
-def _sentence(note: str) -> str:
-    return f"{note[:1].upper()}{note[1:]}."

@@ -14,7 +14,6 @@ from relvec import plot
 from relvec.plot.fit import draw_predictions
 from relvec.report.advice import plain_warnings
 from relvec.report.html import Draw, figure_grid, frame_table, html_table, sample_rows, shorten, text
-from relvec.tables.columns import Column
 from relvec.tables.evaluation import Evaluation
 from relvec.tables.importance import Dependence, Importance
 from relvec.tables.pipelines import learned_relevance, summary, vectors_of
@@ -165,13 +164,9 @@ def vectors_section(pipeline: Pipeline) -> str:
 def preparation_section(pipeline: Pipeline) -> str:
     """How the columns were read."""
     step = pipeline["columns"]
-    rows = [(c.name, c.kind, c.note or _default_note(c)) for c in step.columns]
+    rows = [(c.name, c.kind, c.note or ("scaled to unit variance" if c.is_input else "")) for c in step.columns]
     notes = "".join(f"<li>{text(note)}</li>" for note in step.record_["notes"])
     return html_table(("column", "kind", "what was done"), rows) + (f"<ul>{notes}</ul>" if notes else "")
-
-
-def _default_note(column: Column) -> str:
-    return "scaled to unit variance" if column.is_input else ""
 
 
 def fit_section(pipeline: Pipeline, draw: Draw) -> str:
