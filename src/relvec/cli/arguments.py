@@ -118,7 +118,7 @@ def _fit(parser: Any) -> None:
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
         "reading a few as missing")  # fmt: skip
-    add("--kernel", choices=KERNELS, help="gaussian by default")
+    add("--kernel", choices=KERNELS, help="by default chosen by merit in a regression, else gaussian")
     add("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
     add("--time-limit", type=_positive, metavar="S", help="seconds after which the best model so far is saved")
     add("--seed", type=int, default=0, help="of random choices (0)")
