@@ -433,8 +433,8 @@ def test_what_width_auto_did_is_printed_and_reported(capsys, tmp_path):
     assert "chosen by merit, as kernel='auto' decided" in out
     assert re.search(r"relevance  .*Area \(m²\) \d\d%", out)
     out = run(capsys, "inspect", "patients.relvec")
-    assert "for all inputs, from the scale of the inputs, as width='auto' decided" in out and "relevance  " not in out
+    assert "chosen by the density of rows that took no part" in out
     assert run_json(capsys, "inspect", "houses.relvec")["width_rule"] == "merit"
     run(capsys, "report", "patients.relvec", "patients.csv", "-o", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
-    assert "from the scale of the inputs" in page and "the share of each column" not in page
+    assert "chosen by the density of rows that took no part" in page and "log loss" in page

@@ -46,10 +46,10 @@ def outputs(model, points=NEW):
 def assert_same(model, other, points=(NEW, NEW), tol=None):
     """As many relevance vectors, the same evidence and predictions, the last at corresponding points.
 
-    The precisions of classes may rest anywhere within tol of the maximum.
+    Where a process of classes is linear it has no vectors.
     """
     tol = tol or (1e-5 if isinstance(model, RVR) else 1e-3)
-    assert len(model.relevance_) == len(other.relevance_) > 0
+    assert len(model.relevance_) == len(other.relevance_) >= isinstance(model, RVR)
     assert other.log_marginal_likelihood_ == pytest.approx(model.log_marginal_likelihood_, abs=10 * tol)
     np.testing.assert_allclose(outputs(other, points[1]), outputs(model, points[0]), rtol=tol, atol=tol)
 
@@ -80,7 +80,7 @@ def test_fits_converge_and_are_certified(kind, fitted):
         warnings.simplefilter("error", ConvergenceWarning)
         model = make().fit(*data)
     assert model.status_ == "converged" and model.certificate_ <= (model.tol or 1e-4)
-    assert 0 < len(model.relevance_) <= len(data[1]) / (1 if kind == "regression" else 2)
+    assert (kind == "regression") <= len(model.relevance_) <= len(data[1])
     # and again the same
     np.testing.assert_array_equal(model.relevance_, fitted[kind].relevance_)
     np.testing.assert_array_equal(outputs(model), outputs(fitted[kind]))
@@ -98,18 +98,10 @@ def test_the_order_of_rows_does_not_matter(kind, fitted):
     assert_same(fitted[kind], other)
 
 
-# one width serves all inputs of a classifier, so that they have to be in one unit
-UNITS = {
-    "regression": ([1e-3, 7.0, 1e4], [100.0, -3.0, 0.5]),
-    "two classes": (30.0, -8.0),
-    "three classes": (0.01, 5.0),
-}
-
-
 @every_kind
 def test_units_and_origin_of_the_inputs_do_not_matter(kind, fitted):
     make, X, y = KINDS[kind]
-    for scale, shift in ((np.array(UNITS[kind][0]), 0.0), (1.0, np.array(UNITS[kind][1]))):
+    for scale, shift in ((np.array([1e-3, 7.0, 1e4]), 0.0), (1.0, np.array([100.0, -3.0, 0.5]))):
         other = make().fit(scale * X + shift, y)
         np.testing.assert_array_equal(other.relevance_, fitted[kind].relevance_)
         assert_same(fitted[kind], other, (NEW, scale * NEW + shift))

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from relvec.design import is_dask
 from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.arrays import device_of, namespace, to_host
 
@@ -30,7 +31,8 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
         -------
         scores : (n,) or (n, K)
             For two classes the log-odds of the second, averaged as `predict_proba`; for "ovr" the log-odds of each
-            class against the rest; for a softmax the logarithms of the probabilities, less their mean.
+            class against the rest; for a softmax and a process of more classes the logarithms of the probabilities,
+            less their mean.
 
         Examples
         --------
@@ -41,6 +43,11 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
         """
         if is_dask(X):
             return self._lazily("decision_function", X)
+        if (process := self._process) is not None:
+            rows, back = self._validated_rows(X, native=False)
+            scores = process.scores(rows)
+            two = scores.shape[1] == 2
+            return back(scores[:, 1] - scores[:, 0] if two else scores - scores.mean(axis=1, keepdims=True))
         X, back = self._validated_rows(X)
         xp = namespace(X)
         if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
@@ -70,6 +77,9 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
         """
         if is_dask(X):
             return self._lazily("predict_proba", X)
+        if (process := self._process) is not None:
+            rows, back = self._validated_rows(X, native=False)
+            return back(process.predict_proba(rows))
         X, back = self._validated_rows(X)
         if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
             return back(self._softmax(X))
@@ -148,6 +158,13 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
         if method == "decision_function" and len(self.classes_) == 2:
             return lazily(None)
         return lazily([str(name) for name in self.classes_])
+
+    @property
+    def _process(self) -> ClassModel | None:
+        """The process that predicts, or None where an RVM does."""
+        check_is_fitted(self)
+        predictor = self.fitted_.predictors[0]
+        return predictor if isinstance(predictor, ClassModel) else None
 
     def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
         averaged = self.averaging == "posterior"

@@ -22,9 +22,20 @@ from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
 from relvec.runtime.arrays import as_device, device_of
 
+PROCESS_ATTRIBUTES = ("selection_", "process_")
+RVM_ATTRIBUTES = ("alpha_", "gamma_")
+
 
 class RelevanceVectorClassifier(ClassPredictions):
     """Relevance vector classification: a sparse probabilistic classifier over basis functions.
+
+    As it comes, ``RVC()`` is a Gaussian process for classes with relevance vectors as its inducing inputs. Linear,
+    Gaussian and composite kernels, with one width or one for each input, are compared by the log density of rows that
+    took no part in the fit (five folds, fewer for large tables), and the best, or the sum of two, predicts; slope and
+    moderation of its probabilities are learned from the same rows. `selection_` tells what was compared. Inputs are
+    standardised inside: units do not matter. Where rows do not allow for a process (fewer than five distinct ones, no
+    column that varies) and wherever anything else about the model is asked for, such as a kernel, a width, a basis or
+    ``predictive="rvm"``, it is the relevance vector machine, as follows.
 
     For two classes the log-odds are ``f(x) = sum_m w_m phi_m(x)``, with a Gaussian prior of its own precision
     ``alpha_m`` over each weight (T01 section 3). The precisions maximise the evidence under Laplace's approximation;
@@ -33,8 +44,9 @@ class RelevanceVectorClassifier(ClassPredictions):
 
     Parameters
     ----------
-    kernel : str, Kernel, callable or None, default "gaussian"
-        As in `RelevanceVectorRegressor`.
+    kernel : str, Kernel, callable or None, default "auto"
+        "auto" leaves the choice to the data where ``predictive`` and all other parameters of the model are at their
+        defaults too, and is "gaussian" elsewhere. Otherwise as in `RelevanceVectorRegressor`.
     width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
 "grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
@@ -65,11 +77,12 @@ class RelevanceVectorClassifier(ClassPredictions):
     averaging : {"posterior", "mode"}, default "posterior"
         Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
         the average is computed to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
-    predictive : {"rvm", "augmented"} or Augmented, default "rvm"
-        What probabilities are made of. "augmented" (RVM*, RQ05) adds one more basis function at each point predicted,
-        with a prior variance equal to the variance of the latent functions over the training rows, or one over the
-        alpha of `relvec.inference.predictive.Augmented`: away from the data the log-odds become uncertain and the
-        probabilities moderate. Keeps the training rows, O(N) a point.
+    predictive : {"auto", "rvm", "augmented"} or Augmented, default "auto"
+        What probabilities are made of. "auto" is the process of ``kernel="auto"``, and "rvm" where a kernel or anything
+        else of the model is given. "rvm" is the model over the functions kept. "augmented" (RVM*, RQ05) adds one more
+        basis function at each point predicted, with a prior variance equal to the variance of the latent functions over
+        the training rows, or one over the alpha of `relvec.inference.predictive.Augmented`: away from the data the
+        log-odds become uncertain and the probabilities moderate. Keeps the training rows, O(N) a point.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
     tol : float, default 1e-3
@@ -84,6 +97,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         As in `RelevanceVectorRegressor`: a folder from which the same `fit` continues after its process was killed.
     memory_limit : float or str, default "4GB"
         As in `RelevanceVectorRegressor`.
+    time_limit : float, optional
+        Seconds for the whole fit; where they are not enough `status_` is "time_limit", the model is the best found so
+        far, and a warning tells what was cut short.
     n_jobs : int, optional
         Dichotomies fitted at once for ``multi_class="ovr"``.
     device : str, optional
@@ -113,15 +129,24 @@ class RelevanceVectorClassifier(ClassPredictions):
     placement_ : how well the data place moved centres, the evidence over weights and centres, and the moves
         (`relvec.hyperparameters.grvm.Placement`); only where centres moved.
     weights_ : (m,) posterior mode of the weights for two classes; (K, m) otherwise, 0 where a function is not in the
-        model of the class. The first r columns belong to `relevance_`.
+        model of the class. The first r columns belong to `relevance_`. Of a process: the weights of the mean of the
+        log-odds, or of the logarithms of the probabilities, over `basis_`, base rates included, before the variance
+        moderates them.
     intercept_ : weight of the constant, a float or (K,); 0.0 where it is not in the model.
     alpha_ : weight precisions, in the shape of `weights_`; inf where a function is not in the model of the class.
     gamma_ : how well the data determine each weight, from 0 to 1, in the shape of `weights_`.
     covariance_ : posterior covariance of the weights: (m, m) for two classes, (K, m, m) for "ovr", and
         (K, m, K, m), joint over the classes, for a softmax; 0 where a function is not in the model.
-    log_marginal_likelihood_ : Laplace evidence; (K,) for "ovr".
+    selection_ : what was compared and by how much the choice won (`relvec.gaussian_process.classes.Selection`): a
+        record of each candidate, the log loss of the choice at rows that took no part, and their calibration curve;
+        only for a process.
+    process_ : the process itself (`relvec.gaussian_process.classes.ClassModel`); only for a process, which has no
+        `alpha_`, `gamma_` and `covariance_`. It has vectors unless it is linear; `relevance_` are their rows.
+    log_marginal_likelihood_ : Laplace evidence; (K,) for "ovr". Of a process: that of its kernel, or of the first of
+        two that are added.
     certificate_ : the largest gain (nats) that a single move, refitted, still offered; inf where it was not
-        established. Moves are ranked by their linearised gain, and the most promising of each kind refitted.
+        established. Moves are ranked by their linearised gain, and the most promising of each kind refitted. Of a
+        process: the gain of a further Newton step of its weights.
     status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
         gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a
         dictionary of M functions. Lists of K, or (K,), for "ovr".
@@ -155,7 +180,7 @@ class RelevanceVectorClassifier(ClassPredictions):
     def __init__(
         self,
         *,
-        kernel: Any = "gaussian",
+        kernel: Any = "auto",
         width: Any = "auto",
         centres: str = "data",
         basis: Any = None,
@@ -165,13 +190,14 @@ class RelevanceVectorClassifier(ClassPredictions):
         multi_class: str = "multinomial",
         share_alpha: bool = False,
         averaging: str = "posterior",
-        predictive: Any = "rvm",
+        predictive: Any = "auto",
         hyperprior: Any = None,
         tol: float = 1e-3,
         max_iter: int = 10000,
         warm_start: bool = False,
         checkpoint: Any = None,
         memory_limit: Any = "4GB",
+        time_limit: float | None = None,
         n_jobs: int | None = None,
         device: str | None = None,
         random_state: Any = None,
@@ -194,6 +220,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.memory_limit = memory_limit
+        self.time_limit = time_limit
         self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
@@ -261,7 +288,7 @@ class RelevanceVectorClassifier(ClassPredictions):
 
     def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
         """Public attributes, in the units of the basis functions as given."""
-        single, joint = len(fitted.weights) == 1, len(fitted.functions) == 1
+        single, joint = len(fitted.weights) == 1, len(fitted.predictors) == 1
 
         def per_function(values: Any) -> Any:
             return values[0] if single else values
@@ -270,10 +297,16 @@ class RelevanceVectorClassifier(ClassPredictions):
             return (values[0].item() if isinstance(values, np.ndarray) else values[0]) if joint else values
 
         self._copy_attributes(fitted)
-        rows = fitted.basis.rows
-        self.relevance_per_class_ = [rows[np.isfinite(alpha) & (rows >= 0)] for alpha in fitted.alpha]
-        self.weights_, self.alpha_ = per_function(fitted.weights), per_function(fitted.alpha)
-        self.gamma_, self.intercept_ = per_function(fitted.gamma), per_function(fitted.intercept)
+        self.weights_, self.intercept_ = per_function(fitted.weights), per_function(fitted.intercept)
+        for name in PROCESS_ATTRIBUTES + RVM_ATTRIBUTES:
+            self.__dict__.pop(name, None)
+        if fitted.selection is not None and fitted.processes is not None:
+            self.selection_, self.process_ = fitted.selection[0], fitted.processes[0]
+            self.relevance_per_class_ = [fitted.relevance] * len(fitted.weights)
+        else:
+            rows = fitted.basis.rows
+            self.relevance_per_class_ = [rows[np.isfinite(alpha) & (rows >= 0)] for alpha in fitted.alpha]
+            self.alpha_, self.gamma_ = per_function(fitted.alpha), per_function(fitted.gamma)
         self.log_marginal_likelihood_ = per_search(fitted.log_evidence)
         self.certificate_, self.n_iter_ = per_search(fitted.certificate), per_search(fitted.n_iter)
         self.status_, self.history_ = per_search(fitted.status), per_search(fitted.history)
@@ -281,8 +314,8 @@ class RelevanceVectorClassifier(ClassPredictions):
     @property
     def covariance_(self) -> np.ndarray:
         """Posterior covariance of the weights, see the class."""
-        if not hasattr(self, "fitted_"):
-            raise AttributeError("covariance_ is known after fit")
+        if not hasattr(self, "fitted_") or not self.fitted_.functions:
+            raise AttributeError("covariance_ is known after fit, for an RVM: predictive='rvm'")
         found, m = self.fitted_.covariances(), len(self.atoms_)
         if len(found) > 1:
             return np.stack(found)

@@ -76,7 +76,8 @@ class FitOptions:
     keeps_checkpoint: bool = False  # whether the fit writes checkpoints
     identity: tuple = ()  # what tells this fit from others of the same data, for checkpoints
     earlier: EarlierModel | None = None  # the model of a warm start
-    chooses_kernel: bool = False  # whether the fit chooses a process by merit, where the rows allow for it
+    chooses_kernel: bool = False  # whether the fit chooses a process, where the rows allow for it
+    classifies: bool = False  # whether targets are classes
     max_vectors: int | None = None  # most distinct rows that a process keeps, or None
     time_limit: float | None = None  # seconds for the whole fit, or None
 
@@ -194,6 +195,7 @@ def resolve_options(
         **{key: parameters[key] for key in same},
         kernel=kernel,
         chooses_kernel=chooses_kernel(parameters),
+        classifies="multi_class" in parameters,
         max_vectors=parameters.get("max_vectors"),
         time_limit=limit,
         fit_intercept=bool(parameters["fit_intercept"]),
@@ -213,13 +215,16 @@ def resolve_options(
 
 
 def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
-    """Whether nothing but the data is to decide on the kernel: see `relvec.RelevanceVectorRegressor`."""
+    """Whether nothing but the data is to decide on the kernel: see the estimators."""
     if not (_is_auto(parameters["kernel"]) and _is_auto(parameters["predictive"])):
         return False
     given = {
         "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
         "hyperprior": None, "device": None, "fit_intercept": True,
     }  # fmt: skip
+    if "multi_class" in parameters:
+        given = {name: value for name, value in given.items() if name in parameters}
+        given |= {"solver": "sequential", "multi_class": "multinomial", "share_alpha": False, "averaging": "posterior"}
     return all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
 
 

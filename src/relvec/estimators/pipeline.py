@@ -14,7 +14,7 @@ from relvec.basis import Basis
 from relvec.design import Compression
 from relvec.estimators.fitted import FittedModel, assemble, describe_widths, warn_unless_converged
 from relvec.estimators.options import GRVM_WIDTHS, FitOptions
-from relvec.estimators.process import fit_processes
+from relvec.estimators.processes import fit_class_process, fit_processes
 from relvec.estimators.sources import MemorySource, Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
 from relvec.hyperparameters.widths import LearnedWidths, WidthProblem, learn
@@ -148,7 +148,8 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     search_for : makes the search under a likelihood, for the options, the source and the bound dictionary.
     """
     if options.chooses_kernel and isinstance(source, MemorySource):
-        if (chosen := fit_processes(options, source)) is not None:
+        choose = fit_class_process if options.classifies else fit_processes
+        if (chosen := choose(options, source)) is not None:
             return chosen
     basis, free = source.bind(options)
     options.identify(basis, *source.identity)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
-from relvec.gaussian_process.kernel import CONSTANT, Shape
+from relvec.gaussian_process.kernel import CONSTANT, Shape, Structure
 from relvec.gaussian_process.predictor import Component, FittedProcess
+from relvec.gaussian_process.rows import Units
 from relvec.inference.process import LinearExpansion
 from relvec.kernels import Gaussian, Kernel, Matern
 
@@ -29,10 +30,9 @@ def expand(process: FittedProcess, n_features: int, rows: np.ndarray | None = No
     return [_expand(process, component, n_features, rows) for component in process.components]
 
 
-def part_kernel(process: FittedProcess, component: Component, part: int, n_features: int) -> Kernel:
+def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int, n_features: int) -> Kernel:
     """A stationary part as a kernel of relvec, with widths in the units of X."""
-    structure, units = component.structure, process.units
-    length = np.exp(component.theta[structure.widths[part]]) * units.scale
+    length = np.exp(theta[structure.widths[part]]) * units.scale
     width = np.full(n_features, _IGNORED_WIDTH)
     width[units.columns] = length
     shape = structure.parts[part].shape
@@ -44,7 +44,7 @@ def part_kernel(process: FittedProcess, component: Component, part: int, n_featu
 def _expand(process: FittedProcess, c: Component, n_features: int, rows: np.ndarray | None) -> LinearExpansion:
     s, u, y_scale = c.structure, process.units, process.units.y_scale
     parts: list[Basis] = [
-        KernelBasis(part_kernel(process, c, i, n_features), process.vectors, centre_rows=rows)
+        KernelBasis(part_kernel(s, c.theta, u, i, n_features), process.vectors, centre_rows=rows)
         for i in range(len(s.parts))
     ]
     d = len(u.columns) if s.linear else 0

@@ -10,7 +10,7 @@ of them change a subset, a hold-out or the last bit of a sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,8 +48,8 @@ class Units:
     columns: np.ndarray
     centre: np.ndarray
     scale: np.ndarray
-    y_mean: float
-    y_scale: float
+    y_mean: float = 0.0
+    y_scale: float = 1.0
 
     def inputs(self, X: np.ndarray) -> np.ndarray:
         """Standardised inputs (n, d) of X in the user's units."""
@@ -102,23 +102,28 @@ def row_hash(X: np.ndarray) -> np.ndarray:
 
 
 def standardise(rows: Rows) -> tuple[Rows, Units]:
-    """Rows in units of their own, with every column that varies, once: weighted mean zero and variance one.
+    """Rows in units of their own, with every column that varies, once: weighted mean zero and variance one."""
+    X, units = standardise_inputs(rows.X, rows.weight)
+    y_mean = float(rows.weight @ rows.y / rows.total)
+    y_scale = float(np.sqrt((rows.weight @ (rows.y - y_mean) ** 2 + rows.scatter.sum()) / rows.total)) or 1.0
+    scaled = Rows(X, (rows.y - y_mean) / y_scale, rows.weight, rows.scatter / y_scale**2)
+    return scaled, replace(units, y_mean=y_mean, y_scale=y_scale)
+
+
+def standardise_inputs(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, Units]:
+    """Columns of weighted mean zero and variance one, of inputs X (n, d) with weights (n,), and their units.
 
     A column that is constant, or that repeats another up to scale and sign, tells the process nothing new: it is left
     out of `Units.columns`.
     """
-    total = rows.total
-    centre = rows.weight @ rows.X / total
-    deviation = rows.X - centre
-    scale = np.sqrt(rows.weight @ deviation**2 / total)
+    total = float(weight.sum())
+    centre = weight @ X / total
+    deviation = X - centre
+    scale = np.sqrt(weight @ deviation**2 / total)
     varies = scale > 1e-10 * np.maximum(np.abs(centre), np.finfo(float).tiny)
     columns = np.flatnonzero(varies)
     columns = columns[_first_of_copies(deviation[:, columns] / scale[columns])]
-    y_mean = float(rows.weight @ rows.y / total)
-    y_scale = float(np.sqrt((rows.weight @ (rows.y - y_mean) ** 2 + rows.scatter.sum()) / total)) or 1.0
-    units = Units(columns, centre[columns], scale[columns], y_mean, y_scale)
-    X = deviation[:, columns] / scale[columns]
-    return Rows(X, (rows.y - y_mean) / y_scale, rows.weight, rows.scatter / y_scale**2), units
+    return deviation[:, columns] / scale[columns], Units(columns, centre[columns], scale[columns])
 
 
 def _first_of_copies(X: np.ndarray) -> np.ndarray:

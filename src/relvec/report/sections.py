@@ -176,7 +176,7 @@ def fit_section(pipeline: Pipeline, draw: Draw) -> str:
     facts += [(name, repr(value)) for name, value in sorted(model.get_params(deep=False).items())]
     table = html_table(("what", "value"), facts)
     if hasattr(model, "selection_"):
-        return table + _compared_section(model.selection_)
+        return table + _compared_section(getattr(model.selection_, "entries", model.selection_))
     figure = draw(
         lambda ax: plot.HistoryDisplay.from_estimator(model, ax=ax), "Evidence and size by step of the search."
     )

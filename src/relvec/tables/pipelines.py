@@ -278,8 +278,9 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         log_scale = hasattr(model, "merit_") and model.process_.scale.sign != 0
         units = "on the logarithmic scale of the target" if log_scale else "in the target's units"
         facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, {units})"))
-    if hasattr(model, "merit_"):
-        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by merit, as kernel='auto' decided"))
+    if hasattr(model, "selection_"):
+        rule = "merit" if hasattr(model, "merit_") else "the density of rows that took no part"
+        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by {rule}, as kernel='auto' decided"))
     elif hasattr(model, "width_"):
         facts.append(("width", _width_in_words(model)))
     relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
@@ -293,7 +294,8 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
 
 def _kernels_in_words(model: Any) -> str:
     """The kernels that predict, with their shares."""
-    used = [record for record in model.selection_ if record.share > 0.0]
+    records = getattr(model.selection_, "entries", model.selection_)  # of classes, of a regression
+    used = [record for record in records if record.share > 0.0]
     if len(used) == 1:
         return str(used[0].name)
     return ", ".join(f"{record.name} ({record.share:.0%})" for record in used)
@@ -316,7 +318,7 @@ def _width_in_words(model: Any) -> str:
 def row_weights(model: Any) -> np.ndarray:
     """Weights (R, r) of the rows kept: the sum over the functions centred on a row."""
     weights, rows = np.atleast_2d(model.weights_), model.basis_.rows
-    if not hasattr(model, "merit_"):
+    if np.array_equal(model.relevance_, rows[rows >= 0]):
         return weights[:, : len(model.relevance_)]
     found = np.zeros((len(weights), len(model.relevance_)))
     for m in np.flatnonzero(rows >= 0):

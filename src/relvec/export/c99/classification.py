@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from relvec.export.c99.kernels import add_columns
+from relvec.export.c99.regression import join_expansions
 from relvec.export.c99.source import (
     Source,
     add_dot,
@@ -18,12 +19,18 @@ from relvec.export.c99.source import (
     write_squares,
 )
 from relvec.export.exported import ExportedModel
+from relvec.gaussian_process.classes import ClassModel
+from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor
+from relvec.inference.process import LinearExpansion
 
 
 def add_classification(source: Source, model: ExportedModel, prepared: bool) -> None:
     """NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if steps of a pipeline come before."""
+    if type(model.predictors[0]) is ClassModel:
+        add_class_process(source, model, model.predictors[0], prepared)
+        return
     if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
         raise NotImplementedError(
             f"to_c cannot translate the predictive distribution {type(model.predictors[0]).__name__}"
@@ -31,10 +38,7 @@ def add_classification(source: Source, model: ExportedModel, prepared: bool) -> 
     assert model.classes is not None
     add_columns(source, model.basis)
     K, softmax = len(model.classes), len(model.classes) > 2 and len(model.predictors) == 1
-    source.constant("CLASSES", K)
-    labels = ", ".join(quote(label) for label in model.classes.tolist())
-    source.add(f"extern const char *const @labels[{K}];\nconst char *const @labels[{K}] = {{{labels}}};")
-    source.add("int @predict(const double *x);\nvoid @predict_proba(const double *x, double *p);")
+    add_labels(source, model.classes)
     functions = [pair for predictor in model.predictors for pair in _dense_weights(predictor)]
     if model.averaged and softmax:
         _add_softmax(source, functions, K)
@@ -45,6 +49,56 @@ def add_classification(source: Source, model: ExportedModel, prepared: bool) -> 
     add_dot(source)
     write = _write_softmax if softmax else _write_logistic
     locals_, lines = write(source, functions, K, model.averaged)
+    _add_predictions(source, prepared, locals_, lines)
+
+
+def add_class_process(source: Source, model: ExportedModel, process: ClassModel, prepared: bool) -> None:
+    """The same functions for a process (`relvec.gaussian_process.classes.expansion`)."""
+    assert model.classes is not None
+    members = expand_members(process, model.n_features)
+    basis, functions = join_expansions([f for member in members for f in member.functions], model.n_features)
+    add_columns(source, basis)
+    add_labels(source, model.classes)
+    add_squares(source)
+    add_dot(source)
+    rates, each = log_prior_odds(process), iter(functions)
+    lines = [f"    g[{c}] = {format_double(rate)};" for c, rate in enumerate(rates)]
+    for member in members:
+        slope, moderation = format_double(member.slope), format_double(member.moderation)
+        for c in range(len(rates)):
+            function = next(each)
+            if c == 0:
+                lines.append(f"    l = {_write_left_out(source, function)};")
+            lines += [f"    f = {write_dot(source, function.weights)};", write_squares(source, function.root)]
+            lines.append(f"    g[{c}] += {slope} * f / sqrt(1.0 + {moderation} * (v + l));")
+    locals_ = [f"    double g[{len(rates)}], f, v, l;"]
+    if len(rates) == 1:
+        lines.append("    p[0] = 1.0 / (1.0 + exp(g[0]));\n    p[1] = 1.0 / (1.0 + exp(-g[0]));")
+    else:
+        locals_.append("    double s = 0.0, top;\n    int c;")
+        lines += _write_normalised("g")
+    _add_predictions(source, prepared, locals_, lines)
+
+
+def _write_left_out(source: Source, function: LinearExpansion) -> str:
+    """An expression for the variance that the vectors leave out."""
+    if not function.prior:
+        return "0.0"
+    known = f"@squares(phi, {source.table(function.represented, 's')}, {function.represented.shape[1]})"
+    return f"fmax({format_double(function.prior)} - {known}, 0.0)"
+
+
+def add_labels(source: Source, classes: np.ndarray) -> None:
+    """NAME_CLASSES, NAME_labels, and the functions that a model declares."""
+    K = len(classes)
+    source.constant("CLASSES", K)
+    labels = ", ".join(quote(label) for label in classes.tolist())
+    source.add(f"extern const char *const @labels[{K}];\nconst char *const @labels[{K}] = {{{labels}}};")
+    source.add("int @predict(const double *x);\nvoid @predict_proba(const double *x, double *p);")
+
+
+def _add_predictions(source: Source, prepared: bool, locals_: list[str], lines: list[str]) -> None:
+    """NAME_predict_proba of these variables and statements, and NAME_predict."""
     head = open_body(prepared, "\n".join(locals_))
     source.add(f"void @predict_proba(const double *x, double *p)\n{{\n{head}" + "\n".join(lines) + "\n}")
     source.add("""int @predict(const double *x)
@@ -67,9 +121,14 @@ def _write_softmax(source: Source, functions: Functions, K: int, averaged: bool)
     lines = [f"    f[{c}] = {write_dot(source, mean)};" for c, (mean, _) in enumerate(functions)]
     if averaged:
         return locals_, [*lines, "    @average(phi, f, p);"]
-    largest = "    top = f[0];\n    for (c = 1; c < @CLASSES; c++) if (f[c] > top) top = f[c];"
-    total = "    for (c = 0; c < @CLASSES; c++) s += (p[c] = exp(f[c] - top));"
-    return [*locals_, "    double s = 0.0, top;\n    int c;"], [*lines, largest, total, _NORMALISE]
+    return [*locals_, "    double s = 0.0, top;\n    int c;"], [*lines, *_write_normalised("f")]
+
+
+def _write_normalised(f: str) -> list[str]:
+    """Statements for p = softmax(f), with the variables s = 0, top and c."""
+    largest = f"    top = {f}[0];\n    for (c = 1; c < @CLASSES; c++) if ({f}[c] > top) top = {f}[c];"
+    total = f"    for (c = 0; c < @CLASSES; c++) s += (p[c] = exp({f}[c] - top));"
+    return [largest, total, _NORMALISE]
 
 
 def _write_logistic(source: Source, functions: Functions, K: int, averaged: bool) -> tuple[list[str], list[str]]:

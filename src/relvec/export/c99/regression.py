@@ -78,16 +78,24 @@ def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[ExportedOutp
     parts = [part for output in found for part in output.parts]
     if all(part.basis is model.basis for part in parts):
         return model.basis, found
-    ends = np.cumsum([0, *(part.basis.n_atoms for part in parts)])
-    whole = bases.Concat(tuple(part.basis for part in parts), n_features=model.n_features)
+    whole, joined = join_expansions(parts, model.n_features)
+    padded = iter(joined)
+    return whole, [replace(output, parts=[next(padded) for _ in output.parts]) for output in found]
 
-    def pad(values: np.ndarray, i: int) -> np.ndarray:
+
+def join_expansions(parts: list[LinearExpansion], n_features: int) -> tuple[bases.Basis, list[LinearExpansion]]:
+    """One basis of all functions of several expansions, and their weights over it."""
+    different = list({id(part.basis): part.basis for part in parts}.values())
+    ends = np.cumsum([0, *(basis.n_atoms for basis in different)])
+    place = {id(basis): slice(*ends[i : i + 2]) for i, basis in enumerate(different)}
+    whole = bases.Concat(tuple(different), n_features=n_features)
+
+    def pad(values: np.ndarray, part: LinearExpansion) -> np.ndarray:
         rows = np.zeros((ends[-1], *values.shape[1:]))
-        rows[ends[i] : ends[i + 1]] = values
+        rows[place[id(part.basis)]] = values
         return rows
 
-    padded = iter([
-        replace(p, basis=whole, weights=pad(p.weights, i), root=pad(p.root, i), represented=pad(p.represented, i))
-        for i, p in enumerate(parts)
-    ])  # fmt: skip
-    return whole, [replace(output, parts=[next(padded) for _ in output.parts]) for output in found]
+    return whole, [
+        replace(p, basis=whole, weights=pad(p.weights, p), root=pad(p.root, p), represented=pad(p.represented, p))
+        for p in parts
+    ]

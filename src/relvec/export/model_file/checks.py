@@ -16,6 +16,7 @@ from relvec.export.exported import ExportedModel, read_model
 from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process import Component, FittedProcess, Units
+from relvec.gaussian_process.classes import ClassModel, ClassProcess, Member
 from relvec.inference.predictive import (
     AugmentedLatentPredictor,
     AugmentedPredictor,
@@ -29,8 +30,9 @@ from relvec.kernels import Kernel
 
 Predictor = (
     WeightPredictor | FittedProcess | AugmentedPredictor | CountPredictor | LatentPredictor | AugmentedLatentPredictor
-)
-_WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units)
+    | ClassModel
+)  # fmt: skip
+_WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units, ClassProcess)
 # Dimensions of the arrays of a record: equal letters are equal numbers, "." is any.
 _SHAPES: dict[type, dict[str, str]] = {
     KernelBasis: {"centres": "md", "centre_rows": "m"},
@@ -43,6 +45,14 @@ _SHAPES: dict[type, dict[str, str]] = {
     AugmentedLatentPredictor: {"X": "nd", "residual": "nK", "curvature": "nKK"},
     Component: {"theta": "p", "Z": "md", "weights": "m", "R": "rm"},
     FittedProcess: {"shares": "k", "vectors": "mD"},
+    ClassModel: {"base_rates": "K"},
+    ClassProcess: {
+        "theta": "p",
+        "vectors": "md",
+        "weights": "qC",
+        "factors": "Cqq",
+        "base_rates": "K",
+    },
     Units: {"columns": "d", "centre": "d", "scale": "d"},
     ProcessPredictor: {"Z": "md", "scale": "p", "whitener": "mm", "mean": "k", "root": "k."},
 }
@@ -88,14 +98,20 @@ def check_fitted(model: Any, max_numbers: int) -> None:
 def _has_all_outputs(fitted: ExportedModel) -> bool:
     latent = [isinstance(p, LatentPredictor | AugmentedLatentPredictor) for p in fitted.predictors]
     if fitted.classes is None:
-        return not any(latent) and not (fitted.single and len(latent) != 1)
+        classifies = any(isinstance(p, ClassModel) for p in fitted.predictors)
+        return not any(latent) and not classifies and not (fitted.single and len(latent) != 1)
     K = len(fitted.classes) if isinstance(fitted.classes, np.ndarray) and fitted.classes.ndim == 1 else 0
+    if isinstance(first := fitted.predictors[0], ClassModel):
+        return K > 1 and len(fitted.predictors) == 1 and len(first.base_rates) == K
     functions = [int(p.n_outputs) for p, is_latent in zip(fitted.predictors, latent) if is_latent]
     return K > 1 and all(latent) and functions in ([1], [K], [1] * K) and (functions == [1]) == (K == 2)
 
 
 def _predicts(predictor: Any, d: int) -> bool:
-    """Whether a predictor gives finite moments at the origin."""
+    """Whether a predictor gives finite moments, or probabilities, at the origin."""
+    if isinstance(predictor, ClassModel):
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(predictor.predict_proba(np.zeros((1, d)))).all())
     flags = () if isinstance(predictor, LatentPredictor | AugmentedLatentPredictor) else (True,)
     with np.errstate(all="ignore"):
         mean, spread = predictor.moments(np.zeros((1, d)), True, *flags)
@@ -164,9 +180,29 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
             and Z == [(sizes["m"], inputs)] * len(Z)
             and _is_index(record.units.columns, sizes["D"])
         )
+    if isinstance(record, ClassProcess):
+        return _is_class_process(record, sizes)
+    if isinstance(record, Member):
+        return isinstance(record.model, ClassProcess)
+    if isinstance(record, ClassModel):
+        inputs, rates = len(record.units.columns), record.base_rates
+        members = [(m.model.vectors.shape[1], len(m.model.base_rates)) for m in record.members]
+        return bool(members) and members == [(inputs, len(rates))] * len(members) and bool((rates > 0.0).all())
     if isinstance(record, ProcessPredictor):
         return record.others.n_atoms == sizes["p"] and sizes["k"] == sizes["m"] + sizes["p"]
     return True
+
+
+def _is_class_process(process: ClassProcess, sizes: dict[str, int]) -> bool:
+    structure, K = process.kernel.structure, sizes["K"]
+    linear = sizes["d"] + 1 if structure.linear else 0
+    return (
+        process.kernel.n_theta == sizes["p"]
+        and structure.n_inputs == sizes["d"] > 0
+        and sizes["q"] == sizes["m"] + linear
+        and bool(structure.parts) == (sizes["m"] > 0)
+        and sizes["C"] == (1 if K == 2 else K)
+    )
 
 
 def _is_bound(basis: Basis) -> bool:

@@ -39,6 +39,9 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.gaussian_process": (
             "Bounds", "Compared", "Component", "FittedProcess", "Merit", "Part", "Scale", "Structure", "Units",
         ),
+        "relvec.gaussian_process.classes": (
+            "Calibration", "ClassModel", "ClassProcess", "Entry", "LatentKernel", "Member", "Selection",
+        ),
     },
     "relvec.design": {"relvec.design": ("Compression", "Summary")},
     "relvec.widths": {

@@ -12,6 +12,8 @@ from relvec.export.exported import ExportedModel
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns, add_decay
 from relvec.export.onnx.regression import add_matrix
+from relvec.gaussian_process.classes import ClassModel
+from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor
 
@@ -22,9 +24,12 @@ _INT64 = 7  # onnx.TensorProto.INT64
 def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
     """Label (n,) and probabilities (n, K) at x."""
     g, c = graph.node, graph.constant
-    columns, averaged = add_columns(graph, model.basis, x), model.averaged
     assert model.classes is not None
     K, labels = len(model.classes), c(onnx_labels(model.classes))
+    if type(model.predictors[0]) is ClassModel:
+        choice, proba = add_class_process(graph, model.predictors[0], model.n_features, x)
+        return g("Gather", labels, choice, axis=0), proba
+    columns, averaged = add_columns(graph, model.basis, x), model.averaged
     if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
         raise NotImplementedError(
             f"to_onnx cannot translate the predictive distribution {type(model.predictors[0]).__name__}"
@@ -45,6 +50,38 @@ def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str,
     total = graph.total(p, 1, keep=True)
     proba = g("Where", g("Greater", total, c(0.0)), g("Div", p, total), c(1.0 / K))
     return g("Gather", labels, g("ArgMax", odds, axis=1, keepdims=0), axis=0), proba
+
+
+def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) -> tuple[str, str]:
+    """Number of the class (n,) and probabilities (n, K) of a process (`relvec.gaussian_process.classes.expansion`)."""
+    g, c = graph.node, graph.constant
+    scores = c(log_prior_odds(model)[None])
+    for member in expand_members(model, n_features):
+        scores = g("Add", scores, _add_signals(graph, member, add_columns(graph, member.basis, x)))
+    if len(model.base_rates) > 2:
+        proba = g("Softmax", scores, axis=1)
+        return g("ArgMax", scores, axis=1, keepdims=0), proba
+    p, rest, _ = _add_logistic(graph, scores, "", averaged=False)
+    choice = g("Squeeze", g("Cast", g("Greater", scores, c(0.0)), to=_INT64), c([1]))
+    return choice, g("Concat", rest, p, axis=1)
+
+
+def _add_signals(graph: Graph, member: ExpandedMember, columns: str) -> str:
+    """What a member adds to the log-odds of two classes (n, 1), or to the logarithms of K probabilities (n, K)."""
+    g, c, first = graph.node, graph.constant, member.functions[0]
+    weights = np.column_stack([function.weights for function in member.functions])
+    mean = g("MatMul", columns, add_matrix(graph, weights))
+    spreads = []
+    for function in member.functions:
+        spread = g("MatMul", columns, add_matrix(graph, function.root))
+        spreads.append(graph.total(g("Mul", spread, spread), 1, keep=True))
+    variance = g("Concat", *spreads, axis=1) if len(spreads) > 1 else spreads[0]
+    if first.prior:
+        known = g("MatMul", columns, add_matrix(graph, first.represented))
+        left = g("Sub", c(first.prior), graph.total(g("Mul", known, known), 1, keep=True))
+        variance = g("Add", variance, g("Max", left, c(0.0)))
+    moderated = g("Sqrt", g("Add", g("Mul", variance, c(member.moderation)), c(1.0)))
+    return g("Mul", g("Div", mean, moderated), c(member.slope))
 
 
 def onnx_labels(classes: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -35,25 +36,31 @@ SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard 
 def fit_processes(options: FitOptions, source: MemorySource) -> FittedModel | None:
     """A process for each output, with one choice of kernel for all; None where the rows do not allow for one."""
     X, targets, weights = source.X, source.targets, source.weights
-    if not _allows_process(X, targets):
+    if not (allows_process(X) and _targets_vary(targets)):
         return None
     options.identify(*source.identity)
     with stage("process"):
         processes = _fit_outputs(options, X, targets, weights)
     for output, process in enumerate(processes):
-        _warn(process, "" if source.single else f"output {output}: ")
+        warn_unless_complete(process, "" if source.single else f"output {output}: ")
     return _assemble(source, processes)
 
 
-def _allows_process(X: np.ndarray, targets: np.ndarray) -> bool:
-    """Whether inputs and targets vary, in numbers whose squares have a double, and enough rows are distinct."""
-    largest = max(np.abs(X).max(initial=0.0), np.abs(targets).max(initial=0.0))
-    if largest > MAX_MAGNITUDE or not np.all(np.ptp(targets, axis=0) > 1.0 / MAX_MAGNITUDE):
+def allows_process(X: np.ndarray) -> bool:
+    """Whether inputs X (n, d) vary, in numbers whose squares have a double, and enough rows are distinct."""
+    if np.abs(X).max(initial=0.0) > MAX_MAGNITUDE:
         return False
     least = np.maximum(1e-10 * np.abs(X).max(axis=0), 1.0 / MAX_MAGNITUDE)
     some = X if len(X) <= MANY_ROWS else X[:MANY_ROWS]
     distinct = len(np.unique(some, axis=0)) >= MIN_ROWS or len(np.unique(X, axis=0)) >= MIN_ROWS
     return bool(np.any(np.ptp(X, axis=0) > least)) and distinct
+
+
+def _targets_vary(targets: np.ndarray) -> bool:
+    """Whether all targets (n, q) vary, in numbers whose squares have a double."""
+    if np.abs(targets).max(initial=0.0) > MAX_MAGNITUDE:
+        return False
+    return bool(np.all(np.ptp(targets, axis=0) > 1.0 / MAX_MAGNITUDE))
 
 
 def _fit_outputs(
@@ -102,7 +109,8 @@ def max_vectors(options: FitOptions, n_rows: int) -> int:
     return min(most, max(int(options.memory / (BYTES_PER_VECTOR_AND_ROW * n_rows)), MIN_VECTORS))
 
 
-def _warn(process: FittedProcess, label: str) -> None:
+def warn_unless_complete(process: Any, label: str = "") -> None:
+    """Tell how a process ended that has a status and messages, where it did not converge."""
     status = Status[process.status.upper()]
     if not status.success:
         detail = "; ".join(process.messages)

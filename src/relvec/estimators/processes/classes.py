@@ -1,0 +1,139 @@
+"""The fit of ``kernel="auto"`` for classes: a process chosen by the log density of rows that took no part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from relvec.basis import Concat, KernelBasis
+from relvec.estimators.fitted import HISTORY, FittedModel
+from relvec.estimators.options import FitOptions
+from relvec.estimators.processes.regression import (
+    SENSITIVITY_ROWS,
+    SENSITIVITY_STEP,
+    allows_process,
+    max_vectors,
+    warn_unless_complete,
+)
+from relvec.estimators.sources import MemorySource
+from relvec.gaussian_process.classes import ClassModel, fit_classes
+from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
+from relvec.runtime import checkpoint
+from relvec.runtime.clock import Clock
+from relvec.runtime.progress import report, stage
+
+WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
+
+
+def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel | None:
+    """A process for classes; None where the rows do not allow for one, or are to be worked on by a device."""
+    if source.place is not None or not allows_process(source.X):
+        return None
+    options.identify(*source.identity)
+    labels = source.targets[:, 0].astype(int) if source.single else source.targets.argmax(axis=1)
+    n_classes = 2 if source.single else source.n_targets
+    with stage("process"):
+        model = fit_classes(
+            source.X, labels, n_classes, source.weights, earlier=_earlier(options, n_classes),
+            max_vectors=max_vectors(options, source.n_rows),
+            clock=Clock(options.time_limit, lambda name, fraction: report(fraction=fraction), recall),
+        )  # fmt: skip
+        if not model.members:
+            return None
+        report(model.n_vectors, model.members[0].model.log_evidence, 1.0)
+    warn_unless_complete(model)
+    return _assemble(source, model)
+
+
+def _earlier(options: FitOptions, n_classes: int) -> ClassModel | None:
+    """The process of so many classes that a warm start begins with."""
+    found = None if options.earlier is None else options.earlier.processes
+    if found and isinstance(found[0], ClassModel) and len(found[0].base_rates) == n_classes:
+        return found[0]
+    return None
+
+
+def recall(name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Numbers that were learned, from the checkpoint where an earlier run of the program left them there."""
+    with checkpoint.section(name), checkpoint.open_cell() as cell:
+        if cell.saved is not None:
+            with checkpoint.refuse_bad_record():
+                return {field: cell.saved[field] for field in ("theta", "evaluations")}
+        found = compute()
+        cell.store(lambda: found, now=True)
+        return found
+
+
+def _assemble(source: MemorySource, model: ClassModel) -> FittedModel:
+    """The process as a model, the means of its latent functions as weights of one basis."""
+    rows = [_find_rows(source, model, member.model.vectors) for member in model.members]
+    parts = expand_members(model, source.n_features, [(source.numbers[at], source.X[at]) for at in rows])
+    basis = Concat(tuple(part.basis for part in parts), n_features=source.n_features)
+    weights, intercept = _sum_weights(model, parts, basis.n_atoms)
+    kernels = [p.kernel for part in parts for p in part.basis.parts if isinstance(p, KernelBasis)]  # type: ignore[attr-defined]
+    processes = [member.model for member in model.members]
+    vectors = np.unique(np.concatenate([source.numbers[at] for at in rows]))
+    return FittedModel(
+        basis=basis,
+        functions=[],
+        predictors=[model],
+        weights=weights,
+        alpha=np.zeros((0, basis.n_atoms)),
+        gamma=np.zeros((0, basis.n_atoms)),
+        intercept=intercept,
+        coef=None,
+        noise_variance=np.array([np.nan]),
+        log_evidence=np.array([processes[0].log_evidence]),
+        certificate=np.array([max(process.gain for process in processes)]),
+        n_iter=np.array([model.selection.evaluations]),
+        status=[model.status],
+        history=[np.zeros(0, dtype=HISTORY)],
+        relevance_vectors=source.take(basis, vectors),
+        processes=[model],
+        n_candidates=source.n_rows,
+        kernel=kernels[0] if kernels else None,
+        width=np.array(kernels[0].width) if kernels else None,  # type: ignore[attr-defined]
+        feature_relevance=_measure_sensitivity(model, source.X),
+        width_rule=WIDTH_RULE if kernels else None,
+        selection=[model.selection],
+        single=source.single,
+    )
+
+
+def _sum_weights(model: ClassModel, parts: list[ExpandedMember], n_atoms: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (R, m) of the sum of the members' means, and the constant (R,) in it, base rates included."""
+    rates = log_prior_odds(model)
+    weights, intercept, at = np.zeros((len(rates), n_atoms)), rates.copy(), 0
+    for part in parts:
+        end = at + part.basis.n_atoms
+        for function, expansion in enumerate(part.functions):
+            weights[function, at:end] = part.slope * expansion.weights
+            intercept[function] += part.slope * expansion.weights[-1]
+        at = end
+    weights[:, -1] += rates
+    return weights, intercept
+
+
+def _find_rows(source: MemorySource, model: ClassModel, vectors: np.ndarray) -> np.ndarray:
+    """The first of the rows used (m,) that is equal to each standardised vector (m, d)."""
+    wanted = {row.tobytes(): -1 for row in vectors}
+    for number, row in enumerate(model.units.inputs(source.X + 0.0)):  # + 0.0: no -0.0
+        if wanted.get(key := row.tobytes()) == -1:
+            wanted[key] = number
+    return np.array([wanted[row.tobytes()] for row in vectors], dtype=np.intp)
+
+
+def _measure_sensitivity(model: ClassModel, X: np.ndarray) -> np.ndarray:
+    """Share of each input (d,) in the mean squared slope of the log-odds at distinct rows, in standard deviations."""
+    distinct = np.unique(X, axis=0)
+    some = distinct[:: -(-len(distinct) // SENSITIVITY_ROWS)]
+    found = np.zeros(X.shape[1])
+    for column, deviation in zip(model.units.columns, model.units.scale, strict=True):
+        step = np.zeros(X.shape[1])
+        step[column] = SENSITIVITY_STEP * deviation
+        rise = model.scores(some + step) - model.scores(some - step)
+        found[column] = float(np.mean((rise - rise.mean(axis=1, keepdims=True)) ** 2))
+    total = found.sum()
+    return found / total if total > 0.0 else np.full(len(found), 1.0 / len(found))

@@ -1,0 +1,98 @@
+"""Laplace's approximation for two classes in the space of features: mode, evidence, gradient.
+
+    log p(y | theta) ~ log p(y | f) - 1/2 |u|^2 - 1/2 log|B| - rho/2 sum_i W_i t_i,
+    f = b + Phi u,    B = I + Phi' W Phi,
+
+at the mode u of the first two terms, W = n p (1 - p) with n the weight of a row, p = sigmoid(f), and b the logit of the
+base rate. The last term is a share rho of what the variance t that the features leave out costs to second order, so
+that widths are not learned which the inducing rows cannot follow; all of it (the variational bound) makes widths too
+long, none of it too short. With every row an inducing row it is zero and the rest Rasmussen and Williams' eq. (3.32).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
+from scipy.special import expit, log_expit
+
+from relvec.gaussian_process.classes.features import LEFT_OUT, Features
+
+_STEPS = 100
+_GAIN = 1e-7  # nats that a further Newton step would bring: there the mode is found
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryMode:
+    """u (q,), f (n,), the lower factor of B (q, q), curvatures W (n,), residuals g (n,) and log p(y|f) - |u|^2/2.
+
+    `gain` are the nats that a further Newton step would bring.
+    """
+
+    u: np.ndarray
+    f: np.ndarray
+    L: np.ndarray
+    W: np.ndarray
+    g: np.ndarray
+    value: float
+    gain: float
+
+    def log_evidence(self, left_out: np.ndarray) -> float:
+        """Laplace's evidence with variances (n,) left out."""
+        return float(self.value - np.log(self.L.diagonal()).sum() - 0.5 * LEFT_OUT * self.W @ left_out)
+
+
+def mode(Phi: np.ndarray, counts: np.ndarray, offset: float, start: BinaryMode | None = None) -> BinaryMode:
+    """Newton's method from another mode or from zero; counts (n, 2), the second column that of p = sigmoid(f)."""
+    # At a mode u = Phi' g: begin at the weights of the other one, or at those its residuals make.
+    begin = [np.zeros(Phi.shape[1])] if start is None else [start.u, Phi.T @ start.g]
+    tried = [(*_objective(Phi, counts, offset, u), u) for u in begin]
+    value, f, u = max(tried, key=lambda one: one[0])
+    weight, positive = counts.sum(1), counts[:, 1]
+    for _ in range(_STEPS):
+        p = expit(f)
+        g, W = positive - weight * p, weight * p * (1.0 - p)
+        L = _factor(Phi, W)
+        step = dpotrs(L, Phi.T @ g - u, lower=1)[0]
+        gain = 0.5 * step @ (Phi.T @ g - u)  # what a quadratic would gain
+        if gain < _GAIN:
+            break
+        scale = 1.0
+        while scale > 1e-6:
+            new, latent = _objective(Phi, counts, offset, u + scale * step)
+            if new >= value - 1e-12 * abs(value):
+                break
+            scale *= 0.5
+        u, f, value = u + scale * step, latent, new
+    return BinaryMode(u, f, L, W, g, value, float(gain))
+
+
+def _objective(Phi: np.ndarray, counts: np.ndarray, offset: float, u: np.ndarray) -> tuple[float, np.ndarray]:
+    f = Phi @ u + offset
+    return float(counts[:, 1] @ log_expit(f) + counts[:, 0] @ log_expit(-f) - 0.5 * u @ u), f
+
+
+def _factor(Phi: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Lower Cholesky factor of I + Phi' W Phi."""
+    half = np.sqrt(W)[:, None] * Phi
+    B = half.T @ half
+    B.flat[:: len(B) + 1] += 1.0
+    return dpotrf(B.T, lower=1, overwrite_a=1, clean=1)[0]
+
+
+def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start: BinaryMode | None = None):
+    """Value, gradient (p,) in theta, and the mode."""
+    logit = np.log(rates[1] / rates[0])
+    Phi, t = features.Phi, LEFT_OUT * features.left_out
+    found = mode(Phi, counts, logit, start)
+    u, W, g = found.u, found.W, found.g
+    A = dpotri(found.L, lower=1)[0]
+    A = np.tril(A) + np.tril(A, -1).T
+    PhiA = Phi @ A
+    s = np.einsum("ij,ij->i", PhiA, Phi)
+    r = -0.5 * W * np.tanh(-0.5 * found.f) * (s + t)  # dW/df = W (1 - 2 p)
+    z = r - W * (PhiA @ (Phi.T @ r))  # the mode moves with theta: (I + W Phi Phi') z = r
+    bar = np.outer(g + z, u) + np.outer(g, Phi.T @ z) - W[:, None] * PhiA
+    slope = features.vjp(bar, -0.5 * LEFT_OUT * W)
+    return found.log_evidence(features.left_out), slope, found

@@ -1,0 +1,268 @@
+"""The honest choice: candidates compared by the log density of rows that took no part in their fit.
+
+Every candidate is fitted anew without each fold and scored on it, after slope and moderation (`calibrate`) were learned
+from the scores' own signals. Two of the candidates may be added where that gains: log-odds that are a sum of two
+processes are one additive model. Otherwise ties go to the smaller candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from relvec.gaussian_process.classes.calibrate import MODERATIONS, calibrate, calibration_curve, log_densities
+from relvec.gaussian_process.classes.candidates import Candidate, Fitted
+from relvec.gaussian_process.classes.model import Calibration, calibrate_signals
+from relvec.gaussian_process.classes.rows import ClassRows, deal_folds
+from relvec.runtime.clock import Clock
+
+TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
+_SUM_GAINS = 1.0  # nats that a sum of two must gain over the better one
+_HELD = 1.0  # precision of the shares of two about one half: a prior standard deviation of 1
+_BEHIND = (0.02, 2.0)  # after two folds: nats a row, and standard errors, behind the best that end a candidate's race
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate's result where it took no part.
+
+    share : the factor of its log-odds in the model, 0 where it is not in it.
+    log_loss : a row; behind, standard_error : how far behind the best, and of that.
+    slope, moderation : of its calibration.
+    folds : those it was fitted in.
+    """
+
+    name: str
+    share: float
+    log_loss: float
+    behind: float
+    standard_error: float
+    slope: float
+    moderation: float
+    folds: int
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What was compared, by how much the choice won, and how reliable its probabilities were.
+
+    entries : every candidate, the best first.
+    chosen, shares : names of the one or two added, and the factors of their log-odds.
+    log_loss : of the choice, a row, where it took no part.
+    margin : nats a row between the choice and the best candidate that is not in it.
+    scheme : in words, how rows were held out.
+    calibration_curve : (bins, 3) mean probability, share, weight of the held-out predictions.
+    evaluations : of the evidence, that all fits took together.
+    """
+
+    entries: tuple[Entry, ...]
+    chosen: tuple[str, ...]
+    shares: tuple[float, ...]
+    log_loss: float
+    margin: float
+    scheme: str
+    calibration_curve: np.ndarray
+    evaluations: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"chosen: {' and '.join(self.chosen)}, log loss {self.log_loss:.3f} by {self.scheme}"]
+        lines += [f"  {e.name}: {e.log_loss:.3f} ({e.behind:+.3f}, s.e. {e.standard_error:.3f})" for e in self.entries]
+        return "\n".join(lines)
+
+
+NOTHING = Selection((), ("base rates",), (), np.nan, np.nan, "no comparison", np.zeros((0, 3)))
+
+
+class _Record:
+    """Held-out signals of one candidate, fold by fold."""
+
+    def __init__(self, candidate: Candidate):
+        self.candidate = candidate
+        self.signals: dict[float, list[np.ndarray]] = {m: [] for m in MODERATIONS}
+        self.log_rates: list[np.ndarray] = []
+        self.model: Fitted | None = None
+
+    def add(self, model: Fitted, test: ClassRows) -> None:
+        """What a model that has not seen `test` says there."""
+        for moderation, found in self.signals.items():
+            found.append(model.signals(test.X, moderation))
+        self.log_rates.append(np.tile(np.log(model.base_rates), (len(test), 1)))
+        self.model = self.model or model
+
+    def close(self, counts: np.ndarray) -> None:
+        """Calibration, calibrated signals (n, K) and log densities (n,) of the folds so far; counts (n, K) or more."""
+        self.rates = np.concatenate(self.log_rates)
+        self.counts = counts[: len(self.rates)]
+        joined = {m: np.concatenate(found) for m, found in self.signals.items()}
+        self.calibration = calibrate(joined, self.rates, self.counts)
+        self.signal = self.calibration.slope * joined[self.calibration.moderation]
+        self.density = log_densities(self.signal, self.rates, self.counts, 1.0)
+
+
+class _Tally:
+    """Counts the fits that are done, and reports their share of all; those that were remembered it only counts."""
+
+    def __init__(self, clock: Clock, total: int):
+        self.clock, self.total, self.done = clock, total, 0
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.clock.fresh:
+            self.clock.report("candidates", self.done / (self.total + 1))
+
+
+def choose(
+    rows: ClassRows, candidates: Sequence[Candidate], n_folds: int = 5, run: int | None = None, sums: bool = True,
+    clock: Clock | None = None,
+) -> tuple[list[tuple[float, Calibration, Fitted]], Selection]:  # fmt: skip
+    """The candidate, or sum of two, of most held-out density, fitted to all rows: (share, calibration, model) each.
+
+    candidates : in the order in which one may begin where another ended.
+    run : so many of the folds are fitted and scored; by default fewer the more rows and classes there are.
+    sums : whether two candidates may be added.
+    clock : where its time is up, no further fold and no further candidate begins.
+    """
+    clock = clock or Clock()
+    n_folds = min(n_folds, len(rows))
+    run = count_folds(rows, n_folds) if run is None else min(run, n_folds)
+    whole: dict[str, Fitted] = {}
+    models: list[Fitted] = []
+    tell = _Tally(clock, sum(c.few for c in candidates) + run * len(candidates))
+    for candidate in candidates:
+        if candidate.few and not (whole and clock.up(candidate.name)):
+            whole[candidate.name] = candidate.fit(rows, whole, None, clock, "")
+            tell()
+    records = [_Record(c) for c in candidates if c.name in whole or not c.few]
+    racing, tests = records, []
+    for fold, (train, test) in enumerate(deal_folds(rows, n_folds)[:run]):
+        if fold and clock.up(f"folds after the first {fold}"):
+            break
+        tests.append(test.counts)
+        fitted: dict[str, Fitted] = {}
+        for record in racing:
+            name, few = record.candidate.name, record.candidate.few
+            if fitted and clock.up(f"{name} in fold {fold + 1}"):
+                break
+            hint, label = whole[name] if few else None, f" without fold {fold + 1}"
+            fitted[name] = record.candidate.fit(train, whole | fitted, hint, clock, label)
+            record.add(fitted[name], test)
+            tell()
+        models += fitted.values()
+        if len(tests) == 2 < run:
+            racing = _keep_racing([r for r in records if r.log_rates], np.concatenate(tests))
+    run, records = len(tests), [record for record in records if record.log_rates]
+    counts = np.concatenate(tests)
+    for record in records:
+        record.close(counts)
+    chosen, shares = _decide(records, sums)
+    parts = []
+    for record, share in zip(chosen, shares):
+        name = record.candidate.name
+        if name not in whole:
+            whole[name] = record.candidate.fit(rows, whole, record.model, clock, "")
+        parts.append((share, record.calibration, whole[name]))
+    scheme = f"{run} of {n_folds} folds" if 1 < run < n_folds else f"{n_folds} folds" if run > 1 else "a hold-out"
+    spent = sum(getattr(model, "evaluations", 0) for model in (*whole.values(), *models))
+    return parts, replace(_describe_choice(records, chosen, shares, scheme), evaluations=spent)
+
+
+def count_folds(rows: ClassRows, n_folds: int) -> int:
+    """All folds of small tables, three of larger ones, then one: a hold-out."""
+    size = len(rows) * rows.n_classes
+    return n_folds if size <= 2200 else min(3, n_folds) if size <= 6000 else 1
+
+
+def _keep_racing(records: list[_Record], counts: np.ndarray) -> list[_Record]:
+    """The candidates that two folds do not leave clearly behind."""
+    for record in records:
+        record.close(counts)
+    best = max(records, key=lambda record: record.density.sum())
+    nats, errors = _BEHIND
+    kept = []
+    for record in records:
+        behind, error = _difference(best, record)
+        if behind <= nats or behind <= errors * error:
+            kept.append(record)
+    return kept
+
+
+def _select_finished(records: list[_Record]) -> list[_Record]:
+    """Those that took part in every fold."""
+    most = max(len(record.density) for record in records)
+    return [record for record in records if len(record.density) == most]
+
+
+def _difference(best: _Record, other: _Record) -> tuple[float, float]:
+    """How far `other` is behind, in nats a row on the folds both have, and the standard error of that."""
+    n = min(len(best.density), len(other.density))
+    gap = best.density[:n] - other.density[:n]
+    total = best.counts[:n].sum()
+    return float(gap.sum() / total), float(np.sqrt(n) * gap.std() / total)
+
+
+def _decide(records: list[_Record], sums: bool) -> tuple[list[_Record], list[float]]:
+    """The sum of two that gains enough; else the smallest candidate as good as the best."""
+    finished = _select_finished(records)
+    best = max(finished, key=lambda record: record.density.sum())
+    if sums:
+        gains = []
+        for other in finished:
+            if other is not best:
+                shares, value = _add_two([best, other])
+                gains.append((value - best.density.sum(), shares, other))
+        if gains and (top := max(gains, key=lambda gain: gain[0]))[0] > _SUM_GAINS:
+            kept = [(r, s) for r, s in zip((best, top[2]), top[1]) if s > 0.02]
+            if kept:
+                return [r for r, _ in kept], [float(s) for _, s in kept]
+    for record in sorted(finished, key=lambda record: record.model.size if record.model else 0):
+        behind, error = _difference(best, record)
+        if behind <= max(TIE, 0.5 * error):
+            return [record], [1.0]
+    return [best], [1.0]
+
+
+def _add_two(pair: list[_Record]) -> tuple[np.ndarray, float]:
+    """Shares (2,), none negative, of most held-out density where two signals are added, and that density."""
+    counts, rates = pair[0].counts, pair[0].rates
+    weight = counts.sum(1, keepdims=True)
+    signals = np.stack([record.signal for record in pair])
+
+    def loss(shares: np.ndarray) -> tuple[float, np.ndarray]:
+        signal = np.tensordot(shares, signals, 1)
+        fit = log_densities(signal, rates, counts, 1.0).sum()
+        P = np.exp(rates + signal - np.max(rates + signal, axis=1, keepdims=True))
+        residual = counts - weight * P / P.sum(1, keepdims=True)
+        slope = -np.tensordot(signals, residual, 2) + _HELD * (shares - 0.5)
+        return 0.5 * _HELD * float(np.sum((shares - 0.5) ** 2)) - float(fit), slope
+
+    found = minimize(loss, np.array([0.5, 0.5]), jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * 2)
+    return found.x, -float(found.fun)
+
+
+def _describe_choice(records: list[_Record], chosen: list[_Record], shares: list[float], scheme: str) -> Selection:
+    signal = np.sum([share * record.signal for share, record in zip(shares, chosen)], axis=0)
+    counts, rates = chosen[0].counts, chosen[0].rates
+    total = counts.sum()
+    log_loss = -float(log_densities(signal, rates, counts, 1.0).sum() / total)
+    best = max(_select_finished(records), key=lambda r: r.density.sum())
+    entries = []
+    for r in records:
+        behind, error = _difference(best, r)
+        loss = -float(r.density.sum() / r.counts.sum())
+        share = shares[chosen.index(r)] if r in chosen else 0.0
+        c, folds = r.calibration, len(r.log_rates)
+        entries.append(Entry(r.candidate.name, share, loss, behind, error, c.slope, c.moderation, folds))
+    entries.sort(key=lambda entry: entry.log_loss)
+    others = [entry.log_loss for entry in entries if not entry.share]
+    curve = calibration_curve(calibrate_rows(signal, rates), counts)
+    names = tuple(r.candidate.name for r in chosen)
+    margin = min(others) - log_loss if others else np.inf
+    return Selection(tuple(entries), names, tuple(shares), log_loss, margin, scheme, curve)
+
+
+def calibrate_rows(signals: np.ndarray, log_rates: np.ndarray) -> np.ndarray:
+    """Probabilities (n, K) where every row has base rates of its own."""
+    return calibrate_signals(signals + log_rates, np.ones(signals.shape[1]))

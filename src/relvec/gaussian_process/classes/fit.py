@@ -1,0 +1,124 @@
+"""A classifier as it comes: rows in the user's units in, a frozen model and the record of its choice out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from relvec.gaussian_process.classes.candidates import Candidate, ProcessCandidate, standard_candidates
+from relvec.gaussian_process.classes.choose import NOTHING, Selection, choose
+from relvec.gaussian_process.classes.learn import Effort
+from relvec.gaussian_process.classes.model import Calibration, ClassProcess
+from relvec.gaussian_process.classes.rows import ClassRows, merge, standardise
+from relvec.gaussian_process.rows import Units
+from relvec.runtime.clock import Clock
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A model whose log-odds are added, times `share`."""
+
+    share: float
+    calibration: Calibration
+    model: Any  # a `candidates.Fitted`; in estimators a ClassProcess
+
+
+@dataclass(frozen=True, eq=False)
+class ClassModel:
+    """log p_c = log base rate_c + sum of the members' signals, normalised.
+
+    units : from the user's inputs to standardised ones.
+    members : one or two; none where no input varies.
+    base_rates : (K,).
+    selection : what was compared, and by how much it won.
+    status : how the fit ended: "converged", "time_limit" or "interrupted".
+    messages : what was cut short.
+    """
+
+    units: Units
+    members: tuple[Member, ...]
+    base_rates: np.ndarray
+    selection: Selection
+    status: str = "converged"
+    messages: tuple[str, ...] = ()
+
+    @property
+    def n_vectors(self) -> int:
+        """Kernel evaluations a prediction costs."""
+        return sum(member.model.n_vectors for member in self.members)
+
+    @property
+    def returns_to_base_rates(self) -> bool:
+        """Whether probabilities are the base rates far away from the data: no linear part, no model from elsewhere."""
+        return all(isinstance(m.model, ClassProcess) and not m.model.kernel.structure.linear for m in self.members)
+
+    def scores(self, X: np.ndarray) -> np.ndarray:
+        """(n, K) logarithms of the probabilities at X (n, d), but for a constant of each row."""
+        Z = self.units.inputs(np.asarray(X, dtype=float))
+        total = np.zeros((len(Z), len(self.base_rates)))
+        for member in self.members:
+            c = member.calibration
+            total += member.share * c.slope * member.model.signals(Z, c.moderation)
+        return total + np.log(self.base_rates)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """(n, K) class probabilities at X (n, d) in the user's units."""
+        return softmax(self.scores(X), axis=1)
+
+
+def effort_for(rows: ClassRows, max_vectors: int) -> Effort:
+    """The cost that learning may have: fewer steps and inducing rows with many classes, more for many rows."""
+    if rows.n_classes > 2:
+        steps, final = 40 if rows.n_classes <= 4 else 20, 150 if len(rows) <= 1000 else 200
+        return Effort(inducing=60, final=min(final, max_vectors), rows=800, steps=steps)
+    return Effort(final=min(100 if len(rows) <= 1000 else 200 if len(rows) <= 2000 else 300, max_vectors))
+
+
+def follow(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
+    """The structures of an earlier model, to begin at its hyperparameters; none where its inputs are others."""
+    found = [member.model for member in earlier.members]
+    if any(not isinstance(p, ClassProcess) or p.kernel.structure.n_inputs != n_inputs for p in found):
+        return []
+    return [ProcessCandidate(p.kernel.structure, "", effort, tuple(p.theta.tolist())) for p in found]
+
+
+def fit_classes(
+    X: np.ndarray,
+    labels: np.ndarray,
+    n_classes: int,
+    weights: np.ndarray | None = None,
+    others: Sequence[Candidate] = (),
+    sums: bool = True,
+    earlier: ClassModel | None = None,
+    max_vectors: int = 1000,
+    clock: Clock | None = None,
+) -> ClassModel:
+    """The classifier of most held-out density.
+
+    X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; others : candidates beside the
+    processes, such as a relevance vector machine, which are given standardised rows; sums : see `choose`; earlier : a
+    model whose structures are taken, not compared, and whose hyperparameters are begun at; max_vectors : of a process;
+    clock : a time limit, reports of progress and a store for what was learned.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(120, 2))
+    >>> model = fit_classes(X, (X[:, 0] > 0).astype(int), 2)
+    >>> bool(model.predict_proba(np.array([[2.0, 0.0]]))[0, 1] > 0.9)
+    True
+    """
+    if n_classes < 2:
+        raise ValueError(f"expected at least two classes, got {n_classes}: there is nothing to tell apart")
+    rows, units = standardise(merge(X, labels, n_classes, weights))
+    if not len(units.columns):  # no input varies
+        return ClassModel(units, (), rows.base_rates, NOTHING)
+    effort, n_inputs, clock = effort_for(rows, max_vectors), rows.X.shape[1], clock or Clock()
+    made = [] if earlier is None else follow(earlier, n_inputs, effort)
+    parts, selection = choose(rows, made or [*standard_candidates(n_inputs, effort), *others], sums=sums, clock=clock)
+    status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
+    messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
+    members = tuple(Member(*part) for part in parts)
+    return ClassModel(units, members, rows.base_rates, selection, status, messages)

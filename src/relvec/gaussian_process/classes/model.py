@@ -1,0 +1,115 @@
+"""A fitted process for classes: frozen arrays, latent functions and probabilities at new rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import softmax
+
+from relvec.gaussian_process.classes.features import Features, LatentKernel
+
+PROBIT = np.pi / 8.0  # sigmoid(f / sqrt(1 + v pi / 8)) is about the mean of sigmoid over N(f, v): MacKay 1992
+_BLOCK = 4096  # rows predicted at once
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How sure the latent functions make a model, learned from rows that took no part (`calibrate`).
+
+        logit = log base rate + slope * (f - log base rate) / sqrt(1 + moderation * v pi / 8)
+
+    with f and v the mean and variance of a latent function. Slope and moderation 1 integrate over the posterior;
+    Laplace's approximation is too shy where classes hardly meet, and slopes above 1 make up for it. Where f is back
+    at its prior mean, the probabilities are the base rates, whatever the two numbers are.
+    """
+
+    slope: float = 1.0
+    moderation: float = 1.0
+
+
+INTEGRATED = Calibration()
+
+
+@dataclass(frozen=True, eq=False)
+class ClassProcess:
+    """The posterior of the latent functions, C = 1 for two classes, else C = K.
+
+    Attributes
+    ----------
+    kernel, theta : the covariance and its hyperparameters (p,).
+    vectors : (m, d) inducing rows, standardised.
+    weights : (q, C) of the features.
+    factors : (C, q, q) lower Cholesky factors of the precision of the weights.
+    base_rates : (K,).
+    log_evidence : Laplace's evidence of all rows.
+    gain : nats that a further Newton step of the weights would bring.
+    evaluations : of the evidence, that learning took.
+    """
+
+    kernel: LatentKernel
+    theta: np.ndarray
+    vectors: np.ndarray
+    weights: np.ndarray
+    factors: np.ndarray
+    base_rates: np.ndarray
+    log_evidence: float
+    gain: float
+    evaluations: int = 0
+
+    @property
+    def name(self) -> str:
+        """The structure of the kernel in words."""
+        return self.kernel.structure.name
+
+    @property
+    def n_vectors(self) -> int:
+        """Inducing rows: the kernel evaluations a prediction costs."""
+        return len(self.vectors)
+
+    @property
+    def size(self) -> int:
+        """Vectors and hyperparameters: what ties are decided by."""
+        return len(self.vectors) + len(self.theta)
+
+    @cached_property
+    def vector_factor(self) -> np.ndarray | None:
+        """The factor (m, m) of the covariance of the vectors; None where there are none."""
+        none = self.vectors[:0]
+        return Features(self.kernel, self.theta, none, self.vectors).L if len(self.vectors) else None
+
+    def latent(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (n, C) of the latent functions at standardised X (n, d), less their prior means."""
+        features = Features(self.kernel, self.theta, X, self.vectors, self.vector_factor)
+        share = 1.0 if len(self.factors) == 1 else 0.5  # see `relvec.gaussian_process.classes.softmax`
+        variance = np.empty((len(X), len(self.factors)))
+        for c, L in enumerate(self.factors):
+            half = solve_triangular(L, features.Phi.T, lower=True, check_finite=False)
+            variance[:, c] = np.einsum("ij,ij->j", half, half) + features.left_out
+        return np.sqrt(share) * (features.Phi @ self.weights), share * variance
+
+    def signals(self, X: np.ndarray, moderation: float = 1.0) -> np.ndarray:
+        """(n, K) what the data add to the logarithms of the base rates, moderated by its uncertainty."""
+        found = np.empty((len(X), len(self.base_rates)))
+        for i in range(0, len(X), _BLOCK):
+            mean, variance = self.latent(X[i : i + _BLOCK])
+            if mean.shape[1] == 1:  # log-odds f are those of two classes with +- f/2, of variance v/2 each
+                mean, variance = 0.5 * mean * [-1.0, 1.0], 0.5 * variance
+            # The difference of two classes has the sum of their variances.
+            found[i : i + _BLOCK] = mean / np.sqrt(1.0 + 2.0 * PROBIT * moderation * variance)
+        return found
+
+    def probabilities(self, X: np.ndarray, calibration: Calibration = INTEGRATED) -> np.ndarray:
+        """(n, K) class probabilities at standardised X (n, d)."""
+        return calibrate_signals(self.signals(X, calibration.moderation), self.base_rates, calibration.slope)
+
+
+def calibrate_signals(signals: np.ndarray, base_rates: np.ndarray, slope: float = 1.0) -> np.ndarray:
+    """Probabilities (n, K) of signals (n, K) about the base rates (K,).
+
+    >>> calibrate_signals(np.array([[0.0, 0.0], [-1.0, 1.0]]), np.array([0.8, 0.2])).round(2).tolist()
+    [[0.8, 0.2], [0.35, 0.65]]
+    """
+    return softmax(np.log(base_rates) + slope * signals, axis=1)

@@ -1,0 +1,380 @@
+"""The process for classes: evidence, gradient, weights, order, far away, two classes and more, the choice."""
+
+import ctypes
+import shutil
+import subprocess
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit, log_expit
+from scipy.special import softmax as softmax_of
+from sklearn.exceptions import ConvergenceWarning
+
+import relvec
+from relvec import RVC
+from relvec.export.model_file.layout import ModelFileError
+from relvec.gaussian_process.classes import binary, softmax
+from relvec.gaussian_process.classes.calibrate import calibrate, calibration_curve
+from relvec.gaussian_process.classes.candidates import OtherCandidate, standard_candidates
+from relvec.gaussian_process.classes.choose import choose
+from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
+from relvec.gaussian_process.classes.features import Features, LatentKernel, pivots
+from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes
+from relvec.gaussian_process.classes.learn import Effort, evidence, learn, settle
+from relvec.gaussian_process.classes.model import Calibration
+from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, merge, standardise
+from relvec.gaussian_process.kernel import Part, Shape, Structure
+from relvec.runtime.clock import Clock
+
+GAUSSIAN, MATERN = Shape.GAUSSIAN, Shape.MATERN32
+STRUCTURES = [
+    Structure((), True, 3),
+    Structure((Part(GAUSSIAN),), False, 3),
+    Structure((Part(GAUSSIAN, True), Part(MATERN)), True, 3),
+]
+
+
+def table(n=60, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = (X[:, 0] + X[:, 1] ** 2 + rng.normal(size=n) > 1).astype(int)
+    if n_classes > 2:
+        y = y + (X[:, 2] > 0.3)
+    return X, y
+
+
+def rows_of(n=60, n_classes=2, seed=0):
+    return standardise(merge(*table(n, n_classes, seed), n_classes))[0]
+
+
+@pytest.fixture
+def tight(monkeypatch):
+    """Modes to the last digits, so that differences of evidence are differences."""
+    for module in (binary, softmax):
+        monkeypatch.setattr(module, "_GAIN", 1e-13)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
+def test_gradient_is_that_of_differences(structure, n_classes, tight):
+    rows, kernel = rows_of(n_classes=n_classes), LatentKernel(structure)
+    theta = 0.5 + 0.3 * np.random.default_rng(1).normal(size=kernel.n_theta)
+    Z = rows.X[pivots(kernel, theta, rows.X, 15)]
+
+    def value(t):
+        return evidence(Features(kernel, t, rows.X, Z), rows.counts, rows.base_rates)
+
+    step = 1e-4 * np.eye(kernel.n_theta)
+    differences = [(value(theta + e)[0] - value(theta - e)[0]) / 2e-4 for e in step]
+    np.testing.assert_allclose(value(theta)[1], differences, rtol=2e-4, atol=2e-4)
+
+
+def test_evidence_is_the_dense_formula():
+    """Rasmussen and Williams eq. (3.32) with every row an inducing row."""
+    rows, structure = rows_of(), STRUCTURES[2]
+    kernel, theta = LatentKernel(structure), np.array([0.3, 0.5, 0.2, 0.9, 0.1, 0.4, 0.2])
+    found = evidence(Features(kernel, theta, rows.X, rows.X), rows.counts, rows.base_rates)[0]
+    K = structure(np.append(theta, 0.0), rows.X)
+    b = np.log(rows.base_rates[1] / rows.base_rates[0])
+    f, y, n = np.zeros(len(rows)), rows.counts[:, 1], rows.weight
+    for _ in range(50):  # RW algorithm 3.1, written out
+        p = expit(f + b)
+        W = n * p * (1 - p)
+        f = K @ np.linalg.solve(np.eye(len(rows)) + W[:, None] * K, W * f + y - n * p)
+    p = expit(f + b)
+    W = n * p * (1 - p)
+    fit = y @ log_expit(f + b) + (n - y) @ log_expit(-f - b)
+    dense = fit - 0.5 * f @ (y - n * p) - 0.5 * np.linalg.slogdet(np.eye(len(rows)) + W[:, None] * K)[1]
+    assert found == pytest.approx(dense, abs=2e-3)  # the jitter of the inducing rows
+
+
+def test_two_classes_of_the_softmax_are_the_binary_model(tight):
+    rows, kernel = rows_of(), LatentKernel(STRUCTURES[1])
+    theta = np.array([1.0, 0.3])
+    features = Features(kernel, theta, rows.X, rows.X[:20])
+    one = binary.evidence(features, rows.counts, rows.base_rates)
+    two = softmax.evidence(features, rows.counts, rows.base_rates)
+    assert two[0] == pytest.approx(one[0], abs=1e-6)
+    np.testing.assert_allclose(two[1], one[1], atol=1e-4)
+    np.testing.assert_allclose(two[2].F[:, 1] - two[2].F[:, 0], one[2].f, atol=1e-5)
+    np.testing.assert_allclose(two[2].L[0], one[2].L, atol=1e-5)
+
+
+def test_a_third_class_that_never_occurs_changes_little():
+    rows = rows_of(150)
+    more = ClassRows(rows.X, np.c_[rows.counts, np.zeros(len(rows))])
+    kernel, theta, new = LatentKernel(STRUCTURES[1]), np.array([1.0, 0.5]), rows_of(50, seed=3).X
+    two = settle(rows, kernel, theta, Effort()).probabilities(new)
+    three = settle(more, kernel, theta, Effort()).probabilities(new)
+    assert three[:, 2].max() < 0.05
+    np.testing.assert_allclose(three[:, 1] / three[:, :2].sum(1), two[:, 1], atol=0.06)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_are_repeated_rows_in_any_order(n_classes):
+    X, y = table(80, n_classes)
+    weights = 1 + np.arange(80) % 3
+    order = np.random.default_rng(5).permutation(int(weights.sum()))
+    again = np.repeat(np.arange(80), weights)[order]
+    weighted = fit_classes(X, y, n_classes, weights)
+    repeated = fit_classes(X[again], y[again], n_classes)
+    assert weighted.selection.chosen == repeated.selection.chosen
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-9, atol=1e-12)
+
+
+def test_units_do_not_matter():
+    X, y = table(80)
+    one = fit_classes(X, y, 2)
+    other = fit_classes(X * [1e3, 1e-4, 1.0] + [7.0, 0.0, -2.0], y, 2)
+    np.testing.assert_allclose(
+        one.predict_proba(X), other.predict_proba(X * [1e3, 1e-4, 1.0] + [7.0, 0.0, -2.0]), atol=0.05
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_far_away_probabilities_are_the_base_rates(n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = (np.hypot(*X.T) > 1.5).astype(int) + (n_classes == 3) * (X[:, 0] > 0.5)
+    rows, units = standardise(merge(X, y, n_classes))
+    parts, selection = choose(rows, standard_candidates(2)[1:2])
+    ((share, calibration, model),) = parts
+    far = units.inputs(10.0 * np.array([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]]))
+    assert share == 1.0 and calibration.slope > 0.5
+    np.testing.assert_allclose(model.probabilities(far, calibration), np.tile(rows.base_rates, (3, 1)), atol=0.05)
+    assert selection.log_loss < 0.6
+
+
+def test_copies_share_a_fold_and_classes_are_spread():
+    rows = rows_of(100)
+    folds = deal_folds(rows, 5)
+    assert sum(len(test) for _, test in folds) == len(rows)
+    counts = np.array([test.counts.sum(0) for _, test in folds])
+    assert np.ptp(counts, axis=0).max() <= 1
+    for train, test in folds:
+        assert not {x.tobytes() for x in train.X} & {x.tobytes() for x in test.X}
+
+
+def test_few_distinct_rows_deal_their_weights():
+    X = np.repeat([[0.0], [1.0], [2.0]], 40, axis=0)
+    y = (np.arange(120) % 3 == 0).astype(int)
+    rows = merge(X, y, 2)
+    folds = deal_folds(rows, 5)
+    np.testing.assert_allclose(sum(test.counts.sum() for _, test in folds), 120)
+    for train, test in folds:
+        assert len(test) == 3 and test.counts.sum() == pytest.approx(24, abs=1)
+        assert train.counts.sum() + test.counts.sum() == pytest.approx(120)
+
+
+def test_the_choice_finds_the_boundary_and_says_so():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    straight = fit_classes(X, (X @ [1.0, -1.0] + 0.5 * rng.normal(size=300) > 0).astype(int), 2)
+    assert "linear" in straight.selection.chosen[0]
+    assert not straight.returns_to_base_rates
+    round_ = fit_classes(X, (np.hypot(*X.T) + 0.2 * rng.normal(size=300) > 1.2).astype(int), 2)
+    assert any("gaussian" in name for name in round_.selection.chosen)
+    entries = {e.name: e for e in round_.selection.entries}
+    assert entries["linear"].behind > 0.2
+    curve = round_.selection.calibration_curve
+    assert curve[:, 2].sum() == pytest.approx(300)
+    assert np.abs(curve[:, 0] - curve[:, 1]).max() < 0.3
+    assert "chosen" in str(round_.selection)
+
+
+def test_a_model_from_elsewhere_takes_part():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 3))
+    truth = expit(4.0 * np.sign(X[:, 0] * X[:, 1] * X[:, 2]))  # no smooth function of 200 rows
+    y = (rng.random(200) < truth).astype(int)
+
+    def make(Z, counts):
+        def predict(Q):
+            p = expit(4.0 * np.sign(Q[:, 0] * Q[:, 1] * Q[:, 2]))
+            return np.c_[1 - p, p]
+
+        return predict, 1
+
+    rows = ClassRows(X, np.eye(2)[y])
+    parts, selection = choose(rows, [*standard_candidates(3), OtherCandidate("oracle", make)])
+    assert "oracle" in selection.chosen
+    assert len(parts) == len(selection.chosen)
+
+
+def test_calibration_undoes_a_wrong_slope():
+    rng = np.random.default_rng(3)
+    signal = rng.normal(size=(2000, 1)) * [-1.0, 1.0]
+    y = (rng.random(2000) < expit(2.0 * 2.0 * signal[:, 1])).astype(int)
+    found = calibrate({1.0: signal}, np.log(np.full((2000, 2), 0.5)), np.eye(2)[y])
+    assert found.slope == pytest.approx(2.0, rel=0.15)
+    p = expit(4.0 * signal[:, 1])
+    curve = calibration_curve(np.c_[1 - p, p], np.eye(2)[y])
+    assert np.abs(curve[:, 0] - curve[:, 1]).max() < 0.08
+
+
+def test_learning_raises_the_evidence_in_few_evaluations():
+    rows = rows_of(200)
+    model = learn(rows, STRUCTURES[2], Effort())
+    assert model.evaluations < 70
+    assert model.n_vectors <= 200
+    start = np.zeros(model.kernel.n_theta)
+    value = [
+        evidence(Features(model.kernel, t, rows.X, model.vectors), rows.counts, rows.base_rates)[0]
+        for t in (start, model.theta)
+    ]
+    assert value[1] > value[0] + 1.0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
+def test_sums_of_functions_predict_the_same(structure, n_classes):
+    X, y = table(90, n_classes)
+    rows, units = standardise(merge(X, y, n_classes))
+    members = [Member(s, Calibration(1.7, m), learn(rows, structure)) for s, m in ((0.7, 1.0), (0.4, 0.3))]
+    selection = choose(rows, standard_candidates(3)[:1])[1]
+    model = ClassModel(units, tuple(members), rows.base_rates, selection)
+    new = 2.0 * table(50, seed=9)[0]
+    total = log_prior_odds(model)
+    for member in expand_members(model, 3):
+        phi = member.basis(new)
+        for c, f in enumerate(member.functions):
+            variance = f.prior + ((phi @ f.root) ** 2).sum(1) - ((phi @ f.represented) ** 2).sum(1)
+            signal = member.slope * (phi @ f.weights) / np.sqrt(1.0 + member.moderation * np.maximum(variance, 0.0))
+            total = total + signal[:, None] * np.eye(len(member.functions))[c]
+    scores = np.c_[np.zeros(50), total] if n_classes == 2 else total
+    np.testing.assert_allclose(softmax_of(scores, axis=1), model.predict_proba(new), atol=1e-9)
+
+
+def test_a_model_from_elsewhere_is_not_expanded():
+    rows, units = standardise(merge(*table(), 2))
+    other = OtherCandidate("flat", lambda Z, counts: (lambda Q: np.full((len(Q), 2), 0.5), 0)).fit(rows, {})
+    model = ClassModel(units, (Member(1.0, Calibration(), other),), rows.base_rates, None)
+    with pytest.raises(NotImplementedError, match="no process"):
+        expand_members(model, 3)
+
+
+def test_a_time_limit_ends_the_choice_with_a_model():
+    X, y = table(300)
+    model = fit_classes(X, y, 2, clock=Clock(1e-6))
+    assert model.status == "time_limit" and model.messages
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_a_fit_that_follows_an_earlier_one_takes_its_structures():
+    X, y = table(120)
+    first = fit_classes(X, y, 2)
+    again = fit_classes(X, y, 2, earlier=first)
+    assert set(again.selection.chosen) <= set(first.selection.chosen)
+
+
+@pytest.mark.parametrize(
+    "X, y, weight",
+    [
+        (np.ones((10, 2)), np.arange(10) % 2, 1.0),
+        (np.array([[0.0], [1.0]]), np.array([0, 1]), 1.0),
+        (np.arange(30.0)[:, None], np.zeros(30, int), 1.0),
+        (np.r_[np.arange(20.0), 1e8][:, None], np.arange(21) % 2, 1.0),
+        (np.sin(np.arange(2000.0)).reshape(20, 100), np.arange(20) % 2, 1.0),
+        (np.sin(np.arange(100.0)).reshape(50, 2), np.arange(50) % 2, 1e4),
+        (np.sin(np.arange(100.0)).reshape(50, 2), np.arange(50) % 2, 0.01),
+    ],
+    ids=["constant", "two rows", "one class", "outlier", "more inputs than rows", "great weights", "small weights"],
+)
+def test_odd_tables_have_probabilities(X, y, weight):
+    P = fit_classes(X, y, 2, np.full(len(y), weight)).predict_proba(X)
+    assert np.isfinite(P).all()
+    np.testing.assert_allclose(P.sum(1), 1.0)
+
+
+# Estimator, files and exports -----------------------------------------------------------------------------------------
+
+
+def fitted_sum(n_classes):
+    """A classifier whose process is a sum of two kernels, one of them with a linear part."""
+    X, y = table(90, n_classes)
+    model = RVC().fit(X, y)
+    rows, units = standardise(merge(X, y, n_classes))
+    members = [
+        Member(0.7, Calibration(1.7, 1.0), learn(rows, STRUCTURES[2])),
+        Member(0.4, Calibration(0.9, 0.3), learn(rows, STRUCTURES[1])),
+    ]
+    process = ClassModel(units, tuple(members), rows.base_rates, model.selection_)
+    model.fitted_ = replace(model.fitted_, predictors=[process], processes=[process])
+    return model, np.ascontiguousarray(2.0 * table(40, seed=9)[0])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_sum_of_two_kernels_in_onnx(n_classes):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, new = fitted_sum(n_classes)
+    session = onnxruntime.InferenceSession(relvec.to_onnx(model).SerializeToString())
+    label, proba = session.run(None, {session.get_inputs()[0].name: new})
+    np.testing.assert_array_equal(label, model.predict(new))
+    np.testing.assert_allclose(proba, model.predict_proba(new), atol=1e-9)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_sum_of_two_kernels_in_c(n_classes, tmp_path):
+    model, new = fitted_sum(n_classes)
+    (tmp_path / "model.c").write_text(relvec.to_c(model))
+    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-o", "model.so", "model.c"]
+    subprocess.run([*command, "-lm"], check=True, cwd=tmp_path)
+    predict = ctypes.CDLL(str(tmp_path / "model.so")).relvec_predict_proba
+    found = np.zeros((len(new), n_classes))
+    for row, p in zip(new, found, strict=True):
+        predict(*(ctypes.c_void_p(values.ctypes.data) for values in (row, p)))
+    np.testing.assert_allclose(found, model.predict_proba(new), atol=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_sum_of_two_kernels_in_a_file(n_classes, tmp_path):
+    model, new = fitted_sum(n_classes)
+    relvec.save(model, tmp_path / "model")
+    np.testing.assert_array_equal(relvec.load(tmp_path / "model").predict_proba(new), model.predict_proba(new))
+    process = model.fitted_.predictors[0]
+    broken = replace(process, members=(replace(process.members[0], model=process),))
+    model.fitted_ = replace(model.fitted_, predictors=[broken], processes=None)
+    relvec.save(model, tmp_path / "broken")
+    with pytest.raises(ModelFileError):
+        relvec.load(tmp_path / "broken")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"kernel": "gaussian"}, {"width": 1.0}, {"predictive": "rvm"}, {"multi_class": "ovr"}, {"solver": "em"}],
+    ids=str,
+)
+def test_a_model_that_is_asked_for_is_the_machine(given):
+    X, y = table(40)
+    model = RVC(**given).fit(X, y)
+    assert hasattr(model, "alpha_") and not hasattr(model, "selection_")
+
+
+def test_a_process_and_a_machine_have_attributes_of_their_own():
+    X, y = table(60, 3)
+    model = RVC().fit(X, y)
+    assert not any(hasattr(model, name) for name in ("alpha_", "gamma_", "covariance_"))
+    assert model.weights_.shape == (3, model.basis_.n_atoms) and len(model.relevance_per_class_) == 3
+    np.testing.assert_array_equal(model.relevance_vectors_, X[model.relevance_])
+    assert model.feature_relevance_.sum() == pytest.approx(1.0)
+    few = RVC().fit(X[:4], y[:4] > 0)  # too few rows for a process
+    assert hasattr(few, "alpha_") and not hasattr(few, "selection_")
+    model.set_params(predictive="rvm").fit(X, y)
+    assert hasattr(model, "covariance_") and not hasattr(model, "process_")
+
+
+def test_class_weights_multiply_sample_weights():
+    X, y = table(80)
+    weights = 1.0 + np.arange(80) % 2
+    one = RVC(class_weight={0: 1.0, 1: 2.0}).fit(X, y, sample_weight=weights)
+    other = RVC().fit(X, y, sample_weight=weights * np.where(y == 1, 2.0, 1.0))
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_a_time_limit_is_told():
+    X, y = table(300)
+    with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"):
+        model = RVC(time_limit=1e-6).fit(X, y)
+    assert model.status_ == "time_limit" and np.isfinite(model.predict_proba(X)).all()
