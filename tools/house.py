@@ -23,13 +23,13 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "relvec"
 
 LIMITS = {
-    "lines of Python": 21_500,
+    "lines of Python": 30_200,
     "functions outside estimators/ that take an estimator": 0,
     "isinstance checks on designs in solvers/": 0,
     "overriding methods that raise NotImplementedError": 0,
     "import cycles, imports inside functions counted": 0,
     "folders of more than 14 modules": 0,
-    "files that RVR(width=1).fit runs through": 26,
+    "files that RVR(width=1).fit runs through": 28,
     "frames from fit to the first move": 8,
     "relvec modules loaded by import relvec": 45,
     "optional packages loaded by import relvec": 0,

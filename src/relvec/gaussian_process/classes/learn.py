@@ -153,9 +153,9 @@ def settle(
     features = Features(kernel, theta, rows.X, Z)
     logs = np.log(rows.base_rates)
     if rows.n_classes == 2:
-        found = binary.mode(features.Phi, rows.counts, logs[1] - logs[0])
-        U, L, value = found.u[:, None], found.L[None], found.log_evidence(features.left_out)
+        two = binary.mode(features.Phi, rows.counts, logs[1] - logs[0])
+        U, L, value, gain = two.u[:, None], two.L[None], two.log_evidence(features.left_out), two.gain
     else:
-        found = softmax.mode(features.Phi, rows.counts, logs - logs.mean())
-        U, L, value = found.u, found.L, found.log_evidence(rows.counts, features.left_out)
-    return ClassProcess(kernel, theta, Z, U, L, rows.base_rates, value, found.gain, evaluations)
+        many = softmax.mode(features.Phi, rows.counts, logs - logs.mean())
+        U, L, value, gain = many.u, many.L, many.log_evidence(rows.counts, features.left_out), many.gain
+    return ClassProcess(kernel, theta, Z, U, L, rows.base_rates, value, gain, evaluations)
