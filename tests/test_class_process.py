@@ -378,3 +378,11 @@ def test_a_time_limit_is_told():
     with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"):
         model = RVC(time_limit=1e-6).fit(X, y)
     assert model.status_ == "time_limit" and np.isfinite(model.predict_proba(X)).all()
+
+
+def test_rows_at_the_end_of_the_numbers_have_probabilities():
+    X, _ = table(60)
+    model = RVC().fit(X, X[:, 0] > 0)
+    far = model.predict_proba([[1e100, 0.0, 0.0], [1e160, 0.0, 0.0], [1.7e308, -1.7e308, 1.7e308]])
+    assert np.isfinite(far).all()
+    np.testing.assert_allclose(far[0], far[1])

@@ -17,6 +17,8 @@ from relvec.gaussian_process.classes.rows import ClassRows, merge, standardise
 from relvec.gaussian_process.rows import Units
 from relvec.runtime.clock import Clock
 
+FAR = 1e100  # standard deviations: inputs beyond are taken to be there, as squares of larger ones overflow
+
 
 @dataclass(frozen=True, eq=False)
 class Member:
@@ -58,7 +60,8 @@ class ClassModel:
 
     def scores(self, X: np.ndarray) -> np.ndarray:
         """(n, K) logarithms of the probabilities at X (n, d), but for a constant of each row."""
-        Z = self.units.inputs(np.asarray(X, dtype=float))
+        with np.errstate(over="ignore"):
+            Z = np.clip(self.units.inputs(np.asarray(X, dtype=float)), -FAR, FAR)
         total = np.zeros((len(Z), len(self.base_rates)))
         for member in self.members:
             c = member.calibration
