@@ -218,7 +218,7 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
     """Whether nothing but the data is to decide on the kernel: see the estimators."""
     if not (_is_auto(parameters["kernel"]) and _is_auto(parameters["predictive"])):
         return False
-    given = {
+    given: dict[str, Any] = {
         "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
         "hyperprior": None, "device": None, "fit_intercept": True, "solver": "sequential", "tol": None,
     }  # fmt: skip
