@@ -45,8 +45,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         `solver`, `tol` and `device` are at their defaults; elsewhere "auto" is "gaussian". A kernel that is given is
         that of a relevance vector machine: a name ("gaussian" or "rbf", "laplace", "cauchy", "log_distance",
         "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`,
-        any ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None for no kernel. It need
-        not be positive definite.
+        any ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None for no kernel. It
+        need not be positive definite.
     width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
 "grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature; with ``kernel="auto"`` that
