@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from relvec import basis, kernels, plot, solvers
     from relvec.estimators.classifier import RelevanceVectorClassifier
     from relvec.estimators.classifier import RelevanceVectorClassifier as RVC
+    from relvec.estimators.comparison import compare
     from relvec.estimators.regressor import RelevanceVectorRegressor
     from relvec.estimators.regressor import RelevanceVectorRegressor as RVR
-    from relvec.estimators.selection import compare
     from relvec.export.c99 import to_c
     from relvec.export.model_file import load, save
     from relvec.export.onnx import to_onnx
@@ -27,7 +27,7 @@ _HOMES = {
     "RelevanceVectorRegressor": "relvec.estimators.regressor",
     "load": "relvec.export.model_file",
     "save": "relvec.export.model_file",
-    "compare": "relvec.estimators.selection",
+    "compare": "relvec.estimators.comparison",
     "show_versions": "relvec.runtime.versions",
     "to_c": "relvec.export.c99",
     "to_onnx": "relvec.export.onnx",

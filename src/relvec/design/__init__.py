@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from relvec.design.dask.labels import align_labels, class_indicators, count_labels, weigh_classes
     from relvec.design.dask.laplace import DaskScanDesign, scan_basis, scan_rows
     from relvec.design.dask.low_rank import compress_rows
-    from relvec.design.dask.samples import DaskSamples
+    from relvec.design.dask.reductions import DaskSamples
     from relvec.design.device import DeviceDesign, DeviceScanDesign, device_rows, device_scan_design, exact_columns
     from relvec.design.low_rank import MAX_PASS_MULTIPLICATIONS, compress, gram_rows, max_gram_atoms
     from relvec.design.readers import MAX_MEMORY_SHARE, blocks_to_predict, load
@@ -35,7 +35,7 @@ _HOMES = {
     "dask.laplace": ("DaskScanDesign", "scan_basis", "scan_rows"),
     "dask.low_rank": ("compress_rows",),
     "dask.collections": ("evaluate_lazily", "gather", "predict_lazily"),
-    "dask.samples": ("DaskSamples",),
+    "dask.reductions": ("DaskSamples",),
     "device": ("DeviceDesign", "DeviceScanDesign", "device_rows", "device_scan_design", "exact_columns"),
     "low_rank": ("MAX_PASS_MULTIPLICATIONS", "compress", "gram_rows", "max_gram_atoms"),
     "readers": ("MAX_MEMORY_SHARE", "blocks_to_predict", "load"),

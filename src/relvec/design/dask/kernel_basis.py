@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis
-from relvec.design.dask.samples import DaskSamples
+from relvec.design.dask.reductions import DaskSamples
 from relvec.kernels import Kernel
 
 

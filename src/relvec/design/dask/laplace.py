@@ -20,7 +20,7 @@ from relvec.design.base import Combine, LaplaceDesign, ModelOnRows, Observed, Pi
 from relvec.design.cholesky import SquaredKernel
 from relvec.design.dask.kernel_basis import DistributedKernelBasis
 from relvec.design.dask.low_rank import row_factor
-from relvec.design.dask.samples import DaskSamples
+from relvec.design.dask.reductions import DaskSamples
 from relvec.design.dask.terms import BasisTerms, RowTerms, Sums, Terms
 from relvec.design.samples import Block
 from relvec.design.streamed import tall_qr

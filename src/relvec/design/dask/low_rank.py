@@ -21,7 +21,7 @@ from relvec.design.cholesky import (
     rows_per_block,
 )
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
-from relvec.design.dask.samples import DaskSamples
+from relvec.design.dask.reductions import DaskSamples
 from relvec.design.dense import DenseDesign
 from relvec.design.samples import Block
 from relvec.design.streamed import Moments, MomentsOfBlock, max_rank, reduce_moments, rotate

@@ -15,7 +15,7 @@ from relvec.design.approximate import ExactColumns
 from relvec.design.base import Combine, Piece
 from relvec.design.cholesky import Factor, rows_per_block
 from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
-from relvec.design.dask.samples import DaskSamples
+from relvec.design.dask.reductions import DaskSamples
 from relvec.design.dense import not_finite
 from relvec.design.samples import Block
 from relvec.kernels import Kernel

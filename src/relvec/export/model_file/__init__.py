@@ -36,9 +36,9 @@ from relvec._version import __version__
 from relvec.export.exported import is_exportable
 from relvec.export.model_file.checks import check_fitted
 from relvec.export.model_file.classes import SKLEARN
+from relvec.export.model_file.decoding import Reader
+from relvec.export.model_file.encoding import Writer
 from relvec.export.model_file.layout import MAGIC_START, SCHEMA, ModelFileError, join_file, split_file
-from relvec.export.model_file.reading import Reader
-from relvec.export.model_file.writing import Writer
 from relvec.runtime.files import write_atomically
 
 __all__ = ["SCHEMA", "SKLEARN", "ModelFileError", "dumps", "load", "loads", "save"]

@@ -43,7 +43,7 @@ class ProcessRows:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedProcess:
+class FittedCovariance:
     """A process conditioned on data, in units where the target has unit mean square."""
 
     covariance: Covariance  # c with its amplitudes and kernels
@@ -52,12 +52,12 @@ class FittedProcess:
     value: float  # log evidence, or the other criterion that was maximised
     posterior: Posterior  # of the weights of [psi, h]
 
-    def scale_variances(self, factor: float, rows: ProcessRows) -> FittedProcess:
+    def scale_variances(self, factor: float, rows: ProcessRows) -> FittedCovariance:
         """The same process with all variances multiplied by a factor; the columns of ``rows`` have been multiplied."""
         covariance = Covariance(self.covariance.kernels, factor * self.covariance.amplitudes)
         with one_thread():
             value, p, _ = evidence(covariance, factor * self.noise, self.Z, rows)
-        return FittedProcess(covariance, self.Z, factor * self.noise, value, p)
+        return FittedCovariance(covariance, self.Z, factor * self.noise, value, p)
 
 
 Criterion = Callable[[Covariance, float, np.ndarray, ProcessRows], tuple[float, Posterior, np.ndarray]]
@@ -104,7 +104,7 @@ def pull_back_features(
 def maximise_evidence(
     start: Covariance, noise: float, Z: np.ndarray, rows: ProcessRows, noise_floor: float | None = None,
     least: float = 0.0, reach: float = MAX_WIDTH_LOG_STEP, criterion: Criterion = evidence,
-) -> FittedProcess:  # fmt: skip
+) -> FittedCovariance:  # fmt: skip
     """Maximise the evidence, or another criterion, from a covariance function and a noise variance by L-BFGS-B.
 
     Widths move by ``reach`` log units at most; amplitudes stay above ``least`` and the noise above ``noise_floor``, or
@@ -142,4 +142,4 @@ def maximise_evidence(
         x = best[0][1] if best else x0
         covariance, noise = start.with_theta(x[:-1]), float(np.exp(x[-1]))
         value, p, _ = criterion(covariance, noise, Z, rows)
-    return FittedProcess(covariance, Z, noise, value, p)
+    return FittedCovariance(covariance, Z, noise, value, p)

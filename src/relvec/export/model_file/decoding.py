@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator
 
 from relvec.export.model_file.checks import check_record
 from relvec.export.model_file.classes import PLAIN_TYPES, find_class
+from relvec.export.model_file.encoding import REQUESTS
 from relvec.export.model_file.layout import MAX_KEYS, MAX_NESTING, ModelFileError, check_shape, parse_dtype
-from relvec.export.model_file.writing import REQUESTS
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""Dask-backed samples, on this machine's cores or on the workers of a cluster.
+"""Dask-backed samples and sums over their rows, on this machine's cores or on the workers of a cluster.
 
 A pass over them is a reduction: every chunk of rows is looked at where it lies, a few thousand rows at a time, and the
 results are combined in a tree. Dask schedules, moves, retries and recomputes; nothing here keeps anything on a worker,
