@@ -202,7 +202,7 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
     """Which rows to keep: as few as lose almost nothing of the density at rows held out, `most` at most.
 
     The bound would ask for more: where a rough part takes the place of noise it is loose, though the predictions are
-    as good as they can be (skillcraft: 250 vectors are 0.01 nats behind all 3,000 rows).
+    as good as they can be.
     """
     if len(rows) <= _ALL_ROWS:
         return pivots(structure, theta, rows, most)
@@ -233,8 +233,7 @@ def _losses(part: Component, held: Rows) -> np.ndarray:
 def _component(structure: Structure, theta: np.ndarray, rows: Rows, index: np.ndarray) -> Component:
     """The process on the chosen rows, at the theta of the exact evidence.
 
-    A noise of greatest lower bound instead counts what the vectors cannot represent twice: 0.3 nats behind on sml, 0.2
-    on skillcraft; FITC's posterior is 0.02 to 0.1 behind this one.
+    A noise of greatest lower bound instead would count twice what the vectors cannot represent.
     """
     exact = len(index) == len(rows)
     part = exact_component(structure, theta, rows) if exact else sparse_component(structure, theta, rows, rows.X[index])
