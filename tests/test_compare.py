@@ -48,9 +48,9 @@ def test_folds_prefer_what_predicts(estimator):
 
 
 def test_copies_of_rows_stay_in_one_fold():
-    twice = np.r_[X, X]
+    twice, targets = np.repeat(X, 2, axis=0), np.repeat(ROUGH, 2)
     one = compare(X, ROUGH, ["gaussian"], by="folds", estimator=RVR(width=1.0), sample_weight=np.full(120, 2.0))
-    two = compare(twice, np.r_[ROUGH, ROUGH], ["gaussian"], by="folds", estimator=RVR(width=1.0))
+    two = compare(twice, targets, ["gaussian"], by="folds", estimator=RVR(width=1.0))
     assert one.rows[0].value == pytest.approx(two.rows[0].value, rel=1e-6)
 
 
