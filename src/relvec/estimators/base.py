@@ -13,7 +13,7 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
 from relvec.estimators.fitted import FittedModel, from_attributes
@@ -22,6 +22,8 @@ from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, to_host
 from relvec.runtime.progress import show_progress, watch
+
+MAX_WEIGHT_SUM = 1e150  # samples: the square is still a double
 
 
 class BaseRelevanceVector(BaseEstimator):
@@ -74,7 +76,7 @@ class BaseRelevanceVector(BaseEstimator):
                 self._fit_with_callbacks(X, y, sample_weight)
             else:
                 options = self._options()
-                source, search_for = self._prepare(options, X, y, sample_weight)
+                source, search_for = self._prepare(options, refuse_masked(X, y), y, sample_weight)
                 self._set_fitted(fit_model(options, source, search_for), source)
         return self
 
@@ -92,7 +94,7 @@ class BaseRelevanceVector(BaseEstimator):
             tasks = CallbackTasks(context, data)
             with watch(tasks):
                 options = self._options()
-                source, search_for = self._prepare(options, X, y, sample_weight)
+                source, search_for = self._prepare(options, refuse_masked(X, y), y, sample_weight)
                 self._set_fitted(fit_model(options, source, search_for), source)
             tasks.close()
             context.call_on_fit_task_end(**data, reconstruction_attributes={})
@@ -229,6 +231,12 @@ class BaseRelevanceVector(BaseEstimator):
         """X and what belongs to it (targets, weights) on the host, and X on the device where work is to be done."""
         return (to_host(X), *map(to_host, others), self._on_device(X))
 
+    def _checked_weights(self, sample_weight: Any, rows: Any) -> np.ndarray:
+        """Sample weights (n,) of rows, validated; without any, ones."""
+        weights = _check_sample_weight(refuse_masked(sample_weight), rows, dtype=np.float64, ensure_non_negative=True)
+        check_weight_sum(weights)
+        return weights
+
     def _validated_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
         """Rows to predict, validated, and what turns results for them into the library of X.
 
@@ -257,6 +265,42 @@ class BaseRelevanceVector(BaseEstimator):
         return validate_data(self, X, dtype=np.float64, reset=False)
 
 
+def check_weight_sum(weights: np.ndarray) -> None:
+    """Refuse weights (n,) whose sum, the number of samples they stand for, has no square in the number range."""
+    with np.errstate(over="ignore"):
+        total = float(np.sum(weights))
+    if not total < MAX_WEIGHT_SUM or 0.0 < total < 1.0 / MAX_WEIGHT_SUM:
+        raise ValueError(
+            f"the sample weights sum to {total:.3g}, beyond the range of numbers a fit can work with: "
+            "divide sample_weight by its mean, so that the weights sum to the number of samples"
+        )
+
+
+def refuse_masked(*arrays: Any) -> Any:
+    """The first of some arrays; an error where one has masked values, which other libraries would use as values."""
+    for values in arrays:
+        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+            raise ValueError(
+                "a masked array with masked values was given: drop those rows, or fill them with values of your "
+                "choice (numpy.ma.MaskedArray.filled)"
+            )
+    return arrays[0]
+
+
+def check_predictions(*arrays: Any) -> None:
+    """Refuse predictions (n, ...) that overflowed, with the first row of X at fault."""
+    for values in arrays:
+        if not isinstance(values, np.ndarray) or np.isfinite(np.sum(values)):
+            continue
+        at_fault = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        if at_fault.any():
+            raise ValueError(
+                f"the prediction for row {int(np.argmax(at_fault))} of X overflows: the row is too far from the "
+                "training rows for a kernel or basis that grows without bound. Check its values, or clip them to the "
+                "range of the training rows"
+            )
+
+
 def _named(X: np.ndarray, names: list[str]) -> Any:
     """X as a table with named columns."""
     import pandas as pd
@@ -269,6 +313,11 @@ def by_blocks(method: Callable) -> Callable:
 
     @wraps(method)
     def predicted(self, X: Any, *args: Any, **options: Any) -> Any:
+        refuse_masked(X)
+        with np.errstate(over="ignore", invalid="ignore"):  # `check_predictions` tells of what overflowed
+            return predict(self, X, *args, **options)
+
+    def predict(self, X: Any, *args: Any, **options: Any) -> Any:
         if type(X) is np.ndarray or is_dask(X):
             return method(self, X, *args, **options)
         blocks = blocks_to_predict(X, getattr(self, "feature_names_in_", None))

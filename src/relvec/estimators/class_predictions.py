@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from relvec.design import is_dask
-from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.estimators.base import BaseRelevanceVector, by_blocks, check_predictions
 from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.arrays import device_of, namespace, to_host
@@ -169,10 +169,12 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
     def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
         averaged = self.averaging == "posterior"
         mean, covariance = model.moments(X, averaged)
+        check_predictions(mean, covariance)
         return logistic_log_odds(mean[:, 0], covariance[:, 0, 0]) if averaged else mean[:, 0]
 
     def _softmax(self, X: np.ndarray) -> np.ndarray:
         model = self.fitted_.predictors[0]
         averaged = self.averaging == "posterior"
         mean, covariance = model.moments(X, averaged)
+        check_predictions(mean, covariance)
         return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)

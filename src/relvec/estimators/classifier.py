@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from relvec import design
+from relvec.estimators.base import check_weight_sum
 from relvec.estimators.class_predictions import ClassPredictions
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
@@ -250,8 +251,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         place = device_of(on_device) if on_device is not None else place
         check_classification_targets(y)
         classes, label = np.unique(y, return_inverse=True)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = self._checked_weights(sample_weight, X)
         weights = weights * compute_sample_weight(self.class_weight, y)
+        check_weight_sum(weights)
         check_classes(classes, len(np.unique(label[weights > 0.0])))
         member = np.equal.outer(label, np.arange(len(classes))).astype(float)
         targets = member[:, 1:] if len(classes) == 2 else member

@@ -213,10 +213,12 @@ def describe_widths(basis: Basis, variances: np.ndarray) -> dict[str, Any]:
         return {}
     width: Any = getattr(kernels[0], "width", None)
     found = {"kernel": kernels[0], "width": np.array(width) if isinstance(width, tuple) else width}
-    scales = np.sum([kernel.inverse_square_widths(len(variances)) for kernel in kernels], axis=0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        scales = np.sum([kernel.inverse_square_widths(len(variances)) for kernel in kernels], axis=0)
         relevance = np.log(scales) + np.log(variances)  # the products themselves may overflow
-    return found | ({"feature_relevance": softmax(relevance)} if np.any(relevance > -np.inf) else {})
+    # squares of inputs below 1e-154 have no double, and then nothing is known of the relevance
+    known = np.any(relevance > -np.inf) and np.all(relevance < np.inf)
+    return found | ({"feature_relevance": softmax(relevance)} if known else {})
 
 
 def is_linear(basis: Basis) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from relvec.basis import as_basis, is_fixed
 from relvec.design import Summary, summarise
@@ -97,7 +97,7 @@ class IncrementalFitMixin(BaseRelevanceVector):
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
         )  # fmt: skip
         y = np.asarray(y, dtype=np.float64)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = self._checked_weights(sample_weight, X)
         single = y.ndim == 1
         if earlier is not None and (single != self._single or y.size != len(y) * earlier.n_outputs):
             kept = "(n,)" if self._single else f"(n, {earlier.n_outputs})"

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from relvec.design import is_dask
-from relvec.estimators.base import BaseRelevanceVector, by_blocks
+from relvec.estimators.base import BaseRelevanceVector, by_blocks, check_predictions
 from relvec.gaussian_process import FittedProcess
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor
@@ -56,6 +56,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
             return self._predict_lazily(X, return_std, return_cov, noise)
         X, back = self._validated_rows(X, self._native)
         moments = [m.moments(X, return_std, noise) for m in self.fitted_.predictors]
+        check_predictions(*[mean for mean, _ in moments], *[v for _, v in moments if v is not None])
         mean = back(self._by_output([mean for mean, _ in moments]))
         if return_std:
             return mean, back(self._by_output([namespace(v).sqrt(v) for _, v in moments if v is not None]))
@@ -185,6 +186,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         """
         (X, back), rng = self._validated_rows(X, False), check_random_state(random_state)
         drawn = [m.samples(X, n_samples, rng, noise) for m in self.fitted_.predictors]
+        check_predictions(*drawn)
         return back(drawn[0] if self.fitted_.single else np.stack(drawn, axis=1))
 
     def log_predictive_density(self, X: Any, y: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from relvec.design import Block, DaskSamples, Summary, gather, is_dask, is_sliced, summarise
 from relvec.estimators.fitted import FittedModel
@@ -275,7 +275,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, dtype=np.float64)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = self._checked_weights(sample_weight, X)
         check_used(weights)
         if self.device is not None and on_device is None:
             on_device = as_device(self.device).to_device(X)
@@ -306,7 +306,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         if options.predictive is not None or options.device is not None or options.centres != "data":
             raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        weights = self._checked_weights(sample_weight, y)
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
         check_used(weights)
