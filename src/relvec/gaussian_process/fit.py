@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,15 @@ from relvec.gaussian_process.predictor import (
     spread,
 )
 from relvec.gaussian_process.priors import Floors, default_prior
-from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, rounding_step, standardise, without_copies
+from relvec.gaussian_process.rows import (
+    Rows,
+    Units,
+    merge,
+    neighbour_distance,
+    rounding_step,
+    standardise,
+    without_copies,
+)
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow, learn_candidate
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import pivots
@@ -39,6 +47,38 @@ _ALL_ROWS = 300  # so few distinct rows are all kept
 _SECONDS = 1e-9  # of choosing and factoring vectors, for each of N m^2
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _FLOOR = 1e-6  # least noise variance, in variances of the target
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Rows to learn from: as given on the scale of the target (`raw`), standardised (`rows`), and what was done."""
+
+    raw: Rows
+    rows: Rows
+    units: Units
+    scale: Scale
+    floors: Floors
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """All candidates, best first; those that predict with their shares (k,) and their theta of the last stage."""
+
+    found: list[Candidate]
+    chosen: list[Candidate]
+    shares: np.ndarray
+    thetas: list[np.ndarray]
+
+    def record(self) -> tuple[Compared, ...]:
+        """What was compared, best first."""
+        of = {c.structure: share for c, share in zip(self.chosen, self.shares)}
+        return tuple(
+            Compared(
+                c.structure.name, c.merit.value, c.merit.several_modes, c.n_rows, c.held_out,
+                float(of.get(c.structure, 0.0)), c.refused,
+            )
+            for c in self.found
+        )  # fmt: skip
 
 
 def fit_process(
@@ -80,6 +120,26 @@ def fit_process(
     True
     """
     clock = Clock(time_limit, progress, recall)
+    prepared = prepare(X, y, weights, target, clock)
+    learned = learn_kernels(prepared, candidates, earlier, average, clock)
+    rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
+    most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
+    index = _choose(chosen[0].structure, thetas[0], rows, most, clock)
+    parts = [_component(c.structure, theta, rows, index) for c, theta in zip(chosen, thetas)]
+    clock.report("vectors", 1.0)
+    return FittedProcess(
+        units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
+        selection=learned.record(), merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(index) == len(rows)),
+        vectors=prepared.raw.X[index], status=status(parts[0], prepared.floors.noise, clock),
+        messages=messages(parts[0], learned.found, prepared.floors.noise, clock),
+        evaluations=sum(c.mode.evaluations for c in learned.found),
+    )  # fmt: skip
+
+
+def prepare(
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, target: Scale | None, clock: Clock
+) -> Prepared:  # fmt: skip
+    """Rows X (n, d), y (n,) in the order of their hash, merged and standardised, on the scale of the target."""
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
     if weights is not None:
         weights = np.asarray(weights, dtype=float)
@@ -88,6 +148,15 @@ def fit_process(
     raw = merge(X, scale.forward(y), weights)
     rows, units = standardise(without_copies(raw))
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X))
+    return Prepared(raw, rows, units, scale, floors)
+
+
+def learn_kernels(
+    prepared: Prepared, candidates: tuple[Structure, ...] | None, earlier: FittedProcess | None, average: bool,
+    clock: Clock,
+) -> Learned:  # fmt: skip
+    """The candidates compared, and those that predict learned on as many rows as the exact evidence can take."""
+    rows, floors = prepared.rows, prepared.floors
     structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
     known = () if earlier is None else earlier.components
     if known and all(c.structure.n_inputs == rows.X.shape[1] for c in known):
@@ -95,17 +164,7 @@ def fit_process(
     else:
         found = compare(structures, rows, floors, clock)
     chosen, shares = _shares(found, _most_components(len(rows)) if average else 1)
-    thetas = [_refined(c, rows, floors, clock) for c in chosen]
-    most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
-    index = _choose(chosen[0].structure, thetas[0], rows, most, clock)
-    parts = [_component(c.structure, theta, rows, index) for c, theta in zip(chosen, thetas)]
-    clock.report("vectors", 1.0)
-    return FittedProcess(
-        units=units, scale=scale, components=tuple(parts), shares=shares, selection=_record(found, chosen, shares),
-        merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(index) == len(rows)), vectors=raw.X[index],
-        status=_status(parts[0], floors.noise, clock), messages=_messages(parts[0], found, floors.noise, clock),
-        evaluations=sum(c.mode.evaluations for c in found),
-    )  # fmt: skip
+    return Learned(found, chosen, shares, [_refined(c, rows, floors, clock) for c in chosen])
 
 
 def compare_merits(
@@ -247,24 +306,15 @@ def _bounds(part: Component, rows: Rows, exact: bool) -> Bounds:
     return bounds(part.structure, part.theta, rows, part.Z)
 
 
-def _record(found: list[Candidate], chosen: list[Candidate], shares: np.ndarray) -> tuple[Compared, ...]:
-    of = {c.structure: share for c, share in zip(chosen, shares)}
-    return tuple(
-        Compared(
-            c.structure.name, c.merit.value, c.merit.several_modes, c.n_rows, c.held_out,
-            float(of.get(c.structure, 0.0)), c.refused,
-        )
-        for c in found
-    )  # fmt: skip
-
-
-def _status(part: Component, floor: float, clock: Clock) -> str:
+def status(part: Component, floor: float, clock: Clock) -> str:
+    """How a fit ended."""
     if clock.stopped:
         return "interrupted"
     return "time_limit" if clock.cut else "noise_floor" if part.noise < 1.05 * floor else "converged"
 
 
-def _messages(part: Component, found: list[Candidate], floor: float, clock: Clock) -> tuple[str, ...]:
+def messages(part: Component, found: list[Candidate], floor: float, clock: Clock) -> tuple[str, ...]:
+    """Facts about a fit that the user should know."""
     out = [f"{c.structure.name} was refused: {c.refused}" for c in found if c.refused]
     if part.noise < 1.05 * floor:
         out.append(

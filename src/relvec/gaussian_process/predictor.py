@@ -220,19 +220,26 @@ def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Comp
 
 
 def sparse_component(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> Component:
-    """The process on the vectors Z (m, d), Titsias 2009 eq. (6).
+    """The process on the vectors Z (m, d), Titsias 2009 eq. (6)."""
+    f = features(structure, theta, rows, Z)
+    return component_from_sums(structure, theta, Z, f.L, f.A @ f.A.T, f.A @ f.y)
 
-    With the features A (m, n) of `bound` and A A' = U diag(g) U', the posterior precision of the features is
-    I + A A'/s: the variance is k(x, x) - |L^-1 k|^2 + |(I + A A'/s)^-1/2 L^-1 k|^2, so that
-    R = diag(sqrt(g / (g + s))) U' L^-1. Directions the rows say almost nothing about are left out.
+
+def component_from_sums(
+    structure: Structure, theta: np.ndarray, Z: np.ndarray, L: np.ndarray, G: np.ndarray, b: np.ndarray
+) -> Component:
+    """The process on the vectors Z (m, d) from sums over the rows of their features A (`bound`): G = A A', b = A y.
+
+    With G = U diag(g) U' the posterior precision of the features is I + G/s: the variance is
+    k(x, x) - |L^-1 k|^2 + |(I + G/s)^-1/2 L^-1 k|^2, so that R = diag(sqrt(g / (g + s))) U' L^-1. Directions the rows
+    say almost nothing about are left out.
     """
     s = structure.noise(theta)
-    f = features(structure, theta, rows, Z)
-    g, U = np.linalg.eigh(f.A @ f.A.T)
+    g, U = np.linalg.eigh(G)
     g = np.maximum(g, 0.0)
-    weights = solve_triangular(f.L, U @ ((U.T @ (f.A @ f.y)) / (g + s)), lower=True, trans=1, check_finite=False)
+    weights = solve_triangular(L, U @ ((U.T @ b) / (g + s)), lower=True, trans=1, check_finite=False)
     top = structure.prior_variance(theta, Z).max()
     kept = g / (g + s) > _SMALL * s / top
     half = U[:, kept] * np.sqrt(g[kept] / (g[kept] + s))
-    R = solve_triangular(f.L, half, lower=True, trans=1, check_finite=False).T
+    R = solve_triangular(L, half, lower=True, trans=1, check_finite=False).T
     return Component(structure, theta, Z, weights, np.ascontiguousarray(R), s)
