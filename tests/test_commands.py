@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -30,7 +31,22 @@ def folder(tmp_path_factory):
                                ("calls.jsonl", "calls", "count")):  # fmt: skip
         model = folder / f"{data.split('.')[0]}.relvec"
         assert (
-            cli.main(["fit", str(folder / data), "--target", target, "--task", task, "-o", str(model), "--json"]) == 0
+            cli.main(
+                [
+                    "fit",
+                    str(folder / data),
+                    "--target",
+                    target,
+                    "--task",
+                    task,
+                    "-o",
+                    str(model),
+                    "--json",
+                    "--holdout",
+                    "0",
+                ]
+            )
+            == 0
         )
     return folder
 
@@ -304,7 +320,7 @@ def test_other_errors_end_with_code_1(capsys, folder, arguments, message):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["fit", "houses.csv"], "--target"),
     (["fit", "houses.csv", "--target", "Price", "--task", "magic"], "invalid choice"),
-    (["fit", "houses.csv", "--target", "Price", "--holdout", "2"], "expected a number between 0 and 1"),
+    (["fit", "houses.csv", "--target", "Price", "--holdout", "2"], "expected a number from 0 to below 1"),
     (["fit", "houses.csv", "--target", "Price", "--time-limit", "-1"], "expected a positive number"),
     (["export", "houses.relvec"], "choose --onnx, --c or both"),
     (["evaluate", "houses.relvec", "new.csv", "--cv", "1"], "2 or more"),
@@ -408,12 +424,51 @@ def test_a_few_targets_that_are_not_numbers_are_left_out(capsys, tmp_path, monke
 
 
 def test_a_time_limit_holds_for_the_whole_fit_and_is_said(capsys, tmp_path):
-    """The widths are learned before the search: a limit that ends them must be heard of, in the model's report too."""
+    """Once, in plain words, in the output and in the model's report."""
     model, page = str(tmp_path / "m.relvec"), tmp_path / "r.html"
     out = run(capsys, "fit", "houses.csv", "--target", "Price", "--time-limit", "0.05", "-o", model)
-    assert "the time limit of 0.05 s ended the fit while the" in out
+    assert out.count("time limit") == 1 and "the time limit of 0.05 s ended the fit" in out and "cut short" not in out
     run(capsys, "report", model, "new.csv", "-o", str(page))
-    assert "The time limit of 0.05 s ended the fit while the" in page.read_text()
+    assert "The time limit of 0.05 s ended the fit" in page.read_text()
+    assert load(model)[-1].time_limit == 0.05
+
+
+def test_a_time_limit_counts_from_the_start_of_the_command(monkeypatch, tmp_path):
+    """Reading the table takes its share: what is left is the limit of the fit."""
+    limits = []
+    slow, fit = read_table, RVR.fit
+    monkeypatch.setattr("relvec.cli.fit.read_table", lambda *a: (time.sleep(0.3), slow(*a))[1])
+    monkeypatch.setattr(RVR, "fit", lambda self, *a, **k: (limits.append(self.time_limit), fit(self, *a, **k))[1])
+    arguments = ["--time-limit", "0.4", "--holdout", "0", "--json", "-o", str(tmp_path / "m.relvec")]
+    assert cli.main(["fit", "houses.csv", "--target", "Price", *arguments]) == 0
+    assert len(limits) == 1 and limits[0] <= 0.1
+
+
+def test_a_fit_to_all_rows_prints_scores_of_rows_held_out(capsys, tmp_path):
+    model = str(tmp_path / "m.relvec")
+    found = run_json(capsys, "fit", "houses.csv", "--target", "Price", "--width", "3", "-o", model)
+    assert found["rows"] == 215 and load(model)["columns"].record_["rows"] == 215
+    held_out = found["holdout"]
+    assert held_out["rows"] == 43 and held_out["fitted_rows"] == 172
+    assert 0 < held_out["scores"]["RMSE"]["value"] < held_out["scores"]["RMSE"]["baseline"]
+    out = run(capsys, "fit", "houses.csv", "--target", "Price", "--width", "3", "-o", model)
+    assert "scores on 43 rows, by a second model fitted to the other 172; the one saved has seen all rows" in out
+    assert "baseline" in out
+    assert "holdout" not in run_json(
+        capsys, "fit", "houses.csv", "--target", "Price", "--width", "3", "--holdout", "0", "-o", model
+    )
+
+
+def test_nines_that_may_stand_for_missing_cells_are_pointed_out(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{-999 if i % 20 == 3 else 20 + i % 50},{99 - i % 30},{i % 7 + i / 100}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("age,share,y\n" + "\n".join(rows))
+    arguments = ["fit", "t.csv", "--target", "y", "--width", "2", "--holdout", "0"]
+    out = run(capsys, *arguments)
+    assert out.count("stands for a missing value") == 1
+    assert "if -999 (3 cells) stands for a missing value, give --missing -999" in out
+    out = run(capsys, *arguments, "--missing=-999")
+    assert "stands for a missing value" not in out and "3 missing cells" in out
 
 
 def test_control_characters_reach_no_terminal(capsys, tmp_path, monkeypatch):

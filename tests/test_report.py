@@ -138,7 +138,7 @@ def test_relevance_learned_with_the_scales_is_drawn_by_column():
     pytest.importorskip("matplotlib")
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=30), "c": ["a", "b", "c"] * 10, "y": rng.normal(size=30)}
-    fitted = fit_table(table, "y")
+    fitted = fit_table(table, "y", model=RVR(width=1.0))
     fitted.pipeline[-1].feature_relevance_ = np.array([0.4, 0.3, 0.2, 0.1])
     fitted.pipeline[-1].width_ = np.ones(4)
     page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))

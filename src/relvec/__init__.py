@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relvec._version import __version__
 
 if TYPE_CHECKING:
-    from relvec import basis, kernels, plot, solvers
+    from relvec import basis, kernels, plot, solvers, tables
     from relvec.estimators.classifier import RelevanceVectorClassifier
     from relvec.estimators.classifier import RelevanceVectorClassifier as RVC
     from relvec.estimators.comparison import compare
@@ -33,11 +33,12 @@ _HOMES = {
     "to_onnx": "relvec.export.onnx",
 }
 _SHORT_NAMES = {"RVC": "RelevanceVectorClassifier", "RVR": "RelevanceVectorRegressor"}
-_SUBMODULES = ("basis", "kernels", "plot", "solvers")
+_SUBMODULES = ("basis", "kernels", "plot", "solvers", "tables")
 
 __all__ = [
     "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "__version__", "basis",
-    "compare", "kernels", "load", "plot", "save", "show_versions", "solvers", "to_c", "to_onnx",
+    "compare", "kernels", "load", "plot", "save", "show_versions", "solvers", "tables", "to_c",
+    "to_onnx",
 ]  # fmt: skip
 
 

@@ -120,9 +120,13 @@ def _fit(parser: Any) -> None:
         "reading a few as missing")  # fmt: skip
     add("--kernel", choices=KERNELS, help="by default chosen by merit in a regression, else gaussian")
     add("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
-    add("--time-limit", type=_positive, metavar="S", help="seconds after which the best model so far is saved")
+    add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
+        "saved, and the output says that the fit was cut short")  # fmt: skip
     add("--seed", type=int, default=0, help="of random choices (0)")
-    add("--holdout", type=_share, metavar="SHARE", help="share of the rows to keep out of the fit and evaluate on")
+    add("--holdout", type=_holdout, metavar="SHARE",
+        help="share of the rows to keep out of the fit and evaluate on; by "
+        "default all rows are fitted, and up to 600 of them are also split to fit and evaluate a second model; 0 "
+        "evaluates nothing")  # fmt: skip
 
 
 def _predict(parser: Any) -> None:
@@ -203,6 +207,10 @@ def _positive(text: str) -> float:
 
 def _share(text: str) -> float:
     return _number(text, float, lambda value: 0 < value < 1, "a number between 0 and 1")
+
+
+def _holdout(text: str) -> float:
+    return _number(text, float, lambda value: 0 <= value < 1, "a number from 0 to below 1")
 
 
 def _folds(text: str) -> int:

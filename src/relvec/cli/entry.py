@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -19,7 +20,9 @@ EXPECTED_ERRORS = (ValueError, OSError, ImportError, MemoryError, NotImplemented
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, or those of the process, and return its exit code."""
+    began = time.monotonic()
     arguments = make_parser().parse_args(argv)
+    arguments.began = began  # a time limit counts from here
     try:
         code = import_module(arguments.module).run(arguments)  # only the modules that the command needs
         sys.stdout.flush()

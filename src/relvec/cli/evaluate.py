@@ -9,8 +9,8 @@ from sklearn.pipeline import Pipeline
 
 from relvec.cli.console import Console
 from relvec.cli.files import read_data, read_model
-from relvec.tables.evaluation import Evaluation, evaluate_table
-from relvec.tables.text import format_cell, format_with_error, plural
+from relvec.tables.evaluation import BASELINE_MEANING, Evaluation, evaluate_table
+from relvec.tables.text import format_range, format_to_error, format_with_error, plural
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,14 +31,16 @@ def evaluate(pipeline: Pipeline, arguments: argparse.Namespace) -> Evaluation:
 
 def print_scores(console: Console, evaluation: Evaluation) -> None:
     """Print the scores with their uncertainty and meaning."""
-    rows = [(s.name, format_with_error(s.value, s.error), f"{format_cell(s.low)} to {format_cell(s.high)}", s.meaning)
-            for s in evaluation.scores]  # fmt: skip
-    console.print_table(("score", "value ± error", "95% interval", "meaning"), rows)
+    rows = [(s.name, format_with_error(s.value, s.error), format_range(s.low, s.high, s.error),
+             format_to_error(s.baseline, s.error), s.meaning) for s in evaluation.scores]  # fmt: skip
+    console.print_table(("score", "value ± error", "95% interval", "baseline", "meaning"), rows)
+    console.print(f"  {BASELINE_MEANING}")
     for note in evaluation.notes:
         console.print(f"  note: {note}")
 
 
 def scores_as_dict(evaluation: Evaluation) -> dict[str, Any]:
     """The scores for machines."""
-    scores = {s.name: {"value": s.value, "error": s.error, "low": s.low, "high": s.high} for s in evaluation.scores}
+    scores = {s.name: {"value": s.value, "error": s.error, "low": s.low, "high": s.high, "baseline": s.baseline}
+              for s in evaluation.scores}  # fmt: skip
     return {"rows": len(evaluation.observed), "folds": evaluation.folds, "scores": scores, "notes": evaluation.notes}

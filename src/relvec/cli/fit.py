@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from relvec import RVC, RVR, save, solvers
+from relvec import RVC, RVR, save
 from relvec.cli.console import Console
 from relvec.cli.evaluate import print_scores, scores_as_dict
 from relvec.cli.files import check_output, naming_output
@@ -21,8 +21,12 @@ from relvec.tables.pipelines import FittedTable, fit_table, summary
 from relvec.tables.table import Table, TableError
 from relvec.tables.text import plural
 
-STAGES = {"widths": "the widths were being learned", "kernel": "the kernel was being factorised",
-          "search": "the model was being searched for", "process": "the process was being fitted"}  # fmt: skip
+CUT_STATUSES = {"time_limit", "interrupted"}
+CUT_WARNINGS = ("warning: TIME_LIMIT", "warning: INTERRUPTED")
+MIN_SECONDS = 0.01  # a fit needs a limit above 0, however late it is
+MAX_CHECKED_ROWS = 600  # without --holdout, a second model is fitted to a part of as many rows: a few seconds more
+CHECKED_SHARE = 0.2  # of these rows, kept out of the second fit
+MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
 
 
 class Deadline:
@@ -30,50 +34,77 @@ class Deadline:
 
     Attributes
     ----------
-    note : which part of the fit was cut short, in words; empty if none was.
+    passed : whether it has stopped a fit.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.began, self.note = seconds, time.monotonic(), ""
+    def __init__(self, seconds: float, began: float) -> None:
+        self.seconds, self.end, self.passed = seconds, began + seconds, False
 
     def __call__(self, progress: Progress) -> bool:
-        over = time.monotonic() - self.began > self.seconds
-        if over and not self.note:
-            doing = STAGES.get(progress.stage, "the model was being fitted")
-            self.note = (f"the time limit of {self.seconds:g} s ended the fit while {doing}: the model is the best "
-                         "found by then, and more time may find a better one")  # fmt: skip
-        return over
+        self.passed |= self.left() <= 0.0
+        return self.passed
+
+    def left(self) -> float:
+        """Seconds left; negative after the deadline."""
+        return self.end - time.monotonic()
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit a model to a table, save it, and print what was found."""
-    deadline = None if arguments.time_limit is None else Deadline(arguments.time_limit)
+    deadline = None if arguments.time_limit is None else Deadline(arguments.time_limit, arguments.began)
     check_output(arguments.out)
     console = Console(arguments.json)
     table = read_table(arguments.data, arguments.format)
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
     held_out = None
-    if arguments.holdout is not None:
+    if arguments.holdout:
         table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
-    with nullcontext() if deadline is None else watch(deadline):
-        fitted = _fit(table, arguments)
-    if deadline is not None and deadline.note:
-        fitted.pipeline["columns"].record_["notes"].append(deadline.note)
+    fitted = _fit(table, arguments, deadline)
     with naming_output(arguments.out):
         save(fitted.pipeline, arguments.out)
     _print_fit(console, fitted)
     found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
+    checked, how = fitted, "rows kept out of the fit"
+    if arguments.holdout is None and _is_quick_to_check(fitted, deadline):
+        rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
+        checked = _fit(rest, arguments, deadline)
+        how = f"rows, by a second model fitted to the other {len(checked.table):,}; the one saved has seen all rows"
     if held_out is not None:
-        evaluation = evaluate_table(fitted.pipeline, held_out, seed=arguments.seed)
-        console.print(f"\non {plural(len(evaluation.observed), 'row')} kept out of the fit:")
+        evaluation = evaluate_table(checked.pipeline, held_out, seed=arguments.seed)
+        console.print(f"\nscores on {len(evaluation.observed):,} {how}")
         print_scores(console, evaluation)
-        found["holdout"] = scores_as_dict(evaluation)
+        found["holdout"] = scores_as_dict(evaluation) | {"fitted_rows": len(checked.table)}
     console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments)}")
     console.print_json(found)
     return 0
 
 
-def _fit(table: Table, arguments: argparse.Namespace) -> FittedTable:
+def _is_quick_to_check(fitted: FittedTable, deadline: Deadline | None) -> bool:
+    """Whether there are rows enough for a second fit, few enough for it to be quick, and time is left."""
+    seconds = fitted.pipeline["columns"].record_["seconds"]
+    if deadline is not None and deadline.left() < seconds:
+        return False
+    return MIN_CHECKED_ROWS <= len(fitted.table) <= MAX_CHECKED_ROWS
+
+
+def _fit(table: Table, arguments: argparse.Namespace, deadline: Deadline | None) -> FittedTable:
+    """Fit within the time that is left; a cut is one note, in place of the warnings of the stages it cut."""
+    if deadline is None:
+        return _fit_in_time(table, arguments, None)
+    with watch(deadline):
+        fitted = _fit_in_time(table, arguments, max(deadline.left(), MIN_SECONDS))
+    model, record = fitted.pipeline[-1], fitted.pipeline["columns"].record_
+    model.set_params(time_limit=deadline.seconds)  # as asked for, where folds are fitted later
+    statuses = {model.status_} if isinstance(model.status_, str) else set(model.status_)
+    cut = [note for note in record["notes"] if "cut short" in note or note.startswith(CUT_WARNINGS)]
+    if deadline.passed or cut or statuses & CUT_STATUSES:
+        record["notes"] = [note for note in record["notes"] if note not in cut]
+        record["notes"].append(f"the time limit of {deadline.seconds:g} s ended the fit: the model is the best found "
+                               "by then, and a longer --time-limit may find a better one")  # fmt: skip
+    return fitted
+
+
+def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | None) -> FittedTable:
     return fit_table(
         table,
         arguments.target,
@@ -85,20 +116,16 @@ def _fit(table: Table, arguments: argparse.Namespace) -> FittedTable:
         missing=arguments.missing,
         drop_rows=arguments.drop_rows,
         strict=arguments.strict,
-        model=lambda task: make_estimator(task, arguments),
+        model=lambda task: make_estimator(task, arguments, seconds),
     )
 
 
-def make_estimator(task: str, arguments: argparse.Namespace) -> Any:
-    """The estimator of a task with the options that were given."""
+def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
+    """The estimator of a task with the options that were given, and a limit of so many seconds."""
     model: Any = RVC() if task == "classification" else RVR(likelihood="poisson" if task == "count" else "gaussian")
     given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed}
-    if arguments.time_limit is not None:
-        if "time_limit" in model.get_params():
-            given["time_limit"] = arguments.time_limit
-        else:
-            given["solver"] = solvers.Sequential(time_limit=arguments.time_limit)
-    return model.set_params(**{name: value for name, value in given.items() if value is not None})
+    model.set_params(**{name: value for name, value in given.items() if value is not None})
+    return model if seconds is None else model.set_params(time_limit=seconds)
 
 
 def _split(table: Table, target: str, share: float, seed: int) -> tuple[Table, Table]:
@@ -123,4 +150,4 @@ def _print_fit(console: Console, fitted: FittedTable) -> None:
 def _next_command(arguments: argparse.Namespace) -> str:
     if arguments.data == "-":
         return f"next:  relvec predict {arguments.out} NEW_DATA"
-    return f"next:  relvec report {arguments.out} {arguments.data} --cv 5"
+    return f"next:  relvec report {arguments.out} {shlex.quote(arguments.data)} --cv 5"

@@ -202,10 +202,15 @@ class BaseRelevanceVector(BaseEstimator):
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """`feature_relevance_` (n_features,), under the name `sklearn.feature_selection.SelectFromModel` asks for."""
+        """Roots of `feature_relevance_` (n_features,), as shares, for `sklearn.feature_selection.SelectFromModel`.
+
+        A relevance is a mean square, in which a weak input that matters is soon lost beside strong ones: its root is
+        on the scale of the target, and above the mean (the default threshold) for more of the inputs that matter.
+        """
         if not hasattr(self, "feature_relevance_"):
             raise AttributeError("feature_importances_ is known after fit, for kernels with a width")
-        return self.feature_relevance_
+        root = np.sqrt(self.feature_relevance_)
+        return root / root.sum()
 
     def _on_device(self, X: Any) -> Array | None:
         """X (n, d) on the device where work is to be done, or None for the host.

@@ -157,7 +157,8 @@ class RelevanceVectorClassifier(ClassPredictions):
     width_rule_ : the rule that gave it: "given", or the word for ``width``, where "auto" is the one it stood for;
         absent for kernels not given by name.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, normalised to sum 1: how much the
-        kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the same.
+        kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` has the
+        roots, as shares.
     tuning_ : where each start of learned widths ended, and how often they agreed
         (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
         (`relvec.hyperparameters.grvm_widths.WidthSearch`).

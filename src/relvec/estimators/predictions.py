@@ -23,8 +23,11 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
     """Predictions from a predictor of each output, which may be replaced by RVM* or a process."""
 
     @by_blocks
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
-        """Predictive mean, with standard deviation or covariance if asked.
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True,
+        return_interval: float | None = None,
+    ) -> Any:  # fmt: skip
+        """Predictive mean, with standard deviation, covariance or interval if asked.
 
         Parameters
         ----------
@@ -34,13 +37,18 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         return_cov : bool, default False
             Also the joint covariance; not together with `return_std`.
         noise : bool, default True
-            Whether std and cov include the noise. False describes the function itself.
+            Whether std, cov and interval include the noise. False describes the function itself.
+        return_interval : float, optional
+            Probability, such as 0.9, of a central interval (`predict_interval`). The result is then one array, which
+            `sklearn.pipeline.Pipeline` and `sklearn.compose.TransformedTargetRegressor` pass on: their ``predict``
+            takes ``return_interval=0.9`` as well.
 
         Returns
         -------
         mean : (n,) or (n, n_outputs)
         std : (n,) or (n, n_outputs), if return_std
         cov : (n, n) or (n, n, n_outputs), if return_cov
+        mean, lower, upper : as one array (n, 3) or (n, n_outputs, 3), if return_interval
 
         Examples
         --------
@@ -49,9 +57,16 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         >>> mean, std = model.predict([[4.0]], return_std=True)
         >>> mean.shape, std.shape
         ((1,), (1,))
+        >>> mean, lower, upper = model.predict([[4.0], [5.0]], return_interval=0.9).T
+        >>> bool((lower < mean).all() and (mean < upper).all())
+        True
         """
+        if return_interval is not None and (return_std or return_cov):
+            raise ValueError("ask for return_interval alone: the result is one array of mean, lower and upper end")
         if return_std and return_cov:
             raise ValueError("ask for return_std or return_cov, not both: the std is the root of cov's diagonal")
+        if return_interval is not None:
+            return self._predict_with_interval(X, return_interval, noise)
         if is_dask(X):
             return self._predict_lazily(X, return_std, return_cov, noise)
         X, back = self._validated_rows(X, self._native)
@@ -63,6 +78,13 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         if return_cov:
             return mean, back(self._by_output([m.covariance(X, noise) for m in self.fitted_.predictors]))
         return mean
+
+    def _predict_with_interval(self, X: Any, coverage: float, noise: bool) -> Any:
+        """Mean, lower and upper end as one array (n, 3) or (n, n_outputs, 3)."""
+        if is_dask(X):
+            raise ValueError("return_interval needs rows in memory: with Dask call predict and predict_interval")
+        interval, mean = self.predict_interval(X, coverage, noise), self.predict(X)
+        return namespace(mean).concat([mean[..., None], interval], axis=-1)
 
     @property
     def _native(self) -> bool:

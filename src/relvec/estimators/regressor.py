@@ -176,8 +176,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         for; absent for kernels not given by name.
     feature_relevance_ : (n_features,) share of each input, summing to 1. Where the kernel was chosen by merit: in the
         mean squared slope of the function, inputs in standard deviations. Else eta_k var(x_k) with eta_k = width_k^-2:
-        how much the kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` is the
-        same.
+        how much the kernel varies along each feature over the data (T01 section 4.3). `feature_importances_` has
+        the roots, as shares.
     tuning_ : where each start of learned widths ended, and how often they agreed
         (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
         (`relvec.hyperparameters.grvm_widths.WidthSearch`). Absent where the kernel was chosen by merit.

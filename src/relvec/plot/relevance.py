@@ -11,25 +11,32 @@ from sklearn.pipeline import Pipeline
 
 from relvec.plot.axes import LINE, TRUTH, axes_or_new, final_step, tidy_axes
 
+BY_SLOPE = "share of the input in the squared slope of the fitted function"
+BY_WIDTH = "relevance (squared inverse width × variance, as a share)"
 
-def relevance_by_width(model: Any) -> np.ndarray | None:
-    """Relevance of each input (d,) of a model with one width an input; None for one width in all.
 
-    With one width the share of an input is the share of its variance, which says nothing about the target.
+def find_relevance(model: Any) -> tuple[np.ndarray, str] | None:
+    """Relevance of each input (d,) and its meaning in words; None where the fit has learned none.
+
+    A process knows the slope of its function along each input. A relevance vector machine knows the widths that it
+    learned; with one width for all, the share of an input is that of its variance, which says nothing about the target.
 
     Examples
     --------
     >>> from relvec import RVR
-    >>> relevance_by_width(RVR(width=1.0).fit([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]], [0.0, 1.0, 2.0])) is None
+    >>> find_relevance(RVR(width=1.0).fit([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]], [0.0, 1.0, 2.0])) is None
     True
     """
     final = final_step(model)
     relevance = getattr(final, "feature_relevance_", None)
-    if relevance is None or np.ndim(getattr(final, "width_", 0.0)) == 0:
+    if relevance is None or (len(relevance) > 1 and np.ptp(relevance) == 0.0):
+        return None  # equal shares are those of a constant
+    chosen = hasattr(final, "selection_")
+    if not chosen and np.ndim(getattr(final, "width_", 0.0)) == 0:
         return None
     if isinstance(model, Pipeline) and len(relevance) != getattr(model, "n_features_in_", -1):
         return None  # the steps before the model make other inputs
-    return np.asarray(relevance)
+    return np.asarray(relevance), BY_SLOPE if chosen else BY_WIDTH
 
 
 class FeatureRelevanceDisplay:
@@ -57,15 +64,15 @@ class FeatureRelevanceDisplay:
         feature_names: Sequence[str] | None = None, n_repeats: int = 10, random_state: int | None = 0, most: int = 20,
         ax: Any = None,
     ) -> FeatureRelevanceDisplay:  # fmt: skip
-        """Draw the relevance by one width an input, or how much worse the model is when an input is shuffled.
+        """Draw the relevance that was learned, or how much worse the model is when an input is shuffled.
 
         Parameters
         ----------
         model : fitted regressor or classifier, or a pipeline that ends in one
         X : array-like (n, n_features), optional
         y : array-like (n,), optional
-            Where the model has one width for all inputs, data on which each input is shuffled in turn; the bars are
-            the losses of the model's score (`sklearn.inspection.permutation_importance`).
+            Where the model has learned one width for all inputs, data on which each input is shuffled in turn; the
+            bars are the losses of the model's score (`sklearn.inspection.permutation_importance`).
         feature_names : d names, optional
             By default those seen in fit, or x1, x2, ...
         n_repeats : int, default 10
@@ -91,11 +98,12 @@ class FeatureRelevanceDisplay:
         >>> display.names[int(np.argmax(display.relevance))]
         'x1'
         """
-        relevance = relevance_by_width(model)
-        error, meaning = None, "relevance (squared inverse width × variance, as a share)"
-        if relevance is None:
+        learned, error = find_relevance(model), None
+        if learned is not None:
+            relevance, meaning = learned
+        else:
             if X is None or y is None:
-                raise ValueError("the model has one width for all inputs, which says nothing about a single one: pass "
+                raise ValueError("the fit has learned nothing about single inputs, as with one width for all: pass "
                                  "X and y, and each input is shuffled in turn")  # fmt: skip
             from sklearn.inspection import permutation_importance
 

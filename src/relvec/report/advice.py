@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec.tables.evaluation import COVERAGE, Evaluation
@@ -56,8 +55,6 @@ def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
             )
     if "AUC" in scores and scores["AUC"].low < 0.5:
         found.append("The predictions may be no better than chance: the interval of the AUC contains 0.5.")
-    if "accuracy" in scores:
-        common = max(np.unique(evaluation.observed, return_counts=True)[1]) / n
-        if scores["accuracy"].value <= common:
-            found.append(f"Always predicting the most frequent class would be right as often ({common:.0%}).")
+    if "accuracy" in scores and scores["accuracy"].value <= (common := scores["accuracy"].baseline):
+        found.append(f"Always predicting the most frequent class would be right as often ({common:.0%}).")
     return found

@@ -112,7 +112,9 @@ def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -
     if shares:
         labels, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
         learned = plot.FeatureRelevanceDisplay(values, labels, None, "relevance, as a share")
-        words = "Relevance by the learned widths: the share of each column in the distances."
+        words = ("How steep the fitted function is along each column: its share in the mean squared slope."
+                 if hasattr(pipeline[-1], "selection_") else
+                 "Relevance by the learned widths: the share of each column in the distances.")  # fmt: skip
         figures.append(draw(learned.plot, words, 6.4, height))
     errors = map(round_uncertainty, importance.error.tolist())
     found = list(zip(importance.names, importance.loss.tolist(), errors, strict=True))

@@ -19,11 +19,14 @@ from relvec.tables.table import Table, TableError, as_table
 from relvec.tables.target import has_target, target_of
 from relvec.tables.text import plural
 
-__all__ = ["Evaluation", "Score", "evaluate_table"]
+__all__ = ["BASELINE_MEANING", "Evaluation", "Score", "evaluate_table"]
 
 RESAMPLES = 1000  # fewer for long tables: at most MOST_DRAWS rows are drawn in all
 MOST_DRAWS = 20_000_000
 COVERAGE = 0.9
+LOG_2PI_E = 1.0 + float(np.log(2 * np.pi))
+BASELINE_MEANING = ("baseline: the score of the best prediction that is the same for every row; for the coverage, the "
+                    "share that is aimed at")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Score:
     error : its standard error, the standard deviation over resampled rows.
     low, high : central 95% of the resampled values.
     meaning : one sentence.
+    baseline : the score of the best prediction that is the same for every row (for the coverage what is aimed at).
     """
 
     name: str
@@ -45,6 +49,7 @@ class Score:
     low: float
     high: float
     meaning: str
+    baseline: float = np.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +164,7 @@ def _out_of_fold(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int, se
 
 # Scores ----------------------------------------------------------------------------------------------------------
 
-Measure = tuple[str, Callable[[Any], float], str]  # of the rows drawn
+Measure = tuple[str, Callable[[Any], float], str, float]  # name, score of the rows drawn, meaning, baseline
 
 
 def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndarray | None) -> list[Measure]:
@@ -175,20 +180,33 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
         return float(1 - np.sum(error[i] ** 2) / spread) if spread > 0 else np.nan
 
     found: list[Measure] = [
-        ("RMSE", lambda i: float(np.sqrt(np.mean(error[i] ** 2))), "root mean square error, in the target's units"),
-        ("MAE", lambda i: float(np.mean(np.abs(error[i]))), "mean absolute error, in the target's units"),
-        ("R2", r_squared, "share of the target's variance that is explained; 0 is a constant, 1 is perfect"),
-        ("coverage", lambda i: float(np.mean(held[i])), f"share of targets inside the {COVERAGE:.0%} interval"),
-        ("interval width", lambda i: float(np.mean(width[i])), f"mean width of the {COVERAGE:.0%} interval"),
-    ]
+        ("RMSE", lambda i: float(np.sqrt(np.mean(error[i] ** 2))), "root mean square error, in the target's units",
+         float(np.std(y))),
+        ("MAE", lambda i: float(np.mean(np.abs(error[i]))), "mean absolute error, in the target's units",
+         float(np.mean(np.abs(y - np.median(y))))),
+        ("R2", r_squared, "share of the target's variance that is explained; 0 is a constant, 1 is perfect", 0.0),
+        ("coverage", lambda i: float(np.mean(held[i])), f"share of targets inside the {COVERAGE:.0%} interval",
+         COVERAGE),
+        ("interval width", lambda i: float(np.mean(width[i])), f"mean width of the {COVERAGE:.0%} interval",
+         float(np.ptp(np.quantile(y, [0.5 - COVERAGE / 2, 0.5 + COVERAGE / 2])))),
+    ]  # fmt: skip
     if pipeline["columns"].task == "count":
-        with np.errstate(divide="ignore", invalid="ignore"):
-            deviance = 2 * (np.where(y > 0, y * np.log(y / mean), 0.0) - y + mean)
-        found.insert(3, ("deviance", lambda i: float(np.mean(deviance[i])), "mean Poisson deviance; smaller is better"))
+        deviance, constant = _poisson_deviance(y, mean), float(np.mean(_poisson_deviance(y, np.full(len(y), y.mean()))))
+        meaning = "mean Poisson deviance; smaller is better"
+        found.insert(3, ("deviance", lambda i: float(np.mean(deviance[i])), meaning, constant))
     if density is not None:
         meaning = "mean log density of the targets under their predictions; larger is better"
-        found.append(("log density", lambda i: float(np.mean(density[i])), meaning))
+        constant = np.nan  # that of a normal variable with the targets' mean and variance
+        if pipeline["columns"].task == "regression" and np.var(y) > 0:
+            constant = -0.5 * (LOG_2PI_E + float(np.log(np.var(y))))
+        found.append(("log density", lambda i: float(np.mean(density[i])), meaning, constant))
     return found
+
+
+def _poisson_deviance(y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Deviance (n,) of counts y (n,) from their means (n,)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 2 * (np.where(y > 0, y * np.log(y / mean), 0.0) - y + mean)
 
 
 def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[Measure]:
@@ -203,16 +221,21 @@ def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[M
     def balanced_accuracy(i: Any) -> float:
         return float(np.mean([np.mean(right[i][place[i] == k]) for k in np.unique(place[i])]))
 
+    share = member.mean(axis=0)
+    seen = share[share > 0]
     found: list[Measure] = [
-        ("accuracy", lambda i: float(np.mean(right[i])), "share of rows whose most probable class is the observed one"),
-        ("balanced accuracy", balanced_accuracy, "the same, averaged over the classes"),
-        ("log loss", lambda i: float(-np.mean(own[i])), "minus the mean log probability of the observed class"),
-        ("Brier score", lambda i: float(np.mean(square[i])), "mean squared error of the probabilities"),
-    ]
+        ("accuracy", lambda i: float(np.mean(right[i])), "share of rows whose most probable class is the observed one",
+         float(share.max())),
+        ("balanced accuracy", balanced_accuracy, "the same, averaged over the classes", 1.0 / len(seen)),
+        ("log loss", lambda i: float(-np.mean(own[i])), "minus the mean log probability of the observed class",
+         float(-np.sum(seen * np.log(seen)))),
+        ("Brier score", lambda i: float(np.mean(square[i])), "mean squared error of the probabilities",
+         float(1.0 - np.sum(share**2))),
+    ]  # fmt: skip
     if len(classes) == 2:
         positive, score = place == 1, p.proba[:, 1]
         meaning = f"probability that a row of class {str(classes[1])!r} is ranked above one of {str(classes[0])!r}"
-        found.append(("AUC", lambda i: _area(positive[i], score[i]), meaning))
+        found.append(("AUC", lambda i: _area(positive[i], score[i]), meaning, 0.5))
     return found
 
 
@@ -234,11 +257,11 @@ def _bootstrap_scores(measures: list[Measure], n: int, seed: int) -> list[Score]
     values = np.empty((len(measures), draws))
     for b in range(draws):
         rows = rng.integers(n, size=n)
-        values[:, b] = [measure(rows) for _, measure, _ in measures]
+        values[:, b] = [measure(rows) for _, measure, _, _ in measures]
     everything, scores = np.arange(n), []
-    for (name, measure, meaning), found in zip(measures, values, strict=True):
+    for (name, measure, meaning, baseline), found in zip(measures, values, strict=True):
         found = found[np.isfinite(found)]
         low, high = np.quantile(found, [0.025, 0.975]) if found.size else (np.nan, np.nan)
         error = float(found.std(ddof=1)) if found.size > 1 else np.nan
-        scores.append(Score(name, measure(everything), error, float(low), float(high), meaning))
+        scores.append(Score(name, measure(everything), error, float(low), float(high), meaning, baseline))
     return scores

@@ -33,6 +33,7 @@ MIN_FLAGGED_SHARE = 0.05  # of missing cells, from which on a flag for them beco
 MAX_LEVELS = 20  # categories of a column; the rarer ones are joined
 MAX_IDENTIFIER_LENGTH = 40  # characters; a longer cell is text
 MIN_TEXTS = 50  # so many different texts, in more than half of the rows, are not categories
+NINES = re.compile(r"-?9{2,}(\.0*)?")  # such as -999, often written where nothing is known
 MAX_MISSING_WORDS = 100  # strange values of a column that are remembered for new tables
 
 
@@ -140,10 +141,25 @@ def _number(column: _Cells, rare: bool) -> Column | None:
     words, note = _read_strays(column, strays, "number")
     n_missing = int(np.isnan(values).sum())
     notes = [f"in {style.unit}" if style.unit else "", "with decimal commas" if style.decimal_comma else "", note,
-             column.describe_filling(n_missing)]  # fmt: skip
+             _suspect_nines(values), column.describe_filling(n_missing)]  # fmt: skip
     kind = "boolean" if column.cells.dtype == bool else "number"
     return Column(column.name, kind, "; ".join(filter(None, notes)), parts=column.flags(n_missing), missing=words,
                   unit=style.unit, decimal_comma=style.decimal_comma)  # fmt: skip
+
+
+def _suspect_nines(values: np.ndarray) -> str:
+    """A note on a value such as -999 that lies farther from all others than these from each other.
+
+    >>> _suspect_nines(np.array([31.0, 45.0, -999.0, 62.0, -999.0]))
+    'if -999 (2 cells) stands for a missing value, give --missing -999'
+    """
+    known = values[np.isfinite(values)]
+    for value in (known.min(), known.max()) if known.size else ():
+        rest = known[known != value]
+        if rest.size and NINES.fullmatch(f"{value:g}") and np.abs(rest - value).min() > np.ptp(rest):
+            cells = plural(int(np.sum(known == value)), "cell")
+            return f"if {value:g} ({cells}) stands for a missing value, give --missing {value:g}"
+    return ""
 
 
 def _has_codes(column: _Cells, style: NumberStyle) -> bool:

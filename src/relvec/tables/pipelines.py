@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from relvec import RVC, RVR
-from relvec.plot.relevance import relevance_by_width
+from relvec.plot.relevance import find_relevance
 from relvec.tables.cells import labels_of
 from relvec.tables.columns import NO_VALUE, Column, TableColumns, names_of
 from relvec.tables.kinds import describe
@@ -251,16 +251,16 @@ def encoded_columns(pipeline: Pipeline) -> list[str]:
 
 
 def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
-    """Relevance of the table's columns by the learned widths, as shares; empty for one width in all inputs.
+    """Relevance of the table's columns, as shares; empty where the fit has learned none.
 
     >>> learned_relevance(fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": list("abab")}, "y", model=RVC(width=1.0)).pipeline)
     {}
     """
-    relevance, names = relevance_by_width(pipeline[-1]), encoded_columns(pipeline)
-    if relevance is None or relevance.shape != (len(names),):
+    learned, names = find_relevance(pipeline[-1]), encoded_columns(pipeline)
+    if learned is None or learned[0].shape != (len(names),):
         return {}
     shares = dict.fromkeys(names, 0.0)
-    for name, value in zip(names, relevance.tolist(), strict=True):
+    for name, value in zip(names, learned[0].tolist(), strict=True):
         shares[name] += value
     return shares
 

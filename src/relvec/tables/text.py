@@ -50,10 +50,30 @@ def format_with_error(value: float, error: float) -> str:
     >>> format_with_error(12537.2, 2391.0), format_with_error(0.9562, 0.0203), format_with_error(3.0, 0.0)
     ('12,500 ± 2,400', '0.956 ± 0.020', '3 ± 0')
     """
+    return f"{format_to_error(value, error)} ± {format_to_error(error, error)}"
+
+
+def format_range(low: float, high: float, error: float) -> str:
+    """Format both ends of an interval to the second digit of a standard error.
+
+    >>> format_range(7904.2, 17391.0, 2391.0), format_range(0.9, 1.0, 0.0203)
+    ('7,900 to 17,400', '0.900 to 1.000')
+    """
+    return f"{format_to_error(low, error)} to {format_to_error(high, error)}"
+
+
+def format_to_error(value: float, error: float) -> str:
+    """Format a value to the second digit of its standard error; nothing for NaN.
+
+    >>> format_to_error(12537.2, 2391.0), format_to_error(0.9562, 0.0203), format_to_error(float("nan"), 1.0)
+    ('12,500', '0.956', '')
+    """
+    if math.isnan(value):
+        return ""
     if not (math.isfinite(error) and error > 0 and math.isfinite(value)):
-        return f"{format_cell(float(value))} ± {format_cell(float(error))}"
+        return format_cell(float(value))
     digits = 1 - math.floor(math.log10(error))
-    return " ± ".join(f"{round(number, digits):,.{max(digits, 0)}f}" for number in (value, error))
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
 def plural(count: int, noun: str) -> str:
