@@ -14,7 +14,7 @@ ifndef RELVEC_DATA
 endif
 
 .PHONY: run test slow browser lint docs build reproduce bench clean
-.PHONY: minimal oldest newest soak latency coverage mutants
+.PHONY: minimal oldest newest soak guards certificates latency coverage mutants
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -42,6 +42,15 @@ TARGET_minimal := . $(RUNNER)
 # scikit-learn 1.7 hands pytest what pytest 9 refuses.
 TARGET_oldest = . $(RUNNER) 'pytest<9' $$($(PYTHON) tools/oldest.py)
 TARGET_newest := '.[test,plot,data,onnx,dask]'
+
+# The standing guards with a seed from the clock: mutated files and tables, hostile data, certificates computed again.
+# An hour at night: make guards ARGS="--seconds 3600".
+guards: $(VENV)/.stamp-test
+	$(BIN)/python tests/guards.py $(ARGS)
+
+# Certificates of random problems computed again in 50 digits.
+certificates: $(VENV)/.stamp-test
+	$(BIN)/python tests/torture/certificates.py 5000 $(ARGS)
 
 # Mutated model files, tables and pages, and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test

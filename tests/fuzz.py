@@ -209,10 +209,10 @@ def attempt(data: bytes, watch: Watch) -> str:
     return result
 
 
-def each(count: int, seed: int, case: Callable[[int, np.random.Generator], Iterable[str]]) -> Counter:
-    """Count what the cases 0 to ``count`` of a seed end in; the error of the first that fails names it."""
+def each(numbers: Iterable[int], seed: int, case: Callable[[int, np.random.Generator], Iterable[str]]) -> Counter:
+    """Count what some cases of a seed end in; the error of the first that fails names it."""
     results: Counter = Counter()
-    for i in range(count):
+    for i in numbers:
         try:
             results.update(case(i, np.random.default_rng([seed, i])))
         except Exception as error:
@@ -229,8 +229,8 @@ def main(words: str, run: Callable[[int, int], Counter], count: int) -> None:
     print(f"{dict(run(chosen.count, chosen.seed))} in {time.perf_counter() - begin:.0f} s, no failure")
 
 
-def run(count: int, seed: int = 0) -> Counter:
-    """Load `count` mutated files; how many were loaded and how many refused."""
+def run(count: int, seed: int = 0, first: int = 0) -> Counter:
+    """Load `count` mutated files from the number ``first`` on; how many were loaded and how many refused."""
     files, watch = models(), Watch()
     for file in files:  # imports what loading needs, and what an error message does
         assert repr(loads(file))
@@ -238,7 +238,7 @@ def run(count: int, seed: int = 0) -> Counter:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InconsistentVersionWarning)
-            return each(count, seed, lambda _, rng: [attempt(mutated(rng, files), watch)])
+            return each(range(first, first + count), seed, lambda _, rng: [attempt(mutated(rng, files), watch)])
     finally:
         tracemalloc.stop()
 

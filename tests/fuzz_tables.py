@@ -183,8 +183,8 @@ def pages(rng: np.random.Generator) -> None:
     Strict(_page.page(record, Path()), PAGE, ATTRIBUTES)
 
 
-def run(count: int, seed: int = 0, fits: int = 50) -> Counter:
-    """Read so many mutated files, one in ``fits`` through the command, and write as many pages."""
+def run(count: int, seed: int = 0, fits: int = 50, first: int = 0) -> Counter:
+    """Read so many mutated files from the number ``first`` on, one in ``fits`` through the command; as many pages."""
     originals, watch = files(), Watch()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -206,7 +206,7 @@ def run(count: int, seed: int = 0, fits: int = 50) -> Counter:
             if i % fits == 0:
                 yield fit(path, folder)
 
-        return each(count, seed, case)
+        return each(range(first, first + count), seed, case)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Certificates computed again: `python tests/torture/certificates.py 5000` fits so many random problems and reports.
 
-A fit that ends `converged` says that no single move gains more than tol: no addition, deletion, re-estimation, exchange,
-and no change of the noise. For regression all of them are computed again in 50 digits from the training data and the
-reported precisions alone. For classes and counts moves are looked for in double precision among a grid of precisions,
+A fit that ends `converged` says that no single move gains more than tol: no addition, deletion, re-estimation or
+exchange, and no change of the noise. For regression all of them are computed again in 50 digits from the training data
+and the reported precisions alone. For classes and counts moves are looked for in double precision among a grid of precisions,
 inside the region where Laplace's approximation is trusted, and what they gain is computed in 50 digits.
 """
 
@@ -211,8 +211,8 @@ class LaplaceCheck:
             f = [mp.fdot(row, w) for row in rows]
             mean = [mp.exp(v) if self.counts else 1 / (1 + mp.exp(-v)) for v in f]
             curvature = mean if self.counts else [m * (1 - m) for m in mean]
-            H = [[mp.fsum(c * row[i] * row[j] for c, row in zip(curvature, rows, strict=True))
-                  / mp.sqrt(A[i] * A[j]) + (1 if i == j else 0) for j in range(i + 1)] for i in range(len(w))]  # fmt: skip
+            H = [[mp.fsum(c * row[i] * row[j] for c, row in zip(curvature, rows, strict=True)) / mp.sqrt(A[i] * A[j])
+                  + (1 if i == j else 0) for j in range(i + 1)] for i in range(len(w))]  # fmt: skip
             L = factorise(H)
             gradient = [mp.fsum((y - m) * row[i] for y, m, row in zip(t, mean, rows, strict=True)) - A[i] * w[i]
                         for i in range(len(w))]  # fmt: skip

@@ -59,6 +59,8 @@ class GammaPrior:
         """
         value = 0.0
         if self.b > 0:  # and so where a > 0
+            if np.isinf(alpha).any():
+                return -math.inf
             value += float(np.sum(self.a * np.log(alpha) - b * alpha))
         if self.on_noise:
             value += self.c * math.log(beta) - d * beta

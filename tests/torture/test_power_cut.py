@@ -1,0 +1,105 @@
+"""Power cuts: whatever is written, a process that dies at any byte or system call leaves the earlier file or the new."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+
+import numpy as np
+import pytest
+
+from relvec.cli import main
+from relvec.runtime.files import write_atomically
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+OLD = b"the earlier file"
+CALLS = ("open", "fdopen", "fsync", "chmod", "replace")
+
+
+def die_in_child(write, prepare):
+    """Run ``write`` in a forked process that ``prepare`` makes die on the way; whether it came to the end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            prepare()
+            write()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def die_at_byte(number):
+    """The process is killed where a file grows beyond so many bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
+
+
+def die_at_call(name, after):
+    """The process ends before or after its first call of a function of `os`."""
+    real = getattr(os, name)
+
+    def cut(*args, **options):
+        if after:
+            real(*args, **options)
+        os._exit(9)
+
+    setattr(os, name, cut)
+
+
+def test_a_file_cut_at_any_byte_is_the_earlier_one(tmp_path):
+    path, data = tmp_path / "file", bytes(range(256)) * 2
+    path.write_bytes(OLD)
+    for number in range(0, len(data), 7):
+        assert not die_in_child(lambda: write_atomically(path, data), lambda n=number: die_at_byte(n))
+        assert path.read_bytes() == OLD
+    assert die_in_child(lambda: write_atomically(path, data), lambda: die_at_byte(len(data)))
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_file_cut_at_any_call_is_the_earlier_one_or_the_new(call, after, tmp_path):
+    path, data = tmp_path / "file", b"new" * 1000
+    path.write_bytes(OLD)
+    assert not die_in_child(lambda: write_atomically(path, data), lambda: die_at_call(call, after))
+    assert path.read_bytes() == (data if call == "replace" and after else OLD)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a table and a model of it."""
+    folder = tmp_path_factory.mktemp("cut")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 2))
+    target = np.sin(rows[:, 0]) + 0.1 * rng.normal(size=40)
+    np.savetxt(folder / "t.csv", np.column_stack([rows, target]), delimiter=",", header="a,b,y", comments="")
+    assert main(["fit", str(folder / "t.csv"), "--target", "y", "-o", str(folder / "m.relvec"), "--width", "1"]) == 0
+    return folder
+
+
+COMMANDS = {
+    "model": ["fit", "t.csv", "--target", "y", "--width", "2", "-o", "out.relvec"],
+    "predictions": ["predict", "m.relvec", "t.csv", "-o", "out.csv"],
+    "report": ["report", "m.relvec", "t.csv", "-o", "out.html"],
+    "C": ["export", "m.relvec", "--c", "out.c"],
+    "ONNX": ["export", "m.relvec", "--onnx", "out.onnx"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_outputs_of_commands_are_whole_or_the_earlier_ones(name, folder, monkeypatch):
+    if name == "ONNX":
+        pytest.importorskip("onnx")
+    if name == "report":
+        pytest.importorskip("matplotlib")
+    monkeypatch.chdir(folder)
+    path = folder / COMMANDS[name][-1]
+    assert main(COMMANDS[name]) == 0
+    size = path.stat().st_size
+    path.write_bytes(OLD)
+    for number in (size // 2,) if name == "report" else (0, size // 2, size - 1):
+        assert not die_in_child(lambda: main(COMMANDS[name]), lambda n=number: die_at_byte(n))
+        assert path.read_bytes() == OLD
