@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / "torture"))
 
 import cases
 import certificates
+
 import fuzz
 import fuzz_tables
 

@@ -2,8 +2,8 @@
 
 A fit that ends `converged` says that no single move gains more than tol: no addition, deletion, re-estimation or
 exchange, and no change of the noise. For regression all of them are computed again in 50 digits from the training data
-and the reported precisions alone. For classes and counts moves are looked for in double precision among a grid of precisions,
-inside the region where Laplace's approximation is trusted, and what they gain is computed in 50 digits.
+and the reported precisions alone. For classes and counts moves are looked for in double precision among a grid of
+precisions, inside the region where Laplace's approximation is trusted, and what they gain is computed in 50 digits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Power cuts: whatever is written, a process that dies at any byte or system call leaves the earlier file or the new."""
+"""Power cuts: a process that dies at any byte or system call of a write leaves the earlier file or the new one."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def without_self(alpha, S, Q):
 
 
 def mackay_alpha(gamma, mu, a=0.0, b=0.0):
-    """T01 eq. (44): (gamma_i + 2a) / (mu_i^2 + 2b); NaN, which asks for no change, where a weight and its gamma are 0."""
+    """T01 eq. (44): (gamma_i + 2a) / (mu_i^2 + 2b); NaN, no change, where a weight and its gamma are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return (gamma + 2.0 * a) / (mu * mu + 2.0 * b)
 
