@@ -471,6 +471,19 @@ def test_nines_that_may_stand_for_missing_cells_are_pointed_out(capsys, tmp_path
     assert "stands for a missing value" not in out and "3 missing cells" in out
 
 
+def test_formulas_are_told_and_escaped_when_asked(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"=cmd({i}),{i % 7},{2 * (i % 7) + i % 2}\n" for i in range(30))
+    (tmp_path / "t.csv").write_text("name,x,y\n" + rows)
+    assert cli.main(["fit", "t.csv", "--target", "y", "--id", "name", "--width", "2", "-o", "m.relvec"]) == 0
+    assert cli.main(["predict", "m.relvec", "t.csv", "-o", "plain.csv"]) == 0
+    assert "--escape-formulas" in capsys.readouterr().err
+    assert (tmp_path / "plain.csv").read_text().splitlines()[1].startswith("=cmd(0)")
+    assert cli.main(["predict", "m.relvec", "t.csv", "--escape-formulas", "-o", "safe.csv"]) == 0
+    assert "--escape-formulas" not in capsys.readouterr().err
+    assert all(line.startswith("'=cmd(") for line in (tmp_path / "safe.csv").read_text().splitlines()[1:])
+
+
 def test_control_characters_reach_no_terminal(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = "\n".join(f"{i},k\x1b[2Jey {i % 3},{i * 0.7}" for i in range(30))

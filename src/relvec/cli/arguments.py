@@ -138,6 +138,11 @@ def _predict(parser: Any) -> None:
         "--interval", type=_share, default=0.9, metavar="P", help="probability that the interval holds the target (0.9)"
     )
     add("--keep", nargs="+", action="extend", metavar="COL", help="further columns to copy")
+    add(
+        "--escape-formulas",
+        action="store_true",
+        help="write an apostrophe before text that begins with =, +, - or @, which a spreadsheet would run",
+    )
 
 
 def _inspect(parser: Any) -> None:

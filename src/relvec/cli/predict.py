@@ -14,7 +14,7 @@ from relvec.tables.columns import names_of
 from relvec.tables.files import output_format, write_table
 from relvec.tables.pipelines import Prediction, predict_table
 from relvec.tables.table import Table
-from relvec.tables.text import escape_controls, plural
+from relvec.tables.text import escape_controls, escape_formula, plural
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,6 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     prediction = predict_table(pipeline, table, arguments.interval)
     notes = step.unseen(table)
     out = predictions_table(pipeline, table, prediction, copied)
+    if arguments.escape_formulas:
+        out = escape_formulas(out)
+    elif output_format(arguments.out) in ("csv", "tsv") and not arguments.json and has_formulas(out):
+        notes = [*notes, "cells that begin with =, +, - or @ are written as they are, and a spreadsheet may run them: "
+                 "--escape-formulas writes an apostrophe before them"]  # fmt: skip
     for note in notes:
         print(f"note: {escape_controls(note)}", file=sys.stderr)
     if arguments.out == "-":
@@ -42,6 +47,21 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"written: {arguments.out} ({plural(len(out), 'row')}: {', '.join(out.names)})")
     console.print_json({"out": arguments.out, "rows": len(out), "columns": out.names, "notes": notes})
     return 0
+
+
+def has_formulas(table: Table) -> bool:
+    """Whether a spreadsheet would run a name or a cell of the table."""
+    texts = [column for column in table.columns.values() if column.dtype == object]
+    return any(escape_formula(value) != value for values in (table.names, *texts) for value in values)
+
+
+def escape_formulas(table: Table) -> Table:
+    """The table with an apostrophe before every name and cell that a spreadsheet would run."""
+
+    def escape(column: np.ndarray) -> np.ndarray:
+        return np.array([escape_formula(v) for v in column], dtype=object) if column.dtype == object else column
+
+    return Table({escape_formula(name): escape(column) for name, column in table.columns.items()}, table.source)
 
 
 def predictions_table(pipeline: Pipeline, table: Table, prediction: Prediction, copied: list[str]) -> Table:

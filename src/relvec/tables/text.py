@@ -35,6 +35,18 @@ def escape_controls(text: str) -> str:
     return "".join(c if c.isprintable() or c in harmless else c.encode("unicode_escape").decode() for c in text)
 
 
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
+
+
+def escape_formula(value: Any) -> Any:
+    """Write an apostrophe before text that a spreadsheet would run as a formula; other values stay.
+
+    >>> escape_formula("=1+2"), escape_formula("Ulm"), escape_formula(-1.5)
+    ("'=1+2", 'Ulm', -1.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
+
+
 def round_uncertainty(value: float) -> float:
     """Round an uncertainty to two digits.
 
