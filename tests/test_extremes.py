@@ -1,5 +1,6 @@
 """Numbers at the ends of the range: a fit of the same quality or a clear refusal, never NaN or numpy's words."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -78,3 +79,19 @@ def test_masked_values_are_refused(where):
         call = (lambda: model.fit(X, other)) if where == "y" else lambda: model.fit(X, Y, other)
     with pytest.raises(ValueError, match="masked"):
         call()
+
+
+def test_a_pickle_of_another_version_says_what_to_do():
+    model = RVR(width=1.0).fit(X, Y)
+    data = pickle.dumps(model)
+    assert np.array_equal(pickle.loads(data).predict(X), model.predict(X))
+    state = model.__getstate__()
+    with pytest.warns(UserWarning, match="made by relvec 0.0.1"):
+        RVR().__setstate__(state | {"_relvec_version": "0.0.1"})
+    old = {name: value for name, value in vars(model.fitted_).items() if name != "predictors"}
+    with pytest.raises(ValueError, match=r"relvec\.save"):
+        object.__new__(type(model.fitted_)).__setstate__(old)
+    new = {name: value for name, value in vars(model.fitted_).items() if name != "merit"}
+    made = object.__new__(type(model.fitted_))
+    made.__setstate__(new)
+    assert made.merit is None

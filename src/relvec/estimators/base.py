@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
 from relvec.estimators.fitted import FittedModel, from_attributes
 from relvec.estimators.options import FitOptions, resolve_options
@@ -46,7 +48,18 @@ class BaseRelevanceVector(BaseEstimator):
         tags.array_api_support = True
         return tags
 
+    def __getstate__(self) -> dict:
+        return super().__getstate__() | {"_relvec_version": __version__}  # for pickles; model files have their own
+
     def __setstate__(self, state: dict) -> None:
+        made_by = state.get("_relvec_version", __version__)
+        state = {name: value for name, value in state.items() if name != "_relvec_version"}
+        if made_by != __version__:
+            warnings.warn(
+                f"this pickle was made by relvec {made_by} and is read by {__version__}, which may fail: read it with "
+                f"{made_by}, store it with relvec.save, and read that file with relvec.load",
+                stacklevel=2,
+            )
         if "_models" in state and "fitted_" not in state:  # stored before there was one record
             state = state | {"fitted_": from_attributes(state)}
             state = {name: value for name, value in state.items() if name not in ("_models", "_latents", "_of_counts")}

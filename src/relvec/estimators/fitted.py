@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,6 +87,15 @@ class FittedModel:
     selection: list | None = None
     merit: np.ndarray | None = None
     single: bool = True
+
+    def __setstate__(self, state: dict) -> None:
+        absent = [f.name for f in fields(self) if f.name not in state and f.default is MISSING]
+        if absent:
+            raise ValueError(
+                f"this pickle was made by another version of relvec and lacks {absent[0]!r}: read it with the version "
+                "that made it, store the model with relvec.save, and read that file with relvec.load"
+            )
+        self.__dict__.update({f.name: f.default for f in fields(self) if f.default is not MISSING} | state)
 
     @property
     def relevance(self) -> np.ndarray:
