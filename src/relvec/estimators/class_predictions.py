@@ -10,13 +10,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from relvec.design import is_dask
-from relvec.estimators.base import BaseRelevanceVector, by_blocks, check_predictions
+from relvec.estimators.base import by_blocks, check_predictions
+from relvec.estimators.conformal import ConformalSets
 from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.arrays import device_of, namespace, to_host
 
 
-class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
+class ClassPredictions(ClassifierMixin, ConformalSets):
     """Predictions from the latent functions of classes."""
 
     @by_blocks
@@ -111,8 +112,20 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
             return namespace(proba).log(proba)
 
     @by_blocks
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row of X (n, n_features): (n,).
+    def predict(self, X: Any, return_set: float | None = None) -> Any:
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, n_features), or (n, n_training_samples) for ``kernel="precomputed"``
+        return_set : float, optional
+            Also the sets of classes of this coverage, as `predict_set` gives them: in a pipeline, whose `predict` hands
+            it on, the way to sets.
+
+        Returns
+        -------
+        labels : (n,)
+        members : (n, K) of bool, if return_set
 
         Examples
         --------
@@ -121,6 +134,8 @@ class ClassPredictions(ClassifierMixin, BaseRelevanceVector):
         >>> model.predict([[0.0], [3.0]]).tolist()
         ['a', 'b']
         """
+        if return_set is not None:
+            return self.predict(X), self.predict_set(X, return_set)
         if is_dask(X):
             return self._lazily("predict", X)
         scores = self.decision_function(X)

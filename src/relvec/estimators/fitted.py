@@ -17,6 +17,7 @@ from relvec.design import Compression
 from relvec.estimators.options import EarlierModel, FitOptions
 from relvec.estimators.sources import Source
 from relvec.hyperparameters.grvm import Placement
+from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import LatentPredictor, LinearPredictor, WeightPredictor
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
@@ -56,6 +57,7 @@ class FittedModel:
     theta : (p,) logarithms of the parameters of all kernels of the dictionary; None in files of older versions.
     selection, merit : (F) kernels compared, and the merit of the one chosen, where it was chosen by merit; else None.
     single : whether the targets are one column that was given as (n,).
+    calibration : scores of rows that took no part in the fit, where the model is calibrated; else None.
     """
 
     basis: Basis
@@ -87,6 +89,7 @@ class FittedModel:
     selection: list | None = None
     merit: np.ndarray | None = None
     single: bool = True
+    calibration: ConformalScores | None = None
 
     def __setstate__(self, state: dict) -> None:
         absent = [f.name for f in fields(self) if f.name not in state and f.default is MISSING]

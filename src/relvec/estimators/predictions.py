@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from relvec.design import is_dask
-from relvec.estimators.base import BaseRelevanceVector, by_blocks, check_predictions
+from relvec.estimators.base import by_blocks, check_predictions
+from relvec.estimators.conformal import ConformalIntervals
+from relvec.estimators.conformal.base import check_coverage
 from relvec.gaussian_process import FittedProcess
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
 
 
-class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
+class RegressionPredictions(RegressorMixin, ConformalIntervals):
     """Predictions from a predictor of each output, which may be replaced by RVM* or a process."""
 
     @by_blocks
@@ -112,13 +114,13 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         return predict_lazily(self.predict, X, self.n_features_in_, getattr(self, "feature_names_in_", None), names,
                               parts=2 if return_std else 0, return_std=return_std, noise=noise)  # fmt: skip
 
-    def _quantiles_lazily(self, X: Any, q: np.ndarray, noise: bool) -> Any:
-        """Quantiles that predictors give themselves, for a collection of Dask, as an array of Dask."""
+    def _lazily(self, method: Callable, X: Any, size: int, **options: Any) -> Any:
+        """Values (n, size) of each output for a collection of Dask, as an array of Dask."""
         from relvec.design import evaluate_lazily
 
-        shape = (len(q),) if self.fitted_.single else (len(self.fitted_.predictors), len(q))
+        shape = (size,) if self.fitted_.single else (len(self.fitted_.predictors), size)
         names_in = getattr(self, "feature_names_in_", None)
-        return evaluate_lazily(self.predict_quantiles, X, self.n_features_in_, names_in, shape, q=q, noise=noise)
+        return evaluate_lazily(method, X, self.n_features_in_, names_in, shape, **options)
 
     @by_blocks
     def predict_quantiles(self, X: Any, q: Any, noise: bool = True) -> np.ndarray:
@@ -149,7 +151,7 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         check_is_fitted(self)
         if self._has_own_quantiles:
             if is_dask(X):
-                return self._quantiles_lazily(X, q, noise)
+                return self._lazily(self.predict_quantiles, X, len(q), q=q, noise=noise)
             X, back = self._validated_rows(X, False)
             found = [m.quantiles(X, q, noise) for m in self.fitted_.predictors]
             return back(found[0] if self.fitted_.single else np.stack(found, axis=1))
@@ -158,14 +160,17 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
 
     @by_blocks
     def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
-        """Central interval that holds a new target with the given probability.
+        """Interval that holds a new target with the given probability.
+
+        After `calibrate` that is guaranteed, on average over new rows. Before, it is the central interval of the
+        predictive distribution, as good as the model is.
 
         Parameters
         ----------
         X : array-like (n, n_features)
         coverage : float, default 0.9
         noise : bool, default True
-            Whether the noise counts; False gives an interval for the function.
+            Whether the noise counts; False gives an interval for the function, by the predictive distribution.
 
         Returns
         -------
@@ -179,9 +184,15 @@ class RegressionPredictions(RegressorMixin, BaseRelevanceVector):
         >>> bool(lower < 1.5 < upper)
         True
         """
-        if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) < 1):
-            raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
-        return self.predict_quantiles(X, [0.5 - float(coverage) / 2, 0.5 + float(coverage) / 2], noise=noise)
+        coverage = check_coverage(coverage)
+        check_is_fitted(self)
+        if self.fitted_.calibration is None or not noise:
+            return self.predict_quantiles(X, [0.5 - coverage / 2, 0.5 + coverage / 2], noise=noise)
+        if is_dask(X):
+            return self._lazily(self.predict_interval, X, 2, coverage=coverage)
+        X, back = self._validated_rows(X, False)
+        found = self._conformal_interval(X, coverage)
+        return back(found[:, 0] if self.fitted_.single else found)
 
     @by_blocks
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from relvec.basis import Basis
 from relvec.estimators.classifier import RelevanceVectorClassifier
+from relvec.estimators.fitted import caller_level
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.gaussian_process import FittedProcess, Scale
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.target import AS_IT_IS
+from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import CountPredictor, LinearPredictor
 from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
 
@@ -30,6 +33,7 @@ class ExportedModel:
     single: bool  # whether predictions of a regression are (n,) rather than (n, q)
     classes: np.ndarray | None  # (K,) labels, or None for a regression
     averaged: bool  # whether probabilities are averaged over the posterior
+    thresholds: np.ndarray | None = None  # (q,) bounds on the scores of new rows, of a calibrated model
 
 
 def is_exportable(model: Any) -> bool:
@@ -41,8 +45,8 @@ def is_exportable(model: Any) -> bool:
     return isinstance(model, RelevanceVectorRegressor | RelevanceVectorClassifier)
 
 
-def read_model(model: Any) -> ExportedModel:
-    """The parts of a fitted estimator of relvec that exports need."""
+def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
+    """The parts of a fitted estimator of relvec that exports need; of a calibrated one the bounds for a coverage."""
     check_is_fitted(model)
     classifies = isinstance(model, RelevanceVectorClassifier)
     return ExportedModel(
@@ -52,7 +56,32 @@ def read_model(model: Any) -> ExportedModel:
         single=not classifies and model.fitted_.single,
         classes=model.classes_ if classifies else None,
         averaged=classifies and model.averaging == "posterior",
+        thresholds=None if coverage is None else find_thresholds(model.fitted_.calibration, coverage),
     )
+
+
+def find_thresholds(calibration: ConformalScores | None, coverage: float) -> np.ndarray | None:
+    """Bounds (q,) on the scores of new rows; None, with a warning, for calibrations that are not exported."""
+    if not 0.0 < coverage < 1.0:
+        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
+    if calibration is None:
+        return None
+    if calibration.folds or calibration.randomised:
+        kind = "cross-conformal intervals" if calibration.folds else "randomised sets"
+        warnings.warn(
+            f"{kind} are not exported, mean and probabilities are: calibrate on rows of their own, without "
+            "randomisation, to export intervals or sets",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
+        return None
+    found = calibration.thresholds(coverage)
+    if np.isinf(found).any():
+        raise ValueError(
+            f"intervals or sets of coverage {coverage:g} would be infinite or hold all classes, because "
+            f"{calibration.n_rows} calibration rows are too few, or their targets too far out: ask for less coverage"
+        )
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -181,13 +181,18 @@ class FittedProcess:
             drawn[:, mine] = self.scale.inverse(latent, 0.0 if noise else u.y_scale**2 * c.noise_variance)
         return drawn
 
-    def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
-        """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
+    def location(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation (n,) of a new target, or of the function, at X on the scale of the target."""
         u, rows = self.units, self.units.inputs(X)
         means, variances = map(np.array, zip(*(c.predict(rows, noise) for c in self.components)))
         mean = self.shares @ means
         deviation = np.sqrt(self.shares @ (variances + (means - mean) ** 2))
-        latent = u.y_mean + u.y_scale * (mean[:, None] + deviation[:, None] * ndtri(q))  # u rises with y
+        return u.y_mean + u.y_scale * mean, u.y_scale * deviation
+
+    def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
+        """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
+        u, (mean, deviation) = self.units, self.location(X, noise)
+        latent = mean[:, None] + deviation[:, None] * ndtri(q)  # u rises with y
         added = 0.0 if noise else u.y_scale**2 * float(self.shares @ [c.noise_variance for c in self.components])
         return self.scale.inverse(latent, added)
 

@@ -14,7 +14,7 @@ from relvec.export.exported import read_model, split_pipeline
 __all__ = ["to_c"]
 
 
-def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
+def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0.9) -> str:
     """A fitted model as C99 source that needs nothing but math.h.
 
     Parameters
@@ -26,13 +26,17 @@ def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
         Prefix of the names in the source.
     std : bool, default True
         Whether a regression has error bars. They need a table of m^2 numbers for m basis functions.
+    coverage : float, default 0.9
+        Coverage of the intervals, or sets of classes, of a calibrated model (`calibrate`). Others have none.
 
     Returns
     -------
     source : str
         For regression ``void NAME_predict(const double *x, double *mean, double *std)``; for classification
         ``int NAME_predict(const double *x)``, the index of the class in ``NAME_labels``, and
-        ``void NAME_predict_proba(const double *x, double *p)``. One row x at a time.
+        ``void NAME_predict_proba(const double *x, double *p)``. A calibrated model has also
+        ``void NAME_predict_interval(const double *x, double *lower, double *upper)``, or for classes
+        ``void NAME_predict_set(const double *x, int *members)``. One row x at a time.
 
     Raises
     ------
@@ -49,7 +53,7 @@ def to_c(model: Any, name: str = "relvec", std: bool = True) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be a name in C, got {name!r}")
     steps, last = split_pipeline(model, "to_c")
-    fitted = read_model(last)
+    fitted = read_model(last, coverage)
     source = Source(name)
     source.constant("FEATURES", steps[0].n_features_in_ if steps else fitted.n_features)
     if steps:

@@ -21,6 +21,7 @@ from relvec.export.c99.source import (
 from relvec.export.exported import ExportedModel
 from relvec.gaussian_process.classes import ClassModel
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
+from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor
 from relvec.inference.process import LinearExpansion
@@ -30,6 +31,7 @@ def add_classification(source: Source, model: ExportedModel, prepared: bool) -> 
     """NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if steps of a pipeline come before."""
     if type(model.predictors[0]) is ClassModel:
         add_class_process(source, model, model.predictors[0], prepared)
+        _add_set(source, model.thresholds)
         return
     if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
         raise NotImplementedError(
@@ -50,6 +52,7 @@ def add_classification(source: Source, model: ExportedModel, prepared: bool) -> 
     write = _write_softmax if softmax else _write_logistic
     locals_, lines = write(source, functions, K, model.averaged)
     _add_predictions(source, prepared, locals_, lines)
+    _add_set(source, model.thresholds)
 
 
 def add_class_process(source: Source, model: ExportedModel, process: ClassModel, prepared: bool) -> None:
@@ -109,6 +112,26 @@ def _add_predictions(source: Source, prepared: bool, locals_: list[str], lines: 
     for (c = 1; c < @CLASSES; c++) if (p[c] > p[best]) best = c;
     return best;
 }""")
+
+
+def _add_set(source: Source, thresholds: np.ndarray | None) -> None:
+    """NAME_predict_set(x, members), of a calibrated model: `class_scores`, and the most probable class."""
+    if thresholds is None:
+        return
+    source.add(f"""void @predict_set(const double *x, int *members);
+void @predict_set(const double *x, int *members)
+{{
+    double p[@CLASSES];
+    int a, c, best = 0;
+    @predict_proba(x, p);
+    for (c = 0; c < @CLASSES; c++) {{
+        double s = {format_double(OWN_SHARE)} * p[c];
+        for (a = 0; a < @CLASSES; a++) if (p[a] > p[c] || (p[a] == p[c] && a < c)) s += p[a];
+        members[c] = s <= {format_double(thresholds[0])};
+        if (p[c] > p[best]) best = c;
+    }}
+    members[best] = 1;
+}}""")
 
 
 Functions = Sequence[tuple[np.ndarray, np.ndarray]]  # mean (m, 1) and root (m, k) of the weights of each function

@@ -11,7 +11,7 @@ from relvec import basis as bases
 from relvec.export.c99.kernels import add_columns
 from relvec.export.c99.source import Source, add_dot, add_squares, format_double, open_body, write_dot, write_squares
 from relvec.export.exported import ExportedModel, ExportedOutput, expand_output
-from relvec.gaussian_process.target import MAX_LOG_VARIANCE
+from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE
 from relvec.inference.process import LinearExpansion
 
 
@@ -20,17 +20,50 @@ def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bo
     basis, outputs = expand_outputs(model)
     add_columns(source, basis)
     source.constant("OUTPUTS", len(outputs))
-    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, std)]
-    if any(part.root.size and each.needs_variance(std) for each in outputs for part in each.parts):
+    deviates = std or model.thresholds is not None
+    if any(part.root.size and each.needs_variance(deviates) for each in outputs for part in each.parts):
         add_squares(source)
     add_dot(source)
+    arguments = "const double *x, double *mean, double *std" if std else "const double *x, double *mean"
+    source.add(f"void @predict({arguments});")
+    _add_moments(source, f"void @predict({arguments})", outputs, prepared, std)
+    if model.thresholds is not None:
+        _add_interval(source, outputs, model.thresholds, prepared, std)
+
+
+def _add_moments(source: Source, head: str, outputs: list[ExportedOutput], prepared: bool, std: bool) -> None:
+    """A function with this head that sets mean and, if asked, std."""
+    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, std)]
     names = [name for name in "fvle" if name == "f" or any(f" {name} " in line for line in body)]
     most = max(len(each.parts) for each in outputs)
     names += [f"m[{most}]", f"w[{most}]"] if most > 1 else []
-    arguments = "const double *x, double *mean, double *std" if std else "const double *x, double *mean"
-    source.add(f"void @predict({arguments});")
-    head = open_body(prepared, f"    double {', '.join(names)};")
-    source.add(f"void @predict({arguments})\n{{\n{head}" + "\n".join(body) + "\n}")
+    first = open_body(prepared, f"    double {', '.join(names)};")
+    source.add(f"{head}\n{{\n{first}" + "\n".join(body) + "\n}")
+
+
+def _add_interval(
+    source: Source, outputs: list[ExportedOutput], thresholds: np.ndarray, prepared: bool, std: bool
+) -> None:
+    """NAME_predict_interval(x, lower, upper), of a calibrated model."""
+    function = "predict"
+    if not std or any(each.scale.sign for each in outputs):
+        function, own = "locate", [replace(each, scale=AS_IT_IS) for each in outputs]
+        _add_moments(source, "static void @locate(const double *x, double *mean, double *std)", own, prepared, True)
+    lines = ["    double mean[@OUTPUTS], std[@OUTPUTS];", f"    @{function}(x, mean, std);"]
+    for o, (each, threshold) in enumerate(zip(outputs, thresholds, strict=True)):
+        for end, sign in (("lower", "-"), ("upper", "+")):
+            value = f"mean[{o}] {sign} {format_double(threshold)} * std[{o}]"
+            if each.scale.sign:  # `Scale.inverse`
+                s, e, scale, offset = (
+                    format_double(v) for v in (each.scale.sign, each.scale.end, each.scale.scale, each.scale.offset)
+                )
+                value = f"{e} + {s} * {scale} * (exp({s} * ({value})) - {offset})"
+            elif each.counts:
+                value = f"fmax(ceil({value}), 0.0)" if end == "lower" else f"floor({value})"
+            lines.append(f"    {end}[{o}] = {value};")
+    arguments = "const double *x, double *lower, double *upper"
+    source.add(f"void @predict_interval({arguments});")
+    source.add(f"void @predict_interval({arguments})\n{{\n" + "\n".join(lines) + "\n}")
 
 
 def _write_output(source: Source, index: int, output: ExportedOutput, std: bool) -> Iterator[str]:

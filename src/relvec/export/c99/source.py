@@ -21,6 +21,7 @@ class Source:
         self.name = name
         self._lines: list[str] = []
         self._count = 0
+        self._tables: dict[tuple[str, bytes], str] = {}
 
     def new_name(self, stem: str) -> str:
         """A name that no other definition has."""
@@ -36,8 +37,12 @@ class Source:
         self.add(f"enum {{ @{stem} = {int(value)} }};")
 
     def table(self, values: Any, stem: str = "t", kind: str = "double") -> str:
-        """Append a constant array, flat; return its name."""
-        array, name = np.ravel(values), self.new_name(stem)
+        """Append a constant array, flat, unless there is an equal one; return its name."""
+        array = np.ravel(values)
+        key = kind, array.tobytes()
+        if key in self._tables:
+            return self._tables[key]
+        name = self._tables[key] = self.new_name(stem)
         if kind == "double" and not np.isfinite(array).all():
             raise ValueError("the model's numbers overflow in the units of X and y: rescale them, e.g. StandardScaler")
         items = [format_double(value) if kind == "double" else str(int(value)) for value in array]

@@ -17,6 +17,7 @@ from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process import Component, FittedProcess, Units
 from relvec.gaussian_process.classes import ClassModel, ClassProcess, Member
+from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import (
     AugmentedLatentPredictor,
     AugmentedPredictor,
@@ -54,6 +55,7 @@ _SHAPES: dict[type, dict[str, str]] = {
         "base_rates": "K",
     },
     Units: {"columns": "d", "centre": "d", "scale": "d"},
+    ConformalScores: {"scores": "qn", "fold": "n"},
     ProcessPredictor: {"Z": "md", "scale": "p", "whitener": "mm", "mean": "k", "root": "k."},
 }
 
@@ -188,9 +190,18 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
         inputs, rates = len(record.units.columns), record.base_rates
         members = [(m.model.vectors.shape[1], len(m.model.base_rates)) for m in record.members]
         return bool(members) and members == [(inputs, len(rates))] * len(members) and bool((rates > 0.0).all())
+    if isinstance(record, ConformalScores):
+        return _are_scores(record)
     if isinstance(record, ProcessPredictor):
         return record.others.n_atoms == sizes["p"] and sizes["k"] == sizes["m"] + sizes["p"]
     return True
+
+
+def _are_scores(record: ConformalScores) -> bool:
+    scores, fold = record.scores, record.fold
+    if scores.dtype.kind != "f" or np.isnan(scores).any() or (fold is None) != (not record.folds):
+        return False
+    return bool((np.diff(scores) >= 0.0).all()) if fold is None else _is_index(fold, len(record.folds))
 
 
 def _is_class_process(process: ClassProcess, sizes: dict[str, int]) -> bool:

@@ -34,6 +34,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
             "LinearPredictor",
         ),
         "relvec.inference.process": ("Covariance", "Process", "ProcessPredictor"),
+        "relvec.inference.conformal": ("ConformalScores",),
     },
     "relvec.gaussian_process": {
         "relvec.gaussian_process": (

@@ -11,17 +11,17 @@ import numpy as np
 
 from relvec._version import __version__
 from relvec.export.exported import ExportedModel, is_exportable, read_model
-from relvec.export.onnx.classification import add_classification, onnx_labels
+from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.pipelines import convert_pipeline, register_converters
-from relvec.export.onnx.regression import add_regression
+from relvec.export.onnx.regression import add_interval, add_regression
 
 __all__ = ["register", "to_onnx"]
 
 _IR_VERSION = 8
 
 
-def to_onnx(model: Any, X: Any = None) -> Any:
+def to_onnx(model: Any, X: Any = None, coverage: float = 0.9) -> Any:
     """A fitted model as an ONNX graph in double precision.
 
     Parameters
@@ -31,13 +31,16 @@ def to_onnx(model: Any, X: Any = None) -> Any:
         Some rows of input, needed for a pipeline: an array becomes one input "X" (n, d), a table one input (n, 1) for
         each column, of 64-bit integers, doubles (booleans as well) or strings. The graph is compared with the pipeline
         on up to 100 of the rows.
+    coverage : float, default 0.9
+        Coverage of the intervals, or sets of classes, of a calibrated model (`calibrate`). Others have none.
 
     Returns
     -------
     onnx : onnx.ModelProto
         Write it with ``open(path, "wb").write(onnx.SerializeToString())``. Its outputs are, for regression, "mean" and
         "std" (of a new target, with noise), in the shape of `predict`; for classification "label" (n,) and
-        "probabilities" (n, K).
+        "probabilities" (n, K). A calibrated model has also "lower" and "upper", in the shape of `predict`, or for
+        classes "members" (n, K) of bool.
 
     Raises
     ------
@@ -52,7 +55,7 @@ def to_onnx(model: Any, X: Any = None) -> Any:
     >>> [output.name for output in relvec.to_onnx(model).graph.output]
     ['mean', 'std']
     """
-    return _model_to_onnx(read_model(model)) if is_exportable(model) else convert_pipeline(model, X)
+    return _model_to_onnx(read_model(model, coverage)) if is_exportable(model) else convert_pipeline(model, X, coverage)
 
 
 def _model_to_onnx(model: ExportedModel) -> Any:
@@ -93,11 +96,18 @@ def _add_outputs(graph: Graph, model: ExportedModel, types: Any) -> dict[str, tu
         kind = {"U": types.STRING, "i": types.INT64}.get(onnx_labels(model.classes).dtype.kind, types.DOUBLE)
         graph.name_output(label, "label")
         graph.name_output(proba, "probabilities")
-        return {"label": (kind, []), "probabilities": (types.DOUBLE, [len(model.classes)])}
+        outputs = {"label": (kind, []), "probabilities": (types.DOUBLE, [len(model.classes)])}
+        if model.thresholds is not None:
+            graph.name_output(add_set(graph, proba, model.thresholds[0], len(model.classes)), "members")
+            outputs["members"] = (types.BOOL, [len(model.classes)])
+        return outputs
     shape = [] if model.single else [len(model.predictors)]
-    for name, inner in zip(("mean", "std"), add_regression(graph, model, "X"), strict=True):
+    found = dict(zip(("mean", "std"), add_regression(graph, model, "X"), strict=True))
+    if model.thresholds is not None:
+        found |= zip(("lower", "upper"), add_interval(graph, model, "X"), strict=True)
+    for name, inner in found.items():
         graph.name_output(graph.node("Squeeze", inner, graph.constant([1])) if model.single else inner, name)
-    return {"mean": (types.DOUBLE, shape), "std": (types.DOUBLE, shape)}
+    return dict.fromkeys(found, (types.DOUBLE, shape))
 
 
 def register() -> None:

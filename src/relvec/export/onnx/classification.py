@@ -14,11 +14,12 @@ from relvec.export.onnx.kernels import add_columns, add_decay
 from relvec.export.onnx.regression import add_matrix
 from relvec.gaussian_process.classes import ClassModel
 from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
+from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor
 
 _ERFCX_DEGREE = 16  # error 2e-11, relative
-_INT64 = 7  # onnx.TensorProto.INT64
+_INT64, _DOUBLE = 7, 11  # onnx.TensorProto.INT64, DOUBLE
 
 
 def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
@@ -50,6 +51,19 @@ def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str,
     total = graph.total(p, 1, keep=True)
     proba = g("Where", g("Greater", total, c(0.0)), g("Div", p, total), c(1.0 / K))
     return g("Gather", labels, g("ArgMax", odds, axis=1, keepdims=0), axis=0), proba
+
+
+def add_set(graph: Graph, proba: str, threshold: float, K: int) -> str:
+    """Which classes (n, K) are in the set of a calibrated model with these probabilities: `class_scores`."""
+    g, c = graph.node, graph.constant
+    own, other = g("Unsqueeze", proba, c([2])), g("Unsqueeze", proba, c([1]))  # (n, K, 1), (n, 1, K)
+    earlier = c(np.tril(np.ones((K, K)), -1))
+    ties = g("Mul", g("Cast", g("Equal", other, own), to=_DOUBLE), earlier)
+    before = g("Add", g("Cast", g("Greater", other, own), to=_DOUBLE), ties)
+    total = graph.total(g("Mul", before, other), 2)
+    score = g("Add", total, g("Mul", proba, c(OWN_SHARE)))
+    first = g("Equal", total, c(0.0))  # of the most probable class
+    return g("Or", first, g("Not", g("Greater", score, c(float(threshold)))))
 
 
 def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) -> tuple[str, str]:

@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.export.exported import is_exportable, read_model
-from relvec.export.onnx.classification import add_classification, onnx_labels
+from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.kernels import add_monomials
-from relvec.export.onnx.regression import add_regression
+from relvec.export.onnx.regression import add_interval, add_regression
 
 _MAX_COMPARED_ROWS = 100  # on which a graph is compared with the pipeline
 
@@ -27,7 +27,7 @@ def register_converters() -> None:
     skl2onnx = require("skl2onnx")
     skl2onnx.update_registered_converter(
         RelevanceVectorRegressor, "RelvecRegressor", _regressor_shapes, _convert, parser=_parse_regressor,
-        options={"return_std": [False, True]},
+        options={"return_std": [False, True], "coverage": None},
     )  # fmt: skip
     skl2onnx.update_registered_converter(
         RelevanceVectorClassifier, "RelvecClassifier", _classifier_shapes, _convert,
@@ -35,7 +35,7 @@ def register_converters() -> None:
     )  # fmt: skip
 
 
-def convert_pipeline(model: Any, X: Any) -> Any:
+def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
     """A fitted pipeline that ends in an estimator of relvec as an ONNX graph; X holds some rows of input."""
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import PolynomialFeatures
@@ -58,11 +58,15 @@ def convert_pipeline(model: Any, X: Any) -> Any:
     rows = _safe_indexing(rows, np.arange(min(len(rows), _MAX_COMPARED_ROWS)))
     inputs = _inputs(rows)
     regressing = isinstance(last, RelevanceVectorRegressor)
+    thresholds = read_model(last, coverage).thresholds
+    options: dict[str, Any] = {"return_std": True} if regressing else {"zipmap": False}
+    if regressing and thresholds is not None:
+        options["coverage"] = coverage
     try:
         made = skl2onnx.convert_sklearn(
             model,
             initial_types=[(name, _input_type(values)) for name, values in inputs.items()],
-            options={id(last): {"return_std": True} if regressing else {"zipmap": False}},
+            options={id(last): options},
             target_opset={"": OPSET, "ai.onnx.ml": 2},
             custom_conversion_functions={SimpleImputer: _convert_imputer, PolynomialFeatures: _convert_polynomial},
             custom_shape_calculators={SimpleImputer: _imputer_shapes, PolynomialFeatures: _polynomial_shapes},
@@ -72,7 +76,24 @@ def convert_pipeline(model: Any, X: Any) -> Any:
     except Exception as error:
         raise NotImplementedError(f"skl2onnx cannot convert this pipeline: {error}") from error
     _compare(made, model, rows, inputs, regressing)
+    if not regressing and thresholds is not None:
+        _append_sets(made, float(thresholds[0]), len(last.classes_))
     return made
+
+
+def _append_sets(made: Any, threshold: float, K: int) -> None:
+    """Add the output "members" (n, K) to a graph that has the output "probabilities"."""
+    onnx = require("onnx")
+
+    def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
+        made.graph.node.append(onnx.helper.make_node(op, inputs, outputs, **attributes))
+
+    def add_constant(name: str, array: np.ndarray) -> None:
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+
+    graph = Graph(add_node, add_constant, "relvec_set")
+    graph.name_output(add_set(graph, "probabilities", threshold, K), "members")
+    made.graph.output.append(onnx.helper.make_tensor_value_info("members", onnx.TensorProto.BOOL, ["n", K]))
 
 
 def _inputs(rows: Any) -> dict[str, np.ndarray]:
@@ -125,7 +146,9 @@ def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], re
 def _parse_regressor(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> Any:
     operator = scope.declare_local_operator("RelvecRegressor", model)
     operator.inputs = inputs
-    names = ["mean", "std"] if scope.get_options(model, {"return_std": False})["return_std"] else ["mean"]
+    options = scope.get_options(model, {"return_std": False, "coverage": None})
+    names = ["mean", "std"] if options["return_std"] else ["mean"]
+    names += [] if options["coverage"] is None else ["lower", "upper"]
     for name in names:
         operator.outputs.append(scope.declare_local_variable(name, _real(inputs[0].type)()))
     return operator.outputs
@@ -156,9 +179,14 @@ def _classifier_shapes(operator: Any) -> None:
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     graph, x = _open_graph(scope, operator, container)
-    model = read_model(operator.raw_operator)
-    add, first = (add_regression, 0) if model.classes is None else (add_classification, 1)
-    _close_graph(graph, operator, list(add(graph, model, x)), first)
+    if isinstance(operator.raw_operator, RelevanceVectorClassifier):
+        _close_graph(graph, operator, list(add_classification(graph, read_model(operator.raw_operator), x)), 1)
+        return
+    options = scope.get_options(operator.raw_operator, {"return_std": False, "coverage": None})
+    model = read_model(operator.raw_operator, options["coverage"])
+    found = list(add_regression(graph, model, x))[: 2 if options["return_std"] else 1]
+    found += [] if model.thresholds is None else add_interval(graph, model, x)
+    _close_graph(graph, operator, found)
 
 
 def _open_graph(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from relvec.export.exported import ExportedModel, ExportedOutput, expand_output
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns
-from relvec.gaussian_process.target import MAX_LOG_VARIANCE
+from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE
 from relvec.inference.process import LinearExpansion
 
 
@@ -21,6 +23,28 @@ def add_regression(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str
         return found[0]
     mean, std = (graph.node("Concat", *[pair[i] for pair in found], axis=1) for i in (0, 1))
     return mean, std
+
+
+def add_interval(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
+    """Lower and upper ends of the intervals of a calibrated model at x, (n, q)."""
+    g, c = graph.node, graph.constant
+    assert model.thresholds is not None
+    ends: list[list[str]] = [[], []]
+    for predictor, threshold in zip(model.predictors, model.thresholds, strict=True):
+        output = expand_output(model, predictor, "to_onnx")
+        columns = [add_columns(graph, part.basis, x) for part in output.parts]
+        centre, deviation = _add_output(graph, replace(output, scale=AS_IT_IS), columns)
+        reach, scale = g("Mul", deviation, c(float(threshold))), output.scale
+        for found, op in zip(ends, ("Sub", "Add"), strict=True):
+            end = g(op, centre, reach)
+            if scale.sign:  # `relvec.gaussian_process.target.Scale.inverse`
+                level = g("Sub", g("Exp", g("Mul", end, c(float(scale.sign)))), c(scale.offset))
+                end = g("Add", g("Mul", level, c(scale.sign * scale.scale)), c(scale.end))
+            elif output.counts:
+                end = g("Max", g("Ceil", end), c(0.0)) if op == "Sub" else g("Floor", end)
+            found.append(end)
+    lower, upper = (found[0] if len(found) == 1 else g("Concat", *found, axis=1) for found in ends)
+    return lower, upper
 
 
 def _add_output(graph: Graph, output: ExportedOutput, columns: list[str]) -> tuple[str, str]:

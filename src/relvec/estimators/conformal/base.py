@@ -1,0 +1,97 @@
+"""Calibration of any fitted model: rows to score, folds to fit again, and the record that is kept with the model."""
+
+from __future__ import annotations
+
+import copy
+import numbers
+import warnings
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+
+from relvec.estimators.base import BaseRelevanceVector
+from relvec.estimators.fitted import FittedModel, caller_level
+from relvec.inference.conformal import ConformalScores
+
+
+class ConformalPredictions(BaseRelevanceVector):
+    """Scores of rows that took no part in the fit, kept with the fitted model."""
+
+    @property
+    def calibration_(self) -> ConformalScores:
+        """Scores of the calibration rows (`relvec.inference.conformal.ConformalScores`), after `calibrate`."""
+        found = self.fitted_.calibration if hasattr(self, "fitted_") else None
+        if found is None:
+            raise AttributeError("calibration_ is known after fit and calibrate")
+        return found
+
+    @abstractmethod
+    def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
+        """Scores (q, n) of targets y at X under this model."""
+
+    def _calibrate(self, X: Any, y: Any, cv: Any, randomised: bool = False) -> None:
+        """Keep the scores of rows with the model, a new record in place of the old."""
+        check_is_fitted(self)
+        if cv is None:
+            kept = ConformalScores(np.sort(self._scores(X, y, randomised), axis=1), randomised)
+        else:
+            kept = self._cross_calibrate(X, y, cv, randomised)
+        self._copy_attributes(replace(self.fitted_, calibration=kept))
+
+    def _cross_calibrate(self, X: Any, y: Any, cv: Any, randomised: bool) -> ConformalScores:
+        from sklearn.model_selection import KFold, StratifiedKFold  # imports much, and few models need it
+
+        if isinstance(cv, numbers.Integral):
+            splitter = StratifiedKFold if hasattr(self, "classes_") else KFold
+            cv = splitter(int(cv), shuffle=True, random_state=0)
+        n = len(y)
+        scores: np.ndarray | None = None
+        fold, folds = np.full(n, -1), []
+        for i, (rest, own) in enumerate(cv.split(np.zeros(n), y)):
+            part = clone(self).fit(_safe_indexing(X, rest), _safe_indexing(y, rest))
+            found = self._with_model(part.fitted_, part)._scores(
+                _safe_indexing(X, own), _safe_indexing(y, own), randomised
+            )
+            scores = np.full((len(found), n), np.inf) if scores is None else scores
+            scores[:, own], fold[own] = found, i
+            folds.append(part.fitted_)
+        if scores is None or (fold < 0).any():
+            raise ValueError("cv must put every row into one fold: give a number of folds, or a splitter such as KFold")
+        return ConformalScores(scores, randomised, fold, tuple(folds))
+
+    def _with_model(self, fitted: FittedModel, same: Any = None) -> Any:
+        """A copy of the estimator with another fitted model, for predictions."""
+        if same is not None and getattr(same, "classes_", np.zeros(0)).tolist() != (
+            getattr(self, "classes_", np.zeros(0)).tolist()
+        ):
+            raise ValueError(
+                "a fold has not all classes in its training rows: give fewer folds, or calibrate on rows of their own"
+            )
+        other = copy.copy(self)
+        other.fitted_ = fitted
+        return other
+
+    def _warn_of_few(self, coverage: float) -> None:
+        """Tell that too few rows were calibrated on for finite intervals of this coverage."""
+        found = self.calibration_
+        if coverage > found.max_coverage + 1e-9:
+            needed = int(np.ceil(coverage / (1.0 - coverage) - 1e-9))
+            what = "sets hold all classes" if hasattr(self, "classes_") else "intervals are infinite"
+            warnings.warn(
+                f"coverage {coverage:g} needs {needed} calibration rows or more, and there are {found.n_rows}: {what}. "
+                f"Calibrate on more rows, or ask for at most {found.max_coverage:.3g}",
+                UserWarning,
+                stacklevel=caller_level(),
+            )
+
+
+def check_coverage(coverage: Any) -> float:
+    """The coverage as a float, refused unless it is a probability."""
+    if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) < 1):
+        raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
+    return float(coverage)

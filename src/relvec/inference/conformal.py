@@ -1,0 +1,137 @@
+"""Conformal prediction: how far scores of rows that took no part in a fit reach bounds those of new rows.
+
+Let rows that took no part in the fit have scores S_1, ..., S_n, large where the model is wrong, and let a new row be
+exchangeable with them: all n + 1 drawn from one distribution, in any order. Its score is then at most the k-th least of
+theirs with a probability of at least k / (n + 1), whatever the model and the distribution (Vovk et al. 2005). With
+k = ceil((n + 1) coverage) that is `coverage`; where k is above n no bound is known, and it is infinite.
+
+Cross-conformal prediction (`cross_interval`, `cross_set`; Barber et al. 2021, Romano et al. 2020) takes the score of
+every training row from the model of the folds without it, and compares a new row with it by that same model: the
+coverage is at least 1 - 2 alpha - sqrt(2 / n) for alpha = 1 - coverage (Barber et al., theorem 4), and in practice
+about 1 - alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+OWN_SHARE = 0.5  # of its own probability in the score of a class: all would make the score of every last class 1
+
+
+@dataclass(frozen=True, eq=False)
+class ConformalScores:
+    """Scores of rows that took no part in the fit of the models they are compared by.
+
+    Attributes
+    ----------
+    scores : (q, n) for each output; for classes q = 1. Ascending, where `folds` is empty.
+    randomised : whether scores of classes are randomised (`class_scores`).
+    fold : (n,) the fold of each row, or None where the rows are no training rows.
+    folds : the model of all other folds, for each fold (`relvec.estimators.fitted.FittedModel`).
+    """
+
+    scores: np.ndarray
+    randomised: bool = False
+    fold: np.ndarray | None = None
+    folds: tuple[Any, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Number of calibration rows."""
+        return self.scores.shape[1]
+
+    @property
+    def max_coverage(self) -> float:
+        """The largest coverage with finite intervals.
+
+        >>> ConformalScores(np.arange(9.0)[None]).max_coverage
+        0.9
+        """
+        return self.n_rows / (self.n_rows + 1)
+
+    def by_fold(self) -> list[tuple[Any, np.ndarray]]:
+        """The model of each fold, and the scores (q, m) of its rows."""
+        assert self.fold is not None
+        return [(model, self.scores[:, np.flatnonzero(self.fold == i)]) for i, model in enumerate(self.folds)]
+
+    def thresholds(self, coverage: float) -> np.ndarray:
+        """The bound (q,) on the scores of a new row that holds with the probability `coverage`; inf for too few rows.
+
+        >>> ConformalScores(np.arange(9.0)[None]).thresholds(0.5).tolist()
+        [4.0]
+        """
+        k = rank(self.n_rows, coverage)
+        return self.scores[:, k - 1] if k <= self.n_rows else np.full(len(self.scores), np.inf)
+
+
+def rank(n: int, coverage: float) -> int:
+    """The k for which the k-th least of n scores bounds a new one with the probability `coverage`; n + 1 for none.
+
+    >>> rank(9, 0.9), rank(8, 0.9), rank(200, 0.9)
+    (9, 9, 181)
+    """
+    return min(math.ceil((n + 1) * coverage - 1e-9), n + 1)  # 10 * 0.9 is 9, however it is rounded
+
+
+def standardised_residuals(y: np.ndarray, centre: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Scores |y - centre| / deviation (n,)."""
+    residual = np.abs(y - centre)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(residual > 0.0, residual / deviation, 0.0)
+
+
+def class_scores(proba: np.ndarray, share: np.ndarray | float = OWN_SHARE) -> np.ndarray:
+    """Scores (n, K) of every class, from probabilities (n, K): the total probability of the classes before it.
+
+    Classes are ordered from the most probable on, equal ones by their number. A class itself counts with `share`
+    (n,), from 0 to 1: half, or a uniform random part (Romano et al. 2020), so that scores do not pile up at 0 or 1.
+
+    >>> class_scores(np.array([[0.5, 0.2, 0.3]])).round(6).tolist()
+    [[0.25, 0.9, 0.65]]
+    """
+    order = np.argsort(-proba, axis=1, kind="stable")
+    sorted_ = np.take_along_axis(proba, order, axis=1)
+    before = np.cumsum(sorted_, axis=1) - sorted_
+    found = np.empty_like(proba)
+    np.put_along_axis(found, order, before + np.reshape(share, (-1, 1)) * sorted_, axis=1)
+    return found
+
+
+def add_most_probable(members: np.ndarray, proba: np.ndarray) -> np.ndarray:
+    """Sets of classes (n, K) with the most probable class of probabilities (n, K) in each: no set is empty."""
+    members = members.copy()
+    members[np.arange(len(proba)), proba.argmax(axis=1)] = True
+    return members
+
+
+def credible_set(proba: np.ndarray, coverage: float) -> np.ndarray:
+    """The most probable classes (n, K) that have the probability `coverage` together, by the model itself.
+
+    >>> credible_set(np.array([[0.5, 0.2, 0.3]]), 0.7).tolist()
+    [[True, False, True]]
+    """
+    return class_scores(proba, 0.0) < coverage
+
+
+def cross_interval(lower: np.ndarray, upper: np.ndarray, coverage: float) -> tuple[np.ndarray, np.ndarray]:
+    """The interval (n,) of ends (m, n) that each of m training rows gives for n new ones (CV+, Barber et al. 2021)."""
+    m = len(lower)
+    k = rank(m, coverage)
+    if k > m:
+        return np.full(lower.shape[1], -np.inf), np.full(lower.shape[1], np.inf)
+    return np.partition(lower, m - k, axis=0)[m - k], np.partition(upper, k - 1, axis=0)[k - 1]
+
+
+def cross_set(scores: list[np.ndarray], new: list[np.ndarray], coverage: float) -> np.ndarray:
+    """The set of classes (n, K) by scores of each fold's rows (m_i,), and of new rows by its model (n, K).
+
+    A class is in the set where more than m - k of all m training rows conform as badly as it does.
+    """
+    m, above = sum(map(len, scores)), np.zeros(new[0].shape, dtype=int)
+    for known, own in zip(scores, new, strict=True):
+        above += len(known) - np.searchsorted(np.sort(known), own, side="left")
+    return above > m - rank(m, coverage)
