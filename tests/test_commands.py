@@ -506,3 +506,19 @@ def test_what_width_auto_did_is_printed_and_reported(capsys, tmp_path):
     run(capsys, "report", "patients.relvec", "patients.csv", "-o", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
     assert "chosen by the density of rows that took no part" in page and "log loss" in page
+
+
+@pytest.mark.parametrize("data, target", [("houses.csv", "Price"), ("patients.csv", "recovered")])
+def test_calibrated_intervals_and_sets(capsys, tmp_path, data, target):
+    model, again = str(tmp_path / "m.relvec"), str(tmp_path / "again.relvec")
+    out = run(capsys, "fit", data, "--target", target, "--calibrate", "0.4", "--holdout", "0.2", "-o", model,
+              "--kernel", "linear")  # fmt: skip
+    assert re.search(r"calibrated +on \d+ rows: (intervals|sets of classes) hold their coverage", out)
+    assert "coverage" in out
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "predict", model, data))))
+    if data == "patients.csv":
+        assert {label for row in rows for label in row["classes"].split(" | ")} == {row["class"] for row in rows}
+    found = run_json(capsys, "calibrate", model, data, "-o", again)
+    assert load(again)[-1].calibration_.n_rows == found["rows"] > load(model)[-1].calibration_.n_rows
+    run(capsys, "export", again, "--c", str(tmp_path / "m.c"), "--interval", "0.8")
+    assert "_predict_interval(" in (tmp_path / "m.c").read_text() or "_predict_set(" in (tmp_path / "m.c").read_text()

@@ -53,6 +53,15 @@ examples:
   relvec evaluate houses.relvec held_out.csv
   relvec evaluate houses.relvec houses.csv --cv 5     on the rows of the fit: cross-validation, which fits again
 """
+CALIBRATE = f"""{DATA}
+Intervals of 90%, or sets of classes, then hold 90% of new targets or more, however wrong the model is, if new rows are
+drawn like those of DATA. DATA must not be rows of the fit. 200 rows or more make intervals that are not wider than
+they need to be; 90% needs 9 at least.
+
+examples:
+  relvec calibrate houses.relvec held_out.csv
+  relvec fit houses.csv --target price --calibrate 0.2   keeps a fifth of the rows for it
+"""
 REPORT = f"""{DATA}
 The report is one HTML file that needs no network: accuracy, calibration, the relevance vectors as rows of your table,
 which columns matter and how.
@@ -84,6 +93,8 @@ def make_parser() -> argparse.ArgumentParser:
         ("predict", "predict the rows of a table", "Predict the target for every row of a table.", PREDICT, _predict),
         ("inspect", "print what a fitted model is", "Print a fitted model: vectors, noise, evidence, options, columns.",
          INSPECT, _inspect),
+        ("calibrate", "make a model's intervals hold their coverage", "Calibrate a model on rows that took no part in "
+         "its fit.", CALIBRATE, _calibrate),
         ("evaluate", "measure how good a model is on a table", "Compare a model's predictions with the targets of a "
          "table.", EVALUATE, _evaluate),
         ("report", "write an HTML report on a model and a table", "Write an HTML page on a fitted model and a table.",
@@ -127,6 +138,8 @@ def _fit(parser: Any) -> None:
         help="share of the rows to keep out of the fit and evaluate on; by "
         "default all rows are fitted, and up to 600 of them are also split to fit and evaluate a second model; 0 "
         "evaluates nothing")  # fmt: skip
+    add("--calibrate", type=_share, metavar="SHARE", help="share of the rows to keep out of the fit and calibrate "
+        "intervals, or sets of classes, on: they then hold their coverage")  # fmt: skip
 
 
 def _predict(parser: Any) -> None:
@@ -150,6 +163,12 @@ def _inspect(parser: Any) -> None:
     parser.add_argument("--vectors", type=int, default=10, metavar="N", help="relevance vectors to list (10)")
 
 
+def _calibrate(parser: Any) -> None:
+    _add_model(parser)
+    _add_data(parser)
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the model itself by default")
+
+
 def _evaluate(parser: Any) -> None:
     _add_model(parser)
     _add_data(parser)
@@ -168,6 +187,8 @@ def _export(parser: Any) -> None:
     _add_model(parser)
     parser.add_argument("--onnx", nargs="?", const="", metavar="FILE", help="write ONNX, beside the model by default")
     parser.add_argument("--c", nargs="?", const="", metavar="FILE", help="write C99, beside the model by default")
+    parser.add_argument("--interval", type=_share, default=0.9, metavar="P",
+                        help="coverage of the intervals or sets of a calibrated model (0.9)")  # fmt: skip
 
 
 def _add_demo(commands: Any) -> None:

@@ -29,9 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = export_inputs(pipeline)
     made = {}
     if onnx is not None:
-        made[onnx] = _onnx_bytes(pipeline, inputs)
+        made[onnx] = _onnx_bytes(pipeline, inputs, arguments.interval)
     if c is not None:
-        made[c] = to_c(pipeline[1:]).encode()
+        made[c] = to_c(pipeline[1:], coverage=arguments.interval).encode()
     for path, data in made.items():
         with naming_output(path):
             write_atomically(path, data)
@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _onnx_bytes(pipeline: Pipeline, inputs: list[dict[str, Any]]) -> bytes:
-    graph = to_onnx(pipeline[1:], np.zeros((1, len(inputs))))
+def _onnx_bytes(pipeline: Pipeline, inputs: list[dict[str, Any]], coverage: float) -> bytes:
+    graph = to_onnx(pipeline[1:], np.zeros((1, len(inputs))), coverage)
     for key, value in (("relvec.inputs", json.dumps(inputs)), ("relvec.target", pipeline["columns"].target.name)):
         graph.metadata_props.add(key=key, value=value)
     return graph.SerializeToString()

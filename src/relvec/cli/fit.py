@@ -15,7 +15,7 @@ from relvec.cli.evaluate import print_scores, scores_as_dict
 from relvec.cli.files import check_output, naming_output
 from relvec.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.runtime.progress import Progress, watch
-from relvec.tables.evaluation import evaluate_table
+from relvec.tables.evaluation import calibrate_table, evaluate_table
 from relvec.tables.files import read_table
 from relvec.tables.pipelines import FittedTable, fit_table, summary
 from relvec.tables.table import Table, TableError
@@ -56,10 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(arguments.json)
     table = read_table(arguments.data, arguments.format)
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
-    held_out = None
+    held_out = calibration = None
     if arguments.holdout:
         table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
+    if arguments.calibrate is not None:
+        table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
     fitted = _fit(table, arguments, deadline)
+    if calibration is not None:
+        calibrate_table(fitted.pipeline, calibration)
     with naming_output(arguments.out):
         save(fitted.pipeline, arguments.out)
     _print_fit(console, fitted)
@@ -68,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.holdout is None and _is_quick_to_check(fitted, deadline):
         rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
         checked = _fit(rest, arguments, deadline)
+        if calibration is not None:
+            calibrate_table(checked.pipeline, calibration)
         how = f"rows, by a second model fitted to the other {len(checked.table):,}; the one saved has seen all rows"
     if held_out is not None:
         evaluation = evaluate_table(checked.pipeline, held_out, seed=arguments.seed)
@@ -128,11 +134,11 @@ def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | No
     return model if seconds is None else model.set_params(time_limit=seconds)
 
 
-def _split(table: Table, target: str, share: float, seed: int) -> tuple[Table, Table]:
+def _split(table: Table, target: str, share: float, seed: int, option: str = "--holdout") -> tuple[Table, Table]:
     table[target]  # raises where there is none
     held_out = max(1, round(share * len(table)))
     if len(table) - held_out < 2:
-        raise TableError(f"{table.source}: --holdout {share:g} leaves {plural(len(table) - held_out, 'row')} to fit")
+        raise TableError(f"{table.source}: {option} {share:g} leaves {plural(len(table) - held_out, 'row')} to fit")
     order = np.random.default_rng(seed).permutation(len(table))
     return table.take(np.sort(order[held_out:])), table.take(np.sort(order[:held_out]))
 

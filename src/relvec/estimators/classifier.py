@@ -162,6 +162,7 @@ class RelevanceVectorClassifier(ClassPredictions):
     tuning_ : where each start of learned widths ended, and how often they agreed
         (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
         (`relvec.hyperparameters.grvm_widths.WidthSearch`).
+    calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.fitted.FittedModel`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 

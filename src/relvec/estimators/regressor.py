@@ -183,6 +183,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         (`relvec.hyperparameters.grvm_widths.WidthSearch`). Absent where the kernel was chosen by merit.
     n_samples_seen_ : rows of positive weight that `fit` and `partial_fit` have taken in; absent where rows cannot come
         in parts.
+    calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.fitted.FittedModel`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 

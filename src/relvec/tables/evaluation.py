@@ -19,7 +19,7 @@ from relvec.tables.table import Table, TableError, as_table
 from relvec.tables.target import has_target, target_of
 from relvec.tables.text import plural
 
-__all__ = ["BASELINE_MEANING", "Evaluation", "Score", "evaluate_table"]
+__all__ = ["BASELINE_MEANING", "Evaluation", "Score", "calibrate_table", "evaluate_table"]
 
 RESAMPLES = 1000  # fewer for long tables: at most MOST_DRAWS rows are drawn in all
 MOST_DRAWS = 20_000_000
@@ -72,6 +72,34 @@ class Evaluation:
     prediction: Prediction
     notes: tuple[str, ...]
     folds: int
+
+
+def calibrate_table(pipeline: Pipeline, table: Any) -> int:
+    """Calibrate a fitted pipeline on rows that took no part in its fit: its intervals or sets hold their coverage.
+
+    Parameters
+    ----------
+    pipeline : as `relvec.tables.pipelines.fit_table` makes it; it is changed
+    table : Table, data frame or mapping of columns, with the target; rows without a target are left out
+
+    Returns
+    -------
+    n_rows : int
+        Rows that it was calibrated on.
+
+    Examples
+    --------
+    >>> from relvec.tables.pipelines import fit_table
+    >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
+    >>> calibrate_table(fitted.pipeline, {"x": [0.5, 1.5, 2.5], "y": [0.4, 1.6, 2.4]})
+    3
+    """
+    table = as_table(table)
+    table = table.take(np.flatnonzero(has_target(table, pipeline["columns"].target)))
+    if not len(table):
+        raise TableError(f"{table.source}: no row has a target, so that there is nothing to calibrate on")
+    pipeline[-1].calibrate(pipeline[:-1].transform(table), target_of(pipeline, table))
+    return len(table)
 
 
 def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int = 0) -> Evaluation:
@@ -232,6 +260,14 @@ def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[M
         ("Brier score", lambda i: float(np.mean(square[i])), "mean squared error of the probabilities",
          float(1.0 - np.sum(share**2))),
     ]  # fmt: skip
+    if p.members is not None:
+        inside, size = p.members[np.arange(len(y)), place], p.members.sum(axis=1)
+        found += [
+            ("set coverage", lambda i: float(np.mean(inside[i])), f"share of {COVERAGE:.0%} sets that hold the class",
+             COVERAGE),
+            ("set size", lambda i: float(np.mean(size[i])), f"mean number of classes in the {COVERAGE:.0%} set",
+             float(len(classes))),
+        ]  # fmt: skip
     if len(classes) == 2:
         positive, score = place == 1, p.proba[:, 1]
         meaning = f"probability that a row of class {str(classes[1])!r} is ranked above one of {str(classes[0])!r}"

@@ -64,6 +64,7 @@ class Prediction:
     quantiles : (n, 19) quantiles 0.05, 0.10, ..., 0.95 of a new target, or None.
     proba : (n, K) class probabilities, or None.
     label : (n,) the most probable class, or None.
+    members : (n, K) classes in the set of a calibrated model, or None.
     """
 
     mean: np.ndarray | None = None
@@ -72,6 +73,7 @@ class Prediction:
     quantiles: np.ndarray | None = None
     proba: np.ndarray | None = None
     label: np.ndarray | None = None
+    members: np.ndarray | None = None
 
 
 def fit_table(
@@ -169,9 +171,13 @@ def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantil
     X, model = pipeline[:-1].transform(as_table(table)), pipeline[-1]
     if pipeline["columns"].task == "classification":
         proba = model.predict_proba(X)
-        return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)])
+        members = model.predict_set(X, coverage) if hasattr(model, "calibration_") else None
+        return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)], members=members)
     mean, std = model.predict(X, return_std=True)
     levels = model.predict_quantiles(X, QUANTILES) if quantiles else None
+    if levels is not None and hasattr(model, "calibration_"):  # the ends of the calibrated intervals 0.9, 0.8, ..., 0.1
+        for i, q in enumerate(QUANTILES[: len(QUANTILES) // 2]):
+            levels[:, [i, -1 - i]] = model.predict_interval(X, coverage=1.0 - 2.0 * q)
     return Prediction(mean=mean, std=std, interval=model.predict_interval(X, coverage=coverage), quantiles=levels)
 
 
@@ -287,6 +293,11 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     if relevance:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
         facts.append(("relevance", f"{listed} (shares of the columns)"))
+    if hasattr(model, "calibration_"):
+        what = "sets of classes" if step.task == "classification" else "intervals"
+        n, most = model.calibration_.n_rows, model.calibration_.max_coverage
+        facts.append(("calibrated", f"on {plural(n, 'row')}: {what} hold their coverage, up to {most:.1%}, for new "
+                      "rows drawn like these"))  # fmt: skip
     facts.append(("log evidence", f"{np.sum(model.log_marginal_likelihood_):.2f}"))
     status = model.status_ if isinstance(model.status_, str) else ", ".join(model.status_)
     return [*facts, ("status", status)]
