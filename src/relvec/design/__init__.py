@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from relvec.design.dask.laplace import DaskScanDesign, scan_basis, scan_rows
     from relvec.design.dask.low_rank import compress_rows
     from relvec.design.dask.reductions import DaskSamples
-    from relvec.design.device import DeviceDesign, DeviceScanDesign, device_rows, device_scan_design, exact_columns
+    from relvec.design.device import (
+        DeviceDesign,
+        DeviceSamples,
+        DeviceScanDesign,
+        device_rows,
+        device_scan_design,
+        exact_columns,
+    )
+    from relvec.design.draw import Draw, draw_rows
     from relvec.design.low_rank import MAX_PASS_MULTIPLICATIONS, compress, gram_rows, max_gram_atoms
     from relvec.design.readers import MAX_MEMORY_SHARE, blocks_to_predict, load
     from relvec.design.streamed import LowRankDesign, compress_in_passes, tall_qr
@@ -36,7 +44,15 @@ _HOMES = {
     "dask.low_rank": ("compress_rows",),
     "dask.collections": ("evaluate_lazily", "gather", "predict_lazily"),
     "dask.reductions": ("DaskSamples",),
-    "device": ("DeviceDesign", "DeviceScanDesign", "device_rows", "device_scan_design", "exact_columns"),
+    "device": (
+        "DeviceDesign",
+        "DeviceSamples",
+        "DeviceScanDesign",
+        "device_rows",
+        "device_scan_design",
+        "exact_columns",
+    ),
+    "draw": ("Draw", "draw_rows"),
     "low_rank": ("MAX_PASS_MULTIPLICATIONS", "compress", "gram_rows", "max_gram_atoms"),
     "readers": ("MAX_MEMORY_SHARE", "blocks_to_predict", "load"),
     "streamed": ("LowRankDesign", "compress_in_passes", "tall_qr"),

@@ -17,6 +17,7 @@ from relvec.design.arrays import ArrayDesign
 from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value
 from relvec.design.dense import DenseDesign, not_finite, tame
 from relvec.design.low_rank import compress, pivoted_root, tall_r
+from relvec.design.samples import Block, Samples
 from relvec.runtime.arrays import Array, device_of, like, namespace, row_slices, squares, take, to_host
 
 _MAX_GRAM_ATOMS = 4096  # of a dictionary whose rows are reduced through its Gram matrix
@@ -24,7 +25,35 @@ _MAX_UNREDUCED_ROWS = 4096  # of a design that is not reduced further for a part
 _MAX_WHOLE_NUMBERS = (
     2**31
 )  # of a design held whole for scans; a larger one goes through a factor where the kernel has one
+_BLOCK_ROWS = 8192  # of samples worked on at once
 _DEPENDENT = 1e-14  # pivots of a Gram matrix below this, relative to the largest, are rounding
+
+
+class DeviceSamples(Samples):
+    """Rows X (N, d) on a device, with targets (N, q) and weights (N,) on the host; the blocks have X there.
+
+    >>> samples = DeviceSamples(np.ones((5, 2)), np.zeros((5, 1)), np.ones(5), block_rows=2)
+    >>> samples.reduce(lambda block: block.X.sum(), lambda a, b: a + b), samples.n_blocks
+    (np.float64(10.0), 3)
+    """
+
+    def __init__(self, X: Array, targets: np.ndarray, weights: np.ndarray, block_rows: int = _BLOCK_ROWS):
+        self._X, self._targets, self._weights, self._block_rows = X, targets, weights, block_rows
+        self.n_rows, self.n_features = (int(size) for size in X.shape)
+        self.n_targets, self.n_blocks = targets.shape[1], -(-self.n_rows // block_rows)
+
+    def blocked(self, rows: int) -> DeviceSamples:
+        return DeviceSamples(self._X, self._targets, self._weights, max(rows, _BLOCK_ROWS))
+
+    def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
+        def value(start: int) -> Value:
+            some = slice(start, min(start + self._block_rows, self.n_rows))
+            return function(Block(start, self._X[some, :], self._targets[some], self._weights[some]))
+
+        return functools.reduce(combine, map(value, range(0, self.n_rows, self._block_rows)))
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return to_host(take(self._X, rows)).astype(float)
 
 
 class DeviceDesign(Design):

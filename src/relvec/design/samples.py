@@ -42,6 +42,7 @@ class Samples(ABC):
     n_rows: int
     n_features: int
     n_targets: int
+    n_blocks: int = 0  # of a pass; 0 where they are not passed one after the other in this process
 
     @abstractmethod
     def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
@@ -83,6 +84,7 @@ class LocalSamples(Samples):
         self._X, self._targets, self._weights = X, targets, weights
         self.n_targets = 0 if targets is None else targets.shape[1]
         self.block_rows = max(1, min(int(block_rows), self.n_rows))
+        self.n_blocks = -(-self.n_rows // self.block_rows)
 
     def blocked(self, rows: int) -> LocalSamples:
         return LocalSamples(self._X, self._targets, self._weights, rows)

@@ -220,11 +220,17 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
         return False
     given: dict[str, Any] = {
         "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
-        "hyperprior": None, "device": None, "fit_intercept": True, "solver": "sequential", "tol": None,
+        "hyperprior": None, "fit_intercept": True, "solver": "sequential", "tol": None,
     }  # fmt: skip
     if "multi_class" in parameters:
         given = {name: value for name, value in given.items() if name in parameters}
-        given |= {"tol": 1e-3, "multi_class": "multinomial", "share_alpha": False, "averaging": "posterior"}
+        given |= {
+            "device": None,
+            "tol": 1e-3,
+            "multi_class": "multinomial",
+            "share_alpha": False,
+            "averaging": "posterior",
+        }
     return all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
 
 

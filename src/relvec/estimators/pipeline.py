@@ -147,10 +147,8 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     source : the rows.
     search_for : makes the search under a likelihood, for the options, the source and the bound dictionary.
     """
-    if options.chooses_kernel and isinstance(source, MemorySource):
-        choose = fit_class_process if options.classifies else fit_processes
-        if (chosen := choose(options, source)) is not None:
-            return chosen
+    if options.chooses_kernel and (chosen := choose_process(options, source)) is not None:
+        return chosen
     basis, free = source.bind(options)
     options.identify(basis, *source.identity)
     if options.predictive is not None:
@@ -183,6 +181,13 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
 
 def _incomplete(fits: list) -> list:
     return [replace(fit, result=mark_candidates_incomplete(fit.result)) for fit in fits]
+
+
+def choose_process(options: FitOptions, source: Source) -> FittedModel | None:
+    """A process whose kernel the data choose; None where the rows do not allow for one."""
+    if not options.classifies:
+        return fit_processes(options, source)
+    return fit_class_process(options, source) if isinstance(source, MemorySource) else None
 
 
 def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidths:

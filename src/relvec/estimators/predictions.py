@@ -91,7 +91,9 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
     @property
     def _native(self) -> bool:
         """Whether predictions can be made on a device."""
-        return not hasattr(self, "fitted_") or all(type(m) is LinearPredictor for m in self.fitted_.predictors)
+        return not hasattr(self, "fitted_") or all(
+            type(m) in (LinearPredictor, FittedProcess) for m in self.fitted_.predictors
+        )
 
     @property
     def _of_counts(self) -> bool:

@@ -20,6 +20,8 @@ from functools import cached_property
 
 import numpy as np
 
+from relvec.runtime.arrays import Array, device_of, like, namespace, overwrite, squares
+
 CONSTANT = 1.0  # prior variance of the constant, in variances of the target
 _ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)
 
@@ -40,13 +42,11 @@ def profile(shape: str, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     ([[1.0, 0.368]], [[-0.5, -0.184]])
     """
     if shape == Shape.GAUSSIAN:
-        k = r2 * -0.5
-        np.exp(k, out=k)
+        k = overwrite("exp", r2 * -0.5)
         return k, k, -0.5
-    r = np.sqrt(r2)
-    r *= _ROOT3 if shape == Shape.MATERN32 else _ROOT5
-    e = np.negative(r)
-    np.exp(e, out=e)
+    r = namespace(r2).sqrt(r2)
+    r *= float(_ROOT3 if shape == Shape.MATERN32 else _ROOT5)
+    e = overwrite("exp", -r)
     if shape == Shape.MATERN32:
         r += 1.0
         r *= e
@@ -124,11 +124,10 @@ class Structure:
 
     def prior_variance(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
         """k(x, x) (n,) at the rows of X (n, d)."""
-        level = CONSTANT + sum(np.exp(theta[i]) for i in self.amplitudes)
-        diag = np.full(len(X), level)
-        if self.linear:
-            diag += np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * np.einsum("ij,ij->i", X, X)
-        return diag
+        level = CONSTANT + float(sum(np.exp(theta[i]) for i in self.amplitudes))
+        if not self.linear:
+            return like(X, np.full(X.shape[0], level))
+        return level + float(np.exp(theta[self.linear_at])) / max(self.n_inputs, 1) * squares(X, 1)
 
     def prior_variance_vjp(self, theta: np.ndarray, X: np.ndarray, bar: np.ndarray) -> np.ndarray:
         """Derivative of bar @ k(x, x) with respect to theta, for bar (n,)."""
@@ -140,8 +139,8 @@ class Structure:
             slope[self.linear_at] = np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * (bar @ squares)
         return slope
 
-    def __call__(self, theta: np.ndarray, X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
-        """The matrix k(x_i, z_j) (n, m); Z (m, d) is X itself where it is not given."""
+    def __call__(self, theta: np.ndarray, X: Array, Z: Array | None = None) -> Array:
+        """The matrix k(x_i, z_j) (n, m), on the device of X; Z (m, d) is X itself where it is not given."""
         return Evaluated(self, theta, X, Z).K
 
 
@@ -170,15 +169,16 @@ class Evaluated:
     def __init__(self, structure: Structure, theta: np.ndarray, X: np.ndarray, Z: np.ndarray | None = None):
         self.structure, self.theta, self.X, self.Z = structure, theta, X, Z
         other = X if Z is None else Z
-        K = np.full((len(X), len(other)), CONSTANT)
+        shape = X.shape[0], other.shape[0]
+        K = np.full(shape, CONSTANT) if isinstance(X, np.ndarray) else device_of(X).zeros(*shape) + CONSTANT
         if structure.linear:
-            K += (np.exp(theta[structure.linear_at]) / max(structure.n_inputs, 1)) * (X @ other.T)
+            K += (float(np.exp(theta[structure.linear_at])) / max(structure.n_inputs, 1)) * (X @ other.T)
         self.terms = []
         for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
-            inverse = np.exp(-theta[at])
+            inverse = like(X, np.exp(-theta[at]))
             r2 = squared_distances(X * inverse, None if Z is None else Z * inverse)
             k, slope, factor = profile(part.shape, r2)
-            K += np.exp(theta[i]) * k
+            K += float(np.exp(theta[i])) * k
             self.terms.append((k, slope, factor, r2, inverse))
         self.K = K
 
@@ -209,12 +209,15 @@ def squared_distances(X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
     other = X if Z is None else Z
     D = X @ other.T
     D *= -2.0
-    D += np.einsum("ij,ij->i", X, X)[:, None]
-    D += np.einsum("ij,ij->i", other, other)
-    np.maximum(D, 0.0, out=D)
-    if Z is None:
-        np.fill_diagonal(D, 0.0)
-    return D
+    D += squares(X, 1)[:, None]
+    D += squares(other, 1)[None, :]
+    if isinstance(D, np.ndarray):
+        np.maximum(D, 0.0, out=D)
+        if Z is None:
+            np.fill_diagonal(D, 0.0)
+        return D
+    D = namespace(D).clip(D, min=0.0)
+    return D * like(D, 1.0 - np.eye(D.shape[0])) if Z is None else D
 
 
 def _weighted_squares(W: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ variance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -24,6 +24,7 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
+from relvec.runtime.arrays import Array, like, namespace, squares, to_host
 
 _BLOCK = 2048
 _SPREAD_ROWS = 1000
@@ -44,23 +45,31 @@ class Component:
 
     def __post_init__(self) -> None:
         for array in (self.theta, self.Z, self.weights, self.R):
-            array.setflags(write=False)
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)
+
+    def beside(self, X: Array) -> Component:
+        """The same process with its arrays on the device of X."""
+        if isinstance(X, np.ndarray):
+            return self
+        Z, weights, R = (like(X, array) for array in (self.Z, self.weights, self.R))
+        return replace(self, Z=Z, weights=weights, R=R)
 
     @property
     def noise_variance(self) -> float:
         """Noise variance f s of predictions."""
         return self.spread * self.noise
 
-    def mean(self, X: np.ndarray) -> np.ndarray:
-        """Mean (q,) at standardised X (q, d)."""
+    def mean(self, X: Array) -> Array:
+        """Mean (q,) at standardised X (q, d), on the device of both."""
         return self.structure(self.theta, X, self.Z) @ self.weights
 
-    def predict(self, X: np.ndarray, noise: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, X: Array, noise: bool = True) -> tuple[Array, Array]:
         """Mean and variance (q,) of targets, or without noise of the function, at standardised X (q, d)."""
         K = self.structure(self.theta, self.Z, X)
-        half = self.R @ K
-        variance = self.structure.prior_variance(self.theta, X) - np.einsum("ij,ij->j", half, half)
-        return K.T @ self.weights, self.spread * (np.maximum(variance, 0.0) + (self.noise if noise else 0.0))
+        variance = self.structure.prior_variance(self.theta, X) - squares(self.R @ K, 0)
+        variance = np.maximum(variance, 0.0) if isinstance(X, np.ndarray) else namespace(X).clip(variance, min=0.0)
+        return K.T @ self.weights, self.spread * (variance + (self.noise if noise else 0.0))
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (q, q) of targets, or without noise of the function, at standardised X (q, d)."""
@@ -129,20 +138,28 @@ class FittedProcess:
         assert variance is not None
         return mean, variance
 
-    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean and, if asked, variance (q,) at X (q, d); the noise counts in the variance if asked."""
+    def moments(self, X: Array, variance: bool, noise: bool) -> tuple[Array, Array | None]:
+        """Mean and, if asked, variance (q,) at X (q, d), on its device; the noise counts in the variance if asked."""
         simple = not variance and self.scale.sign == 0  # the mean alone, which does not depend on variances
-        mean, spread = np.empty(len(X)), np.empty(len(X))
-        for start in range(0, len(X), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            rows = self.units.inputs(X[part])
-            if simple:
-                mean[part] = self.units.y_mean + self.units.y_scale * self._mean(rows)
-                continue
-            means, variances = map(np.array, zip(*(self._component_moments(c, rows, noise) for c in self.components)))
-            mean[part] = self.shares @ means
-            spread[part] = self.shares @ (variances + (means - mean[part]) ** 2)
-        return mean, spread if variance else None
+        components = [c.beside(X) for c in self.components]
+        found = []
+        for start in range(0, X.shape[0], _BLOCK):
+            rows = self.units.inputs(X[start : start + _BLOCK, :])
+            found.append(self._simple_mean(components, rows) if simple else self._mixed(components, rows, noise))
+        join = np.concatenate if isinstance(X, np.ndarray) else namespace(X).concat
+        if simple:
+            return join(found), None
+        return join([mean for mean, _ in found]), join([v for _, v in found]) if variance else None
+
+    def _simple_mean(self, components: list[Component], rows: Array) -> Array:
+        mean = sum((float(s) * c.mean(rows) for s, c in zip(self.shares, components)), 0.0)
+        return self.units.y_mean + self.units.y_scale * mean
+
+    def _mixed(self, components: list[Component], rows: Array, noise: bool) -> tuple[Array, Array]:
+        """Mean and variance of the mixture at standardised rows; the few numbers of each row are mixed on the host."""
+        means, variances = map(np.array, zip(*(self._component_moments(c, rows, noise) for c in components)))
+        mean = self.shares @ means
+        return like(rows, mean), like(rows, self.shares @ (variances + (means - mean) ** 2))
 
     def latent_mean(self, X: np.ndarray) -> np.ndarray:
         """Mean (q,) of the standardised target on its scale at X (q, d)."""
@@ -151,8 +168,8 @@ class FittedProcess:
     def _mean(self, rows: np.ndarray) -> np.ndarray:
         return sum((s * c.mean(rows) for s, c in zip(self.shares, self.components)), np.zeros(len(rows)))
 
-    def _component_moments(self, c: Component, rows: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        u, (mean, variance) = self.units, c.predict(rows, False)
+    def _component_moments(self, c: Component, rows: Array, noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        u, (mean, variance) = self.units, map(to_host, c.predict(rows, False))
         added = u.y_scale**2 * c.noise_variance
         return self.scale.moments(u.y_mean + u.y_scale * mean, u.y_scale**2 * variance, added, noise)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.gaussian_process.kernel import squared_distances
+from relvec.runtime.arrays import Array, like, take
 
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -51,9 +52,11 @@ class Units:
     y_mean: float = 0.0
     y_scale: float = 1.0
 
-    def inputs(self, X: np.ndarray) -> np.ndarray:
-        """Standardised inputs (n, d) of X in the user's units."""
-        return (X[:, self.columns] - self.centre) / self.scale
+    def inputs(self, X: Array) -> Array:
+        """Standardised inputs (n, d) of X in the user's units, on its device."""
+        if isinstance(X, np.ndarray):
+            return (X[:, self.columns] - self.centre) / self.scale
+        return (take(X, self.columns, axis=1) - like(X, self.centre)[None, :]) / like(X, self.scale)[None, :]
 
 
 def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:

@@ -30,7 +30,7 @@ def pivots(structure: Structure, theta: np.ndarray, rows: Rows, n_vectors: int) 
     chosen = np.empty(0, dtype=int)
     least = 1e-8 * structure.noise(theta) + _ROUNDING * prior.max()
     while len(chosen) < n_vectors and left.max() > least:
-        block = _draw(left, min(_BLOCK, n_vectors - len(chosen)), rng)
+        block = draw_pivots(left, min(_BLOCK, n_vectors - len(chosen)), rng)
         done, width = len(chosen), len(block)
         G = structure(theta, rows.X[block], rows.X) - F[:done, block].T @ F[:done]
         # what is left is a difference of numbers of the prior's size: known to its rounding, and no better
@@ -43,7 +43,7 @@ def pivots(structure: Structure, theta: np.ndarray, rows: Rows, n_vectors: int) 
     return chosen
 
 
-def _draw(left: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def draw_pivots(left: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """At most `count` different rows, drawn with probability proportional to `left` (n,)."""
     total = left.cumsum()
     drawn = np.searchsorted(total, rng.random(count) * total[-1], side="right")

@@ -40,6 +40,9 @@ class Progress:
     elapsed : seconds since the fit began.
     fraction : estimated share of this stage that is done, from 0 to 1; nan where unknown.
     remaining : estimated seconds until this stage ends; nan where unknown.
+    rows : rows that the fit is to, 0 where that is not told.
+    density : mean log density of rows held out under the model so far, in units of the standardised target; nan where
+        there is none.
     """
 
     stage: str
@@ -49,9 +52,17 @@ class Progress:
     elapsed: float
     fraction: float
     remaining: float
+    rows: int = 0
+    density: float = math.nan
 
     def __str__(self) -> str:
-        parts = [f"{self.stage} {self.step}", f"{self.size} functions"]
+        parts = [f"{self.stage} {self.step}"]
+        if self.rows:
+            parts += [f"{self.rows:,} rows", f"{self.size:,} vectors"]
+        else:
+            parts.append(f"{self.size} functions")
+        if math.isfinite(self.density):
+            parts.append(f"held-out density {self.density:.3f}")
         if math.isfinite(self.evidence):
             parts.append(f"evidence {self.evidence:.6g}")
         parts.append(f"{format_duration(self.elapsed)} elapsed")
@@ -134,7 +145,9 @@ def advance(more: int = 0) -> None:
         here.total += more
 
 
-def report(size: int = 0, evidence: float = math.nan, fraction: float = math.nan) -> bool:
+def report(
+    size: int = 0, evidence: float = math.nan, fraction: float = math.nan, rows: int = 0, density: float = math.nan
+) -> bool:
     """Call the callbacks; whether one of them asks to stop. ``fraction`` is for an unknown number of parts."""
     watchers, now = _watchers.get(), time.monotonic()
     if not watchers:
@@ -149,7 +162,8 @@ def report(size: int = 0, evidence: float = math.nan, fraction: float = math.nan
     stop = False
     for function, began in watchers:
         progress = Progress(
-            here.name, here.step, size, float(evidence + here.shift), now - began, here.fraction, remaining
+            here.name, here.step, size, float(evidence + here.shift), now - began, here.fraction, remaining, rows,
+            density,
         )  # fmt: skip
         stop |= bool(function(progress) is True)
     return stop

@@ -46,6 +46,8 @@ class Status(Enum):
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
     TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
+    MAX_VECTORS = "more vectors than max_vectors would still gain; the model is the best with so many"
+    MEMORY_LIMIT = "more vectors than memory_limit allows would still gain; raise memory_limit to keep more"
     INTERRUPTED = "a progress callback requested a stop; the model is the best found so far"
     STALLED = (
         "rounding errors hide the remaining gains: the basis is numerically dependent. Remove near-copies among the "
@@ -55,7 +57,7 @@ class Status(Enum):
     @property
     def success(self) -> bool:
         """Whether the certificate was met without reservation."""
-        return self in (Status.CONVERGED, Status.FIXED_POINT)
+        return self in (Status.CONVERGED, Status.FIXED_POINT, Status.MAX_VECTORS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,12 +15,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec.basis import Concat
+from relvec.design import Block
 from relvec.estimators.fitted import HISTORY, FittedModel, caller_level
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources import MemorySource
-from relvec.gaussian_process import FittedProcess, Structure, compare_structures, fit_process
+from relvec.estimators.sources import ProcessRows, Source
+from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.learn import Mode
+from relvec.gaussian_process.streamed import fit_in_passes
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
 from relvec.runtime.progress import report, stage
@@ -25,6 +31,7 @@ from relvec.solvers import Status
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MIN_VECTORS = 16  # however little memory there is
 MANY_ROWS = 1000  # of more, the first few tell that they are distinct
+MIN_SECONDS = 0.01  # of a time limit that is left to a stage, however late it is
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
@@ -33,17 +40,18 @@ MODE_FIELDS = ("theta", "value", "gradient", "evaluations", "rivals")
 SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard deviations of an input
 
 
-def fit_processes(options: FitOptions, source: MemorySource) -> FittedModel | None:
+def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
     """A process for each output, with one choice of kernel for all; None where the rows do not allow for one."""
-    X, targets, weights = source.X, source.targets, source.weights
-    if not (allows_process(X) and _targets_vary(targets)):
-        return None
-    options.identify(*source.identity)
+    end = math.inf if options.time_limit is None else time.monotonic() + options.time_limit
     with stage("process"):
-        processes = _fit_outputs(options, X, targets, weights)
+        rows = source.process_rows(options)
+        if rows is None or not (allows_process(rows.X) and _targets_vary(rows.targets)):
+            return None
+        options.identify(*source.identity)
+        processes = _fit_outputs(options, rows, end)
     for output, process in enumerate(processes):
         warn_unless_complete(process, "" if source.single else f"output {output}: ")
-    return _assemble(source, processes)
+    return _assemble(source, rows, processes)
 
 
 def allows_process(X: np.ndarray) -> bool:
@@ -63,26 +71,32 @@ def _targets_vary(targets: np.ndarray) -> bool:
     return bool(np.all(np.ptp(targets, axis=0) > 1.0 / MAX_MAGNITUDE))
 
 
-def _fit_outputs(
-    options: FitOptions, X: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> list[FittedProcess]:  # fmt: skip
-    """The process of each output; with several outputs one structure serves all."""
-    q = targets.shape[1]
-    limit = None if options.time_limit is None else options.time_limit / q
+def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[FittedProcess]:
+    """The process of each output, until the time `end`; with several outputs one structure serves all."""
+    X, targets, weights, q = rows.X, rows.targets, rows.weights, rows.targets.shape[1]
     earlier = None if options.earlier is None else options.earlier.processes
     if earlier is None or [type(p) for p in earlier] != [FittedProcess] * q:
         earlier = [None] * q
+
+    def limit(outputs: int) -> float | None:
+        return None if end == math.inf else max(end - time.monotonic(), MIN_SECONDS) / outputs
+
     candidates: tuple[Structure, ...] | None = None
     if q > 1 and earlier[0] is None:
-        candidates = (compare_structures(X, targets, weights, limit),)
+        candidates = (compare_structures(X, targets, weights, limit(q)),)
     found = []
     for i, y in enumerate(targets.T):
-        process = fit_process(
-            X, y, weights, candidates=candidates, max_vectors=max_vectors(options, len(X)), time_limit=limit,
-            progress=partial(_report, i, q), earlier=earlier[i], recall=recall,
-        )  # fmt: skip
+        progress = partial(_report, i, q)
+        both: dict[str, Any] = {
+            "candidates": candidates, "time_limit": limit(q - i), "progress": progress, "earlier": earlier[i],
+            "recall": recall,
+        }  # fmt: skip
+        if rows.table is None:
+            process = fit_process(X, y, weights, max_vectors=max_vectors(options, len(X)), **both)
+        else:
+            process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)
-        report(len(process.vectors), log_evidence(process, weights, y), (i + 1) / q)
+        report(len(process.vectors), log_evidence(process, rows, i), (i + 1) / q)
     return found
 
 
@@ -117,11 +131,11 @@ def warn_unless_complete(process: Any, label: str = "") -> None:
         warnings.warn(f"{label}{status.name}: {detail or status.value}.", ConvergenceWarning, stacklevel=caller_level())
 
 
-def _assemble(source: MemorySource, processes: list[FittedProcess]) -> FittedModel:
+def _assemble(source: Source, rows: ProcessRows, processes: list[FittedProcess]) -> FittedModel:
     """The processes of all outputs as one model, their means as weights of one basis."""
     expansions: list[tuple[int, float, LinearExpansion]] = []
     for output, process in enumerate(processes):
-        parts = expand(process, source.n_features, find_rows(source, process.vectors))
+        parts = expand(process, source.n_features, find_rows(rows, process.vectors))
         expansions += [(output, share, part) for share, part in zip(process.shares, parts, strict=True)]
     basis = Concat(tuple(part.basis for _, _, part in expansions), n_features=source.n_features)
     weights, intercept, at = np.zeros((len(processes), basis.n_atoms)), np.zeros(len(processes)), 0
@@ -129,7 +143,7 @@ def _assemble(source: MemorySource, processes: list[FittedProcess]) -> FittedMod
         weights[output, at : at + part.basis.n_atoms] = share * part.weights
         intercept[output] += share * part.weights[-1]
         at += part.basis.n_atoms
-    vectors = np.unique(np.concatenate([find_rows(source, p.vectors) for p in processes]))
+    vectors = np.unique(np.concatenate([find_rows(rows, p.vectors) for p in processes]))
     kernel = expansions[0][2].basis.parts[0].kernel  # type: ignore[attr-defined]
     return FittedModel(
         basis=basis,
@@ -141,9 +155,7 @@ def _assemble(source: MemorySource, processes: list[FittedProcess]) -> FittedMod
         intercept=intercept,
         coef=None,
         noise_variance=np.array([process.noise_variance for process in processes]),
-        log_evidence=np.array(
-            [log_evidence(p, source.weights, y) for p, y in zip(processes, source.targets.T, strict=True)]
-        ),
+        log_evidence=np.array([log_evidence(process, rows, output) for output, process in enumerate(processes)]),
         certificate=np.array([p.bounds.upper - p.bounds.lower for p in processes]),
         n_iter=np.array([process.evaluations for process in processes]),
         status=[process.status for process in processes],
@@ -161,16 +173,30 @@ def _assemble(source: MemorySource, processes: list[FittedProcess]) -> FittedMod
     )
 
 
-def log_evidence(process: FittedProcess, weights: np.ndarray, y: np.ndarray) -> float:
-    """The lower bound on the log evidence of targets y (n,), in their own units."""
-    slopes = process.scale.log_slope(y) - np.log(process.units.y_scale)
-    return process.bounds.lower + float(weights @ slopes)
+def log_evidence(process: FittedProcess, rows: ProcessRows, output: int) -> float:
+    """The lower bound on the log evidence of the targets of an output, in their own units."""
+    slopes = _Slopes(process.scale, float(np.log(process.units.y_scale)), output)
+    if rows.table is None:
+        return process.bounds.lower + slopes(Block(0, rows.X, rows.targets, rows.weights))
+    return process.bounds.lower + rows.table.samples.reduce(slopes, operator.add)
 
 
-def find_rows(source: MemorySource, vectors: np.ndarray) -> np.ndarray:
-    """The first training row (m,) that is equal to each vector (m, d)."""
+@dataclass(frozen=True)
+class _Slopes:
+    """The sum of log du/dy over a block of rows, u the standardised target on its scale."""
+
+    scale: Scale
+    log_unit: float
+    output: int
+
+    def __call__(self, block: Block) -> float:
+        return float(block.weights @ (self.scale.log_slope(block.targets[:, self.output]) - self.log_unit))
+
+
+def find_rows(rows: ProcessRows, vectors: np.ndarray) -> np.ndarray:
+    """The first row (m,) of those learned from that is equal to each vector (m, d)."""
     wanted = {row.tobytes(): -1 for row in vectors}
-    for row, number in zip(source.X + 0.0, source.numbers, strict=True):  # + 0.0: no -0.0
+    for row, number in zip(rows.X + 0.0, rows.numbers, strict=True):  # + 0.0: no -0.0
         if wanted.get(key := row.tobytes()) == -1:
             wanted[key] = int(number)
     return np.array([wanted[row.tobytes()] for row in vectors], dtype=np.intp)

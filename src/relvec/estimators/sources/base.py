@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from relvec import design
 from relvec.basis import Basis, content_ranks, even_draw
 from relvec.design import Block, LaplaceDesign, Rows, Samples, tall_qr
 from relvec.estimators.options import FitOptions
+from relvec.gaussian_process.streamed import Table
 from relvec.inference.priors import GammaPrior
 from relvec.runtime.arrays import Array
 
+DRAWN_ROWS = 20_000  # rows that the process of a larger table is learned from, and its vectors are chosen among
+MAX_WHOLE_ROWS = 10_000  # rows in memory whose process is fitted without passes over blocks
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
 
 
@@ -48,6 +52,31 @@ class Subsample:
     weights: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class ProcessRows:
+    """Rows in memory that a process is learned from: all of a fit, or a draw by content where there is a table.
+
+    Attributes
+    ----------
+    X, targets, weights : (n, d), (n, q), (n,).
+    numbers : (n,) among all rows that were given.
+    table : all rows, where these are some of them; None where these are all.
+    """
+
+    X: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+    numbers: np.ndarray
+    table: Table | None = None
+
+
+def draw_process_rows(samples: Samples, memory: float, place: Array | None = None) -> ProcessRows:
+    """A draw of the rows of samples, with the numbers that they have there, and all of them as a table."""
+    drawn = design.draw_rows(samples, DRAWN_ROWS)
+    table = Table(samples, drawn, memory, place)
+    return ProcessRows(drawn.X, drawn.targets, drawn.weights, drawn.rows, table)
+
+
 class Source(ABC):
     """The rows of a fit with a positive weight, wherever they are."""
 
@@ -62,6 +91,10 @@ class Source(ABC):
     def identity(self) -> tuple:
         """Arrays that tell these rows from others, for checkpoints."""
         return ()
+
+    def process_rows(self, options: FitOptions) -> ProcessRows | None:
+        """The rows as a process needs them; None where no process can be fitted to such rows."""
+        return None
 
     @abstractmethod
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:

@@ -16,8 +16,10 @@ from relvec.estimators.sources.base import (
     GaussianSource,
     LaplaceSource,
     ModelColumns,
+    ProcessRows,
     Sample,
     Subsample,
+    draw_process_rows,
     exact_triangle,
 )
 from relvec.estimators.sources.memory import MemorySource
@@ -66,6 +68,10 @@ class DaskSource(GaussianSource, LaplaceSource):
     def summary(self) -> design.Summary | None:
         """The rows summed up, where the dictionary needed none of them."""
         return self._summaries[-1] if self._summaries else None
+
+    def process_rows(self, options: FitOptions) -> ProcessRows:
+        rows = draw_process_rows(self.samples, options.memory)
+        return replace(rows, numbers=self.samples.given_rows(rows.numbers))
 
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         """The dictionary, bound as far as it does not hold rows."""

@@ -11,7 +11,15 @@ import numpy as np
 from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis, row_hash64
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources.base import GaussianSource, Sample, exact_triangle, take_rows, target_units
+from relvec.estimators.sources.base import (
+    GaussianSource,
+    ProcessRows,
+    Sample,
+    draw_process_rows,
+    exact_triangle,
+    take_rows,
+    target_units,
+)
 from relvec.estimators.sources.memory import MemorySource
 from relvec.runtime.machine import memory_left
 
@@ -40,6 +48,9 @@ class DiskSource(GaussianSource):
     @cached_property
     def _rows_drawn(self) -> np.ndarray:
         return self._samples.take(self._drawn)
+
+    def process_rows(self, options: FitOptions) -> ProcessRows:
+        return draw_process_rows(self._samples, self._memory)
 
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         unbound = options.dictionary(self.n_features)

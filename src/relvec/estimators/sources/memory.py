@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,10 +12,13 @@ from relvec import design
 from relvec.basis import Basis, KernelBasis, leaves, row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
+    MAX_WHOLE_ROWS,
     GaussianSource,
     LaplaceSource,
+    ProcessRows,
     Sample,
     Subsample,
+    draw_process_rows,
     exact_triangle,
     feature_variances,
     take_rows,
@@ -72,6 +76,15 @@ class MemorySource(GaussianSource, LaplaceSource):
     def root(self) -> np.ndarray:
         """Roots of the weights (n,)."""
         return np.sqrt(self.weights)
+
+    def process_rows(self, options: FitOptions) -> ProcessRows:
+        if self.n_rows <= MAX_WHOLE_ROWS:
+            return ProcessRows(self.X, self.targets, self.weights, self.numbers)
+        rows = draw_process_rows(self._samples, options.memory, self.used_on_device)
+        if rows.table is not None and self.used_on_device is not None:
+            samples = design.DeviceSamples(self.used_on_device, self.targets, self.weights)
+            rows = replace(rows, table=replace(rows.table, samples=samples))
+        return replace(rows, numbers=self.numbers[rows.numbers])
 
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         all_used = len(self.numbers) == len(self.given)

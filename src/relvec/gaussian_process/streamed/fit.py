@@ -1,0 +1,211 @@
+"""The fit of a process to rows that are read in blocks, wherever they are: `fit_in_passes`.
+
+Kernel and hyperparameters are learned on a draw of rows by content, as everywhere; the vectors are rows of that draw,
+and grow in number while the density of rows held out gains; then one pass over all rows forms the sums that the
+posterior needs. Whatever the source, the draw is the same, and with it the model, to the rounding of those sums.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from scipy.optimize import minimize
+
+from relvec.design import Draw, Samples
+from relvec.gaussian_process.fit import Learned, Prepared, learn_kernels, messages, prepare, status
+from relvec.gaussian_process.kernel import Structure
+from relvec.gaussian_process.predictor import Component, FittedProcess
+from relvec.gaussian_process.streamed.component import component_of
+from relvec.gaussian_process.streamed.growth import Growth, grow
+from relvec.gaussian_process.streamed.sums import (
+    SparsePosterior,
+    Sums,
+    Target,
+    Vectors,
+    bounds_of,
+    rows_sums,
+    sum_all,
+)
+from relvec.runtime.arrays import Array, like
+from relvec.runtime.clock import Clock, Progress, Recall
+from relvec.runtime.progress import report
+
+_HELD_ROWS = 1000  # of the draw, that tell how many vectors are enough and how wide variances have to be
+_PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate`
+
+
+@dataclass(frozen=True)
+class Work:
+    """How many vectors a fit may have where `max_vectors` is not given: at most so many, and so many products N m^2."""
+
+    vectors: int
+    multiplications: float
+
+    def most(self, n_rows: int) -> int:
+        """Vectors for so many rows."""
+        return min(self.vectors, int(np.sqrt(self.multiplications / n_rows)))
+
+
+HOST_WORK = Work(4096, 1e12)  # about a minute on two cores
+DEVICE_WORK = Work(8192, 2e13)  # a few seconds on a large GPU
+_MATRICES = 14  # of m x m numbers that a fit on the host holds at its end
+_DEVICE_MATRICES = 5  # that come to the host where the others are on a device
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """All rows in blocks, and a draw of them.
+
+    memory : bytes that a fit may use besides.
+    place : an array on the device where kernels and products are to be computed; None for the host.
+    """
+
+    samples: Samples
+    draw: Draw
+    memory: float
+    place: Array | None = None
+
+    def max_vectors(self, asked: int | None) -> tuple[int, str]:
+        """The most vectors that a fit may have, and the status of a fit that would need more."""
+        work = HOST_WORK if self.place is None else DEVICE_WORK
+        wanted = work.most(self.draw.seen) if asked is None else asked
+        matrices = _MATRICES if self.place is None else _DEVICE_MATRICES
+        features = np.inf if self.place is not None else self.memory / (16 * len(self.draw.rows))
+        within = max(int(min(np.sqrt(self.memory / (8 * matrices)), features)), 16)
+        return (wanted, "max_vectors") if wanted <= within else (within, "memory_limit")
+
+
+def fit_in_passes(
+    table: Table,
+    output: int = 0,
+    *,
+    candidates: tuple[Structure, ...] | None = None,
+    max_vectors: int | None = None,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    earlier: FittedProcess | None = None,
+    recall: Recall | None = None,
+) -> FittedProcess:
+    """A process with the composite kernel of most merit, to rows in blocks.
+
+    Parameters
+    ----------
+    table : the rows.
+    output : which column of the targets.
+    candidates, time_limit, progress, earlier, recall : as in `relvec.gaussian_process.fit_process`.
+    max_vectors : rows kept at most; without it 4,096 (8,192 on a device), fewer for more than 60,000 rows.
+
+    Examples
+    --------
+    >>> from relvec.design import LocalSamples, draw_rows
+    >>> X = np.random.default_rng(0).uniform(0.0, 6.0, (3000, 1))
+    >>> samples = LocalSamples(X, np.sin(X))
+    >>> model = fit_in_passes(Table(samples, draw_rows(samples, 2000), 1e9))
+    >>> mean, variance = model.predict(np.array([[1.5]]))
+    >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
+    True
+    """
+    clock = Clock(time_limit, progress, recall)
+    drawn = table.draw
+    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, None, clock)
+    learned = learn_kernels(prepared, candidates, earlier, False, clock)
+    structure, theta, rows = learned.chosen[0].structure, learned.thetas[0], prepared.rows
+    most, ended = table.max_vectors(max_vectors)
+    n_held = min(_HELD_ROWS, len(rows) // 5)
+    most = min(most, len(rows) - n_held)
+    budget = _Budget(clock, len(rows), drawn.seen)
+    growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell)
+    Z = np.ascontiguousarray(rows.X[growth.index])
+    vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
+    target = Target(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
+    sums = sum_all(vectors, table.samples, target, partial(budget.tell_pass, growth))
+    part = _calibrated(vectors, sums, prepared, n_held)
+    clock.report("vectors", 1.0)
+    return _fitted(prepared, learned, growth, part, bounds_of(vectors, sums), ended, clock)
+
+
+def _calibrated(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int) -> Component:
+    """The process on the vectors, its variances and noise multiplied so that they suit rows held out."""
+    held = prepared.rows.take(slice(-n_held, None))
+    apart = SparsePosterior.of(vectors, sums.without(rows_sums(vectors, held)))
+    mean, latent = apart.predict(like(vectors.Z, held.X))
+    error = (held.y - mean) ** 2 + held.scatter / held.weight
+    part = component_of(vectors, sums)
+    f, noise = calibrate(error, latent, part.noise, prepared.floors.noise)
+    return replace(part, spread=f, noise=noise)
+
+
+def calibrate(error: np.ndarray, latent: np.ndarray, noise: float, floor: float) -> tuple[float, float]:
+    """Factor f of all variances and noise s with most density for squared errors (h,) of rows that took no part.
+
+    The variance of a target is f (latent + s). Vectors that leave a part of the process unexplained count all of it as
+    uncertain, though neighbouring rows tell much of it: f is then below one. Both logarithms have normal priors about
+    the model's own values with standard deviation one.
+
+    >>> f, s = calibrate(np.full(1000, 0.5), np.full(1000, 0.8), 0.2, 1e-6)
+    >>> bool(abs(f * (0.8 + s) - 0.5) < 0.01)
+    True
+    """
+
+    def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        f, s = np.exp(logs[0]), max(noise * np.exp(logs[1]), floor)
+        variance = f * (latent + s)
+        slope = 0.5 * (1.0 - error / variance)  # with respect to the logarithm of the variance
+        gradient = np.array([slope.sum(), (slope * f * s / variance).sum() if s > floor else 0.0])
+        value = 0.5 * np.sum(np.log(variance) + error / variance)
+        return float(value + 0.5 * logs @ logs / _PRIOR_DEVIATION**2), gradient + logs / _PRIOR_DEVIATION**2
+
+    options = {"ftol": 1e-15, "gtol": 1e-9}
+    logs = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-4.0, 4.0)] * 2, options=options).x
+    return float(np.exp(logs[0])), float(max(noise * np.exp(logs[1]), floor))
+
+
+def _fitted(
+    prepared: Prepared, learned: Learned, growth: Growth, part: Component, bounds, ended: str, clock: Clock
+) -> FittedProcess:
+    floor = prepared.floors.noise
+    how = status(part, floor, clock)
+    told = messages(part, learned.found, floor, clock)
+    if how == "converged" and growth.gains:
+        how = ended
+        told = (*told, f"more than {len(growth.index)} vectors would still gain: the limit is {ended}")
+    return FittedProcess(
+        units=prepared.units, scale=prepared.scale, components=(part,), shares=np.ones(1), selection=learned.record(),
+        merit=learned.chosen[0].merit, bounds=bounds, vectors=prepared.raw.X[growth.index], status=how, messages=told,
+        evaluations=sum(c.mode.evaluations for c in learned.found),
+    )  # fmt: skip
+
+
+class _Budget:
+    """Tells how far a fit is, and whether the time that is left is enough for twice as many vectors."""
+
+    _SAFETY = 1.3
+
+    def __init__(self, clock: Clock, n_drawn: int, n_rows: int):
+        self._clock, self._n_drawn, self._n_rows = clock, n_drawn, n_rows
+        self._last, self._done = time.monotonic(), 0.0
+
+    def tell(self, n_vectors: int, density: float) -> bool:
+        """After a stage with so many vectors; whether the fit has to stop there."""
+        clock, now = self._clock, time.monotonic()
+        work = self._grow_work(n_vectors)
+        rate = (now - self._last) / max(work - self._done, 1.0)
+        self._last, self._done = now, work
+        clock.report("vectors", 0.1)
+        report(n_vectors, fraction=0.7, rows=self._n_rows, density=density)
+        more = self._grow_work(2 * n_vectors) - work + 2.0 * self._n_rows * (2.0 * n_vectors) ** 2
+        if clock.left() < self._SAFETY * rate * more:
+            clock.cut.append("the number of vectors")
+            return True
+        return clock.stopped
+
+    def tell_pass(self, growth: Growth, share: float) -> None:
+        """After a share of the last pass."""
+        m, density = len(growth.index), dict(growth.densities).get(len(growth.index), np.nan)
+        report(m, fraction=0.75 + 0.2 * share, rows=self._n_rows, density=density)
+
+    def _grow_work(self, m: int) -> float:
+        return 1.5 * self._n_drawn * float(m) ** 2 + float(m) ** 3

@@ -1,0 +1,171 @@
+"""The default process of many rows: one model from memory, disk, Dask and devices; limits that are kept and told."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from relvec import RVR
+from relvec.design import LocalSamples, draw_rows
+from relvec.design import readers as readers_module
+from relvec.estimators.sources import base, memory
+from relvec.gaussian_process import fit_process, parse_structure
+from relvec.gaussian_process.bound import bounds
+from relvec.gaussian_process.fit import prepare
+from relvec.gaussian_process.predictor import sparse_component
+from relvec.gaussian_process.streamed import Table, fit_in_passes
+from relvec.gaussian_process.streamed.fit import calibrate
+from relvec.gaussian_process.streamed.growth import grow
+from relvec.gaussian_process.streamed.sums import Target, Vectors, bounds_of, sum_all
+from relvec.gaussian_process.target import AS_IT_IS
+from relvec.runtime.clock import Clock
+from relvec.runtime.progress import watch
+
+N = 900
+THETA = np.log([1.0, 1.0, 0.02])  # amplitude, width, noise of one Gaussian part
+
+
+def waves(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-5.0, 5.0, (n, 1))
+    return X, np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(n)
+
+
+@pytest.fixture
+def small_draws(monkeypatch):
+    """Tables of 900 rows are large ones."""
+    monkeypatch.setattr(memory, "MAX_WHOLE_ROWS", 500)
+    monkeypatch.setattr(base, "DRAWN_ROWS", 120)
+
+
+def fit_quietly(model, *data):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(*data)
+
+
+def assert_same(model, other, X):
+    assert model.selection_[0].name == other.selection_[0].name
+    np.testing.assert_array_equal(model.relevance_, other.relevance_)
+    np.testing.assert_allclose(model.log_marginal_likelihood_, other.log_marginal_likelihood_, rtol=1e-7)
+    for a, b in zip(model.predict(X, return_std=True), other.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_one_model_from_memory_disk_and_dask(small_draws, tmp_path, monkeypatch):
+    da = pytest.importorskip("dask.array")
+    X, y = waves()
+    model = fit_quietly(RVR(), X, y)
+    assert hasattr(model, "process_") and len(model.process_.vectors) < 120
+    stored = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
+    stored[:] = X
+    monkeypatch.setattr(readers_module, "MAX_MEMORY_SHARE", 0.0)
+    assert_same(fit_quietly(RVR(), stored, y), model, X)
+    chunks = da.from_array(X, chunks=(400, 1)), da.from_array(y, chunks=400)
+    assert_same(fit_quietly(RVR(), *chunks), model, X)
+
+
+def test_one_model_on_a_device(small_draws):
+    torch = pytest.importorskip("torch")
+    X, y = waves()
+    model, there = fit_quietly(RVR(), X, y), fit_quietly(RVR(device="torch:cpu"), X, y)
+    assert_same(there, model, X)
+    mean, std = there.predict(torch.tensor(X[:7]), return_std=True)
+    assert isinstance(mean, torch.Tensor) and isinstance(std, torch.Tensor)
+    np.testing.assert_allclose(std.numpy(), model.predict(X[:7], return_std=True)[1], rtol=1e-6)
+
+
+def test_rows_twice_and_rows_of_weight_two_are_one_draw():
+    X, y = waves(300)
+    once = draw_rows(LocalSamples(X, y[:, None], np.full(300, 2.0)), 100)
+    order = np.random.default_rng(1).permutation(600)
+    XX, yy = np.vstack([X, X])[order], np.append(y, y)[order]
+    twice = draw_rows(LocalSamples(XX, yy[:, None], block_rows=70), 100)
+    for name in ("X", "targets", "weights"):
+        np.testing.assert_array_equal(getattr(once, name), getattr(twice, name))
+    assert once.seen == 300 and twice.seen == 600
+
+
+def test_sums_in_blocks_give_the_posterior_and_bounds_of_rows_in_memory():
+    X, y = waves(400)
+    structure = parse_structure("gaussian", 1)
+    prepared = prepare(X, y, None, AS_IT_IS, Clock(None))
+    Z = prepared.rows.X[:20]
+    vectors = Vectors.at(structure, THETA, Z)
+    target = Target(prepared.units, prepared.scale, 0, 1.0)
+    told = []
+    sums = sum_all(vectors, LocalSamples(X, y[:, None], block_rows=50), target, told.append)
+    whole, found = bounds(structure, THETA, prepared.rows, Z), bounds_of(vectors, sums)
+    np.testing.assert_allclose([found.lower, found.upper], [whole.lower, whole.upper], rtol=1e-8)
+    assert found.lower <= found.upper
+    from relvec.gaussian_process.streamed import component
+
+    few, many = component.component_of(vectors, sums), None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(component, "_MAX_EIGEN_VECTORS", 0)
+        many = component.component_of(vectors, sums)
+    for part in (few, many):
+        expected = sparse_component(structure, THETA, prepared.rows, Z).predict(prepared.rows.X)
+        for a, b in zip(part.predict(prepared.rows.X), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_vectors_grow_until_held_out_rows_gain_no_more():
+    X, y = waves(1200)
+    structure = parse_structure("gaussian", 1)
+    rows = prepare(X, y, None, AS_IT_IS, Clock(None)).rows
+    told = []
+    enough = grow(structure, THETA, rows, 200, 600, None, lambda m, density: told.append((m, density)) or False)
+    assert not enough.gains and len(enough.index) <= 128 and told == list(enough.densities)
+    narrow = np.array([0.0, np.log(0.002), np.log(0.02)])  # every row a vector of its own
+    more = grow(structure, narrow, rows, 200, 256, None, lambda m, density: False)
+    assert more.gains and len(more.index) == 256
+    assert not set(more.index) & set(range(1000, 1200)), "held-out rows are no vectors"
+
+
+def test_factors_of_variances_suit_rows_held_out():
+    rng = np.random.default_rng(0)
+    latent, noise = rng.uniform(0.01, 3.0, 4000), 0.1
+    error = 0.5 * (latent + 0.3) * rng.standard_normal(4000) ** 2
+    f, s = calibrate(error, latent, noise, 1e-6)
+    np.testing.assert_allclose([f, s], [0.5, 0.3], rtol=0.25)
+
+
+def table(n=N):
+    X, y = waves(n)
+    samples = LocalSamples(X, y[:, None])
+    return Table(samples, draw_rows(samples, 400), 1e9), X, y
+
+
+def test_limits_end_a_fit_and_the_status_says_which():
+    rows, X, y = table()
+    one = (parse_structure("matern32", 1),)
+    capped = fit_in_passes(rows, candidates=one, max_vectors=20)
+    assert capped.status == "max_vectors" and len(capped.vectors) == 20
+    low = fit_in_passes(Table(rows.samples, rows.draw, 1e5), candidates=one)
+    assert low.status == "memory_limit" and len(low.vectors) < 64
+    late = fit_in_passes(rows, candidates=one, time_limit=1e-3)
+    assert late.status == "time_limit" and np.isfinite(late.predict(X)[0]).all()
+    assert any("time limit" in message for message in late.messages)
+
+
+def test_a_fit_in_passes_predicts_as_the_fit_of_all_rows():
+    rows, X, y = table()
+    X_test, y_test = waves(500, seed=1)
+    one = (parse_structure("gaussian", 1),)
+    whole, passes = fit_process(X, y, candidates=one), fit_in_passes(rows, candidates=one)
+    density = [float(np.mean(model.log_density(X_test, y_test))) for model in (whole, passes)]
+    assert density[1] > density[0] - 0.02
+
+
+def test_progress_tells_rows_vectors_and_density(small_draws):
+    X, y = waves()
+    seen = []
+    with watch(seen.append):
+        fit_quietly(RVR(), X, y)
+    last = [p for p in seen if np.isfinite(p.density)][-1]
+    assert last.rows == N and last.size > 0
+    assert f"{N:,} rows" in str(last) and "held-out density" in str(last)
+    shares = [p.fraction for p in seen if np.isfinite(p.fraction)]
+    assert shares == sorted(shares)
