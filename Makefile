@@ -97,7 +97,7 @@ clean:
 	rm -f src/relvec/solvers/_native/*.so
 	find src tests tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-BUILD := pyproject.toml setup.py $(wildcard src/relvec/solvers/_native/*.c src/relvec/solvers/_native/engine/*)
+BUILD := pyproject.toml setup.py $(wildcard $(addprefix src/relvec/solvers/_native/,*.pyx *.pxd *.c))
 
 # One stamp per set of extras: a second call installs nothing.
 $(BIN)/python:

@@ -12,9 +12,8 @@ from relvec import RVR
 from relvec.basis import Functions
 from relvec.design import DenseDesign
 from relvec.inference.likelihoods import Categorical
-from relvec.solvers import Problem, Sequential
-from relvec.solvers.gaussian.frame import Frame
-from relvec.solvers.gaussian.moves import Model
+from relvec.solvers import Problem, Sequential, Start
+from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import scan
 
@@ -160,9 +159,7 @@ def model_of(active=(3, 12, 25), alpha=(0.3, 1.0, 2.0), **options):
     problem = problem_of(design, t, **options)
     active, local = np.array(active), np.arange(len(active))
     own = problem_of(DenseDesign(design.columns(active)), t, **options)
-    frame = Frame(own.design, t, 0.0)
-    frame.span(local)
-    return problem, active, Model(own, frame, local, frame.posterior(local, np.array(alpha, float), BETA, len(t)))
+    return problem, active, gaussian_model.model_of(own, Start(local, np.array(alpha, float), BETA))
 
 
 def classes_of(share=False, exact=True, likelihood=None, monkeypatch=None, **options):

@@ -41,7 +41,6 @@ MODELS = {
     "regression": (RVR(width=1.0), X, F),
     "random restarts": (RVR(width=0.5, solver=Sequential(restarts=9), random_state=0), X[:80, :1], F[:80]),
     "random restarts of classes": (RVC(width=0.7, solver=Sequential(restarts=9), random_state=0), X[:80], F[:80] > 0.1),
-    "Python": (RVR(width=1.0, fit_intercept=False), X, F),
     "outputs": (RVR(width=1.0), X, np.column_stack([F, F**2])),
     "textbook": (RVR(width=1.0, solver=Sequential(select="gain")), X, F),
     "mackay": (RVR(width=1.0, solver="mackay"), X, F),
@@ -92,8 +91,6 @@ def assert_same(model, whole):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_fit_goes_on_where_it_was(name, share, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 0.0)
-    if name == "Python":
-        monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
     if name == "widths on more rows":
         monkeypatch.setattr(tune, "SETTINGS", tune.WidthSettings(compare_rows=60))
     model, X, y = MODELS[name]

@@ -6,43 +6,42 @@ import pytest
 import oracle
 from problems import BETA, dictionary, problem_of
 from relvec.design import DenseDesign
-from relvec.solvers.gaussian import moves as _moves
-from relvec.solvers.gaussian.frame import Frame
+from relvec.solvers import Start
+from relvec.solvers import equals as _equals
+from relvec.solvers.gaussian import proposals as _proposals
+from relvec.solvers.gaussian.model import model_of
 
 
 def test_a_batch_is_of_atoms_that_hardly_overlap():
+    """While no precision moves the noise is held so high that a Newton step changes little: what entered is seen."""
     problem, active = problem_of(*dictionary(width=0.7)), np.array([3, 12, 25])
-    frame = _moves.Frame(problem.design, problem.target, 0.0)
-    frame.span(active)
-    model = _moves.Model(problem, frame, active, frame.posterior(active, np.array([0.3, 1.0, 2.0]), BETA, 30.0))
-    S, _, T = frame.scan(model.posterior)
-    gains = np.random.default_rng(4).uniform(0.2, 1.0, 40)
-    gains[active] = 0.0
-    first = int(np.argmax(gains))
+    alpha = np.array([0.3, 1.0, 2.0])
+    model = model_of(problem, Start(active, alpha, BETA))
+    _, _, gains = model.core.scan()
     columns = problem.design.columns(np.arange(40))
-    inverse = np.linalg.inv(oracle.covariance(columns[:, active], np.array([0.3, 1.0, 2.0]), BETA))
+    inverse = np.linalg.inv(oracle.covariance(columns[:, active], alpha, BETA))
     G = columns.T @ inverse @ columns
     for batch in (1, 2, 3, 5):
         chosen = []
-        for j in sorted(np.flatnonzero(gains >= 0.3 * gains[first]), key=lambda j: -gains[j])[: 4 * batch]:
+        for j in sorted(np.flatnonzero(gains >= 0.3 * gains.max()), key=lambda j: -gains[j])[: 4 * batch]:
             if len(chosen) < batch and all(abs(G[i, j]) <= 0.3 * np.sqrt(G[i, i] * G[j, j]) for i in chosen):
                 chosen.append(int(j))
-        assert _moves._batch(model, first, gains, S, T, batch) == chosen
-    assert len(chosen) == 5
-    lonely = np.where(np.arange(40) == first, 1.0, 0.29)
-    assert _moves._batch(model, first, lonely, S, T, 4) == [first]
+        grown = model.grow(batch, 1e-3, hold_noise=True)
+        entered = np.setdiff1d(grown.active, active)
+        assert set(entered) <= set(chosen) and chosen[0] in entered and grown.atom == chosen[0]
+    assert len(chosen) > 2 and len(entered) > 1
 
 
 def test_equal_gains_are_told_apart_by_order():
     order = np.array([4, 3, 2, 1, 0])
-    assert _moves.best(np.array([1.0, 1.0 - 2e-9, 0.5, 0.0, 0.0]), order) == 0
-    assert _moves.best(np.array([1.0, 1.0 - 5e-10, 0.5, 0.0, 0.0]), order) == 1
-    assert _moves.best(np.array([1e3, 1e3 - 5e-7, 0.5, 0.0, 0.0]), order) == 1  # relative above one
-    assert _moves.best(np.array([1e-3, 1e-3 - 5e-10, 0.0, 0.0, 0.0]), order) == 1  # absolute below
+    assert _equals.best(np.array([1.0, 1.0 - 2e-9, 0.5, 0.0, 0.0]), order) == 0
+    assert _equals.best(np.array([1.0, 1.0 - 5e-10, 0.5, 0.0, 0.0]), order) == 1
+    assert _equals.best(np.array([1e3, 1e3 - 5e-7, 0.5, 0.0, 0.0]), order) == 1  # relative above one
+    assert _equals.best(np.array([1e-3, 1e-3 - 5e-10, 0.0, 0.0, 0.0]), order) == 1  # absolute below
     ratio = np.array([[2.0, 2.0, 1.0], [3.0, 1.0, 1.0]])
-    assert _moves.first_of_equals(ratio, np.array([2, 1, 0])).tolist() == [1, 0]
-    assert _moves.first_of_equals(ratio * [1.0, 1.0 - 2e-9, 1.0], np.array([2, 1, 0])).tolist() == [0, 0]
-    assert _moves.first_of_equals(ratio, np.array([[0, 1, 2], [2, 1, 0]])).tolist() == [0, 0]
+    assert _equals.first_of_equals(ratio, np.array([2, 1, 0])).tolist() == [1, 0]
+    assert _equals.first_of_equals(ratio * [1.0, 1.0 - 2e-9, 1.0], np.array([2, 1, 0])).tolist() == [0, 0]
+    assert _equals.first_of_equals(ratio, np.array([[0, 1, 2], [2, 1, 0]])).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -52,10 +51,10 @@ def test_copies_and_what_is_almost_one(size):
     for angle, kept in ((1e-7, 1), (1e-5, 2)):  # 1 - cos = 5e-15 and 5e-11
         columns[:2, 1] = -np.cos(angle), np.sin(angle)
         columns[:, 2:] = np.eye(4)[:, 2:][:, : size - 2]
-        keep, alpha = _moves.merge_copies(columns, np.full(size, 2.0), np.arange(size)[::-1])
+        keep, alpha = _equals.merge_copies(columns.T @ columns, np.full(size, 2.0), np.arange(size)[::-1])
         assert len(keep) == kept + size - 2
         assert alpha[0] == (1.0 if kept == 1 else 2.0) and keep[0] == (1 if kept == 1 else 0)
-    keep, alpha = _moves.merge_copies(columns[:, :1], np.array([3.0]), np.arange(1))
+    keep, alpha = _equals.merge_copies(np.ones((1, 1)), np.array([3.0]), np.arange(1))
     assert keep.tolist() == [0] and alpha.tolist() == [3.0]
 
 
@@ -67,15 +66,15 @@ def test_atoms_that_a_double_cannot_tell_apart(apart, size):
     b /= np.linalg.norm(b)
     design = DenseDesign(np.column_stack([a, a + apart * b]))
     for at_once in (True, False):
-        frame = Frame(design, t, 0.0)
+        model = model_of(problem_of(design, t), Start(np.zeros(0, np.intp), np.zeros(0), 1.0))
         for atoms in ([0, 1],) if at_once else ([0], [1]):
-            frame.span(np.array(atoms))
-        Q = frame._Q[:, : frame.size]
-        assert frame.size == size
+            model.at(np.array(atoms), np.ones(len(atoms)), 1.0)
+        Q = model.core.frame.directions[:, :-1]
+        assert Q.shape[1] == size
         np.testing.assert_allclose(Q.T @ Q, np.eye(size), atol=1e-14)
 
 
 def test_the_few_best_of_each_row():
     leaving, gains = np.array([1, 0, 0, 1, 0, 1]), np.array([9.0, 1.0, 5.0, 2.0, 3.0, 4.0])
-    best = _moves.best_of_each(leaving, np.arange(6), gains, 2)
+    best = _proposals.best_of_each(leaving, np.arange(6), gains, 2)
     assert [column.tolist() for column in best] == [[0, 0, 1, 1], [2, 4, 0, 5], [5.0, 3.0, 9.0, 4.0]]

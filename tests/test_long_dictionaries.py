@@ -11,6 +11,7 @@ from relvec.kernels import Gaussian
 from relvec.runtime import arrays as _xp
 from relvec.solvers import Sequential
 from relvec.solvers import active_set as _columns
+from relvec.solvers.gaussian import proposals as _proposals
 
 
 def dense_gains(problem, active, alpha, closed):
@@ -47,9 +48,9 @@ def put(request):
 def test_what_a_piece_of_a_dictionary_offers(put, start):
     problem, active, model = model_of()
     closed = np.array([3, 8, 9, 12, 25, 30])
-    look = _columns.ScanTask(model, active, closed, True, 4, 3, 1e-3, 0.0)
+    look = _columns.ScanTask(model.full_posterior, active, closed, True, 4, 3, 1e-3, 0.0)
     atoms = np.arange(start, 38)
-    found = look(atoms, put(problem.design.project(model.frame.directions)[:, atoms]))
+    found = look(atoms, put(problem.design.project(model.core.frame.directions)[:, atoms]))
     adds, swapped = dense_gains(problem, active, np.array([0.3, 1.0, 2.0]), closed)
     adds[:start], adds[38:], swapped[:, :start], swapped[:, 38:] = -np.inf, -np.inf, -np.inf, -np.inf
     assert set(found.atoms) == {j for j in np.argsort(-adds)[:4] if adds[j] > 1e-3} and len(found.atoms) > 1
@@ -66,19 +67,19 @@ def test_what_a_piece_of_a_dictionary_offers(put, start):
 
 def test_a_piece_of_nothing_but_the_model_offers_nothing(put):
     problem, active, model = model_of()
-    look = _columns.ScanTask(model, active, active, True, 4, 3, 1e-3, 0.0)
-    projected = put(problem.design.project(model.frame.directions)[:, [12]])
+    look = _columns.ScanTask(model.full_posterior, active, active, True, 4, 3, 1e-3, 0.0)
+    projected = put(problem.design.project(model.core.frame.directions)[:, [12]])
     found = look(np.arange(12, 13), projected)
     assert found.largest == 0.0 and not len(found.atoms) and not len(found.partners)
-    alone = _columns.ScanTask(model, active, active, False, 4, 3, 1e-3, 0.0)
-    assert not len(alone(np.arange(2), put(problem.design.project(model.frame.directions)[:, :2])).partners)
+    alone = _columns.ScanTask(model.full_posterior, active, active, False, 4, 3, 1e-3, 0.0)
+    assert not len(alone(np.arange(2), put(problem.design.project(model.core.frame.directions)[:, :2])).partners)
 
 
 def test_a_blurred_sweep_promises_less():
     problem, active, model = model_of()
-    projected = problem.design.project(model.frame.directions)
+    projected = problem.design.project(model.core.frame.directions)
     gains = [
-        _columns.ScanTask(model, active, active, True, 3, 2, 0.0, blur)(np.arange(40), projected).gains
+        _columns.ScanTask(model.full_posterior, active, active, True, 3, 2, 0.0, blur)(np.arange(40), projected).gains
         for blur in (0.0, 0.1)
     ]
     S, Q = oracle.S_Q(problem.design.columns(np.arange(40)), problem.design.columns(active), problem.target,
@@ -103,9 +104,9 @@ def test_the_atoms_that_enter_are_those_of_the_largest_dense_gains(tol, exchangi
 
 def test_a_dictionary_in_pieces_offers_what_it_offers_whole():
     problem, active, model = model_of()
-    projected = problem.design.project(model.frame.directions)
+    projected = problem.design.project(model.core.frame.directions)
     for enter, partners in ((2, 1), (5, 3), (40, 40)):
-        look = _columns.ScanTask(model, active, active, True, enter, partners, 1e-3, 0.0)
+        look = _columns.ScanTask(model.full_posterior, active, active, True, enter, partners, 1e-3, 0.0)
         whole, pieces = look.best(look(np.arange(40), projected)), None
         for piece in np.array_split(np.arange(40), 9):
             here = look(piece, projected[:, piece])
@@ -121,11 +122,11 @@ def test_the_largest_ratios(put):
     S = np.array([[1.0, 4.0], [2.0, 1.0], [0.0, 1.0], [3.0, -1.0], [5.0, 2.0]])
     Q = np.array([[1.0, 4.0], [4.0, 1.0], [9.0, 3.0], [1.0, 9.0], [5.0, 1.0]])
     known = np.array([[1.0], [1.0], [1.0], [1.0], [0.0]])
-    at, s, q = _columns._best_ratios(put(S), put(Q), put(known), 2)
+    at, s, q = _proposals._best_ratios(put(S), put(Q), put(known), 2)
     assert [set(at[:, 0]), set(at[:, 1])] == [{0, 1}, {0, 2}]  # ratios 1, 8, -, 1/3, - and 4, 1, 9, -, -
     np.testing.assert_array_equal(s, np.take_along_axis(S, at, 0))
     np.testing.assert_array_equal(q, np.take_along_axis(Q, at, 0))
-    at, s, _ = _columns._best_ratios(put(S), put(Q), put(known), 5)
+    at, s, _ = _proposals._best_ratios(put(S), put(Q), put(known), 5)
     assert np.all(s[at == 4] == 0.0) and np.all(s[(at == 2)[:, 0], 0] == 0.0)
 
 

@@ -25,11 +25,12 @@ from problems import (
 from relvec import RVR, GammaPrior, kernels
 from relvec.basis import Functions, KernelBasis
 from relvec.design import DenseDesign
-from relvec.solvers import EM, MacKay, Problem, Sequential, as_solver
+from relvec.solvers import EM, MacKay, Problem, Sequential, Start, as_solver
 from relvec.solvers import active_set as _columns
 from relvec.solvers import loop as _iterate
-from relvec.solvers.gaussian.frame import Frame, coarse
-from relvec.solvers.gaussian.moves import Model, best_exchanges, largest_gain, merge_copies, near_exchanges
+from relvec.solvers.equals import merge_copies
+from relvec.solvers.gaussian.model import model_of
+from relvec.solvers.gaussian.proposals import ScanTask
 from relvec.solvers.loop import Status, iterate
 
 SOLVERS = {
@@ -269,13 +270,11 @@ def test_certificate_of_any_model(seed, exchanging):
         noise_floor=1e-8,
         order=np.arange(Phi.shape[1]),
     )
-    frame = Frame(design, t, 0.0)
-    empty = frame.posterior(active[:0], alpha[:0], beta, float(len(t)))
-    model = Model(problem, frame, active[:0], empty).at(active, alpha, beta)
+    model = model_of(problem, Start(active, alpha, beta))
     gains = single_move_gains(Phi / np.where(design.scale > 0, design.scale, 1.0), t, active, alpha, beta)
     if not exchanging:
         gains.pop("exchange")
-    assert largest_gain(model, exchanging) == pytest.approx(max(0.0, *gains.values()), rel=1e-6, abs=1e-8)
+    assert model.largest_gain(exchanging) == pytest.approx(max(0.0, *gains.values()), rel=1e-6, abs=1e-8)
 
 
 def test_noise_is_stationary_too():
@@ -682,27 +681,32 @@ def test_an_empty_model_is_a_model(solver):
     assert model.sample_y(np.arange(3)[:, None], 2).shape == (3, 2)
 
 
-def test_near_exchanges_hold_the_best_of_every_atom():
+def test_exchanges_named_by_a_scan_hold_the_best_of_every_atom():
     model = small_model()
-    pairs = best_exchanges(model)
-    leaving, atoms, gains = near_exchanges(model, 3, model.frame.scan(model.posterior))
-    assert set(enumerate(pairs.entering)) <= set(zip(leaving, atoms, strict=True))
-    assert gains.max() == pytest.approx(pairs.gain.max(), rel=1e-9) and np.all(np.bincount(leaving) == 3)
-    every = near_exchanges(model, 1000, model.frame.scan(model.posterior))[1]
-    assert len(every) > len(atoms) and not set(every) & set(model.active)
-    least = float(np.sort(gains)[4])
-    few = near_exchanges(model, 3, model.frame.scan(model.posterior), least)
-    assert set(zip(*few, strict=True)) == {e for e in zip(leaving, atoms, gains, strict=True) if e[2] > least}
+    gains, make = model.core.exchanges()
+    atoms = np.arange(model.problem.design.n_atoms)
+    projected = model.problem.design.project(model.core.frame.directions)
+
+    def named(few):
+        task = ScanTask(model.full_posterior, model.active, np.sort(model.active), True, 5, few, 1e-3, 0.0)
+        return task(atoms, projected)
+
+    found = named(3)
+    best = {(i, int(make(i).atoms[i])) for i in range(model.size)}
+    assert best <= set(zip(found.leaving.tolist(), found.partners.tolist(), strict=True))
+    assert found.partner_gains.max() == pytest.approx(gains.max(), rel=1e-9)
+    assert np.bincount(found.leaving).max() <= 3 < np.bincount(named(1000).leaving).max()
+    assert not set(named(1000).partners) & set(model.active)
 
 
 def test_the_certificate_sees_a_pair_that_gains():
     """A promise of the scan counts only if the model made gains as much: here it does."""
     model = small_model()
-    pairs = best_exchanges(model)
-    i = int(np.argmax(pairs.gain))
-    made = pairs.made(model, i)
-    assert made.objective - model.objective == pytest.approx(pairs.gain[i], abs=2e-3)
-    assert largest_gain(model, exchanging=True) >= made.objective - model.objective - 1e-9
+    gains, make = model.core.exchanges()
+    i = int(np.argmax(gains))
+    made = make(i).objective - model.objective
+    assert made == pytest.approx(gains[i], abs=2e-3)
+    assert model.largest_gain(exchanging=True) >= made - 1e-9
 
 
 def small_model():
@@ -710,16 +714,7 @@ def small_model():
     Phi, t = sinc_problem()
     design = DenseDesign(Phi)
     problem = Problem(design, t / np.sqrt(np.mean(t**2)), 0.0, len(t), None, 0.1, 1e-8, np.arange(design.n_atoms))
-    frame = Frame(design, problem.target, 0.0)
-    empty = np.zeros(0, dtype=np.intp)
-    model = Model(problem, frame, empty, frame.posterior(empty, np.zeros(0), 10.0, len(t)))
-    return model.at(np.array([5, 18, 30]), np.full(3, 0.1), 10.0).relax(20)
-
-
-@given(st.floats(1e-300, 1e300))
-def test_coarse_numbers(x):
-    assert coarse(x) == pytest.approx(x, rel=2.0**-13)
-    assert coarse(coarse(x)) == coarse(x)
+    return model_of(problem, Start(np.array([5, 18, 30]), np.full(3, 0.1), 10.0)).relax(20)
 
 
 def test_restarts_do_not_lead_to_interpolation():
@@ -772,10 +767,11 @@ def test_promises_that_the_search_refutes_do_not_keep_it_going():
 
 def test_copies_are_merged_whatever_the_digits_of_their_norms():
     columns = np.eye(3)[:, [0, 1, 0]] * np.array([1.0 - 1e-9, 1.0, 1.0 + 1e-9])
-    keep, alpha = merge_copies(columns, np.array([2.0, 3.0, 2.0]), np.arange(3))
+    keep, alpha = merge_copies(columns.T @ columns, np.array([2.0, 3.0, 2.0]), np.arange(3))
     np.testing.assert_array_equal(keep, [0, 1])
     np.testing.assert_allclose(alpha, [1.0, 3.0])
-    keep, alpha = merge_copies(columns[:, :2] * (1.0 - 1e-9), np.array([2.0, 3.0]), np.arange(2))
+    columns = columns[:, :2] * (1.0 - 1e-9)
+    keep, alpha = merge_copies(columns.T @ columns, np.array([2.0, 3.0]), np.arange(2))
     np.testing.assert_array_equal(keep, [0, 1])
 
 

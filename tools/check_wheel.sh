@@ -20,11 +20,12 @@ import importlib.resources
 import sys
 
 import relvec
-from relvec.solvers.gaussian.compiled import engine_in_use
+from relvec.runtime.versions import show_versions
 
 assert relvec.__version__ == importlib.metadata.version("relvec")
 assert importlib.resources.files("relvec").joinpath("py.typed").is_file()
-moves = "in C" if engine_in_use() else "in Python: no C compiler"
-print(f"{sys.argv[1]}: relvec {relvec.__version__} imports, moves {moves}")
+relvec.RVR(width=1.0).fit([[0.0], [1.0], [2.0], [3.0], [4.0]], [0.0, 1.0, 0.5, 1.0, 0.2])
+print(f"{sys.argv[1]}: relvec {relvec.__version__} imports and fits")
+show_versions()
 PYTHON
 done

@@ -24,14 +24,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Where C makes the same moves a mutant of the Python differs from it; everything else runs in Python alone.
-WITH_C = ("tests/test_engine.py", "tests/test_compiled_classes.py")
+WITH_C = ("tests/test_native.py", "tests/test_compiled_classes.py")
 REGRESSIONS = "tests/test_searches.py::TestRegressions"
 CLASSES = "tests/test_searches.py::TestClassesAndCounts"
 AGREE = "tests/test_searches.py::test_compiled_or_not_the_search_is_the_same"
 EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
 FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
 SOLVERS = [REGRESSIONS, FIXED, TEXTBOOK, SEARCH, LONG, AGREE, "tests/test_solvers.py", EVIDENCE]
-ENGINE = [AGREE, SEARCH, "tests/test_engine.py", REGRESSIONS, LONG, "tests/test_solvers.py", EVIDENCE]
+ENGINE = [AGREE, SEARCH, "tests/test_native.py", REGRESSIONS, LONG, "tests/test_solvers.py", EVIDENCE]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
 LAPLACE = [SCANS, AGREE, FIXED, CLASSES, MODES, "tests/test_compiled_classes.py", "tests/test_laplace.py"]
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
@@ -44,19 +44,20 @@ TESTS = {
                               "tests/test_laplace.py"],
     "inference/laplace.py": [MODES, SCANS, CLASSES, "tests/test_compiled_classes.py", "tests/test_laplace.py",
                              "tests/test_tune.py::TestGradients", DEVICE],
-    "solvers/gaussian/moves.py": ENGINE,
-    "solvers/gaussian/frame.py": ENGINE,
+    "solvers/gaussian/model.py": ENGINE,
+    "solvers/gaussian/restarts.py": ENGINE,
+    "solvers/gaussian/proposals.py": [LONG, SEARCH, "tests/test_solvers.py"],
+    "solvers/equals.py": ENGINE,
     "solvers/sequential.py": SOLVERS,
     "solvers/active_set.py": [*SOLVERS, "tests/test_large.py"],
     "solvers/loop.py": [*SOLVERS, *CHECKPOINT],
     "solvers/fixed_point.py": SOLVERS,
-    "solvers/textbook.py": SOLVERS,
+    "solvers/gaussian/textbook.py": SOLVERS,
     "solvers/laplace/problem.py": LAPLACE,
     "solvers/laplace/fixed_point.py": LAPLACE,
     "solvers/laplace/scan.py": [*LAPLACE, DEVICE, DISTRIBUTED],
     "solvers/laplace/search.py": LAPLACE,
     "solvers/laplace/exchange.py": [*LAPLACE, DEVICE, DISTRIBUTED],
-    "solvers/gaussian/compiled.py": ["tests/test_engine.py"],
     "solvers/laplace/compiled.py": ["tests/test_compiled_classes.py"],
 }  # fmt: skip
 # CPU seconds that a mutant may take: so many, and so many times what the tests take without a change.

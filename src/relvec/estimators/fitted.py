@@ -165,7 +165,7 @@ def assemble(
         gamma=gamma,
         intercept=weights[:, -1] if has_bias else np.zeros(len(weights)),
         coef=coef,
-        noise_variance=noise_variances(functions if processes is None else predictors),
+        noise_variance=_noise_variances(options, functions if processes is None else predictors),
         log_evidence=np.array([float(fit.log_evidence) for fit in fits]),
         certificate=np.array([float(fit.result.state.largest_gain) for fit in fits]),
         n_iter=np.array([fit.result.n_iter for fit in fits]),
@@ -211,6 +211,12 @@ def linear_predictor(fit: Any, basis: Basis, atoms: np.ndarray) -> LinearPredict
     mean[own] = state.posterior.mean[source]
     root[own] = state.posterior.root[source]
     return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)
+
+
+def _noise_variances(options: FitOptions, functions: list) -> np.ndarray:
+    """Noise variances (F,) in the units of y; one that was given is kept to its last digit."""
+    found, given = noise_variances(functions), options.noise_variance
+    return found if given is None else np.where(np.isclose(found, given, rtol=1e-12), given, found)
 
 
 def noise_variances(functions: list) -> np.ndarray:

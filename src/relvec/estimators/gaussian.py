@@ -26,9 +26,9 @@ from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import stage
-from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, solve
-from relvec.solvers.gaussian.frame import Frame
-from relvec.solvers.gaussian.moves import Model
+from relvec.solvers import Problem, Result, Start, Status, Step, solve
+from relvec.solvers.gaussian.model import begin, model_of
+from relvec.solvers.loop import State
 from relvec.solvers.subsets import without_restarts
 
 # A model of more functions than this share of the samples, with a noise variance smaller by this factor than that of
@@ -286,12 +286,10 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
     prior_b = None if problem.prior_b is None else problem.prior_b[state.active] * design.scale**2
     order = problem.order[state.active]
     whole = replace(problem, design=design, target=target, target_norm2_outside=0.0, order=order, prior_b=prior_b)
-    frame = Frame(design, target, 0.0)
-    model = Model(whole, frame, local[:0], state.posterior).at(
-        local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta)  # fmt: skip
+    model = model_of(whole, Start(local, state.posterior.alpha * design.scale**-2.0, state.posterior.beta))
     if problem.prior.b == 0:
         model = model.relax(POLISH_STEPS)
-    p = model.posterior
+    p = model.full_posterior
     exact = replace(p, alpha=p.alpha * design.scale[model.active] ** 2)
     active = state.active[model.active]
     objective = problem.objective(active, exact)
@@ -303,10 +301,10 @@ def polish(problem: Problem, result: Result, columns: np.ndarray, target: np.nda
 def _constant(problem: Problem) -> Result:
     """The model of a target without variation: the bias at the noise floor, or nothing for a target of zeros."""
     fixed = replace(problem, noise_variance=problem.noise_floor)
-    solver = Sequential(start="bias")
-    state = solver.init(fixed)
-    step = Step("start", problem.bias, 0.0, state.objective, len(state.active), problem.noise_floor)
-    return Result(state.stepped(largest_gain=0.0, done=True), Status.CONSTANT_TARGET, [step], 0)
+    model = begin(fixed, bias_first=True)
+    step = Step("start", problem.bias, 0.0, model.objective, model.size, problem.noise_floor)
+    state = State(model.active, model.full_posterior, model.objective, largest_gain=0.0, done=True)
+    return Result(state, Status.CONSTANT_TARGET, [step], 0)
 
 
 def augment(

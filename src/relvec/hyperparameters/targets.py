@@ -13,8 +13,7 @@ from relvec.inference.evidence import gaussian, gradient, mackay_alpha, mackay_n
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli
 from relvec.solvers import Problem, Sequential, solve
-from relvec.solvers.gaussian.frame import Frame
-from relvec.solvers.gaussian.moves import Model
+from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, relax
 from relvec.solvers.laplace.solve import solve_laplace
 from relvec.solvers.loop import Start
@@ -226,12 +225,11 @@ class GaussianTarget:
         if len(R) > k + 1:
             R = qr(R, mode="r", overwrite_a=True, check_finite=False)[0][: k + 1]
         design = DenseDesign(R[:, :k])
-        local, none = np.arange(k), np.zeros(0, dtype=np.intp)
+        local = np.arange(k)
         problem = replace(self.problem, design=design, target=np.ascontiguousarray(R[:, k]), order=local,
                           target_norm2_outside=self.rest, n_samples=self.n_samples, start=None)  # fmt: skip
-        frame = Frame(design, problem.target, self.rest)
-        empty = Model(problem, frame, none, frame.posterior(none, np.zeros(0), model.beta, self.n_samples))
-        best = empty.at(local, model.alpha * design.scale**-2.0, model.beta).relax(30, min_gain_nats=1e-3)
+        start = Start(local, model.alpha * design.scale**-2.0, model.beta)
+        best = model_of(problem, start).relax(30, min_gain_nats=1e-3)
         p, keep = best.posterior, best.active
         return keep, p.alpha * design.scale[keep] ** 2, p.beta
 

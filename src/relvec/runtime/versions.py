@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from relvec._version import __version__
 
@@ -15,7 +15,7 @@ _OPTIONAL = ("pandas", "polars", "pyarrow", "matplotlib", "rich", "dask", "distr
 
 
 def show_versions() -> None:
-    """Print versions of relvec, its dependencies and the system, and whether the compiled engine runs.
+    """Print versions of relvec, its dependencies and the system, and how the engine was compiled.
 
     Examples
     --------
@@ -35,11 +35,10 @@ def show_versions() -> None:
 
 
 def _describe_engine() -> str:
-    if find_spec("relvec.solvers._native._engine") is None:
-        return "Python: the compiled engine was not built"
-    if os.environ.get("RELVEC_PURE_PYTHON", "") not in ("", "0"):
-        return "Python: RELVEC_PURE_PYTHON is set"
-    return "compiled"
+    spec = find_spec("relvec.solvers._native.gaussian")
+    if spec is None or spec.origin is None:
+        return "missing: the package was not built; install it again with pip, with a C compiler at hand"
+    return f"compiled ({Path(spec.origin).name})"
 
 
 def _installed_version(name: str) -> str | None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from relvec.design import DenseDesign
-from relvec.inference.evidence import exchange_statistics, gain_add, gain_delete
-from relvec.runtime.arrays import Array, is_device_array, largest_indices, like, namespace, squares, to_host
 from relvec.solvers.fixed_point import EM, MacKay
-from relvec.solvers.gaussian.compiled import Precisions
-from relvec.solvers.gaussian.frame import COLLINEAR, Frame
-from relvec.solvers.gaussian.moves import Model, best_of_each, near_exchanges
-from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
+from relvec.solvers.gaussian.model import GaussianModel, Precisions, model_of
+from relvec.solvers.gaussian.proposals import ScanTask
+from relvec.solvers.gaussian.search import gaussian_search
+from relvec.solvers.loop import Problem, Result, Start, Status, Step, iterate
 from relvec.solvers.sequential import Sequential
 
 MAX_WHOLE_ATOMS = 3000  # dictionaries up to this length are searched whole
@@ -23,15 +21,16 @@ _MAX_PART_SHARE = 0.25  # a model of more than this share of the part asks for a
 _MAX_ADDITIONS = 64  # taken into a part in a round
 _MAX_EXCHANGES_PER_ATOM = 4  # likewise
 _LONG_SCAN_FACTOR = 32  # times as many where scans of the whole are long
-_MIN_EXCHANGE_GAIN_NATS = -1.0  # exchanges that lose more are not taken in
 _ROUGH_TOL_NATS = 0.01  # the first rounds leave smaller gains
 _MAX_REFUTED_ROUNDS = 8  # in a row, whose promises the search refutes
 
 
+SolverSpec = Sequential | MacKay | EM
+
 _SOLVERS: dict[str, type] = {"sequential": Sequential, "mackay": MacKay, "em": EM}
 
 
-def as_solver(spec: str | Solver) -> Solver:
+def as_solver(spec: str | SolverSpec) -> SolverSpec:
     """A solver from its name ("sequential", "mackay", "em") or the object itself.
 
     >>> as_solver("mackay")
@@ -47,7 +46,7 @@ def as_solver(spec: str | Solver) -> Solver:
     )
 
 
-def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
+def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
     """Run a solver. The sequential one searches a long dictionary in parts (TF03 6.2).
 
     Most atoms of a long dictionary are nearly copies of others. The search runs on an evenly drawn part; then one
@@ -55,12 +54,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
     among those. It ends with the same certificate over all atoms.
     """
     if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > MAX_WHOLE_ATOMS):
-        result = iterate(solver, problem, max_iter, verbose)
-        state = result.state
-        if isinstance(state.posterior, Precisions):  # a search in C that was cut short
-            alpha, beta = state.posterior.alpha, state.posterior.beta
-            state = state.stepped(posterior=_alone(problem, state.active, alpha, beta).posterior)
-        return replace(result, state=state)
+        return _whole(solver, problem, max_iter, verbose)
     start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []
     began, limit = time.monotonic(), solver.time_limit
@@ -81,7 +75,7 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
         part = _first_part(problem, _FIRST_PART_ATOMS)
     seen, pool, refuted = part[:0], part[:0], 0
     while True:
-        search = solve if long else iterate
+        search = solve if long else _whole
         result = search(timed(solver), _restrict(problem, part, start, tol), max_iter - n_iter, verbose)
         state = result.state
         n_iter += result.n_iter
@@ -120,12 +114,22 @@ def solve(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> 
             pool = entering
         part = np.union1d(active, pool)
         pool = part if long else part[:0]  # a long scan is dear, and what it named stays at hand
-    objective = problem.objective(active, model.posterior)
-    whole = state.stepped(active=active, posterior=model.posterior, objective=objective, largest_gain=largest)
+    objective = problem.objective(active, model.full_posterior)
+    whole = state.stepped(active=active, posterior=model.full_posterior, objective=objective, largest_gain=largest)
     status = result.status
     if status in (Status.CONVERGED, Status.STALLED):
         status = Status.CONVERGED if largest <= problem.tolerance(len(active)) else Status.STALLED
     return Result(whole, status, _recompute_gains(history), n_iter)
+
+
+def _whole(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int) -> Result:
+    """Run a solver on the whole dictionary."""
+    search = gaussian_search(solver) if isinstance(solver, Sequential) else solver
+    result = iterate(search, problem, max_iter, verbose)
+    state = result.state
+    if isinstance(state.posterior, Precisions):  # a search that was cut short
+        state = state.stepped(posterior=state.notes.model.full_posterior)
+    return replace(result, state=state)
 
 
 def _renumber(history: list[Step], part: np.ndarray) -> list[Step]:
@@ -165,17 +169,15 @@ def _restrict(problem: Problem, part: np.ndarray, start: Start | None, tol: floa
     )
 
 
-def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> Model:
+def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> GaussianModel:
     """A model over a dictionary of nothing but its own atoms."""
     design, local = DenseDesign.of(problem.design.columns(active), problem.design.scale[active]), np.arange(len(active))
-    frame = Frame(design, problem.target, problem.target_norm2_outside)
-    frame.span(local)
     own = replace(problem, design=design, order=problem.order[active], essential=local[:0], draw=None, start=None)
-    return Model(own, frame, local, frame.posterior(local, alpha, beta, problem.n_samples))
+    return model_of(own, Start(local, alpha, beta))
 
 
 def _propose(
-    problem: Problem, active: np.ndarray, model: Model, exchanging: bool, seen: np.ndarray
+    problem: Problem, active: np.ndarray, model: GaussianModel, exchanging: bool, seen: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Atoms of the whole dictionary worth a look, and the largest gain among additions and exchanges.
 
@@ -183,122 +185,10 @@ def _propose(
     design gives.
     """
     more = _LONG_SCAN_FACTOR if problem.design.n_atoms > 2 * problem.design.max_active_set else 1
-    task = ScanTask(model, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _MAX_ADDITIONS,
+    task = ScanTask(model.full_posterior, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _MAX_ADDITIONS,
                  more * _MAX_EXCHANGES_PER_ATOM, problem.tolerance(len(active)), problem.design.norm_error)  # fmt: skip
-    best = task.best(problem.design.scan(model.frame.directions, task, task.combine))
+    best = task.best(problem.design.scan(model.core.frame.directions, task, task.combine))
     return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
-
-
-@dataclass(frozen=True, eq=False)
-class ScanTask:
-    """A look at pieces of the dictionary for a model of the atoms ``active``; it may run on another machine.
-
-    Columns that vanish offer nothing: their projections are zero.
-    """
-
-    model: Model
-    active: np.ndarray
-    closed: np.ndarray  # atoms not to be proposed, in order, the active ones among them
-    exchanging: bool
-    max_additions: int
-    max_exchanges: int  # for every atom of the model
-    min_gain_nats: float  # additions that gain no more are not proposed
-    norm_error: float  # of the design: added to S, so that a promise is not a matter of its digits
-
-    def __call__(self, atoms: np.ndarray, projected: Array) -> Candidates:
-        model, k = self.model, len(self.active)
-        if is_device_array(projected):
-            return _candidates_on_device(self, int(atoms[0]), projected)
-        first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
-        outside = ~np.isin(atoms, self.closed[first:end])
-        near = replace(model, frame=model.frame.beside(projected, (1.0 + self.norm_error) * outside))
-        scan = S, Q, _ = near.frame.scan(model.posterior)
-        gains = gain_add(S[k:], Q[k:])
-        named = np.flatnonzero(gains > self.min_gain_nats)
-        found = Candidates(float(gains.max()), atoms[named], gains[named])
-        if self.exchanging:
-            leaving, j, partner_gains = near_exchanges(near, self.max_exchanges, scan, _MIN_EXCHANGE_GAIN_NATS)
-            found = found.exchanging(leaving, atoms[j - k], partner_gains)
-        return self.best(found)
-
-    def best(self, found: Candidates) -> Candidates:
-        """The best of them, as many as are proposed."""
-        top = np.argsort(-found.gains, kind="stable")[: self.max_additions]
-        exchanges = best_of_each(found.leaving, found.partners, found.partner_gains, self.max_exchanges)
-        return Candidates(found.largest, found.atoms[top], found.gains[top], *exchanges)
-
-    def combine(self, a: Candidates, b: Candidates) -> Candidates:
-        """Those of two pieces, the best of them where they are many."""
-        both = Candidates(
-            max(a.largest, b.largest), *(np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
-        )
-        many = len(both.atoms) > 2 * self.max_additions or len(both.partners) > 2 * self.max_exchanges * len(
-            self.active
-        )
-        return self.best(both) if many else both
-
-
-def _candidates_on_device(task: ScanTask, start: int, projected: Array) -> Candidates:
-    """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
-    p, beta = task.model.posterior, float(task.model.posterior.beta)
-    xp, b = namespace(projected), projected.shape[1]
-    P = projected[:-1, :].T
-    T = P @ like(P, p.leverage)
-    Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
-    S = 1.0 - squares(T, 1)
-    first, end = np.searchsorted(task.closed, (start, start + b))
-    open_ = np.ones(b)
-    open_[task.closed[first:end] - start] = 0.0
-    S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
-    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], task.max_additions)
-    gains = gain_add(S_top, Q_top)[:, 0]
-    named = gains > task.min_gain_nats
-    found = Candidates(float(gains.max()), atoms[named, 0] + start, gains[named])
-    if task.exchanging:
-        cross = T @ like(P, np.sqrt(beta) * p.root.T)
-        S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
-        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], task.max_exchanges)
-        gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
-        near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _MIN_EXCHANGE_GAIN_NATS))
-        found = found.exchanging(leaving, atoms[near, leaving] + start, gains[near, leaving])
-    return found
-
-
-def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]:
-    """Places (few, j) of the largest Q^2 / S of every column (b, j), with which the gain rises, and their S and Q.
-
-    Where ``known`` is not positive an atom is left out, with S = 0.
-    """
-    xp = namespace(S)
-    good = (known > 0.0) & (S > 0.0)
-    S = xp.where(good, S, xp.zeros_like(S))
-    at = largest_indices(xp.where(good, Q * Q / xp.where(good, S, xp.ones_like(S)), -xp.ones_like(S)), few, axis=0)
-    found = xp.take_along_axis(S, at, axis=0), xp.take_along_axis(Q, at, axis=0)
-    return [to_host(at), *(to_host(column).astype(float) for column in found)]
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The largest gain of any atom looked at, atoms (m,) with the gains of their addition, and exchanges (n,): places
-    of the atoms of the model that leave, their partners, and the gains.
-    """
-
-    largest: float
-    atoms: np.ndarray
-    gains: np.ndarray
-    leaving: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
-    partners: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
-    partner_gains: np.ndarray = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def columns(self) -> tuple[np.ndarray, ...]:
-        """All but the largest gain."""
-        return self.atoms, self.gains, self.leaving, self.partners, self.partner_gains
-
-    def exchanging(self, leaving: np.ndarray, partners: np.ndarray, gains: np.ndarray) -> Candidates:
-        """With exchanges."""
-        largest = max(self.largest, float(gains.max(initial=-np.inf)))
-        return replace(self, largest=largest, leaving=leaving, partners=partners, partner_gains=gains)
 
 
 def _recompute_gains(history: list[Step]) -> list[Step]:

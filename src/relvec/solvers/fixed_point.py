@@ -17,8 +17,8 @@ from relvec.inference.evidence import (
     mackay_noise,
     optimal_alpha,
 )
-from relvec.solvers.gaussian.moves import at_noise_floor, best, merge_copies
-from relvec.solvers.loop import Problem, Start, State, Status, check_time_limit, not_lower
+from relvec.solvers.equals import best, merge_copies
+from relvec.solvers.loop import Problem, Start, State, Status, at_noise_floor, check_time_limit, not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary
 
@@ -69,7 +69,7 @@ class _FixedPoint:
 
     def status(self, problem: Problem, state: State) -> Status:
         """How the search ended."""
-        if at_noise_floor(problem, state.posterior):
+        if at_noise_floor(problem, state.posterior.beta):
             return Status.NOISE_FLOOR
         return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
 
@@ -112,7 +112,7 @@ class _FixedPoint:
             largest = _largest_gradient(problem, state)
             return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
         inside = np.zeros(0)
-        keep, alpha = merge_copies(columns, p.alpha, problem.order[active])
+        keep, alpha = merge_copies(columns.T @ columns, p.alpha, problem.order[active])
         if len(keep) < len(active):
             trial = _posterior(problem, columns[:, keep], alpha, p.beta)
             if not_lower(problem.objective(active[keep], trial), state.objective):

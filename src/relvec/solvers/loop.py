@@ -201,6 +201,11 @@ def not_lower(new: float, old: float) -> bool:
     return new >= old - OBJECTIVE_SLACK * max(1.0, abs(old))
 
 
+def at_noise_floor(problem: Problem, beta: float) -> bool:
+    """Whether a learned noise variance ended at the smallest value allowed."""
+    return not problem.fixed_noise and beta >= (1.0 - 1e-6) / problem.noise_floor
+
+
 def check_time_limit(value: float | None) -> None:
     """Refuse a time limit that is not a positive number of seconds."""
     if value is not None and not (isinstance(value, (int, float)) and value > 0):

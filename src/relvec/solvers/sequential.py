@@ -1,60 +1,21 @@
-"""The sequential method (TF03): add, delete, re-estimate and exchange atoms, with several starts of the search."""
+"""The sequential method (TF03): add, delete, re-estimate and exchange atoms, with several starts of the search.
+
+The order of moves is here, once for every likelihood; the moves are methods of a `SearchModel`.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from relvec.inference.evidence import optimal_alpha
-from relvec.solvers.fixed_point import MacKay
-from relvec.solvers.gaussian.compiled import AnyModel, CompiledModel, compiled
-from relvec.solvers.gaussian.frame import Frame
-from relvec.solvers.gaussian.moves import Model, at_noise_floor, largest_gain
-from relvec.solvers.loop import Problem, Start, State, Status, check_time_limit, iterate
-from relvec.solvers.textbook import Textbook, textbook_step
+from relvec.solvers.loop import Start, State, Status, check_time_limit
+from relvec.solvers.protocol import SearchModel
 
-
-@dataclass(frozen=True)
-class RestartSettings:
-    """How a search is started again, chosen on the evidences that the data sets of the papers reach.
-
-    Restarts hold the noise at ``low_noise_fractions`` of the one found, in turn; the one numbered ``scratch_turn``
-    begins anew. Those after ``scheduled`` are random, and taken only where as many are asked for.
-    """
-
-    low_noise_fractions: tuple[float, ...] = (0.5, 0.3, 0.2)
-    lowest_noise_fraction: float = 0.1  # held where a start from scratch is not promising
-    scratch_turn: int = 2
-    max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little
-    min_gain_nats: float = 1.0  # a restart that gains as much is tried again
-    max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
-    rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
-    min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
-    max_added_atoms: int = 100  # while the noise is held
-    # Start from scratch: a noise above so many times its start may hide signal, and a model of fewer atoms than this
-    # share of the samples has little to win from a very low noise, which costs the most.
-    max_noise_rise: float = 5.0
-    min_atoms_share: float = 0.05
-    capped_atoms: int = 30  # and capped_share of the samples: the size at which the cap of the noise is lifted
-    capped_share: float = 0.1
-    max_backward_atoms: int = 256  # dictionaries up to this length may be searched from the full model too
-    backward_updates: int = 20
-    backward_alpha: float = 1e3  # precision at which an atom leaves the full model
-    dropped_share: float = 0.2  # of the atoms, in a random restart
-    # Models that explain the noise too: a noise near its floor by this factor, more atoms than this share.
-    noiseless_factor: float = 0.01
-    crowded_share: float = 0.5
-
-    @property
-    def scheduled(self) -> int:
-        """Number of restarts that are not random."""
-        return len(self.low_noise_fractions) + 1
-
-
-RESTART = RestartSettings()
+MIN_RESTART_GAIN_NATS = 1.0  # a restart that gains as much is tried again
 _EVIDENCE_ROUNDING = 1e-9  # of an evidence: it may fall by as much when it is evaluated anew
 
 
@@ -119,269 +80,156 @@ class Sequential:
                 raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
         check_time_limit(self.time_limit)
 
-    def init(self, problem: Problem) -> State:
-        """An empty model, or the bias alone, at the noise the problem starts with."""
-        if problem.prior.b > 0:
-            raise ValueError(
-                "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
-                "use solver='mackay' or solver='em', or leave a and b at 0"
-            )
-        beta = 1.0 / (problem.noise_variance or problem.noise_start)
-        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        if self.select == "batch" and (self.start == "projection" or problem.start is not None):
-            model = compiled(problem, beta)
-            if model is not None:
-                return State(model.active, model.posterior, model.objective, notes=_Notes(deadline, model=model))
-        frame = Frame(problem.design, problem.target, problem.target_norm2_outside)
-        active = np.zeros(0, dtype=np.intp)
-        posterior = frame.posterior(active, np.zeros(0), beta, problem.n_samples)
-        if problem.start is not None:
-            active, beta = problem.start.active, problem.start.beta
-            frame.span(active)
-            posterior = frame.posterior(active, problem.start.alpha, beta, problem.n_samples)
-        elif self.start == "bias" and problem.bias >= 0:
-            S, Q, _ = frame.scan(posterior)
-            alpha = optimal_alpha(S[[problem.bias]], Q[[problem.bias]])  # TF03 eq. (26)
-            if np.isfinite(alpha[0]):
-                active = np.array([problem.bias], dtype=np.intp)
-                frame.span(active)
-                posterior = frame.posterior(active, alpha, beta, problem.n_samples)
-        return State(active, posterior, problem.objective(active, posterior), notes=_Notes(deadline, frame=frame))
 
-    def step(self, problem: Problem, state: State) -> State:
-        """One addition (of a batch), re-estimation, exchange or restart."""
-        notes: _Notes = state.notes
-        if self.select != "batch" and notes.textbook is not Textbook.DONE:
-            return self._textbook(problem, state)
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The sequential search with given settings, of models of any kind: the order of moves, restarts, the certificate.
+
+    ``begin(problem, bias_first)`` gives the model to start with, ``resume(problem, start, notes)`` that of a
+    checkpoint; ``one_at_a_time(problem, state, settings)`` makes the steps of TF03 where those come first.
+    """
+
+    settings: Sequential
+    begin: Callable[[Any, bool], SearchModel]
+    resume: Callable[[Any, Start, dict], SearchModel]
+    one_at_a_time: Callable[[Any, State, Sequential], State] | None = None
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds after which the best model so far is returned."""
+        return self.settings.time_limit
+
+    def init(self, problem: Any) -> State:
+        """The model to start with."""
+        return self._state(self.begin(problem, self.settings.start == "bias"))
+
+    def step(self, problem: Any, state: State) -> State:
+        """One addition (of a batch), re-estimation, deletion, exchange or restart."""
+        notes: Notes = state.notes
+        if self.one_at_a_time is not None and not notes.polishing:
+            return self._take_one(problem, state)
         notes = notes.but(steps=notes.steps + 1)
-        model: AnyModel = notes.model or Model(problem, notes.frame, state.active, state.posterior)
-        tol = problem.tolerance(len(model.active))
-        hold = notes.steps % self.noise_every != 0
-        grown = model.grow(self.batch, tol, hold)
-        if grown is not None:
-            return _advance(grown, "add", notes, settled=False, exact=False)
+        settings, model = self.settings, notes.model
+        tol = problem.tolerance(len(state.active))
+        if not notes.grown:
+            grown = model.grow(settings.batch, tol, notes.steps % settings.noise_every != 0)
+            if grown is not None:
+                return _advance(grown, "add", notes, settled=False)
+            notes = notes.but(grown=True)
         if not notes.settled:
-            settled = model.merge_copies().relax(100, min_gain_nats=tol)
-            return _advance(settled, "reestimate", notes, settled=True, swapping=True)
-        search = self.stop != "tf03"
-        if search and self.exchange and notes.swapping:
-            if (swapped := model.exchange(tol)) is not None:
-                return _advance(swapped, "exchange", notes, settled=False, exact=False)
-            notes = notes.but(swapping=False)
-        restarting = notes.failed < self.restarts and notes.turn < max(self.restarts, RESTART.scheduled)
-        restarting = restarting and (len(model.active) <= RESTART.max_atoms or self.restarts >= RESTART.scheduled)
-        if search and restarting and time.monotonic() < notes.deadline:
-            return self._restarted(model, state, notes)
-        if not notes.exact:
-            sharp = model.sharpen(100)
-            fall = state.objective - sharp.objective
-            lost = fall if fall > max(tol, _EVIDENCE_ROUNDING * abs(state.objective)) else 0.0
-            return _advance(sharp, "reestimate", notes, exact=True, lost=lost)
-        offer = largest_gain(model.exact(), self.exchange)
-        if offer > tol and search and self.exchange and (swapped := model.exchange(tol)) is not None:
-            return _advance(swapped, "exchange", notes, settled=False, exact=False)
-        # an evidence that is known to a few nats alone hides gains as large
-        return state.stepped(action="", done=True, largest_gain=max(offer, notes.lost))
+            return _advance(model.settle(tol), "reestimate", notes, settled=True)
+        thorough = settings.stop != "tf03"
+        if thorough and not notes.exhausted:
+            for action, move in (("delete", model.shrink), ("exchange", model.exchange)):
+                if action == "exchange" and not settings.exchange:
+                    continue
+                moved = move(tol)
+                if moved is not None:
+                    return _advance(moved, action, notes, settled=False)
+            if (released := model.release()) is not None:
+                return _advance(released, "", notes, settled=False)
+            notes = notes.but(exhausted=True)
+        restarting = notes.failed < settings.restarts and notes.turn < model.turns(settings.restarts)
+        if thorough and restarting and time.monotonic() < notes.deadline:
+            return self._restart(problem, state, notes, tol)
+        return self._certify(state, notes, tol)
 
-    def status(self, problem: Problem, state: State) -> Status:
+    def status(self, problem: Any, state: State) -> Status:
         """How the search ended."""
-        if at_noise_floor(problem, state.posterior):
-            return Status.NOISE_FLOOR
+        ended = state.notes.model.ended()
+        if ended is not None:
+            return ended
         if state.largest_gain <= problem.tolerance(len(state.active)):
             return Status.CONVERGED
-        return Status.STOPPED if self.stop == "tf03" else Status.STALLED
+        return Status.STOPPED if self.settings.stop == "tf03" else Status.STALLED
 
     def finishing(self, state: State) -> bool:
         """Whether only the certificate is left to do, which is worth a moment past the time limit."""
         return state.notes.settled
 
-    def notes_of(self, problem: Problem, state: State) -> dict:
+    def notes_of(self, problem: Any, state: State) -> dict:
         """Where the search stands in its order of moves."""
-        return {name: getattr(state.notes, name) for name in _REMEMBERED} | {
-            "polishing": state.notes.textbook is Textbook.DONE
-        }
+        notes: Notes = state.notes
+        return {name: getattr(notes, name) for name in _REMEMBERED} | {"model": notes.model.notes()}
 
-    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
+    def resumed(self, problem: Any, model: Start, notes: dict) -> State:
         """The search with that model, at that place."""
-        state = self.init(replace(problem, start=model))
-        remembered = {name: type(getattr(_Notes, name))(notes[name]) for name in _REMEMBERED}
-        textbook = Textbook.DONE if notes["polishing"] else None
-        return state.stepped(notes=state.notes.but(textbook=textbook, **remembered))
+        state = self._state(self.resume(problem, model, notes["model"]))
+        remembered = {name: type(getattr(Notes, name))(notes[name]) for name in _REMEMBERED}
+        return state.stepped(notes=state.notes.but(**remembered))
 
-    def _textbook(self, problem: Problem, state: State) -> State:
-        stepped = textbook_step(problem, state, self.select, self.noise_every)
-        if stepped.notes.textbook is Textbook.DONE and self.stop == "tf03":
-            model = Model(problem, stepped.notes.frame, stepped.active, stepped.posterior)
-            return stepped.stepped(done=True, largest_gain=largest_gain(model, self.exchange))
+    def _state(self, model: SearchModel) -> State:
+        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        return State(model.active, model.posterior, model.objective, notes=Notes(model, deadline))
+
+    def _take_one(self, problem: Any, state: State) -> State:
+        """A step of TF03; where there is none the search polishes what they found, or ends."""
+        assert self.one_at_a_time is not None
+        stepped = self.one_at_a_time(problem, state, self.settings)
+        notes: Notes = stepped.notes
+        if notes.polishing and self.settings.stop == "tf03":
+            model = notes.model
+            gain = model.largest_gain(self.settings.exchange)
+            return stepped.stepped(done=True, largest_gain=gain, posterior=model.full_posterior)
         return stepped
 
-    def _restarted(self, model: AnyModel, state: State, notes: _Notes) -> State:
+    def _restart(self, problem: Any, state: State, notes: Notes, tol: float) -> State:
         """The better of the model and another local maximum."""
-        problem = model.problem
-        other = self._restart(model, notes.turn, notes.deadline)
-        if other.objective > state.objective - RESTART.max_shortfall_nats:
-            other = _settle(other, self.batch, notes.deadline, 0.0)
-        gain = other.objective - state.objective
-        # a model that explains the noise too has no honest error bars: no restart leads there
-        if any(sign(other) and not sign(model) for sign in (_noiseless, _crowded)):
-            gain = -np.inf
-        again = gain >= RESTART.min_gain_nats and notes.turn != RESTART.scratch_turn
-        failed = 0 if gain >= RESTART.min_gain_nats else notes.failed + 1
-        notes = notes.but(turn=notes.turn + (not again), failed=failed)
-        if gain > problem.tolerance(len(model.active)):
-            return _advance(other, "restart", notes, settled=False, exact=False)
+        model, settings = notes.model, self.settings
+        other = model.restart(notes.turn, settings.batch, settings.exchange, notes.deadline)
+        gain = other.objective - state.objective if other is not None and model.admits(other) else -np.inf
+        useful = gain >= MIN_RESTART_GAIN_NATS
+        turn = notes.turn + (not (useful and model.repeats(notes.turn)))
+        notes = notes.but(turn=turn, failed=0 if useful else notes.failed + 1)
+        if other is not None and gain > tol:
+            return _advance(other, "restart", notes, settled=False)
         return state.stepped(action="", notes=notes)
 
-    def _restart(self, model: AnyModel, turn: int, deadline: float) -> AnyModel:
-        """Another local maximum: low noises and a start from scratch, then random removals."""
-        if turn == RESTART.scratch_turn:
-            return self._restart_from_scratch(model, deadline)
-        fractions = RESTART.low_noise_fractions
-        if turn < RESTART.scheduled:
-            fraction = fractions[turn - (turn > RESTART.scratch_turn)]
-            other = perturb_low_noise(model, fraction, self.batch, deadline)
-        else:
-            fewer = drop_atoms(model) if turn % 2 else drop_random_atoms(model)
-            other = fewer if turn % 2 else perturb_low_noise(fewer, fractions[0], self.batch, deadline)
-        return _settle(other, self.batch, deadline)
-
-    def _restart_from_scratch(self, model: AnyModel, deadline: float) -> AnyModel:
-        """From the other end: every atom of a short dictionary, else nothing and a ceiling over the noise.
-
-        A noise that is free while atoms enter for the first time may explain what later atoms would, and then the
-        search ends tens of nats short, most of all with kernels that do not decay.
-        """
-        problem = model.problem
-        with np.errstate(over="ignore", divide="ignore"):
-            risen = np.float64(1.0) / (model.posterior.beta * problem.noise_start)  # the noise, of where it started
-        if problem.design.n_atoms <= RESTART.max_backward_atoms and (problem.fixed_noise or risen > 1.0):
-            other = restart_from_full(model)
-        elif not problem.fixed_noise and risen > RESTART.max_noise_rise:
-            other = restart_capped_noise(model, self.batch, deadline)
-        elif len(model.active) <= RESTART.min_atoms_share * problem.n_samples:
-            return model
-        else:  # nothing suggests that a fresh start would help
-            other = perturb_low_noise(model, RESTART.lowest_noise_fraction, self.batch, deadline)
-        other = _settle(other, self.batch, deadline)
-        if other.objective > model.objective:
-            low = perturb_low_noise(other, RESTART.low_noise_fractions[1], self.batch, deadline)
-            low = _settle(low, self.batch, deadline)
-            return low if low.objective > other.objective else other
-        return other
+    def _certify(self, state: State, notes: Notes, tol: float) -> State:
+        """Precisions to their last digits, then what any single move still offers."""
+        if not notes.sharp:
+            sharp = notes.model.sharpen()
+            fall = state.objective - sharp.objective
+            lost = fall if fall > max(tol, _EVIDENCE_ROUNDING * abs(state.objective)) else 0.0
+            return _advance(sharp, "reestimate", notes, grown=True, exhausted=True, sharp=True,
+                            retried=notes.retried, lost=lost)  # fmt: skip
+        model = notes.model
+        offer = model.largest_gain(self.settings.exchange)
+        if offer > tol and self.settings.stop != "tf03" and not notes.retried:
+            return _advance(model, "", notes, settled=True, retried=True)  # the sharper model may have other moves
+        # an evidence that is known to a few nats alone hides gains as large
+        largest = max(offer, notes.lost)
+        return state.stepped(action="", done=True, largest_gain=largest, posterior=model.full_posterior, notes=notes)
 
 
 @dataclass(frozen=True, eq=False)
-class _Notes:
+class Notes:
     """Notes of the search between steps."""
 
+    model: SearchModel
     deadline: float
-    frame: Any = None  # where the search runs in Python
     steps: int = 0
-    settled: bool = False
-    swapping: bool = True
-    exact: bool = False
+    grown: bool = False  # no addition gains
+    settled: bool = False  # the precisions are at their optimum
+    exhausted: bool = False  # nor does a deletion or an exchange
+    sharp: bool = False  # to the last digits
+    retried: bool = False  # the moves were tried once more where the certificate named one
     lost: float = 0.0  # nats by which an evaluation without the rounding of updates fell
     turn: int = 0
     failed: int = 0
-    textbook: Any = None  # Statistics or Textbook.DONE
-    model: AnyModel | None = None
+    polishing: bool = False  # the steps of TF03, where they come first, have ended
+    statistics: Any = None  # of those steps
 
-    def but(self, **changes) -> _Notes:
+    def but(self, **changes) -> Notes:
         """A copy with some fields changed."""
-        return _Notes(**(vars(self) | changes))
+        return Notes(**(vars(self) | changes))
 
 
-_REMEMBERED = ("steps", "settled", "swapping", "exact", "lost", "turn", "failed")
+_REMEMBERED = ("steps", "grown", "settled", "exhausted", "sharp", "retried", "lost", "turn", "failed", "polishing")
+_ANEW = {"grown": False, "exhausted": False, "sharp": False, "retried": False}
 
 
-def _advance(model: AnyModel, action: str, notes: _Notes, **changes) -> State:
-    model = model.trim()
-    return State(
-        model.active, model.posterior, model.objective, action, model.atom, notes=notes.but(model=model, **changes)
-    )
-
-
-def _noiseless(model: AnyModel) -> bool:
-    problem = model.problem
-    return not problem.fixed_noise and model.posterior.beta * problem.noise_floor > RESTART.noiseless_factor
-
-
-def _crowded(model: AnyModel) -> bool:
-    return len(model.active) > RESTART.crowded_share * model.problem.n_samples
-
-
-def _settle(model: AnyModel, batch: int, deadline: float, tol: float = RESTART.rough_tol_nats) -> AnyModel:
-    """Additions and re-estimation until none gains more than a tolerance."""
-    settled = False
-    while time.monotonic() < deadline:
-        tol_now = max(model.problem.tolerance(len(model.active)), tol)
-        grown = model.grow(batch, tol_now, hold_noise=False, apart=RESTART.min_distance2)
-        if grown is not None:
-            model, settled = grown.trim(), False
-        elif not settled:
-            model, settled = model.merge_copies().relax(100, min_gain_nats=tol_now), True
-        else:
-            break
-    return model
-
-
-def perturb_low_noise(model: AnyModel, fraction: float, batch: int, deadline: float) -> AnyModel:
-    """Hold the noise at a fraction of its value, let atoms enter, and release it.
-
-    With less noise the model explains more and passes through richer supports, from which deletion reaches better
-    maxima than addition alone. A fixed noise variance dips too and returns to its value.
-    """
-    problem, noise = model.problem, 1.0 / model.posterior.beta
-    low = max(fraction * noise, problem.noise_floor)
-    held = model.at(model.active, model.posterior.alpha, 1.0 / low)
-    most = len(model.active) + min(max(20, len(model.active)), RESTART.max_added_atoms)
-    while len(held.active) < most and time.monotonic() < deadline:
-        tol = max(problem.tolerance(len(held.active)), RESTART.rough_tol_nats)
-        grown = held.grow(batch, tol, hold_noise=True, apart=RESTART.min_distance2)
-        if grown is None:
-            break
-        held = grown.trim()
-    held = held.relax(5, hold_noise=True, min_gain_nats=RESTART.rough_tol_nats)
-    released = held.at(held.active, held.posterior.alpha, 1.0 / noise)
-    return released.relax(5, min_gain_nats=RESTART.rough_tol_nats)
-
-
-def restart_capped_noise(model: AnyModel, batch: int, deadline: float) -> AnyModel:
-    """Atoms enter an empty model while the noise may fall but not rise."""
-    problem = model.problem
-    other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
-    most = RESTART.capped_atoms + RESTART.capped_share * problem.n_samples
-    while len(other.active) < most and time.monotonic() < deadline:
-        tol = max(problem.tolerance(len(other.active)), RESTART.rough_tol_nats)
-        grown = other.grow(batch, tol, False, problem.noise_start, RESTART.min_distance2)
-        if grown is None:
-            break
-        other = grown.trim()
-    return other.relax(5, min_gain_nats=RESTART.rough_tol_nats)
-
-
-def restart_from_full(model: AnyModel) -> AnyModel:
-    """Start from every atom and prune (T01): another basin."""
-    if isinstance(model, CompiledModel):
-        return model.prune_from_full(RESTART.backward_updates, RESTART.backward_alpha)
-    state = iterate(MacKay(prune_alpha=RESTART.backward_alpha), model.problem, RESTART.backward_updates).state
-    return model.at(state.active, state.posterior.alpha, state.posterior.beta)
-
-
-def drop_atoms(model: AnyModel) -> AnyModel:
-    """Remove a random atom with a few of its nearest, so that others may take their place."""
-    rng, k = model.problem.rng, len(model.active)
-    if k < 2:
-        return model
-    columns = model.problem.design.columns(model.active)
-    similar = np.abs(columns.T @ columns[:, rng.integers(k)])
-    gone = np.argsort(-similar)[: rng.integers(1, min(4, k))]
-    keep = np.setdiff1d(np.arange(k), gone)
-    return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)
-
-
-def drop_random_atoms(model: AnyModel) -> AnyModel:
-    """Remove a random share of the atoms."""
-    k = len(model.active)
-    keep = np.sort(model.problem.rng.permutation(k)[: k - int(RESTART.dropped_share * k)])
-    return model.at(model.active[keep], model.posterior.alpha[keep], model.posterior.beta)
+def _advance(model: SearchModel, action: str, notes: Notes, **changes) -> State:
+    """The state after a move: what was tried before is tried again."""
+    notes = notes.but(model=model, **(_ANEW | changes))
+    return State(model.active, model.posterior, model.objective, action, model.atom, notes=notes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from relvec.design import Piece
 from relvec.inference.evidence import exchange_statistics, gain_add
-from relvec.solvers.gaussian.moves import first_of_equals
+from relvec.solvers.equals import first_of_equals
 from relvec.solvers.laplace.problem import LaplaceModel, deletion_gains
 from relvec.solvers.laplace.scan import ClassScan, Scan, ScanTask, content_order, shared_optimum
 

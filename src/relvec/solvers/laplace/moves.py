@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.inference.evidence import mackay_alpha
-from relvec.solvers.gaussian.moves import TIE_NATS
+from relvec.solvers.equals import TIE_NATS
 from relvec.solvers.laplace import compiled
 from relvec.solvers.laplace.exchange import Swaps, swaps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, deletion_gains, within_reach

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
 import numpy as np
 
 from relvec.inference.evidence import gain_add, gain_reestimate, mackay_noise, optimal_alpha, without_self
-from relvec.solvers.gaussian.frame import COLLINEAR
-from relvec.solvers.gaussian.moves import best
+from relvec.solvers._native.gaussian import COLLINEAR
+from relvec.solvers.equals import best
+from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem, State, not_lower
+from relvec.solvers.sequential import Sequential
 
 _SMALL = 1e-6  # TF03 4.4: changes of log alpha (and of log beta) below this end the search
 _REFRESH = 20  # steps between full recomputations of the rank-one updates
-
-
-class Textbook(Enum):
-    """Marks a search whose one-at-a-time part has ended."""
-
-    DONE = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,51 +30,49 @@ class Statistics:
     position: int = 0  # where select="order" continues
 
 
-def textbook_step(problem: Problem, state: State, select: str, noise_every: int) -> State:
+def textbook_step(problem: Problem, state: State, settings: Sequential) -> State:
     """TF03 steps 4-11: choose an atom, act on it, now and then the noise, update the statistics."""
-    notes, steps = state.notes, state.notes.steps + 1
-    stats: Statistics = notes.textbook or _recompute(problem, state)
-    s, q = _sparsity_quality(state, stats)
-    i = _choose(problem, state, stats, s, q, select)
-    moved, action = state, ""
+    notes = state.notes
+    model, steps = notes.model, notes.steps + 1
+    stats: Statistics = notes.statistics or _recompute(problem, model)
+    s, q = _sparsity_quality(model, stats)
+    i = _choose(problem, model, stats, s, q, settings.select)
+    moved, action = model, ""
     if i is not None:
-        action, active, alpha, stats = _act(problem, state, stats, i, float(optimal_alpha(s[i], q[i])))
-        notes.frame.span(active)
-        posterior = notes.frame.posterior(active, alpha, state.posterior.beta, problem.n_samples)
-        objective = problem.objective(active, posterior)
-        if not not_lower(objective, state.objective):
+        action, active, alpha, stats = _act(problem, model, stats, i, float(optimal_alpha(s[i], q[i])))
+        moved = model.at(active, alpha, model.core.beta, i)
+        if not not_lower(moved.objective, model.objective):
             # the rank-one updates have drifted: choose again from fresh ones, or stop if they were fresh
-            fresh = Textbook.DONE if stats.age == 0 else _recompute(problem, state)
-            return state.stepped(action="", notes=replace(notes, textbook=fresh))
-        moved = state.stepped(active=active, posterior=posterior, objective=objective, atom=i)
-    if i is None or steps % noise_every == 0:
+            fresh = None if stats.age == 0 else _recompute(problem, model)
+            return state.stepped(action="", notes=notes.but(statistics=fresh, polishing=fresh is None))
+    if i is None or steps % settings.noise_every == 0:
         moved = _update_noise(problem, moved)
-    beta = moved.posterior.beta
-    same_noise = abs(np.log(beta / state.posterior.beta)) < _SMALL
-    done = i is None and same_noise
-    if beta != state.posterior.beta or stats.age >= _REFRESH:
+    beta, before = moved.core.beta, model.core.beta
+    done = i is None and abs(np.log(beta / before)) < _SMALL
+    if beta != before or stats.age >= _REFRESH:
         stats = replace(_recompute(problem, moved), position=stats.position)
-    notes = replace(notes, steps=steps, textbook=Textbook.DONE if done else stats)
-    return moved.stepped(notes=notes, action=action or ("" if done else "noise"))
+    notes = notes.but(steps=steps, model=moved, statistics=None if done else stats, polishing=done)
+    return State(moved.active, moved.posterior, moved.objective, action or ("" if done else "noise"), moved.atom,
+                 notes=notes)  # fmt: skip
 
 
-def _sparsity_quality(state: State, stats: Statistics) -> tuple[np.ndarray, np.ndarray]:
+def _sparsity_quality(model: GaussianModel, stats: Statistics) -> tuple[np.ndarray, np.ndarray]:
     """s, q (M,): S, Q outside the model; inside, the form that keeps its digits (TF03 eq. (19), (23))."""
     s, q = stats.S.copy(), stats.Q.copy()
-    a, alpha = state.active, state.posterior.alpha
+    a, alpha = model.active, model.core.precisions
     Sigma_diag = np.diagonal(stats.Sigma)
     weak = alpha * Sigma_diag > 0.5  # gamma < 1/2
     strong_s, strong_q = 1.0 / Sigma_diag - alpha, stats.mu / Sigma_diag
     weak_s, weak_q = without_self(np.where(weak, alpha, 2.0), np.where(weak, s[a], 1.0), q[a])
     s[a], q[a] = np.where(weak, weak_s, strong_s), np.where(weak, weak_q, strong_q)
-    return np.maximum(s, COLLINEAR * state.posterior.beta), q
+    return np.maximum(s, COLLINEAR * model.core.beta), q
 
 
-def _choose(problem: Problem, state: State, stats: Statistics, s, q, select: str) -> int | None:
+def _choose(problem: Problem, model: GaussianModel, stats: Statistics, s, q, select: str) -> int | None:
     """TF03 4.2: the atom of largest gain, a random one, or the next in order, among those with something to do."""
-    a, alpha = state.active, state.posterior.alpha
+    a, alpha = model.active, model.core.precisions
     target = optimal_alpha(s, q)
-    useful = np.isfinite(target) & (stats.S > COLLINEAR * state.posterior.beta)
+    useful = np.isfinite(target) & (stats.S > COLLINEAR * model.core.beta)
     with np.errstate(divide="ignore"):
         useful[a] = ~(np.abs(np.log(target[a] / alpha)) < _SMALL)
     if not useful.any():
@@ -95,9 +88,9 @@ def _choose(problem: Problem, state: State, stats: Statistics, s, q, select: str
     return best(np.where(useful, gains, -np.inf), problem.order)
 
 
-def _act(problem: Problem, state: State, stats: Statistics, i: int, new_alpha: float):
+def _act(problem: Problem, model: GaussianModel, stats: Statistics, i: int, new_alpha: float):
     """Add, delete or re-estimate atom i: the action, the model and its statistics by TF03 A.2-A.4."""
-    active, alpha, beta = state.active, state.posterior.alpha, state.posterior.beta
+    active, alpha, beta = model.active, model.core.precisions, model.core.beta
     inside = np.flatnonzero(active == i)
     now = (stats.Sigma, stats.mu, stats.S, stats.Q, stats.cross)
     if not inside.size:
@@ -120,23 +113,21 @@ def _act(problem: Problem, state: State, stats: Statistics, i: int, new_alpha: f
     return action, active, alpha, stats
 
 
-def _update_noise(problem: Problem, state: State) -> State:
+def _update_noise(problem: Problem, model: GaussianModel) -> GaussianModel:
     """TF03 step 9, where the noise is learned and the objective does not fall."""
     if problem.fixed_noise:
-        return state
-    p, prior = state.posterior, problem.prior
+        return model
+    p, prior = model.full_posterior, problem.prior
     noise = mackay_noise(p.residual, problem.n_samples, p.gamma.sum(), prior.c, problem.prior_d)
-    beta = 1.0 / max(noise, problem.noise_floor)
-    trial = state.notes.frame.posterior(state.active, p.alpha, beta, problem.n_samples)
-    objective = problem.objective(state.active, trial)
-    return state.stepped(posterior=trial, objective=objective) if objective > state.objective else state
+    trial = model.at(model.active, p.alpha, 1.0 / max(noise, problem.noise_floor), model.atom)
+    return trial if trial.objective > model.objective else model
 
 
-def _recompute(problem: Problem, state: State) -> Statistics:
+def _recompute(problem: Problem, model: GaussianModel) -> Statistics:
     """Everything from its definition, through the frame."""
-    p = state.posterior
-    S, Q, _ = state.notes.frame.scan(p)
-    cross = p.beta * problem.design.project(problem.design.columns(state.active))
+    p = model.full_posterior
+    S, Q, _ = model.core.scan()
+    cross = p.beta * problem.design.project(problem.design.columns(model.active))
     return Statistics(p.covariance, p.mean, S, Q, cross)
 
 

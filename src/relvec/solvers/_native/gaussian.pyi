@@ -1,0 +1,36 @@
+from collections.abc import Callable
+
+import numpy as np
+
+from relvec.inference.evidence import Posterior
+from relvec.solvers.loop import Problem
+
+COLLINEAR: float
+
+class Frame:
+    size: int
+    directions: np.ndarray
+    def __init__(self, problem: Problem) -> None: ...
+    def model(self, active: np.ndarray, alpha: np.ndarray, beta: float, atom: int = -1) -> Model: ...
+
+class Model:
+    frame: Frame
+    atom: int
+    size: int
+    beta: float
+    residual: float
+    objective: float
+    atoms: np.ndarray
+    precisions: np.ndarray
+    def relax(
+        self, steps: int, hold_noise: bool = False, min_gain_nats: float = 0.0, ceiling: float = ...
+    ) -> Model: ...
+    def grow(
+        self, batch: int, tol: float, hold_noise: bool = False, ceiling: float = ..., apart: float = 0.0
+    ) -> Model | None: ...
+    def scan(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+    def exchange(self, tol: float) -> Model | None: ...
+    def exchanges(self) -> tuple[np.ndarray, Callable[[int], Model]]: ...
+    def trim(self) -> Model: ...
+    def gram(self) -> np.ndarray: ...
+    def posterior(self) -> Posterior: ...

@@ -1,0 +1,33 @@
+"""The only place where native code gets memory: zeros in arrays of NumPy, which Python counts and frees."""
+
+import numpy as np
+
+cdef Py_ssize_t left = -1  # allocations before one fails; negative: none does
+
+
+def fail_after(Py_ssize_t count):
+    """Let the allocation after so many raise MemoryError, once; for tests. A negative number: none."""
+    global left
+    left = count
+
+
+cdef int count_down() except -1:
+    global left
+    if left < 0:
+        return 0
+    left -= 1
+    if left < 0:
+        raise MemoryError("an allocation that a test lets fail")
+    return 0
+
+
+cpdef double[::1] room(Py_ssize_t count):
+    """``count`` zeros, and room for one at least."""
+    count_down()
+    return np.zeros(max(count, 1))
+
+
+cpdef int[::1] room_of_integers(Py_ssize_t count):
+    """``count`` integers of zero, and room for one at least."""
+    count_down()
+    return np.zeros(max(count, 1), np.intc)

@@ -1,0 +1,176 @@
+"""Atoms of a long dictionary that are worth a look: a scan of its pieces, wherever they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from relvec.inference.evidence import Posterior, exchange_statistics, gain_add, gain_delete
+from relvec.runtime.arrays import Array, is_device_array, largest_indices, like, namespace, squares, to_host
+from relvec.runtime.machine import product
+from relvec.solvers._native.gaussian import COLLINEAR
+
+_MIN_EXCHANGE_GAIN_NATS = -1.0  # exchanges that lose more are not taken in
+_MAX_EXCHANGE_NUMBERS = 2_000_000  # held at once while exchanges are compared
+
+
+@dataclass(frozen=True, eq=False)
+class ScanTask:
+    """A look at pieces of the dictionary for a model of the atoms ``active``; it may run on another machine.
+
+    Columns that vanish offer nothing: their projections are zero.
+    """
+
+    posterior: Posterior
+    active: np.ndarray
+    closed: np.ndarray  # atoms not to be proposed, in order, the active ones among them
+    exchanging: bool
+    max_additions: int
+    max_exchanges: int  # for every atom of the model
+    min_gain_nats: float  # additions that gain no more are not proposed
+    norm_error: float  # of the design: added to S, so that a promise is not a matter of its digits
+
+    def __call__(self, atoms: np.ndarray, projected: Array) -> Candidates:
+        if is_device_array(projected):
+            return _candidates_on_device(self, int(atoms[0]), projected)
+        first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
+        outside = ~np.isin(atoms, self.closed[first:end])
+        scan = S, Q, _ = self._statistics(projected, (1.0 + self.norm_error) * outside)
+        gains = gain_add(S, Q)
+        named = np.flatnonzero(gains > self.min_gain_nats)
+        found = Candidates(float(gains.max()), atoms[named], gains[named])
+        if self.exchanging:
+            leaving, j, partner_gains = near_exchanges(
+                self.posterior, self.max_exchanges, scan, _MIN_EXCHANGE_GAIN_NATS
+            )
+            found = found.exchanging(leaving, atoms[j], partner_gains)
+        return self.best(found)
+
+    def _statistics(self, projected: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """S, Q (b,) of TF03 eq. (22) of atoms with squared norms (b,), and T (k, b) with S = beta (|phi|^2 - |T|^2)."""
+        p = self.posterior
+        T = product(p.leverage.T, projected[:-1])  # C^-1 = beta (I - leverage leverage') inside the frame
+        S = unit - np.einsum("ij,ij->j", T, T)
+        S[S < COLLINEAR] = 0.0
+        return p.beta * S, p.beta * (projected[-1] + p.remainder @ projected[:-1]), T
+
+    def best(self, found: Candidates) -> Candidates:
+        """The best of them, as many as are proposed."""
+        top = np.argsort(-found.gains, kind="stable")[: self.max_additions]
+        exchanges = best_of_each(found.leaving, found.partners, found.partner_gains, self.max_exchanges)
+        return Candidates(found.largest, found.atoms[top], found.gains[top], *exchanges)
+
+    def combine(self, a: Candidates, b: Candidates) -> Candidates:
+        """Those of two pieces, the best of them where they are many."""
+        both = Candidates(
+            max(a.largest, b.largest), *(np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
+        )
+        many = len(both.atoms) > 2 * self.max_additions or len(both.partners) > 2 * self.max_exchanges * len(
+            self.active
+        )
+        return self.best(both) if many else both
+
+
+def _candidates_on_device(task: ScanTask, start: int, projected: Array) -> Candidates:
+    """The best additions and exchanges among the b atoms from start on; projected (f + 1, b) lives on a device."""
+    p, beta = task.posterior, float(task.posterior.beta)
+    xp, b = namespace(projected), projected.shape[1]
+    P = projected[:-1, :].T
+    T = P @ like(P, p.leverage)
+    Q = beta * (projected[-1, :] + P @ like(P, p.remainder))
+    S = 1.0 - squares(T, 1)
+    first, end = np.searchsorted(task.closed, (start, start + b))
+    open_ = np.ones(b)
+    open_[task.closed[first:end] - start] = 0.0
+    S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
+    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], task.max_additions)
+    gains = gain_add(S_top, Q_top)[:, 0]
+    named = gains > task.min_gain_nats
+    found = Candidates(float(gains.max()), atoms[named, 0] + start, gains[named])
+    if task.exchanging:
+        cross = T @ like(P, np.sqrt(beta) * p.root.T)
+        S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
+        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], task.max_exchanges)
+        gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+        near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _MIN_EXCHANGE_GAIN_NATS))
+        found = found.exchanging(leaving, atoms[near, leaving] + start, gains[near, leaving])
+    return found
+
+
+def _best_ratios(S: Array, Q: Array, known: Array, few: int) -> list[np.ndarray]:
+    """Places (few, j) of the largest Q^2 / S of every column (b, j), with which the gain rises, and their S and Q.
+
+    Where ``known`` is not positive an atom is left out, with S = 0.
+    """
+    xp = namespace(S)
+    good = (known > 0.0) & (S > 0.0)
+    S = xp.where(good, S, xp.zeros_like(S))
+    at = largest_indices(xp.where(good, Q * Q / xp.where(good, S, xp.ones_like(S)), -xp.ones_like(S)), few, axis=0)
+    found = xp.take_along_axis(S, at, axis=0), xp.take_along_axis(Q, at, axis=0)
+    return [to_host(at), *(to_host(column).astype(float) for column in found)]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The largest gain of any atom looked at, atoms (m,) with the gains of their addition, and exchanges (n,): places
+    of the atoms of the model that leave, their partners, and the gains.
+    """
+
+    largest: float
+    atoms: np.ndarray
+    gains: np.ndarray
+    leaving: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    partners: np.ndarray = field(default_factory=lambda: np.zeros(0, np.intp))
+    partner_gains: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """All but the largest gain."""
+        return self.atoms, self.gains, self.leaving, self.partners, self.partner_gains
+
+    def exchanging(self, leaving: np.ndarray, partners: np.ndarray, gains: np.ndarray) -> Candidates:
+        """With exchanges."""
+        largest = max(self.largest, float(gains.max(initial=-np.inf)))
+        return replace(self, largest=largest, leaving=leaving, partners=partners, partner_gains=gains)
+
+
+def near_exchanges(
+    p: Posterior, few: int, scan: tuple[np.ndarray, ...], least: float = -np.inf
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Exchanges that gain more than ``least``, the few best for each atom of the model: the places (m,) of those that
+    leave among its own, the atoms (m,) that enter, and the gains (m,).
+
+    ``scan`` holds S and Q (b,) of atoms outside, and T (k, b) with S = beta (|phi|^2 - |T|^2).
+    """
+    k = len(p.alpha)
+    S, Q, T = scan
+    lost = gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+    # of Q^2 / S: what an addition gains is below half of it
+    min_ratio = np.maximum(2.0 * (least - lost) + 1.0, 1.0)[:, None]
+    found = []
+    width = max(few, _MAX_EXCHANGE_NUMBERS // k)
+    for start in range(0, len(S), width):
+        part = slice(start, start + width)
+        # Sigma Phi_a' B Phi: Sigma Phi_a' beta = A^-1/2 V V' X' beta^1/2 = beta^1/2 root leverage'
+        cross = product(np.sqrt(p.beta) * p.root, T[:, part])
+        S_out, Q_out = exchange_statistics(S[part], Q[part], cross, p.variance, p.mean)
+        S_out[:, S[part] <= 0.0] = np.inf
+        leaving, entering = np.nonzero(Q_out * Q_out > min_ratio * S_out)
+        gains = gain_add(S_out[leaving, entering], Q_out[leaving, entering]) + lost[leaving]
+        good = np.flatnonzero(gains > least)
+        found.append((leaving[good], entering[good] + start, gains[good]))
+    leaving, entering, gains = (np.concatenate(column) for column in zip(*found, strict=True))
+    return best_of_each(leaving, entering, gains, few)
+
+
+def best_of_each(
+    leaving: np.ndarray, entering: np.ndarray, gains: np.ndarray, few: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of exchanges (m,), the few with the largest gains for each atom that leaves."""
+    if np.bincount(leaving).max(initial=0) <= few:
+        return leaving, entering, gains
+    order = np.lexsort((-gains, leaving))
+    leaving, entering, gains = leaving[order], entering[order], gains[order]
+    keep = np.arange(len(leaving)) - np.searchsorted(leaving, leaving) < few
+    return leaving[keep], entering[keep], gains[keep]

@@ -1,0 +1,196 @@
+"""Other local maxima of the evidence: the noise held low, another start, atoms left out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from relvec.solvers.fixed_point import MacKay
+
+if TYPE_CHECKING:
+    from relvec.solvers.gaussian.model import GaussianModel
+
+
+@dataclass(frozen=True)
+class RestartSettings:
+    """How a search is started again, chosen on the evidences that the data sets of the papers reach.
+
+    Restarts hold the noise at ``low_noise_fractions`` of the one found, in turn; the one numbered ``scratch_turn``
+    begins anew. Those after ``scheduled`` are random, and taken only where as many are asked for.
+    """
+
+    low_noise_fractions: tuple[float, ...] = (0.5, 0.3, 0.2)
+    lowest_noise_fraction: float = 0.1  # held where a start from scratch is not promising
+    scratch_turn: int = 2
+    max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little
+    max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
+    rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
+    min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
+    max_added_atoms: int = 100  # while the noise is held
+    # Start from scratch: a noise above so many times its start may hide signal, and a model of fewer atoms than this
+    # share of the samples has little to win from a very low noise, which costs the most.
+    max_noise_rise: float = 5.0
+    min_atoms_share: float = 0.05
+    capped_atoms: int = 30  # and capped_share of the samples: the size at which the cap of the noise is lifted
+    capped_share: float = 0.1
+    max_backward_atoms: int = 256  # dictionaries up to this length may be searched from the full model too
+    backward_updates: int = 20
+    backward_alpha: float = 1e3  # precision at which an atom leaves the full model
+    dropped_share: float = 0.2  # of the atoms, in a random restart
+    newton_steps: int = 5  # after the noise was held, and after it was released
+    # Models that explain the noise too: a noise near its floor by this factor, more atoms than this share.
+    noiseless_factor: float = 0.01
+    crowded_share: float = 0.5
+
+    @property
+    def scheduled(self) -> int:
+        """Number of restarts that are not random."""
+        return len(self.low_noise_fractions) + 1
+
+
+RESTART = RestartSettings()
+
+
+def count_turns(model: GaussianModel, restarts: int) -> int:
+    """How many kinds of restart a model has, where so many in a row may fail."""
+    if model.size > RESTART.max_atoms and restarts < RESTART.scheduled:
+        return 0
+    return max(restarts, RESTART.scheduled)
+
+
+def is_noiseless(model: GaussianModel) -> bool:
+    """Whether the noise is near its floor."""
+    problem = model.problem
+    return not problem.fixed_noise and model.core.beta * problem.noise_floor > RESTART.noiseless_factor
+
+
+def is_crowded(model: GaussianModel) -> bool:
+    """Whether there are nearly as many atoms as samples."""
+    return model.size > RESTART.crowded_share * model.problem.n_samples
+
+
+def restart(model: GaussianModel, turn: int, batch: int, deadline: float) -> GaussianModel | None:
+    """Another local maximum: low noises and a start from scratch, then random removals."""
+    fractions = RESTART.low_noise_fractions
+    if turn == RESTART.scratch_turn:
+        other = _restart_from_scratch(model, batch, deadline)
+    elif turn < RESTART.scheduled:
+        fraction = fractions[turn - (turn > RESTART.scratch_turn)]
+        other = _settle(perturb_low_noise(model, fraction, batch, deadline), batch, deadline)
+    elif turn % 2:
+        other = _settle(drop_atoms(model), batch, deadline)
+    else:
+        other = _settle(perturb_low_noise(drop_random_atoms(model), fractions[0], batch, deadline), batch, deadline)
+    if other is not None and other.objective > model.objective - RESTART.max_shortfall_nats:
+        other = _settle(other, batch, deadline, 0.0)
+    return other
+
+
+def _settle(
+    model: GaussianModel, batch: int, deadline: float, tol: float = RESTART.rough_tol_nats
+) -> GaussianModel:  # fmt: skip
+    """Additions and re-estimation until none gains more than a tolerance."""
+    settled = False
+    while time.monotonic() < deadline:
+        tol_now = max(model.problem.tolerance(model.size), tol)
+        grown = model.grow(batch, tol_now, apart=RESTART.min_distance2)
+        if grown is not None:
+            model, settled = grown, False
+        elif not settled:
+            model, settled = model.settle(tol_now), True
+        else:
+            break
+    return model
+
+
+def _add_atoms(
+    model: GaussianModel, most: float, batch: int, deadline: float, hold_noise: bool, ceiling: float = np.inf
+) -> GaussianModel:
+    """Rough additions up to a number of atoms."""
+    while model.size < most and time.monotonic() < deadline:
+        tol = max(model.problem.tolerance(model.size), RESTART.rough_tol_nats)
+        grown = model.grow(batch, tol, hold_noise, ceiling, RESTART.min_distance2)
+        if grown is None:
+            break
+        model = grown
+    return model
+
+
+def perturb_low_noise(model: GaussianModel, fraction: float, batch: int, deadline: float) -> GaussianModel:
+    """Hold the noise at a fraction of its value, let atoms enter, and release it.
+
+    With less noise the model explains more and passes through richer supports, from which deletion reaches better
+    maxima than addition alone. A fixed noise variance dips too and returns to its value.
+    """
+    beta = model.core.beta
+    low = max(fraction / beta, model.problem.noise_floor)
+    most = model.size + min(max(20, model.size), RESTART.max_added_atoms)
+    held = model.at(model.active, model.core.precisions, 1.0 / low)
+    held = _add_atoms(held, most, batch, deadline, hold_noise=True)
+    held = held.relax(RESTART.newton_steps, hold_noise=True, min_gain_nats=RESTART.rough_tol_nats)
+    released = held.at(held.active, held.core.precisions, beta)
+    return released.relax(RESTART.newton_steps, min_gain_nats=RESTART.rough_tol_nats)
+
+
+def _restart_from_scratch(model: GaussianModel, batch: int, deadline: float) -> GaussianModel | None:
+    """From the other end: every atom of a short dictionary, else nothing and a ceiling over the noise.
+
+    A noise that is free while atoms enter for the first time may explain what later atoms would, and then the
+    search ends tens of nats short, most of all with kernels that do not decay.
+    """
+    problem = model.problem
+    with np.errstate(over="ignore", divide="ignore"):
+        risen = np.float64(1.0) / (model.core.beta * problem.noise_start)  # the noise, of where it started
+    if problem.design.n_atoms <= RESTART.max_backward_atoms and (problem.fixed_noise or risen > 1.0):
+        other = restart_from_full(model)
+    elif not problem.fixed_noise and risen > RESTART.max_noise_rise:
+        other = restart_capped_noise(model, batch, deadline)
+    elif model.size <= RESTART.min_atoms_share * problem.n_samples:
+        return None
+    else:  # nothing suggests that a fresh start would help
+        other = perturb_low_noise(model, RESTART.lowest_noise_fraction, batch, deadline)
+    other = _settle(other, batch, deadline)
+    if other.objective > model.objective:
+        low = perturb_low_noise(other, RESTART.low_noise_fractions[1], batch, deadline)
+        low = _settle(low, batch, deadline)
+        return low if low.objective > other.objective else other
+    return other
+
+
+def restart_capped_noise(model: GaussianModel, batch: int, deadline: float) -> GaussianModel:
+    """Atoms enter an empty model while the noise may fall but not rise."""
+    problem = model.problem
+    other = model.at(model.active[:0], np.zeros(0), 1.0 / problem.noise_start)
+    most = RESTART.capped_atoms + RESTART.capped_share * problem.n_samples
+    other = _add_atoms(other, most, batch, deadline, hold_noise=False, ceiling=problem.noise_start)
+    return other.relax(RESTART.newton_steps, min_gain_nats=RESTART.rough_tol_nats)
+
+
+def restart_from_full(model: GaussianModel) -> GaussianModel:
+    """Start from every atom and prune (T01): another basin."""
+    solver = MacKay(prune_alpha=RESTART.backward_alpha)
+    state = solver.init(model.problem)
+    for _ in range(RESTART.backward_updates):
+        if state.done:
+            break
+        state = solver.step(model.problem, state)
+    return model.at(state.active, state.posterior.alpha, state.posterior.beta)
+
+
+def drop_atoms(model: GaussianModel) -> GaussianModel:
+    """Remove a random atom with a few of its nearest, so that others may take their place."""
+    rng, k = model.problem.rng, model.size
+    if k < 2:
+        return model
+    similar = np.abs(model.core.gram()[:, rng.integers(k)])
+    gone = np.argsort(-similar)[: rng.integers(1, min(4, k))]
+    return model.keep(np.setdiff1d(np.arange(k), gone))
+
+
+def drop_random_atoms(model: GaussianModel) -> GaussianModel:
+    """Remove a random share of the atoms."""
+    k = model.size
+    return model.keep(np.sort(model.problem.rng.permutation(k)[: k - int(RESTART.dropped_share * k)]))
