@@ -475,8 +475,14 @@ def test_arrays_stay_within_the_limit(kind, n, limit):
 def test_a_limit_below_what_the_rows_take_says_so():
     assert memory_left("10MB", 2000, 100) == 1e7 - 8 * 2000 * 100
     for numbers, a_row in ((412, 0), (12, 3200)):
-        with pytest.warns(UserWarning, match=r"memory_limit='10MB' .* 2000 rows .* set it to '11MB' or more"):
-            assert 0 < memory_left("10MB", 2000, numbers, a_row) < 1e7
+        with pytest.raises(ValueError, match=r"memory_limit='10MB' .* 2000 rows .* set it to '11MB' or more"):
+            memory_left("10MB", 2000, numbers, a_row)
+
+
+def test_classes_under_a_limit_are_fitted_or_refused_with_the_least_that_would_do():
+    X, y = sinc(3000)
+    with pytest.raises(ValueError, match=r"set it to '\d+MB' or more"):
+        RVC(width=1.0, memory_limit="10MB").fit(X, y > 0.1)
 
 
 PEAK = """

@@ -15,7 +15,14 @@ from relvec.design.dispatch import is_dask, is_sliced, make_rows, rows_on_disk
 from relvec.design.samples import Block, LocalSamples, Samples
 
 if TYPE_CHECKING:
-    from relvec.design.approximate import MODEL_BYTES_PER_ROW, FactorDesign, SingleDesign, max_scan_atoms, scan_design
+    from relvec.design.approximate import (
+        MODEL_BYTES_PER_ROW,
+        FactorDesign,
+        SingleDesign,
+        max_scan_atoms,
+        scan_bytes,
+        scan_design,
+    )
     from relvec.design.dask.collections import evaluate_lazily, gather, predict_lazily
     from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
     from relvec.design.dask.labels import align_labels, class_indicators, count_labels, weigh_classes
@@ -37,7 +44,14 @@ if TYPE_CHECKING:
     from relvec.design.summary import Summary, summarise, units_of
 
 _HOMES = {
-    "approximate": ("FactorDesign", "MODEL_BYTES_PER_ROW", "SingleDesign", "max_scan_atoms", "scan_design"),
+    "approximate": (
+        "FactorDesign",
+        "MODEL_BYTES_PER_ROW",
+        "SingleDesign",
+        "max_scan_atoms",
+        "scan_bytes",
+        "scan_design",
+    ),
     "dask.kernel_basis": ("DistributedKernelBasis", "Lookup"),
     "dask.labels": ("align_labels", "count_labels", "weigh_classes", "class_indicators"),
     "dask.laplace": ("DaskScanDesign", "scan_basis", "scan_rows"),

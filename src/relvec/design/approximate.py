@@ -239,6 +239,11 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: f
     return DenseDesign(basis(X), overwrite=True)
 
 
+def scan_bytes(n_rows: int, n_atoms: int) -> float:
+    """Memory that `scan_design` takes for a matrix of this size and the models on its rows."""
+    return n_rows * (MODEL_BYTES_PER_ROW + _SINGLE_BYTES * (n_atoms + 1))
+
+
 def max_scan_atoms(n_rows: int, memory: float) -> int:
     """The longest dictionary that `scan_design` takes as a matrix on so many rows; some atoms are always possible."""
     room = memory - MODEL_BYTES_PER_ROW * n_rows

@@ -16,7 +16,6 @@ import numbers
 import re
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -74,20 +73,18 @@ def memory_bytes(limit: Any) -> float:
 
 
 def memory_left(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: float = 0.0) -> float:
-    """Bytes of a memory limit that remain beside ``numbers_per_row`` doubles for each row; warns where that is little.
+    """Bytes of a memory limit that remain beside ``numbers_per_row`` doubles for each row; an error for too few.
 
     ``bytes_per_row`` are further bytes that every search needs for a row.
     """
     memory, taken = memory_bytes(limit), 8.0 * n_rows * numbers_per_row
     if taken + bytes_per_row * n_rows > _MAX_ROW_SHARE * memory:
         enough = (taken + bytes_per_row * n_rows) / _MAX_ROW_SHARE / 1e6
-        warnings.warn(
-            f"memory_limit={limit!r} is less than the copies of {n_rows} rows and the model need by themselves, and "
-            f"will be exceeded: set it to '{np.ceil(enough):.0f}MB' or more",
-            UserWarning,
-            stacklevel=2,
+        raise ValueError(
+            f"memory_limit={limit!r} is less than the copies of {n_rows} rows and the model need by themselves: "
+            f"set it to '{np.ceil(enough):.0f}MB' or more"
         )
-    return max(memory - taken, (1.0 - _MAX_ROW_SHARE) * memory)
+    return memory - taken
 
 
 @cache

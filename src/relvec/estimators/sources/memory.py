@@ -184,7 +184,9 @@ class MemorySource(GaussianSource, LaplaceSource):
         return dictionary, design.scan_design(dictionary, self.X, memory=memory)
 
     def scan_part(self, basis: Basis, memory: float) -> design.LaplaceDesign:
-        found = design.scan_design(basis, self.X, compression=False, memory=memory)
+        # a model of many functions and some new candidates may need more than the limit; `memory_left` has warned
+        needed = design.scan_bytes(self.n_rows, basis.n_atoms)
+        found = design.scan_design(basis, self.X, compression=False, memory=max(memory, needed))
         assert found is not None
         return found
 
