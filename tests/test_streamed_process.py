@@ -169,3 +169,21 @@ def test_progress_tells_rows_vectors_and_density(small_draws):
     assert f"{N:,} rows" in str(last) and "held-out density" in str(last)
     shares = [p.fraction for p in seen if np.isfinite(p.fraction)]
     assert shares == sorted(shares)
+
+
+def test_evidence_on_a_device_is_that_of_the_host():
+    torch = pytest.importorskip("torch")
+    from relvec.gaussian_process.learn import log_posterior
+    from relvec.gaussian_process.priors import default_prior
+    from relvec.gaussian_process.streamed.learning import log_posterior_on
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    rows = prepare(np.vstack([X, X[:5]]), rng.normal(size=65), None, AS_IT_IS, Clock(None)).rows
+    for name in ("gaussian[3] + matern32 + linear", "matern52[3]"):
+        structure = parse_structure(name, 3)
+        prior, theta = default_prior(structure), rng.normal(size=structure.n_theta) * 0.3
+        here = log_posterior(structure, prior, rows)(theta)
+        there = log_posterior_on(torch.zeros(1, dtype=torch.float64))(structure, prior, rows)(theta)
+        np.testing.assert_allclose(there[0], here[0], rtol=1e-10)
+        np.testing.assert_allclose(there[1], here[1], rtol=1e-7, atol=1e-9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from relvec.gaussian_process.bound import Bounds, bounds
 from relvec.gaussian_process.evidence import evidence
 from relvec.gaussian_process.kernel import Structure, parse_structure
-from relvec.gaussian_process.learn import climb, log_posterior
+from relvec.gaussian_process.learn import Objective, climb, log_posterior
 from relvec.gaussian_process.predictor import (
     Compared,
     Component,
@@ -20,7 +20,7 @@ from relvec.gaussian_process.predictor import (
     sparse_component,
     spread,
 )
-from relvec.gaussian_process.priors import Floors, default_prior
+from relvec.gaussian_process.priors import Floors, Prior, default_prior
 from relvec.gaussian_process.rows import (
     Rows,
     Units,
@@ -37,8 +37,6 @@ from relvec.runtime.clock import Clock, Progress, Recall
 
 MAX_VECTORS = 1000
 MERIT_ROWS, NAMED_ROWS = 1000, 400  # distinct rows that merits are compared on
-_EXACT_ROWS = 2000  # rows of the last stage of learning, at most
-_LAST_STEPS = (15, 30)  # evaluations of the last stage: on at most 1,000 rows, on more
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
@@ -58,6 +56,15 @@ class Prepared:
     units: Units
     scale: Scale
     floors: Floors
+
+
+@dataclass(frozen=True, eq=False)
+class LastStage:
+    """The last stage of learning: its objective, the most rows, and evaluations (half on at most 1,000 rows)."""
+
+    objective: Callable[[Structure, Prior, Rows], Objective] = log_posterior
+    n_rows: int = 2000
+    steps: int = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,9 +160,10 @@ def prepare(
 
 def learn_kernels(
     prepared: Prepared, candidates: tuple[Structure, ...] | None, earlier: FittedProcess | None, average: bool,
-    clock: Clock,
+    clock: Clock, last: LastStage | None = None,
 ) -> Learned:  # fmt: skip
     """The candidates compared, and those that predict learned on as many rows as the exact evidence can take."""
+    last = LastStage() if last is None else last
     rows, floors = prepared.rows, prepared.floors
     structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
     known = () if earlier is None else earlier.components
@@ -164,7 +172,7 @@ def learn_kernels(
     else:
         found = compare(structures, rows, floors, clock)
     chosen, shares = _shares(found, _most_components(len(rows)) if average else 1)
-    return Learned(found, chosen, shares, [_refined(c, rows, floors, clock) for c in chosen])
+    return Learned(found, chosen, shares, [_refined(c, rows, floors, last, clock) for c in chosen])
 
 
 def compare_merits(
@@ -236,13 +244,14 @@ def _shares(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndar
     return [pool[i] for i in kept], share[kept] / share[kept].sum()
 
 
-def _refined(chosen: Candidate, rows: Rows, floors: Floors, clock: Clock) -> np.ndarray:
+def _refined(chosen: Candidate, rows: Rows, floors: Floors, last: LastStage, clock: Clock) -> np.ndarray:
     """The candidate's theta learned on as many rows as the exact evidence can take."""
-    few = rows.take(slice(0, _EXACT_ROWS))
+    few = rows.take(slice(0, last.n_rows))
     if chosen.n_rows >= len(few) or clock.up(f"{chosen.structure.name} on {len(few)} rows"):
         return chosen.mode.theta
-    prior, steps = default_prior(chosen.structure, floors), _LAST_STEPS[len(few) > 1000]
-    mode = climb(log_posterior(chosen.structure, prior, few), chosen.mode.theta, prior, steps, clock)
+    prior = default_prior(chosen.structure, floors)
+    steps = last.steps if len(few) > 1000 else last.steps // 2
+    mode = climb(last.objective(chosen.structure, prior, few), chosen.mode.theta, prior, steps, clock)
     clock.report("all rows", 1.0)
     return mode.theta
 

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from relvec.runtime.arrays import Array, device_of, like, namespace, overwrite, squares
+from relvec.runtime.arrays import Array, device_of, dots, like, namespace, overwrite, squares, to_host
 
 CONSTANT = 1.0  # prior variance of the constant, in variances of the target
 _ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)
@@ -190,13 +190,13 @@ class Evaluated:
         for part, i, at, (k, slope, factor, r2, inverse) in zip(s.parts, s.amplitudes, s.widths, self.terms):
             a = np.exp(theta[i])
             W = bar * slope
-            out[i] = a * (W.sum() if slope is k else np.vdot(bar, k))
+            out[i] = a * (float(W.sum()) if slope is k else _vdot(bar, k))
             if part.per_input:  # d r^2 / d log l = -2 (x - z)^2 / l^2
                 out[at] = -2.0 * factor * a * _weighted_squares(W, X * inverse, Z * inverse)
             else:
-                out[at] = -2.0 * factor * a * np.vdot(W, r2)
+                out[at] = -2.0 * factor * a * _vdot(W, r2)
         if s.linear:
-            out[s.linear_at] = np.exp(theta[s.linear_at]) / max(s.n_inputs, 1) * np.vdot(bar @ Z, X)
+            out[s.linear_at] = np.exp(theta[s.linear_at]) / max(s.n_inputs, 1) * _vdot(bar @ Z, X)
         return out
 
 
@@ -220,6 +220,11 @@ def squared_distances(X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
     return D * like(D, 1.0 - np.eye(D.shape[0])) if Z is None else D
 
 
-def _weighted_squares(W: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+def _vdot(A: Array, B: Array) -> float:
+    """The sum of the products of two arrays."""
+    return float(np.vdot(A, B)) if isinstance(A, np.ndarray) else float(namespace(A).sum(A * B))
+
+
+def _weighted_squares(W: Array, X: Array, Z: Array) -> np.ndarray:
     """sum_ij W_ij (x_ik - z_jk)^2 for every input k (d,)."""
-    return W.sum(1) @ (X * X) + W.sum(0) @ (Z * Z) - 2.0 * np.einsum("ij,ij->j", X, W @ Z)
+    return to_host(W.sum(1) @ (X * X) + W.sum(0) @ (Z * Z) - 2.0 * dots(X, W @ Z, 0))

@@ -128,6 +128,20 @@ def squares(x: Array, axis: int) -> Array:
     return dots(x, x, axis)
 
 
+def add_diagonal(x: Array, values: Any) -> Array:
+    """A matrix (n, n) with a number, or numbers (n,), added to its diagonal; a new array.
+
+    >>> add_diagonal(np.zeros((2, 2)), 3.0).tolist()
+    [[3.0, 0.0], [0.0, 3.0]]
+    """
+    if isinstance(x, np.ndarray):
+        x = x.copy()
+        x.flat[:: len(x) + 1] += values
+        return x
+    eye = namespace(x).eye(x.shape[0], dtype=x.dtype, device=_raw_device(x))
+    return x + (eye * values if np.ndim(values) == 0 else eye * like(x, values)[None, :])
+
+
 def overwrite(name: str, x: Array) -> Array:
     """The elementwise function of that name of x, written over x in NumPy.
 

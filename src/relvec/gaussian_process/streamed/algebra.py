@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from relvec.gaussian_process.evidence import NotPositiveDefinite, factor
-from relvec.runtime.arrays import Array, like, namespace, to_host
+from relvec.runtime.arrays import Array, add_diagonal, namespace, to_host
 from relvec.runtime.machine import all_threads
 
 _JITTERS = (0.0, 1e-10, 1e-8, 1e-6)  # of the largest diagonal element: what a device may add to factor a matrix
@@ -21,7 +21,7 @@ def factor_lower(K: Array, jitter: float = 0.0) -> Array:
     top = float(xp.max(xp.linalg.diagonal(K)))
     for share in (max(jitter, extra) for extra in _JITTERS):
         try:
-            L = xp.linalg.cholesky(K + like(K, share * top * np.eye(n)))
+            L = xp.linalg.cholesky(add_diagonal(K, share * top) if share else K)
         except Exception as error:  # each library has its own
             if "ositive" not in f"{error}" and "ositive" not in type(error).__name__:
                 raise
@@ -46,6 +46,11 @@ def solve_lower(L: Array, B: Array, trans: bool = False) -> Array:
 
 def log_determinant(L: Array) -> float:
     """Log |L L'| of a lower triangular factor."""
-    return 2.0 * float(
-        np.log(to_host(namespace(L).linalg.diagonal(L) if not isinstance(L, np.ndarray) else np.diagonal(L))).sum()
-    )
+    diagonal = L.diagonal() if isinstance(L, np.ndarray) else to_host(namespace(L).linalg.diagonal(L))
+    return 2.0 * float(np.log(diagonal).sum())
+
+
+def invert(L: Array) -> Array:
+    """(L L')^-1 of a lower triangular factor (m, m)."""
+    half = solve_lower(L, add_diagonal(0.0 * L, 1.0))
+    return half.T @ half

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from relvec.gaussian_process.predictor import Component, component_from_sums
-from relvec.gaussian_process.streamed.algebra import factor_lower, solve_lower
+from relvec.gaussian_process.streamed.algebra import factor_lower, invert, solve_lower
 from relvec.gaussian_process.streamed.sums import Sums, Vectors
-from relvec.runtime.arrays import like, to_host
+from relvec.runtime.arrays import add_diagonal, to_host
 
 _MAX_EIGEN_VECTORS = 1024  # more have a root of full rank from Cholesky factors, a tenth of the work
 _ROUNDING = 1e-11  # added to I - (I + G/s)^-1 so that it can be factored: a share of k(x, x)
@@ -24,10 +24,9 @@ def component_of(vectors: Vectors, sums: Sums) -> Component:
         Z, L, G, b = map(to_host, (vectors.Z, vectors.L, sums.gram, sums.cross))
         return component_from_sums(structure, theta, Z, L, G, b)
     s, G = structure.noise(theta), sums.gram
-    LB = factor_lower(G / s + like(G, np.eye(m)))
-    half = solve_lower(LB, like(G, np.eye(m)))
-    weights = solve_lower(vectors.L, half.T @ (half @ (sums.cross / s)), trans=True)
-    C = factor_lower(like(G, (1.0 + _ROUNDING) * np.eye(m)) - half.T @ half)
+    inverse = invert(factor_lower(add_diagonal(G / s, 1.0)))
+    weights = solve_lower(vectors.L, inverse @ (sums.cross / s), trans=True)
+    C = factor_lower(add_diagonal(-inverse, 1.0 + _ROUNDING))
     R = solve_lower(vectors.L, C, trans=True).T
     Z, weights, R = map(to_host, (vectors.Z, weights, R))
     return Component(structure, theta, Z, weights, np.ascontiguousarray(R), s)

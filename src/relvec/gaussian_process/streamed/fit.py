@@ -15,11 +15,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
-from relvec.gaussian_process.fit import Learned, Prepared, learn_kernels, messages, prepare, status
+from relvec.gaussian_process.fit import LastStage, Learned, Prepared, learn_kernels, messages, prepare, status
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, FittedProcess
 from relvec.gaussian_process.streamed.component import component_of
 from relvec.gaussian_process.streamed.growth import Growth, grow
+from relvec.gaussian_process.streamed.learning import log_posterior_on
 from relvec.gaussian_process.streamed.sums import (
     SparsePosterior,
     Sums,
@@ -34,6 +35,7 @@ from relvec.runtime.clock import Clock, Progress, Recall
 from relvec.runtime.progress import report
 
 _HELD_ROWS = 1000  # of the draw, that tell how many vectors are enough and how wide variances have to be
+_DEVICE_LAST_STAGE = (5000, 50)  # rows and evaluations of the last stage of learning on a device
 _PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate`
 
 
@@ -111,7 +113,8 @@ def fit_in_passes(
     clock = Clock(time_limit, progress, recall)
     drawn = table.draw
     prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, None, clock)
-    learned = learn_kernels(prepared, candidates, earlier, False, clock)
+    last = LastStage() if table.place is None else LastStage(log_posterior_on(table.place), *_DEVICE_LAST_STAGE)
+    learned = learn_kernels(prepared, candidates, earlier, False, clock, last)
     structure, theta, rows = learned.chosen[0].structure, learned.thetas[0], prepared.rows
     most, ended = table.max_vectors(max_vectors)
     n_held = min(_HELD_ROWS, len(rows) // 5)

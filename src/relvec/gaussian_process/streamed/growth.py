@@ -15,7 +15,7 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows
 from relvec.gaussian_process.streamed.algebra import factor_lower, solve_lower
 from relvec.gaussian_process.vectors import draw_pivots
-from relvec.runtime.arrays import Array, device_of, like, squares, take, to_host
+from relvec.runtime.arrays import Array, add_diagonal, device_of, like, squares, take, to_host
 from relvec.runtime.machine import product
 
 _FIRST = 64  # vectors
@@ -98,7 +98,7 @@ class _State:
         F = self._F[:done, :]
         K = self._structure(self._theta, take(self._X, block), self._X)
         K -= product(take(F, block, axis=1).T, F)
-        L = factor_lower(take(K, block, axis=1) + like(K, rounding * np.eye(width)))
+        L = factor_lower(add_diagonal(take(K, block, axis=1), rounding))
         new = solve_lower(L, K)
         self._F[done : done + width, :] = new
         self.chosen = np.concatenate([self.chosen, block])
@@ -114,7 +114,7 @@ class _State:
         self._gram[:old, old:m] = rows[:, :old].T
         self._cross[old:m] = F[old:, :] @ self._target
         self._summed = m
-        LB = factor_lower(self._gram[:m, :m] / s + like(F, np.eye(m)))
+        LB = factor_lower(add_diagonal(self._gram[:m, :m] / s, 1.0))
         half = solve_lower(LB, A + 0.0)
         c = solve_lower(LB, self._cross[:m] / s)
         prior = self._structure.prior_variance(self._theta, self._X[self._n :, :])

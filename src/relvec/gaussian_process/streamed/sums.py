@@ -17,7 +17,7 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.streamed.algebra import factor_lower, log_determinant, solve_lower
 from relvec.gaussian_process.target import Scale
-from relvec.runtime.arrays import Array, like, squares, to_host
+from relvec.runtime.arrays import Array, add_diagonal, like, squares, to_host
 
 _JITTER = 1e-9  # of the largest k(z, z), as in `relvec.gaussian_process.bound`
 _BLOCK_NUMBERS = 4_000_000  # of the features of a block: 32 MB
@@ -152,7 +152,7 @@ class SparsePosterior:
 
 def _shifted(sums: Sums, s: float) -> tuple[Array, Array]:
     """The factor LB of I + A A'/s (m, m), and LB^-1 A y / s (m,)."""
-    LB = factor_lower(sums.gram / s + like(sums.gram, np.eye(sums.gram.shape[0])))
+    LB = factor_lower(add_diagonal(sums.gram / s, 1.0))
     return LB, solve_lower(LB, sums.cross / s)
 
 
