@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec import RVC, RVR, basis, kernels
+from relvec import RVC, RVR, SparseBayesianClassifier, SparseBayesianRegressor, basis, kernels
 
 _rng = np.random.default_rng(0)
 _X = _rng.uniform(0.0, 3.0, size=(50, 3))
@@ -32,6 +32,7 @@ REGRESSORS = {name: RVR(kernel=kernel, width="scale") for name, kernel in _KERNE
         width="scale",
     ),
     "monomials": RVR(kernel=None, basis=basis.Polynomial(4, interactions=False), width="scale"),
+    "columns": SparseBayesianRegressor(),
     "bias alone": RVR(kernel=None, basis=None, width="scale"),
     "process": RVR(width=2.0, predictive="process"),
     "process of two kernels": RVR(
@@ -43,6 +44,7 @@ CLASSIFIERS = {
     "binary": (RVC(width="scale"), np.where(DATA[1] > 0.7, "yes", "no")),
     "binary, mode": (RVC(kernel="laplace", averaging="mode", width="scale"), DATA[1] > 0.7),
     "linear": (RVC(kernel=None, basis="linear", width="scale"), (DATA[1] > 0.7).astype(int)),
+    "columns": (SparseBayesianClassifier(), _three),
     "softmax": (RVC(kernel="cauchy", width="scale"), _three),
     "softmax, mode": (RVC(averaging="mode", width="scale"), _three),
     "softmax of two features": (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from relvec.estimators.comparison import compare
     from relvec.estimators.regressor import RelevanceVectorRegressor
     from relvec.estimators.regressor import RelevanceVectorRegressor as RVR
+    from relvec.estimators.sparse_linear import SparseBayesianClassifier, SparseBayesianRegressor
     from relvec.export.c99 import to_c
     from relvec.export.model_file import load, save
     from relvec.export.onnx import to_onnx
@@ -25,6 +26,8 @@ _HOMES = {
     "GammaPrior": "relvec.inference.priors",
     "RelevanceVectorClassifier": "relvec.estimators.classifier",
     "RelevanceVectorRegressor": "relvec.estimators.regressor",
+    "SparseBayesianClassifier": "relvec.estimators.sparse_linear",
+    "SparseBayesianRegressor": "relvec.estimators.sparse_linear",
     "load": "relvec.export.model_file",
     "save": "relvec.export.model_file",
     "compare": "relvec.estimators.comparison",
@@ -36,9 +39,9 @@ _SHORT_NAMES = {"RVC": "RelevanceVectorClassifier", "RVR": "RelevanceVectorRegre
 _SUBMODULES = ("basis", "kernels", "plot", "solvers", "tables")
 
 __all__ = [
-    "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "__version__", "basis",
-    "compare", "kernels", "load", "plot", "save", "show_versions", "solvers", "tables", "to_c",
-    "to_onnx",
+    "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "SparseBayesianClassifier",
+    "SparseBayesianRegressor", "__version__", "basis", "compare", "kernels", "load", "plot", "save", "show_versions",
+    "solvers", "tables", "to_c", "to_onnx",
 ]  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from relvec.basis.concat import (
     centres_of,
     content_ranks,
     even_draw,
+    input_columns,
     is_fixed,
+    is_inputs,
     leaves,
     multi_scale,
     numbers_per_entry,
@@ -24,6 +26,6 @@ from relvec.basis.kernel_basis import KernelBasis, Precomputed
 
 __all__ = [
     "Basis", "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Monomials", "Polynomial",
-    "Precomputed", "as_basis", "atom_keys", "centres_of", "content_ranks", "even_draw", "is_fixed", "leaves",
-    "multi_scale", "numbers_per_entry", "row_hash64",
+    "Precomputed", "as_basis", "atom_keys", "centres_of", "content_ranks", "even_draw", "input_columns", "is_fixed",
+    "is_inputs", "leaves", "multi_scale", "numbers_per_entry", "row_hash64",
 ]  # fmt: skip

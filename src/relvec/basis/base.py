@@ -263,6 +263,9 @@ class Linear(Monomials):
             raise ValueError(f"features must be different columns from 0 to {d - 1}; got {self.features}")
         return [(k,) for k in features]
 
+    def _columns(self, X: np.ndarray) -> np.ndarray:
+        return X[:, [k for (k,) in self.terms]] if namespace(X) is np else super()._columns(X)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Polynomial(Monomials):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relvec.basis.base import Basis, Bias, Linear, Monomials, Polynomial, Seed, freeze, set_fields
+from relvec.basis.base import Basis, Bias, EmptyBasis, Linear, Monomials, Polynomial, Seed, freeze, set_fields
 from relvec.basis.functions import Functions
 from relvec.basis.kernel_basis import KernelBasis
 from relvec.kernels import (
@@ -191,6 +191,27 @@ def leaves(basis: Basis) -> list[Basis]:
     [Bias(bias), Linear(x0), Bias(bias)]
     """
     return [leaf for part in basis.parts for leaf in leaves(part)] if isinstance(basis, Concat) else [basis]
+
+
+def is_inputs(basis: Basis) -> bool:
+    """Whether a dictionary, bound or not, has no atoms but inputs and the constant.
+
+    >>> is_inputs(Concat(["linear", "bias"])), is_inputs(as_basis("quadratic"))
+    (True, False)
+    """
+    return all(isinstance(leaf, Linear | Bias | EmptyBasis) for leaf in leaves(basis))
+
+
+def input_columns(basis: Basis) -> np.ndarray:
+    """Column of X (M,) that each atom of a bound dictionary of inputs and the constant is; -1 for the constant.
+
+    >>> input_columns(Concat(["linear", "bias"]).bind([[1.0, 2.0]])).tolist()
+    [0, 1, -1]
+    """
+    if isinstance(basis, Concat):
+        return basis._arrange([np.empty(0, dtype=np.intp), *map(input_columns, basis.parts)])
+    terms = basis.terms if isinstance(basis, Monomials) else ()
+    return np.array([term[0] if term else -1 for term in terms], dtype=np.intp)
 
 
 def centres_of(basis: Basis) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from relvec.design.base import Compression, Design, LaplaceDesign, ModelOnRows, Observed, Piece, Rows
 from relvec.design.cholesky import MIN_ROWS_TO_COMPRESS, kernel_on_training_rows
-from relvec.design.dense import DenseDesign
+from relvec.design.dense import DenseDesign, StandardisedDesign, centre_columns
 from relvec.design.dispatch import is_dask, is_sliced, make_rows, rows_on_disk
 from relvec.design.samples import Block, LocalSamples, Samples
 
@@ -76,7 +76,8 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 
 __all__ = [
     "MIN_ROWS_TO_COMPRESS", "Block", "Compression", "DenseDesign", "Design", "LaplaceDesign", "LocalSamples",
-    "ModelOnRows", "Observed", "Piece", "Rows", "Samples", "is_dask",
+    "ModelOnRows", "Observed", "Piece", "Rows", "Samples", "StandardisedDesign",
+    "centre_columns", "is_dask",
     "is_sliced", "kernel_on_training_rows", "make_rows", "rows_on_disk", *_MODULE_OF,
 ]  # fmt: skip
 

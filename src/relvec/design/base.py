@@ -28,10 +28,12 @@ class Dictionary(ABC):
     """M atoms on n rows, scaled to columns of unit norm.
 
     ``scale`` (M,) holds the norms that were divided out: a column of the user's basis is ``scale[m] * Phi[:, m]``.
-    Columns that vanish have scale 0 and stay zero.
+    Columns that vanish have scale 0 and stay zero. Where ``offset`` (M,) is given, that multiple of the constant, the
+    last atom, was subtracted before: a column is ``scale[m] * Phi[:, m] + offset[m]``.
     """
 
     scale: np.ndarray
+    offset: np.ndarray | None = None
 
     @property
     def n_atoms(self) -> int:

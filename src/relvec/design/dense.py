@@ -1,10 +1,12 @@
-"""The design matrix in memory."""
+"""The design matrix in memory, and the columns of X as one: centred and scaled, without a copy of X."""
 
 from __future__ import annotations
 
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from relvec.design.arrays import ArrayDesign
 from relvec.design.base import Combine, OnPiece, Value
@@ -13,6 +15,7 @@ from relvec.runtime.machine import product
 
 _PIECE = 65_536  # atoms looked at together
 _NONE = np.zeros(0)
+_CONSTANT = 1e-12  # a column whose centred norm is below this share of its own is constant, for all a double can tell
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 
@@ -118,3 +121,127 @@ def weighted_squares(Phi: np.ndarray, W: np.ndarray) -> np.ndarray:
         part = slice(start, start + 256)
         total += W[part].T @ Phi[part] ** 2
     return total
+
+
+class StandardisedDesign(ArrayDesign):
+    """Columns of X (n, d), sparse or not, with the constant as the last atom where there is one.
+
+    Phi[:, j] = root (x_j - offset_j) / scale_j with the roots of the sample weights (1 unless ``weighs_rows``), and
+    offset_j the weighted mean of the column (0 without a constant). X stays as it is: a product Y'Phi is that with X,
+    less a multiple of the means.
+
+    >>> X = sparse.csc_array(np.array([[0.0, 1.0], [2.0, 0.0], [4.0, 0.0]]))
+    >>> design = StandardisedDesign(X, np.ones(3), constant=True)
+    >>> np.round(design.columns([0, 2]).T @ design.columns([0, 2]), 12).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    scan_error = 1e-10  # of the differences that centring takes
+
+    def __init__(self, X: Any, weights: np.ndarray, constant: bool, weighs_rows: bool = True):
+        self._X: Any = X.tocsc() if sparse.issparse(X) else np.asarray(X)
+        self._root, self._constant = np.sqrt(weights) if weighs_rows else np.ones(len(weights)), constant
+        total = weights.sum()
+        mean = np.asarray(weights @ self._X).ravel() / total if constant else np.zeros(X.shape[1])
+        squares = _centred_squares(self._X, mean, self._root**2)
+        total = self._root @ self._root
+        raw = squares + total * mean**2
+        norm = np.sqrt(np.where(squares > _CONSTANT**2 * raw, squares, 0.0))
+        self._mean, self.scale = mean, norm
+        if constant:
+            self._mean, self.scale = np.append(mean, 0.0), np.append(norm, np.sqrt(total))
+            self.offset = self._mean
+        self._safe = np.where(self.scale > 0.0, self.scale, 1.0)
+        self._kept = (self.scale > 0.0).astype(float)
+
+    @property
+    def n_rows(self) -> int:
+        return self._X.shape[0]
+
+    @property
+    def scan_size(self) -> float:
+        return float(self._X.nnz if sparse.issparse(self._X) else self._X.size)
+
+    def columns(self, atoms) -> np.ndarray:
+        atoms = np.asarray(atoms, dtype=np.intp)
+        inputs = atoms < self._X.shape[1]
+        found = np.ones((self.n_rows, len(atoms)), order="F")  # the constant is 1
+        part = self._X[:, atoms[inputs]]
+        found[:, inputs] = part.toarray() if sparse.issparse(part) else part
+        found -= self._mean[atoms]
+        found *= self._root[:, None]
+        found *= self._kept[atoms] / self._safe[atoms]
+        return found
+
+    def approximate(self, atoms) -> np.ndarray:
+        return self.columns(atoms)
+
+    def project(self, Y: np.ndarray) -> np.ndarray:
+        weighted = Y.T * self._root
+        total = weighted.sum(axis=1)
+        products = _times(weighted, self._X)
+        if self._constant:
+            products = np.column_stack([products, total])
+        products -= np.outer(total, self._mean)
+        products *= self._kept / self._safe
+        return products
+
+    def diagonal(self, W: np.ndarray) -> np.ndarray:
+        weighted = (W.T if W.ndim > 1 else W[None, :]) * self._root**2
+        total, X = weighted.sum(axis=1), self._X
+        squares = _times(weighted, X.multiply(X) if sparse.issparse(X) else X * X)
+        first = _times(weighted, X)
+        if self._constant:
+            squares, first = np.column_stack([squares, total]), np.column_stack([first, total])
+        found = squares - 2.0 * first * self._mean + np.outer(total, self._mean**2)
+        found = np.maximum(found, 0.0) * (self._kept / self._safe**2)
+        return found if W.ndim > 1 else found[0]
+
+    def subset(self, atoms) -> DenseDesign:
+        atoms = np.asarray(atoms, dtype=np.intp)
+        return DenseDesign.of(self.columns(atoms), self.scale[atoms])
+
+
+def _times(Y: np.ndarray, X: Any) -> np.ndarray:
+    """Y X (j, d) for Y (j, n), as an array."""
+    return np.asarray((X.T @ Y.T).T) if sparse.issparse(X) else Y @ X
+
+
+def _centred_squares(X: Any, mean: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted sums of squares (d,) of the columns about their means, in two passes: nothing cancels."""
+    if not sparse.issparse(X):
+        return np.array([weights @ (X[:, j] - mean[j]) ** 2 for j in range(X.shape[1])])
+    column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
+    own = weights[X.indices]
+    squares = np.bincount(column, own * (X.data - mean[column]) ** 2, minlength=X.shape[1])
+    stored = np.bincount(column, own, minlength=X.shape[1])
+    return squares + np.maximum(weights.sum() - stored, 0.0) * mean**2
+
+
+def centre_columns(design: DenseDesign, constant: int, weights: np.ndarray | None = None) -> DenseDesign:
+    """The design with every column but the constant's centred on its mean, under the weights of its rows (n,).
+
+    Without ``weights`` the rows are those of regression, times the roots of their sample weights. The constant's column
+    holds these roots, in any coordinates of the rows: to be centred is to be orthogonal to it, also for rows that were
+    compressed or summed up.
+
+    >>> design = centre_columns(DenseDesign(np.array([[1.0, 1.0], [5.0, 1.0]])), 1)
+    >>> design.offset.tolist(), np.round(design.scale, 12).tolist()
+    ([3.0, 0.0], [2.828427124746, 1.414213562373])
+    """
+    Phi, one = design.matrix.copy(), design.matrix[:, constant].copy()
+    probe = one if weights is None else weights / (weights @ one)
+    share = probe @ Phi
+    Phi -= np.outer(one, share)
+    again = probe @ Phi  # what rounding left
+    Phi -= np.outer(one, again)
+    share += again
+    norm = np.sqrt(np.einsum("ij,ij->j", Phi, Phi))
+    norm[norm < _CONSTANT] = 0.0
+    Phi *= np.where(norm > 0.0, 1.0 / np.where(norm > 0.0, norm, 1.0), 0.0)
+    Phi[:, constant], norm[constant] = one, 1.0
+    centred = DenseDesign.of(np.asfortranarray(Phi), design.scale * norm)
+    with np.errstate(over="ignore"):
+        centred.offset = design.scale * share / design.scale[constant]
+    centred.offset[constant] = 0.0
+    return centred

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
@@ -18,14 +19,16 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
-from relvec.estimators.fitted import FittedModel, from_attributes
-from relvec.estimators.options import FitOptions, resolve_options
+from relvec.estimators.fitted import FittedModel, from_attributes, inclusion
+from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, to_host
 from relvec.runtime.progress import show_progress, watch
 
 MAX_WEIGHT_SUM = 1e150  # samples: the square is still a double
+
+SPARSE_BLOCK_NUMBERS = 4_000_000  # of a sparse matrix that are made dense at once to predict: 32 MB
 
 
 class BaseRelevanceVector(BaseEstimator):
@@ -46,10 +49,16 @@ class BaseRelevanceVector(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         tags.array_api_support = True
+        tags.input_tags.sparse = self._takes_sparse
         return tags
 
     def __getstate__(self) -> dict:
         return super().__getstate__() | {"_relvec_version": __version__}  # for pickles; model files have their own
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether rows may come as a scipy.sparse matrix: where the functions are columns of it."""
+        return takes_columns(self.kernel, self.basis)
 
     def __setstate__(self, state: dict) -> None:
         made_by = state.get("_relvec_version", __version__)
@@ -153,6 +162,14 @@ class BaseRelevanceVector(BaseEstimator):
             self.__dict__.pop(name, None)
             if value is not None:
                 setattr(self, name, value)
+
+    def _describe_inputs(self, fitted: FittedModel, per_function: Callable[[Any], Any]) -> None:
+        """Set what tells of the columns of X in a linear model; drop it for others."""
+        found = inclusion(fitted, self.n_features_in_)
+        for name in ("coef_std", "selected", "gain"):
+            self.__dict__.pop(f"{name}_", None)
+            if found is not None:
+                setattr(self, f"{name}_", per_function(getattr(found, name)))
 
     def _load(self, X: Any, y: Any, sample_weight: Any, options: FitOptions) -> tuple[Any, Any, Any, list[str] | None]:
         """X, y and weights of a source that was read into memory, or as they are; names where X stays on disk."""
@@ -272,6 +289,13 @@ class BaseRelevanceVector(BaseEstimator):
             return (used if native else rows), home.to_device
         return used, to_host
 
+    def _sparse_blocks(self, X: Any) -> Iterator[Any]:
+        """Sparse rows to predict, validated, as dense blocks."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False, accept_sparse="csr")
+        rows = max(1, SPARSE_BLOCK_NUMBERS // X.shape[1])
+        return (X[start : start + rows].toarray() for start in range(0, X.shape[0], rows))
+
     def _checked(self, X) -> np.ndarray:
         """Rows X (n, d) to predict, validated; what needs no conversion takes the short way, a tenth of the time."""
         if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and hasattr(self, "weights_"):
@@ -338,7 +362,8 @@ def by_blocks(method: Callable) -> Callable:
     def predict(self, X: Any, *args: Any, **options: Any) -> Any:
         if type(X) is np.ndarray or is_dask(X):
             return method(self, X, *args, **options)
-        blocks = blocks_to_predict(X, getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        blocks = self._sparse_blocks(X) if issparse(X) and self._takes_sparse else blocks_to_predict(X, names)
         if blocks is None:
             return method(self, X, *args, **options)
         check_is_fitted(self)

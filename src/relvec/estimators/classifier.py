@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -18,7 +19,7 @@ from relvec.estimators.class_predictions import ClassPredictions
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources import MemorySource
+from relvec.estimators.sources import MemorySource, SparseSource
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
 from relvec.runtime.arrays import as_device, device_of
@@ -134,6 +135,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         log-odds, or of the logarithms of the probabilities, over `basis_`, base rates included, before the variance
         moderates them.
     intercept_ : weight of the constant, a float or (K,); 0.0 where it is not in the model.
+    coef_, coef_std_, selected_, gain_ : (n_features,), or (K, n_features) for K > 2 classes, only for ``kernel=None,
+        basis="linear"``: slopes of the log-odds and their posterior standard deviations; which columns are in the
+        model; the nats of log evidence each of them is worth.
     alpha_ : weight precisions, in the shape of `weights_`; inf where a function is not in the model of the class.
     gamma_ : how well the data determine each weight, from 0 to 1, in the shape of `weights_`.
     covariance_ : posterior covariance of the weights: (m, m) for two classes, (K, m, m) for "ovr", and
@@ -241,14 +245,18 @@ class RelevanceVectorClassifier(ClassPredictions):
         return options
 
     def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
-        if type(X) is not np.ndarray:
+        if type(X) is not np.ndarray and not (self._takes_sparse and issparse(X)):
             if design.is_dask(X):
                 return self._prepare_dask(options, X, y, sample_weight)
             X, y, sample_weight, _ = self._load(X, y, sample_weight, options)
             if design.is_sliced(X):
                 self._refuse_disk(X)
-        X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        in_columns = issparse(X) and self._takes_sparse
+        X, y, sample_weight, on_device = (
+            (X, y, sample_weight, None) if in_columns else self._to_host(X, y, sample_weight)
+        )
+        accepted = "csc" if in_columns else False
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, accept_sparse=accepted)
         place = as_device(self.device) if self.device is not None else None
         place = device_of(on_device) if on_device is not None else place
         check_classification_targets(y)
@@ -259,6 +267,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         check_classes(classes, len(np.unique(label[weights > 0.0])))
         member = np.equal.outer(label, np.arange(len(classes))).astype(float)
         targets = member[:, 1:] if len(classes) == 2 else member
+        if in_columns:
+            held = (X.data, X.indices, X.indptr, label, classes, weights)
+            return SparseSource(X, targets, weights, held, len(classes) == 2), self._search_for(classes)
         identity, mergeable = (X, label, classes, weights), not options.precomputed
         source = MemorySource(X, targets, weights, identity, None, place, mergeable, len(classes) == 2)
         return source, self._search_for(classes)
@@ -302,7 +313,10 @@ class RelevanceVectorClassifier(ClassPredictions):
 
         self._copy_attributes(fitted)
         self.weights_, self.intercept_ = per_function(fitted.weights), per_function(fitted.intercept)
-        for name in PROCESS_ATTRIBUTES + RVM_ATTRIBUTES:
+        self._describe_inputs(fitted, per_function)
+        if hasattr(self, "selected_"):
+            self.coef_ = per_function(fitted.coef)
+        for name in (*PROCESS_ATTRIBUTES, *RVM_ATTRIBUTES, *(() if hasattr(self, "selected_") else ("coef_",))):
             self.__dict__.pop(name, None)
         if fitted.selection is not None and fitted.processes is not None:
             self.selection_, self.process_ = fitted.selection[0], fitted.processes[0]

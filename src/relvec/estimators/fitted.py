@@ -12,12 +12,13 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, centres_of
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, centres_of, input_columns, is_inputs
 from relvec.design import Compression
 from relvec.estimators.options import EarlierModel, FitOptions
 from relvec.estimators.sources import Source
 from relvec.hyperparameters.grvm import Placement
 from relvec.inference.conformal import ConformalScores
+from relvec.inference.evidence import gain_delete
 from relvec.inference.predictive import LatentPredictor, LinearPredictor, WeightPredictor
 from relvec.kernels import Kernel
 from relvec.kernels import Linear as LinearKernel
@@ -145,7 +146,8 @@ def assemble(
 ) -> FittedModel:
     """The fits over one dictionary as a model in the units of X and y."""
     fits, basis = found.fits, found.basis
-    union = np.unique(np.concatenate([fit.pairs[1] for fit in fits])).astype(np.intp)
+    constant = [basis.n_atoms - 1] if any(fit.offset is not None for fit in fits) else []  # it takes up the means
+    union = np.unique(np.concatenate([*(fit.pairs[1] for fit in fits), constant])).astype(np.intp)
     atoms = union[np.lexsort((basis.rows[union], basis.rows[union] < 0))]  # training rows ascending, then the rest
     kept = basis.take(atoms)
     weights, alpha, gamma = tabulate_weights(fits, atoms)
@@ -154,8 +156,7 @@ def assemble(
     has_bias = options.fit_intercept and basis.n_atoms - 1 in atoms
     coef = None
     if is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
-        d = source.n_features
-        coef = weights @ (kept(np.eye(d)) - kept(np.zeros((1, d)))).T
+        coef = slopes(kept, weights, source.n_features)
     model = FittedModel(
         basis=kept,
         functions=functions,
@@ -197,6 +198,9 @@ def tabulate_weights(fits: list, atoms: np.ndarray) -> tuple[np.ndarray, np.ndar
             alpha[at] = p.alpha * (fit.scale[own] / fit.unit) ** 2
         check_representable(weights[at], alpha[at])
         gamma[at] = p.gamma
+        if fit.offset is not None:  # w (x - m) = w x - w m
+            own = slice(first, first + fit.n_functions)
+            weights[own, -1] -= weights[own, :-1] @ fit.offset[atoms[:-1]]
         first += fit.n_functions
     return weights, alpha, gamma
 
@@ -210,6 +214,10 @@ def linear_predictor(fit: Any, basis: Basis, atoms: np.ndarray) -> LinearPredict
     mean, root = np.zeros(len(atoms)), np.zeros((len(atoms), len(place)))
     mean[own] = state.posterior.mean[source]
     root[own] = state.posterior.root[source]
+    if fit.offset is not None:
+        share = offset_shares(fit, atoms)
+        mean[-1] -= share @ mean[:-1]
+        root[-1] -= share @ root[:-1]
     return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)
 
 
@@ -217,6 +225,51 @@ def _noise_variances(options: FitOptions, functions: list) -> np.ndarray:
     """Noise variances (F,) in the units of y; one that was given is kept to its last digit."""
     found, given = noise_variances(functions), options.noise_variance
     return found if given is None else np.where(np.isclose(found, given, rtol=1e-12), given, found)
+
+
+def offset_shares(fit: Any, atoms: np.ndarray) -> np.ndarray:
+    """What scaled weights of atoms (m,), the constant last, take from the constant's: offset_j scale_c / scale_j."""
+    scale = fit.scale[atoms]
+    return fit.offset[atoms[:-1]] / scale[:-1] * scale[-1]
+
+
+def slopes(basis: Basis, weights: np.ndarray, n_features: int) -> np.ndarray:
+    """Slopes (R, d) of functions with weights (R, m) over atoms that are linear in the inputs."""
+    if is_inputs(basis):
+        columns, found = input_columns(basis), np.zeros((len(weights), n_features))
+        found[:, columns[columns >= 0]] = weights[:, columns >= 0]
+        return found
+    # a linear function at the unit vectors, less its value at the origin
+    return weights @ (basis(np.eye(n_features)) - basis(np.zeros((1, n_features)))).T
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """Columns of X that are in a linear model, for each of R functions of d inputs."""
+
+    coef_std: np.ndarray  # (R, d) posterior standard deviations of the slopes, 0 for columns that are not in the model
+    selected: np.ndarray  # (R, d) which columns are in the model
+    gain: np.ndarray  # (R, d) nats of log evidence that each column is worth, the other precisions as they are
+
+
+def inclusion(model: FittedModel, n_features: int) -> Inclusion | None:
+    """The columns in a model of inputs and a constant alone; None for any other model."""
+    if model.coef is None or not is_inputs(model.basis) or not model.functions:
+        return None
+    columns = input_columns(model.basis)
+    at = columns >= 0
+    R, shape = len(model.weights), (len(model.weights), n_features)
+    with np.errstate(over="ignore", under="ignore"):
+        covariances = [np.diagonal(covariance) for covariance in model.covariances()]
+    variance = np.concatenate(covariances).reshape(R, -1)[:, at]
+    alpha, gamma, weights = model.alpha[:, at], model.gamma[:, at], model.weights[:, at]
+    inside = np.isfinite(alpha)
+    std, selected, gain = np.zeros(shape), np.zeros(shape, dtype=bool), np.zeros(shape)
+    std[:, columns[at]], selected[:, columns[at]] = np.sqrt(variance), inside
+    own, safe = np.zeros(inside.shape), np.where(inside, variance, 1.0)
+    own[inside] = -gain_delete(np.where(inside, alpha, 1.0), gamma, weights, safe)[inside]
+    gain[:, columns[at]] = own
+    return Inclusion(std, selected, gain)
 
 
 def noise_variances(functions: list) -> np.ndarray:

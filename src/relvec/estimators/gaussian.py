@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis
-from relvec.design import DenseDesign, Rows, max_gram_atoms
+from relvec.basis import Basis, is_inputs
+from relvec.design import DenseDesign, Rows, centre_columns, max_gram_atoms
 from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
@@ -26,7 +26,7 @@ from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import stage
-from relvec.solvers import Problem, Result, Start, Status, Step, solve
+from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Stepwise, solve
 from relvec.solvers.gaussian.model import begin, model_of
 from relvec.solvers.loop import State
 from relvec.solvers.subsets import without_restarts
@@ -53,6 +53,7 @@ class GaussianFit:
     prior: GammaPrior
     scale: np.ndarray
     n_samples: float
+    offset: np.ndarray | None = None  # (M,) see `relvec.design.base.Dictionary`
     n_functions: int = 1
 
     @property
@@ -82,7 +83,8 @@ class GaussianFit:
 
     def with_atoms(self, atoms: np.ndarray, result: Result) -> GaussianFit:
         """The fit over a dictionary of some of its atoms; the result counts those."""
-        return replace(self, result=result, scale=self.scale[atoms])
+        offset = None if self.offset is None else self.offset[atoms]
+        return replace(self, result=result, scale=self.scale[atoms], offset=offset)
 
 
 def gaussian_problem(options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
@@ -166,6 +168,8 @@ class GaussianSearch(Search):
         if rows is None:
             size = max_gram_atoms(self.source.n_rows, self.memory)
             return self.in_subsets(dictionary, starts, size, self.source.n_rows * float(size) ** 2)
+        if self.options.fit_intercept and isinstance(dictionary, Basis) and is_inputs(dictionary):
+            rows = centred(rows, dictionary.n_atoms - 1)
         tasks = self.tasks(dictionary, rows, starts)
         fits = [tasks[0]()] if len(tasks) == 1 else run_all(tasks, self.options.n_jobs)
         return Found(fits, dictionary, dictionary.n_atoms, 1, rows.compression)
@@ -196,18 +200,39 @@ class GaussianSearch(Search):
     def _fit_output(self, output: int, solver: Any, problem: Problem, part: Any, compressed: bool) -> GaussianFit:
         """Maximise the evidence for one output, in scaled units."""
         unit, variance, scale = self.units[output], self.variances[output], problem.design.scale
+        offset = problem.design.offset
         nothing = float(problem.target @ problem.target) + problem.target_norm2_outside == 0.0
         constant = variance == 0.0 and not problem.fixed_noise and (problem.bias >= 0 or nothing)
         if constant and problem.prior.b == 0:
-            return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples)
+            return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples, offset)
         shift = -problem.n_samples * np.log(unit)
         with one_thread(), checkpoint.section(f"output {output}"), stage("search", shift=shift):
+            if isinstance(solver, Stepwise) and solver.support_prior == "flat":
+                problem = self._from_any_number(problem)
             result = solve(solver, problem, self.options.max_iter, int(self.options.logs_steps))
             if compressed:
-                result = polish(problem, result, *self.source.exact(part, scale, result.state.active, output))
+                result = polish(problem, result, *self._exact(problem, part, result.state.active, output))
         if result.status is Status.CONVERGED and evidence_moved_by_rounding(result.state.posterior) > MAX_ROUNDING_NATS:
             result = replace(result, status=Status.STALLED)
-        return GaussianFit(result, unit, problem.prior, scale, problem.n_samples)
+        return GaussianFit(result, unit, problem.prior, scale, problem.n_samples, offset)
+
+    def _from_any_number(self, problem: Problem) -> Problem:
+        """The problem of a few functions at most, to start from the model of any number."""
+        if problem.start is not None:
+            return problem
+        plain = Sequential(time_limit=self.options.solver.time_limit)
+        state = solve(plain, problem, self.options.max_iter, int(self.options.logs_steps)).state
+        return replace(problem, start=Start(state.active, state.posterior.alpha, state.posterior.beta))
+
+    def _exact(self, problem: Problem, part: Any, active: np.ndarray, output: int) -> tuple:
+        """Uncompressed columns of some atoms, scaled and centred as in the problem, and the target."""
+        scale, offset = problem.design.scale, problem.design.offset
+        if offset is None:
+            return self.source.exact(part, scale, active, output)
+        with_constant = np.append(active, problem.bias)
+        columns, target = self.source.exact(part, scale, with_constant, output)
+        share = offset[active] / scale[active] * scale[problem.bias]
+        return columns[:, :-1] - np.outer(columns[:, -1], share), target
 
     def _warm_starts(self, part: Any, scale: np.ndarray) -> list[Start | None]:
         """Models of the earlier fit, one for each problem, for columns divided by scale (M,); None for none."""
@@ -250,6 +275,14 @@ class GaussianSearch(Search):
         floors = [None if problem.fixed_noise else problem.noise_floor for problem in self.problems]
         return condition(spec, functions, alpha, kept, kernels, self.options.fit_intercept, X, weights, targets,
                          self.variances, floors)  # fmt: skip
+
+
+def centred(rows: Rows, constant: int) -> Rows:
+    """Rows with their columns centred on the means, where they are not yet and lie in memory."""
+    design = rows.design
+    if design.offset is not None or not isinstance(design, DenseDesign):
+        return rows
+    return replace(rows, design=centre_columns(design, constant))
 
 
 def evidence_moved_by_rounding(p: Posterior) -> float:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis, content_ranks
-from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, scan_design
-from relvec.estimators.fitted import linear_predictor, tabulate_history
+from relvec.basis import Basis, content_ranks, is_inputs
+from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, centre_columns, scan_design
+from relvec.estimators.fitted import linear_predictor, offset_shares, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import LaplaceSource, MemorySource, Sample, Subsample
@@ -71,6 +71,11 @@ class LaplaceFit:
         return self.problem.design.scale
 
     @property
+    def offset(self) -> np.ndarray | None:
+        """Multiples of the constant that were taken from the columns (M,), or None."""
+        return self.problem.design.offset
+
+    @property
     def log_evidence(self) -> float:
         """Laplace evidence, complete."""
         return self.result.state.posterior.log_evidence + self.problem.shift
@@ -82,6 +87,7 @@ class LaplaceFit:
     def with_atoms(self, atoms: np.ndarray, result: Result) -> LaplaceFit:
         """The fit over a dictionary of some of its atoms; the result counts those."""
         design = DenseDesign.of(np.zeros((0, len(atoms))), self.scale[atoms])
+        design.offset = None if self.offset is None else self.offset[atoms]
         return LaplaceFit(result, replace(self.problem, design=design))
 
     def latent(self, basis: Basis, atoms: np.ndarray) -> LatentPredictor:
@@ -89,8 +95,26 @@ class LaplaceFit:
         outputs, own = self.pairs
         rank = np.argsort(atoms)
         places = rank[np.searchsorted(atoms, own, sorter=rank)]
-        p = self.result.state.posterior
-        return LatentPredictor(basis, self.scale[atoms], self.problem.K, outputs, places, p.mean, p.root)
+        p, K = self.result.state.posterior, self.problem.K
+        mean, root = p.mean, p.root
+        if self.offset is not None:
+            outputs, places, mean, root = self._at_origin(atoms, outputs, places, mean, root)
+        return LatentPredictor(basis, self.scale[atoms], K, outputs, places, mean, root)
+
+    def _at_origin(
+        self, atoms: np.ndarray, outputs: np.ndarray, places: np.ndarray, mean: np.ndarray, root: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """The weights (k,) of centred columns as those of the columns as given: the constant of every output, the last
+        atom, takes up the means.
+        """
+        last, share = len(atoms) - 1, np.append(offset_shares(self, atoms), 0.0)
+        without = np.setdiff1d(np.arange(self.problem.K), outputs[places == last])
+        outputs, places = np.append(outputs, without), np.append(places, np.full(len(without), last))
+        mean, root = np.append(mean, np.zeros(len(without))), np.vstack([root, np.zeros((len(without), root.shape[1]))])
+        for i in np.flatnonzero(places == last):
+            own = share[places] * (outputs == outputs[i])
+            mean[i], root[i] = mean[i] - own @ mean, root[i] - own @ root
+        return outputs, places, mean, root
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +196,8 @@ class LaplaceSearch(Search):
             work = SCANS_A_SEARCH * self.source.n_rows * (size + MODEL_ATOMS)
             restarts = self.source.restarts_in_subsets(self.memory)
             return self.in_subsets(dictionary, starts, size, work, restarts)
+        if self.options.fit_intercept and isinstance(design, DenseDesign) and is_inputs(dictionary):
+            design = centre_columns(design, dictionary.n_atoms - 1, self.problems[0].weights)
         with one_thread():
             fits = run_all(self.tasks(dictionary, design, starts), self.options.n_jobs)
         return Found(fits, dictionary, dictionary.n_atoms)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, is_inputs
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.inference.process import Process, as_predictive
@@ -19,7 +19,7 @@ from relvec.kernels import as_kernel, has_width
 from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, to_host, unique_rows
 from relvec.runtime.machine import memory_bytes
-from relvec.solvers import Solver, as_solver
+from relvec.solvers import Sequential, Solver, Stepwise, as_solver
 from relvec.solvers.loop import TOL, TOL_OF_MANY
 
 MAX_LEARNED_WIDTHS = 32  # features: width="auto" learns one width for each up to so many
@@ -80,6 +80,7 @@ class FitOptions:
     classifies: bool = False  # whether targets are classes
     max_vectors: int | None = None  # most distinct rows that a process keeps, or None
     time_limit: float | None = None  # seconds for the whole fit, or None
+    max_functions: int | None = None  # most functions of an RVM, the constant not counted, or None
 
     @property
     def precomputed(self) -> bool:
@@ -187,6 +188,7 @@ def resolve_options(
     solver: Any = as_solver(parameters["solver"])
     if limit is not None and solver.time_limit is None:
         solver = replace(solver, time_limit=limit)
+    solver = as_stepwise(parameters, solver)
     kept = parameters["checkpoint"] is not None
     decisive = {k: v for k, v in parameters.items() if k not in _PARAMS_IGNORED_BY_CHECKPOINT} if kept else {}
     same = ("width", "centres", "basis", "memory_limit", "n_jobs", "device", "random_state")
@@ -198,6 +200,7 @@ def resolve_options(
         classifies="multi_class" in parameters,
         max_vectors=parameters.get("max_vectors"),
         time_limit=limit,
+        max_functions=parameters.get("max_functions"),
         fit_intercept=bool(parameters["fit_intercept"]),
         solver=solver,
         predictive=as_predictive(predictive) if predictive != "rvm" else None,
@@ -214,6 +217,38 @@ def resolve_options(
     )
 
 
+def as_stepwise(parameters: Mapping[str, Any], solver: Solver) -> Solver:
+    """The solver for the sets of functions that ``support_prior`` and ``max_functions`` allow.
+
+    "auto" is a prior over sizes for columns of X as candidates, a Gaussian likelihood and the default solver.
+    """
+    prior, most = parameters.get("support_prior", "flat"), parameters.get("max_functions")
+    plain = isinstance(solver, Sequential) and solver == replace(Sequential(), time_limit=solver.time_limit)
+    if _is_auto(prior):
+        gaussian = parameters.get("likelihood", "gaussian") == "gaussian" and parameters["hyperprior"] is None
+        prior = "size" if plain and gaussian and takes_columns(parameters["kernel"], parameters["basis"]) else "flat"
+    if prior not in ("flat", "size"):
+        raise ValueError(f"support_prior must be 'auto', 'flat' or 'size', got {parameters['support_prior']!r}")
+    if prior == "flat" and most is None:
+        return solver
+    if not plain or parameters["hyperprior"] is not None or parameters.get("likelihood", "gaussian") != "gaussian":
+        raise ValueError(
+            "support_prior='size' and max_functions have a search of their own, for likelihood='gaussian': leave "
+            "solver at 'sequential' and hyperprior at None"
+        )
+    return Stepwise(prior, None if most is None else int(most), solver.time_limit)
+
+
+def takes_columns(kernel: Any, basis: Any) -> bool:
+    """Whether the candidates are columns of X and the constant alone."""
+    if kernel is not None or basis is None:
+        return False
+    try:
+        return is_inputs(as_basis(basis))
+    except ValueError:  # said in words where the dictionary is made
+        return False
+
+
 def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
     """Whether nothing but the data is to decide on the kernel: see the estimators."""
     if not (_is_auto(parameters["kernel"]) and _is_auto(parameters["predictive"])):
@@ -221,6 +256,7 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
     given: dict[str, Any] = {
         "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
         "hyperprior": None, "fit_intercept": True, "solver": "sequential", "tol": None,
+        "support_prior": "auto", "max_functions": None,
     }  # fmt: skip
     if "multi_class" in parameters:
         given = {name: value for name, value in given.items() if name in parameters}
@@ -253,9 +289,11 @@ def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
     if not isinstance(max_iter, numbers.Integral) or int(max_iter) < 1:
         raise ValueError(f"max_iter must be an integer >= 1, got {max_iter!r}")
     memory_bytes(parameters["memory_limit"])
-    most, limit = parameters.get("max_vectors"), parameters.get("time_limit")
-    if most is not None and not (isinstance(most, numbers.Integral) and int(most) >= 1):
-        raise ValueError(f"max_vectors must be None or an integer >= 1, got {most!r}")
+    limit = parameters.get("time_limit")
+    for name in ("max_vectors", "max_functions"):
+        most = parameters.get(name)
+        if most is not None and not (isinstance(most, numbers.Integral) and int(most) >= 1):
+            raise ValueError(f"{name} must be None or an integer >= 1, got {most!r}")
     if limit is not None and not (isinstance(limit, numbers.Real) and 0 < float(limit) < np.inf):
         raise ValueError(f"time_limit must be None or a positive number of seconds, got {limit!r}")
     if isinstance(verbose, str) and verbose != "progress":

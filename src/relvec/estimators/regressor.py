@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
@@ -17,7 +18,7 @@ from relvec.estimators.incremental import IncrementalFitMixin
 from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions import RegressionPredictions
-from relvec.estimators.sources import DiskSource, MemorySource, SummarySource
+from relvec.estimators.sources import DiskSource, MemorySource, SparseSource, SummarySource
 from relvec.inference.likelihoods import Poisson
 from relvec.runtime.arrays import as_device, device_of
 
@@ -111,6 +112,14 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     max_vectors : int, optional
         Most distinct rows that a process keeps; None is 1000. Fewer are kept where that costs almost nothing at rows
         held out: a small number makes small and quick models. It has no meaning for a relevance vector machine.
+    max_functions : int, optional
+        Most basis functions of a relevance vector machine, the constant not counted: the model of most evidence with no
+        more than so many that a search by additions, deletions and exchanges finds (see `relvec.relevance_path`).
+    support_prior : {"auto", "flat", "size"}, default "auto"
+        The prior over sets of basis functions of a relevance vector machine. "flat": all sets are alike, as in T01.
+        "size": all numbers of functions (up to half of the M candidates) are alike, and so are all sets of one size,
+        p(S) ~ 1 / C(M, |S|), so that a function has to gain more than the best of many useless ones does by chance.
+        "auto" is "size" where the candidates are the columns of X (``kernel=None, basis="linear"``), else "flat".
     time_limit : float, optional
         Seconds for the whole fit. What was found by then is returned with the warning ``TIME_LIMIT``, which names the
         stages of a process that were cut short.
@@ -152,6 +161,9 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         where a process has a logarithmic `process_.scale` the mean on that scale.
     intercept_ : weight of the constant, 0.0 where it is not in the model.
     coef_ : (n_features,) only for a purely linear model.
+    coef_std_, selected_, gain_ : (n_features,) only for ``kernel=None, basis="linear"``: posterior standard deviations
+        of `coef_`; which columns are in the model; the nats of log evidence that each of them is worth, the other
+        precisions as they are. Both `coef_std_` and `gain_` are 0 for columns that are not in the model.
     alpha_ : (m,) weight precisions. `alpha_`, `gamma_` and `covariance_` are those of a relevance vector machine, and
         absent where the kernel was chosen by merit.
     covariance_ : (m, m) posterior covariance of the weights.
@@ -223,6 +235,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         predictive: Any = "auto", noise_variance: float | None = None, hyperprior: Any = None,
         tol: float | None = None, max_iter: int = 10000, warm_start: bool = False, checkpoint: Any = None,
         forgetting: float = 1.0, memory_limit: Any = "4GB", max_vectors: int | None = None,
+        max_functions: int | None = None, support_prior: str = "auto",
         time_limit: float | None = None, n_jobs: int | None = None, device: str | None = None,
         random_state: Any = None, verbose: Any = None,
     ) -> None:  # fmt: skip
@@ -243,6 +256,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         self.forgetting = forgetting
         self.memory_limit = memory_limit
         self.max_vectors = max_vectors
+        self.max_functions = max_functions
+        self.support_prior = support_prior
         self.time_limit = time_limit
         self.n_jobs = n_jobs
         self.device = device
@@ -268,6 +283,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         counts = self._wants_counts
         if type(X) is not np.ndarray:
+            if self._takes_sparse and issparse(X):
+                return self._prepare_sparse(options, X, y, sample_weight)
             if is_dask(X):
                 return self._prepare_dask(options, X, y, sample_weight)
             X, y, sample_weight, names = self._load(X, y, sample_weight, options)
@@ -292,6 +309,20 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         check_counts(
             options, bool(np.all(source.targets >= 0.0) and np.all(source.targets == np.floor(source.targets)))
         )
+        return source, self._search_for_counts(source)
+
+    def _prepare_sparse(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        """Rows of a scipy.sparse matrix, validated."""
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2,
+                             accept_sparse="csc")  # fmt: skip
+        y = np.asarray(y, dtype=np.float64)
+        weights = self._checked_weights(sample_weight, X)
+        check_used(weights)
+        identity = (X.data, X.indices, X.indptr, y, weights)
+        source = SparseSource(X, y.reshape(len(y), -1), weights, identity, y.ndim == 1)
+        if not self._wants_counts:
+            return source, GaussianSearch.of
+        check_counts(options, bool(np.all(y >= 0.0) and np.all(y == np.floor(y))))
         return source, self._search_for_counts(source)
 
     def _search_for_counts(self, source: Any) -> Callable:
@@ -358,6 +389,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             self.__dict__.pop(name, None)
             if values is not None:
                 setattr(self, name, per_output(values))
+        self._describe_inputs(fitted, per_output)
         for name in ("_summary", "_single", "n_samples_seen_"):
             self.__dict__.pop(name, None)
         if isinstance(summary := getattr(source, "summary", None), Summary):

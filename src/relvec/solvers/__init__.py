@@ -4,8 +4,9 @@ from relvec.solvers.active_set import as_solver, solve
 from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers.sequential import Sequential
+from relvec.solvers.stepwise import Stepwise
 
 __all__ = [
-    "EM", "MacKay", "Problem", "Result", "Sequential", "Solver", "Start", "Status", "Step", "as_solver", "iterate",
-    "solve",
+    "EM", "MacKay", "Problem", "Result", "Sequential", "Solver", "Start", "Status", "Step", "Stepwise", "as_solver",
+    "iterate", "solve",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from relvec.solvers.gaussian.proposals import ScanTask
 from relvec.solvers.gaussian.search import gaussian_search
 from relvec.solvers.loop import Problem, Result, Start, Status, Step, iterate
 from relvec.solvers.sequential import Sequential
+from relvec.solvers.stepwise import Stepwise
 
 MAX_WHOLE_ATOMS = 3000  # dictionaries up to this length are searched whole
 _FIRST_PART_ATOMS = 1024  # of a longer one to begin with
@@ -25,7 +26,7 @@ _ROUGH_TOL_NATS = 0.01  # the first rounds leave smaller gains
 _MAX_REFUTED_ROUNDS = 8  # in a row, whose promises the search refutes
 
 
-SolverSpec = Sequential | MacKay | EM
+SolverSpec = Sequential | MacKay | EM | Stepwise
 
 _SOLVERS: dict[str, type] = {"sequential": Sequential, "mackay": MacKay, "em": EM}
 
@@ -38,7 +39,7 @@ def as_solver(spec: str | SolverSpec) -> SolverSpec:
     """
     if isinstance(spec, str) and spec in _SOLVERS:
         return _SOLVERS[spec]()
-    if isinstance(spec, (Sequential, MacKay, EM)):
+    if isinstance(spec, (Sequential, MacKay, EM, Stepwise)):
         return spec
     raise ValueError(
         f"solver must be one of {', '.join(map(repr, _SOLVERS))} or a solver object such as "

@@ -12,6 +12,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec": {
         "relvec.estimators.regressor": ("RelevanceVectorRegressor",),
         "relvec.estimators.classifier": ("RelevanceVectorClassifier",),
+        "relvec.estimators.sparse_linear": ("SparseBayesianClassifier", "SparseBayesianRegressor"),
         "relvec.estimators.fitted": ("FittedModel",),
         "relvec.inference.priors": ("GammaPrior",),
     },
@@ -26,7 +27,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
             "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed",
         ),
     },
-    "relvec.solvers": {"relvec.solvers": ("EM", "MacKay", "Sequential")},
+    "relvec.solvers": {"relvec.solvers": ("EM", "MacKay", "Sequential", "Stepwise")},
     "relvec.likelihoods": {"relvec.inference.likelihoods": ("Bernoulli", "Categorical", "Poisson")},
     "relvec.predictive": {
         "relvec.inference.predictive": (

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.estimators.sparse_linear import SparseBayesianClassifier, SparseBayesianRegressor
 from relvec.export.exported import is_exportable, read_model
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
@@ -25,14 +26,16 @@ _MAX_COMPARED_ROWS = 100  # on which a graph is compared with the pipeline
 def register_converters() -> None:
     """Tell skl2onnx how to convert relvec's estimators."""
     skl2onnx = require("skl2onnx")
-    skl2onnx.update_registered_converter(
-        RelevanceVectorRegressor, "RelvecRegressor", _regressor_shapes, _convert, parser=_parse_regressor,
-        options={"return_std": [False, True], "coverage": None},
-    )  # fmt: skip
-    skl2onnx.update_registered_converter(
-        RelevanceVectorClassifier, "RelvecClassifier", _classifier_shapes, _convert,
-        options={"zipmap": [True, False, "columns"], "nocl": [False, True], "output_class_labels": [False, True]},
-    )  # fmt: skip
+    for regressor in (RelevanceVectorRegressor, SparseBayesianRegressor):
+        skl2onnx.update_registered_converter(
+            regressor, f"Relvec{regressor.__name__}", _regressor_shapes, _convert, parser=_parse_regressor,
+            options={"return_std": [False, True], "coverage": None},
+        )  # fmt: skip
+    for classifier in (RelevanceVectorClassifier, SparseBayesianClassifier):
+        skl2onnx.update_registered_converter(
+            classifier, f"Relvec{classifier.__name__}", _classifier_shapes, _convert,
+            options={"zipmap": [True, False, "columns"], "nocl": [False, True], "output_class_labels": [False, True]},
+        )  # fmt: skip
 
 
 def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
@@ -144,7 +147,7 @@ def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], re
 
 
 def _parse_regressor(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> Any:
-    operator = scope.declare_local_operator("RelvecRegressor", model)
+    operator = scope.declare_local_operator(f"Relvec{type(model).__name__}", model)
     operator.inputs = inputs
     options = scope.get_options(model, {"return_std": False, "coverage": None})
     names = ["mean", "std"] if options["return_std"] else ["mean"]

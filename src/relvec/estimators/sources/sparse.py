@@ -1,0 +1,92 @@
+"""Rows of a scipy.sparse matrix, for dictionaries of its columns: they are standardised without becoming dense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relvec import design
+from relvec.basis import Basis, input_columns
+from relvec.estimators.options import FitOptions
+from relvec.estimators.sources.base import GaussianSource, LaplaceSource, Sample, Subsample, target_units
+
+
+class SparseSource(GaussianSource, LaplaceSource):
+    """Rows X (N, d) in compressed sparse columns, those of positive weight, with targets (N, q) and weights (N,)."""
+
+    def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, identity: tuple, single: bool) -> None:
+        used = np.flatnonzero(weights > 0.0)
+        self.X = X if len(used) == len(weights) else X.tocsr()[used].tocsc()
+        self.targets, self.weights, self.single, self._identity = targets[used], weights[used], single, identity
+        self.n_rows, self.n_features = self.X.shape
+        self.n_targets, self.weight = targets.shape[1], float(weights.sum())
+
+    @property
+    def identity(self) -> tuple:
+        return self._identity
+
+    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+        basis = options.dictionary(self.n_features).bind(np.zeros((1, self.n_features)))
+        return basis, np.zeros(0, dtype=bool)
+
+    def sample(self, basis: Basis) -> Sample:
+        nothing = np.zeros((0, self.n_targets))
+        return Sample(basis, np.zeros((0, self.n_features)), np.zeros(0, dtype=np.intp), nothing, nothing, np.zeros(0))
+
+    def feature_variances(self) -> np.ndarray:
+        return design.StandardisedDesign(self.X, self.weights, True).scale[:-1] ** 2 / self.weight
+
+    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
+        return np.zeros((0, self.n_features))
+
+    def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
+        return options.memory
+
+    def target_units(self) -> tuple[np.ndarray, np.ndarray]:
+        return target_units(self.targets, self.weights)
+
+    def in_units(self, units: np.ndarray) -> SparseSource:
+        return SparseSource(self.X, self.targets / units, self.weights, self._identity, self.single)
+
+    def rows(self, dictionary: Basis, memory: float) -> design.Rows:
+        targets = self.targets * np.sqrt(self.weights)[:, None]
+        return design.Rows(self._of(dictionary), targets, np.zeros(self.n_targets))
+
+    def gram(self, basis: Basis, memory: float) -> design.Rows:
+        return self.rows(basis, memory)
+
+    def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
+        rows = self.rows(dictionary, 0.0)  # never compressed
+        return rows.design.columns(active), rows.targets[:, output]
+
+    def _of(self, dictionary: Basis, weighs_rows: bool = True) -> design.StandardisedDesign:
+        columns = input_columns(dictionary)
+        constant = bool(len(columns)) and columns[-1] < 0
+        inputs = columns[:-1] if constant else columns
+        whole = np.array_equal(inputs, np.arange(self.n_features))
+        return design.StandardisedDesign(self.X if whole else self.X[:, inputs], self.weights, constant, weighs_rows)
+
+    # classes and counts, whose weights are no part of the design
+
+    def merged(self) -> SparseSource:
+        return self
+
+    def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
+        target = self.targets[:, output * K : (output + 1) * K]
+        return (np.ascontiguousarray(target[:, 0]) if K == 1 else target), self.weights
+
+    def scan(self, dictionary: Basis, memory: float) -> tuple[Basis, design.LaplaceDesign]:
+        return dictionary, self._of(dictionary, weighs_rows=False)
+
+    def scan_part(self, basis: Basis, memory: float) -> design.LaplaceDesign:
+        return self.scan(basis, memory)[1]
+
+    def subset_atoms(self, memory: float) -> int:
+        return self.n_features + 1
+
+    def restarts_in_subsets(self, memory: float) -> bool:
+        return True
+
+    def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
+        return None
