@@ -522,3 +522,16 @@ def test_calibrated_intervals_and_sets(capsys, tmp_path, data, target):
     assert load(again)[-1].calibration_.n_rows == found["rows"] > load(model)[-1].calibration_.n_rows
     run(capsys, "export", again, "--c", str(tmp_path / "m.c"), "--interval", "0.8")
     assert "_predict_interval(" in (tmp_path / "m.c").read_text() or "_predict_set(" in (tmp_path / "m.c").read_text()
+
+
+def test_outliers_are_named_by_their_rows(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=60)
+    y = 3.0 * x + 0.05 * rng.normal(size=60)
+    y[16] += 9.0
+    data, model = tmp_path / "t.csv", str(tmp_path / "m.relvec")
+    data.write_text("x,y\n" + "\n".join(f"{a},{b}" for a, b in zip(x, y)))
+    out = run(capsys, "fit", str(data), "--target", "y", "--noise", "student-t", "--kernel", "linear", "-o", model,
+              "--holdout", "0")  # fmt: skip
+    assert re.search(r"outliers +1 row: 17 \(Student-t noise with [0-9.]+ degrees of freedom\)", out)
+    assert "outliers" in run(capsys, "inspect", model)

@@ -29,6 +29,11 @@ CHECKED_SHARE = 0.2  # of these rows, kept out of the second fit
 MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
 
 
+# parameters of the estimator for the words of --noise
+NOISES: dict[str, dict[str, Any]] = {"normal": {}, "student-t": {"likelihood": "student-t"},
+                                     "heteroscedastic": {"noise": "heteroscedastic"}}  # fmt: skip
+
+
 class Deadline:
     """A progress callback that stops the fit when the command has run for so many seconds.
 
@@ -129,6 +134,8 @@ def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | N
 def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
     """The estimator of a task with the options that were given, and a limit of so many seconds."""
     model: Any = RVC() if task == "classification" else RVR(likelihood="poisson" if task == "count" else "gaussian")
+    if task == "regression":
+        model = RVR(**NOISES[arguments.noise])
     given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed}
     model.set_params(**{name: value for name, value in given.items() if value is not None})
     return model if seconds is None else model.set_params(time_limit=seconds)

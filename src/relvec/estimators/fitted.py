@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, centres_of, input_columns, is_inputs
 from relvec.design import Compression
+from relvec.estimators.noise.record import NoiseFit
 from relvec.estimators.options import EarlierModel, FitOptions
 from relvec.estimators.sources import Source
 from relvec.hyperparameters.grvm import Placement
@@ -59,6 +60,7 @@ class FittedModel:
     selection, merit : (F) kernels compared, and the merit of the one chosen, where it was chosen by merit; else None.
     single : whether the targets are one column that was given as (n,).
     calibration : scores of rows that took no part in the fit, where the model is calibrated; else None.
+    noise : the noise that was learned, where it is not normal with one variance; else None.
     """
 
     basis: Basis
@@ -91,6 +93,7 @@ class FittedModel:
     merit: np.ndarray | None = None
     single: bool = True
     calibration: ConformalScores | None = None
+    noise: NoiseFit | None = None
 
     def __setstate__(self, state: dict) -> None:
         absent = [f.name for f in fields(self) if f.name not in state and f.default is MISSING]

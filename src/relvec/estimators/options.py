@@ -81,6 +81,8 @@ class FitOptions:
     max_vectors: int | None = None  # most distinct rows that a process keeps, or None
     time_limit: float | None = None  # seconds for the whole fit, or None
     max_functions: int | None = None  # most functions of an RVM, the constant not counted, or None
+    noise: str = "constant"  # or "student-t", "heteroscedastic"
+    scales_target: bool = True  # whether a process may take the logarithm of the target
 
     @property
     def precomputed(self) -> bool:
@@ -201,6 +203,7 @@ def resolve_options(
         max_vectors=parameters.get("max_vectors"),
         time_limit=limit,
         max_functions=parameters.get("max_functions"),
+        noise=resolve_noise(parameters),
         fit_intercept=bool(parameters["fit_intercept"]),
         solver=solver,
         predictive=as_predictive(predictive) if predictive != "rvm" else None,
@@ -267,7 +270,19 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
             "share_alpha": False,
             "averaging": "posterior",
         }
+    if parameters.get("likelihood") == "student-t":
+        del given["likelihood"]
     return all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
+
+
+def resolve_noise(parameters: Mapping[str, Any]) -> str:
+    """The noise of a regression in one word: "constant", "student-t" or "heteroscedastic"."""
+    likelihood, noise = parameters.get("likelihood", "gaussian"), parameters.get("noise", "constant")
+    if noise not in ("constant", "heteroscedastic"):
+        raise ValueError(f"noise must be 'constant' or 'heteroscedastic', got {noise!r}")
+    if noise == "heteroscedastic" and likelihood != "gaussian":
+        raise ValueError(f"noise='heteroscedastic' is for likelihood='gaussian', got {likelihood!r}")
+    return "student-t" if likelihood == "student-t" else noise
 
 
 def _is_auto(value: Any) -> bool:

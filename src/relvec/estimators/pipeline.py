@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from joblib import Parallel, delayed
 from relvec.basis import Basis
 from relvec.design import Compression
 from relvec.estimators.fitted import FittedModel, assemble, describe_widths, warn_unless_converged
+from relvec.estimators.noise import fit_noise
 from relvec.estimators.options import GRVM_WIDTHS, FitOptions
 from relvec.estimators.processes import fit_class_process, fit_processes
 from relvec.estimators.sources import MemorySource, Sample, Source
@@ -147,6 +149,8 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     source : the rows.
     search_for : makes the search under a likelihood, for the options, the source and the bound dictionary.
     """
+    if options.noise != "constant":
+        return fit_noise(options, source, partial(fit, search_for=search_for))
     if options.chooses_kernel and (chosen := choose_process(options, source)) is not None:
         return chosen
     basis, free = source.bind(options)

@@ -17,7 +17,7 @@ from relvec.estimators.conformal import ConformalIntervals
 from relvec.estimators.conformal.base import check_coverage
 from relvec.gaussian_process import FittedProcess
 from relvec.inference.evidence import LOG_2PI
-from relvec.inference.predictive import CountPredictor, LinearPredictor
+from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
 
 
@@ -103,7 +103,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
     @property
     def _has_own_quantiles(self) -> bool:
         """Whether the predictors give quantiles and densities themselves, which are not those of a normal variable."""
-        return isinstance(self.fitted_.predictors[0], CountPredictor | FittedProcess)
+        return isinstance(self.fitted_.predictors[0], CountPredictor | FittedProcess | StudentPredictor)
 
     def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
         """Predictions for a collection of Dask, as such collections."""

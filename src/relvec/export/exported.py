@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from relvec.gaussian_process import FittedProcess, Scale
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
-from relvec.inference.predictive import CountPredictor, LinearPredictor
+from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
 from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
 
 
@@ -103,6 +103,9 @@ def expand_output(model: ExportedModel, predictor: Any, function: str) -> Export
     """One output of a regression; ``function`` is the export that asks, for the message."""
     if type(predictor) is FittedProcess:
         return ExportedOutput(expand(predictor, model.n_features), predictor.shares, predictor.scale)
+    if type(predictor) is StudentPredictor:  # its noise, in the place of that of the normal model
+        found = expand_output(model, predictor.function, function)
+        return replace(found, parts=[replace(part, noise=predictor.noise) for part in found.parts])
     counts = type(predictor) is CountPredictor
     return ExportedOutput([_expand_linear(model, predictor, function)], np.ones(1), counts=counts)
 

@@ -284,6 +284,8 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         log_scale = hasattr(model, "merit_") and model.process_.scale.sign != 0
         units = "on the logarithmic scale of the target" if log_scale else "in the target's units"
         facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, {units})"))
+    if hasattr(model, "degrees_of_freedom_"):
+        facts.append(("outliers", _outliers_in_words(model, step.record_.get("outliers", []))))
     if hasattr(model, "selection_"):
         rule = "merit" if hasattr(model, "merit_") else "the density of rows that took no part"
         facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by {rule}, as kernel='auto' decided"))
@@ -301,6 +303,13 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     facts.append(("log evidence", f"{np.sum(model.log_marginal_likelihood_):.2f}"))
     status = model.status_ if isinstance(model.status_, str) else ", ".join(model.status_)
     return [*facts, ("status", status)]
+
+
+def _outliers_in_words(model: Any, rows: list[int]) -> str:
+    """Rows that count little, and how heavy the tails of the noise are."""
+    listed = ", ".join(map(str, rows[:MAX_LISTED_COLUMNS])) + (", ..." if len(rows) > MAX_LISTED_COLUMNS else "")
+    tails = f"Student-t noise with {model.degrees_of_freedom_:.3g} degrees of freedom"
+    return f"{plural(len(rows), 'row')}{': ' if rows else ''}{listed} ({tails})"
 
 
 def _kernels_in_words(model: Any) -> str:
@@ -365,6 +374,7 @@ def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) 
         "seconds": float(seconds),
         "notes": list(notes),
         "identifiers": names_of(pipeline["columns"].columns, "identifier"),
+        "outliers": [int(row) for row in table.numbers[getattr(pipeline[-1], "outliers_", [])]],
         "relevance": {
             "rows": [int(row) for row in shown.numbers],
             "columns": {name: labels_of(column) for name, column in shown.columns.items()},

@@ -23,6 +23,7 @@ from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_str
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.learn import Mode
 from relvec.gaussian_process.streamed import fit_in_passes
+from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
 from relvec.runtime.progress import report, stage
@@ -92,7 +93,8 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
             "recall": recall,
         }  # fmt: skip
         if rows.table is None:
-            process = fit_process(X, y, weights, max_vectors=max_vectors(options, len(X)), **both)
+            target = None if options.scales_target else AS_IT_IS
+            process = fit_process(X, y, weights, max_vectors=max_vectors(options, len(X)), target=target, **both)
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)

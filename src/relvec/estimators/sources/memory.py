@@ -72,6 +72,10 @@ class MemorySource(GaussianSource, LaplaceSource):
     def identity(self) -> tuple:
         return self._identity
 
+    def reweighted(self, factors: np.ndarray) -> MemorySource:
+        """The same rows, their weights multiplied by positive factors (n,)."""
+        return self._changed(weights=self.weights * factors)
+
     @property
     def root(self) -> np.ndarray:
         """Roots of the weights (n,)."""

@@ -24,6 +24,7 @@ from relvec.inference.predictive import (
     CountPredictor,
     LatentPredictor,
     LinearPredictor,
+    StudentPredictor,
     WeightPredictor,
 )
 from relvec.inference.process import Covariance, ProcessPredictor
@@ -31,7 +32,7 @@ from relvec.kernels import Kernel
 
 Predictor = (
     WeightPredictor | FittedProcess | AugmentedPredictor | CountPredictor | LatentPredictor | AugmentedLatentPredictor
-    | ClassModel
+    | ClassModel | StudentPredictor
 )  # fmt: skip
 _WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units, ClassProcess)
 # Dimensions of the arrays of a record: equal letters are equal numbers, "." is any.
@@ -190,6 +191,8 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
         inputs, rates = len(record.units.columns), record.base_rates
         members = [(m.model.vectors.shape[1], len(m.model.base_rates)) for m in record.members]
         return bool(members) and members == [(inputs, len(rates))] * len(members) and bool((rates > 0.0).all())
+    if isinstance(record, StudentPredictor):
+        return isinstance(record.function, LinearPredictor | FittedProcess) and 2.0 < record.degrees < np.inf
     if isinstance(record, ConformalScores):
         return _are_scores(record)
     if isinstance(record, ProcessPredictor):

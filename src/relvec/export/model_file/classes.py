@@ -14,6 +14,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.estimators.classifier": ("RelevanceVectorClassifier",),
         "relvec.estimators.sparse_linear": ("SparseBayesianClassifier", "SparseBayesianRegressor"),
         "relvec.estimators.fitted": ("FittedModel",),
+        "relvec.estimators.noise": ("NoiseFit",),
         "relvec.inference.priors": ("GammaPrior",),
     },
     "relvec.kernels": {
@@ -32,7 +33,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec.predictive": {
         "relvec.inference.predictive": (
             "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CountPredictor", "LatentPredictor",
-            "LinearPredictor",
+            "LinearPredictor", "StudentPredictor",
         ),
         "relvec.inference.process": ("Covariance", "Process", "ProcessPredictor"),
         "relvec.inference.conformal": ("ConformalScores",),

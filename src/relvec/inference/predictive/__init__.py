@@ -4,8 +4,9 @@ from relvec.inference.predictive.augmented import Augmented, AugmentedLatentPred
 from relvec.inference.predictive.counts import CountPredictor
 from relvec.inference.predictive.latent import LatentPredictor
 from relvec.inference.predictive.linear import LinearPredictor, WeightPredictor
+from relvec.inference.predictive.student import StudentPredictor
 
 __all__ = [
     "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CountPredictor", "LatentPredictor",
-    "LinearPredictor", "WeightPredictor",
+    "LinearPredictor", "StudentPredictor", "WeightPredictor",
 ]  # fmt: skip

@@ -1,0 +1,194 @@
+"""Noise as it is: Student-t noise against dense formulas and quadrature, outliers, predictions, files, exports."""
+
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from sklearn.base import clone
+
+import relvec
+from relvec import RVR
+from relvec.export.model_file import ModelFileError, dumps, loads
+from relvec.inference.predictive import StudentPredictor
+from relvec.inference.student import Tails, bound_of_scales, learn_tails
+
+LINE = RVR(kernel=None, basis="linear", likelihood="student-t")
+CURVE = RVR(width=2.0, predictive="rvm", likelihood="student-t")
+
+
+def curve(seed, n, kind="normal"):
+    """Return rows with normal noise, gross errors in a tenth of them, or Student-t noise; the function; wrong rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3.0, 3.0, (n, 2))
+    f = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] ** 2
+    bad = np.flatnonzero(rng.uniform(size=n) < 0.1) if kind == "outliers" else np.zeros(0, dtype=int)
+    noise = 0.2 * (rng.standard_t(float(kind), n) if kind[0].isdigit() else rng.standard_normal(n))
+    noise[bad] += rng.choice([-1.0, 1.0], len(bad)) * rng.uniform(2.0, 10.0, len(bad))
+    return X, f + noise, f, bad
+
+
+def rmse(model, seed=10**6):
+    X, y, _, _ = curve(seed, 2000)
+    return np.sqrt(np.mean((model.predict(X) - y) ** 2))
+
+
+def test_gross_errors_hardly_matter_and_are_named():
+    clean = CURVE.fit(*curve(0, 300)[:2])
+    best, density = rmse(clean), clean.log_predictive_density(*curve(9, 1000)[:2]).mean()
+    X, y, _, bad = curve(0, 300, "outliers")
+    model = clone(CURVE).fit(X, y)
+    assert rmse(model) < 1.1 * best < 0.5 * rmse(clone(CURVE).set_params(likelihood="gaussian").fit(X, y))
+    assert set(bad) <= set(model.outliers_) and len(model.outliers_) < len(bad) + 5
+    worst = np.abs(y - model.predict(X))[model.outliers_]
+    assert (np.diff(worst) < 0.5).all()  # the worst first, but for the function's own variance
+    assert (np.diff(model.fitted_.noise.bounds) > 0.0).all()
+    plain = RVR(width=2.0, predictive="rvm").fit(*curve(0, 300)[:2])
+    assert abs(density - plain.log_predictive_density(*curve(9, 1000)[:2]).mean()) < 0.01
+    assert not len(clean.outliers_) and clean.degrees_of_freedom_ > 15.0
+
+
+def test_a_process_with_gross_errors():
+    X, y, f, bad = curve(0, 80, "outliers")
+    model = RVR(likelihood="student-t").fit(X, y)
+    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.15
+    assert set(bad) <= set(model.outliers_) and len(model.outliers_) < len(bad) + 5
+    assert model.process_.scale.sign == 0 and model.merit_
+    again = loads(dumps(model))
+    np.testing.assert_array_equal(again.predict_interval(X, 0.8), model.predict_interval(X, 0.8))
+
+
+@pytest.mark.parametrize("degrees", [3.0, 6.0, 10.0])
+def test_degrees_of_freedom(degrees):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 2))
+    y = 3.0 + X @ [1.0, -2.0] + 0.5 * rng.standard_t(degrees, 2000)
+    found = clone(LINE).fit(X, y)
+    assert degrees / 1.5 < found.degrees_of_freedom_ < degrees * 1.5
+    assert found.noise_variance_ == pytest.approx(0.25 * degrees / (degrees - 2.0), rel=0.3)
+
+
+def test_the_bound_against_dense_formulas_and_quadrature():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(12, 1))
+    y = 1.5 * X[:, 0] + 0.3 * rng.standard_t(3.0, 12)
+    model = RVR(kernel=None, basis="linear", fit_intercept=False, likelihood="student-t").fit(X, y)
+    nu, s2 = (
+        model.degrees_of_freedom_,
+        model.noise_variance_ * (model.degrees_of_freedom_ - 2) / (model.degrees_of_freedom_),
+    )
+    alpha, (mean, variance) = model.alpha_[0], (model.weights_[0], model.covariance_[0, 0])
+    squares = (y - X[:, 0] * mean) ** 2 + X[:, 0] ** 2 * variance
+    divergence = 0.5 * (alpha * (variance + mean**2) - 1.0 - np.log(alpha * variance))
+    dense = stats.t.logpdf(np.sqrt(squares), nu, scale=np.sqrt(s2)).sum() - divergence  # eq. (1)
+    assert model.log_marginal_likelihood_ == pytest.approx(dense, abs=0.02)
+
+    def joint(w):
+        prior = stats.norm.logpdf(w, scale=alpha**-0.5)
+        return np.exp(stats.t.logpdf(y - X[:, 0] * w, nu, scale=np.sqrt(s2)).sum() + prior)
+
+    reach = 12.0 * np.sqrt(variance)
+    exact = np.log(integrate.quad(joint, mean - reach, mean + reach, epsabs=0.0, epsrel=1e-10)[0])
+    assert exact - 1.0 < model.log_marginal_likelihood_ < exact
+
+
+def test_the_two_forms_of_the_bound_agree():
+    rng = np.random.default_rng(3)
+    squares, weights = rng.exponential(size=50) ** 2, rng.uniform(0.5, 2.0, 50)
+    tails = learn_tails(squares, weights)
+    scales = tails.expected_scales(squares)
+    assert weights @ scales / weights.sum() == pytest.approx(1.0, abs=1e-4)  # N stays the number of rows
+    normal = -0.5 * (np.log(2.0 * np.pi * tails.scale2) + scales * squares / tails.scale2)
+    assert weights @ tails.log_density(squares) == pytest.approx(
+        weights @ normal + bound_of_scales(tails, squares, weights), rel=1e-10
+    )
+    for other in (Tails(tails.degrees * 1.1, tails.scale2), Tails(tails.degrees, tails.scale2 * 1.1)):
+        assert weights @ other.log_density(squares) < weights @ tails.log_density(squares)
+
+
+@pytest.mark.parametrize("degrees", [2.1, 4.0, 200.0])
+def test_predictions_are_a_normal_function_with_student_noise(degrees):
+    model = clone(LINE).fit(*(part[:20] for part in curve(0, 30)[:2]))
+    base = model.fitted_.predictors[0]
+    predictor = StudentPredictor(base.function, degrees, 0.7)
+    X = np.array([[0.5, 1.0]])
+    mean, variance = (float(v[0]) for v in predictor.moments(X, True, False))
+    scale = np.sqrt(0.7 * (degrees - 2.0) / degrees)
+
+    def density(y):
+        grid = mean + np.sqrt(variance) * np.linspace(-9.0, 9.0, 2001)
+        inner = stats.norm.pdf(grid, mean, np.sqrt(variance)) * stats.t.pdf(y - grid, degrees, scale=scale)
+        return integrate.trapezoid(inner, grid)
+
+    for y in (mean, mean + 1.0, mean - 8.0):
+        assert predictor.log_density(X, np.array([y]))[0] == pytest.approx(np.log(density(y)), abs=1e-7)
+    q = np.array([0.001, 0.05, 0.5, 0.9, 0.999])
+    found = predictor.quantiles(X, q, True)[0]
+    for level, value in zip(q, found):
+        grid = mean + np.sqrt(variance) * np.linspace(-9.0, 9.0, 2001)
+        below = stats.t.cdf((value - grid) / scale, degrees) * stats.norm.pdf(grid, mean, np.sqrt(variance))
+        assert integrate.trapezoid(below, grid) == pytest.approx(level, rel=1e-7)
+    assert predictor.moments(X, True, True)[1][0] == pytest.approx(variance + 0.7)
+    drawn = predictor.samples(np.repeat(X, 2, axis=0), 4000, np.random.RandomState(0), True)
+    assert np.mean(drawn[0] < found[3]) == pytest.approx(0.9, abs=0.03)
+
+
+def test_weights_and_scales():
+    X, y, _, _ = curve(4, 60, "3")
+    twice = clone(LINE).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
+    weighted = clone(LINE).fit(X, y, sample_weight=np.full(60, 2.0))
+    np.testing.assert_allclose(weighted.predict(X), twice.predict(X), rtol=1e-4)
+    assert weighted.log_marginal_likelihood_ == pytest.approx(twice.log_marginal_likelihood_, abs=0.1)
+    none = clone(LINE).fit(np.vstack([X, X[:1]]), np.append(y, 1e6), sample_weight=np.append(np.ones(60), 0.0))
+    scaled = clone(LINE).fit(X, 1000.0 * y)
+    np.testing.assert_allclose(scaled.predict(X), 1000.0 * none.predict(X), rtol=1e-5)
+    assert scaled.degrees_of_freedom_ == pytest.approx(none.degrees_of_freedom_, rel=1e-2)
+
+
+def test_files_and_exports(tmp_path):
+    from test_conformal import compiled, pointer, run, share_inside
+
+    X, y, _, _ = curve(0, 200, "outliers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = clone(CURVE).fit(X[:100], y[:100]).calibrate(X[100:], y[100:])
+    again = loads(dumps(model))
+    np.testing.assert_array_equal(again.predict_quantiles(X, [0.1, 0.9]), model.predict_quantiles(X, [0.1, 0.9]))
+    np.testing.assert_array_equal(again.outliers_, model.outliers_)
+    assert share_inside(model.predict_interval(X[100:], 0.8), y[100:]) >= 0.8
+    expected = np.array(model.predict(X, return_std=True))
+    if shutil.which("gcc"):
+        library, found = compiled(relvec.to_c(model), tmp_path), np.zeros((len(X), 2))
+        for row, ends in zip(X, found):
+            library.relvec_predict(pointer(row), pointer(ends[:1]), pointer(ends[1:]))
+        np.testing.assert_allclose(found.T, expected, rtol=1e-8)
+    runtime = pytest.importorskip("onnxruntime")
+    found = run(runtime, relvec.to_onnx(model), X)
+    np.testing.assert_allclose(np.array([found["mean"], found["std"]]), expected, rtol=1e-7)
+    object.__setattr__(model.fitted_.predictors[0], "degrees", 1.0)
+    with pytest.raises(ModelFileError):
+        loads(dumps(model))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"noise_variance": 1.0}, "leave noise_variance at None"),
+        ({"predictive": "augmented", "kernel": "gaussian"}, "'auto' and 'rvm'"),
+        ({"noise": "heteroscedastic"}, "is for likelihood='gaussian'"),
+        ({"noise": "loud"}, "noise must be"),
+    ],
+)
+def test_refusals(options, message):
+    X, y, _, _ = curve(0, 30)
+    with pytest.raises(ValueError, match=message):
+        RVR(likelihood="student-t", **options).fit(X, y)
+
+
+def test_several_outputs_are_refused():
+    X, y, _, _ = curve(0, 30)
+    with pytest.raises(ValueError, match="one output"):
+        clone(LINE).fit(X, np.column_stack([y, y]))
+    with pytest.raises(AttributeError, match="partial_fit"):
+        clone(LINE).partial_fit(X, y)
