@@ -131,8 +131,8 @@ def _fit(parser: Any) -> None:
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
         "reading a few as missing")  # fmt: skip
     add("--kernel", choices=KERNELS, help="by default chosen by merit in a regression, else gaussian")
-    add("--noise", choices=NOISES, default="normal", help="of a regression: student-t for gross errors, heteroscedastic "
-        "for noise that depends on the inputs (normal)")  # fmt: skip
+    add("--noise", choices=NOISES, default="normal", help="of a regression: student-t for gross errors, "
+        "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
     add("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
         "saved, and the output says that the fit was cut short")  # fmt: skip

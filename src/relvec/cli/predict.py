@@ -71,8 +71,8 @@ def predictions_table(pipeline: Pipeline, table: Table, prediction: Prediction, 
         made = {"class": np.array(prediction.label, dtype=object)}
         made |= {f"probability {label}": prediction.proba[:, k] for k, label in enumerate(pipeline[-1].classes_)}
         if prediction.members is not None:
-            labels = pipeline[-1].classes_
-            sets = [" | ".join(str(label) for label in labels[row]) for row in prediction.members]
+            labels = np.asarray(pipeline[-1].classes_)
+            sets = [" | ".join(map(str, labels[row].tolist())) for row in prediction.members]
             made["classes"] = np.array(sets, dtype=object)
     else:
         assert prediction.mean is not None and prediction.std is not None and prediction.interval is not None

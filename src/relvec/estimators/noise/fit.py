@@ -29,7 +29,7 @@ FIRST_SHARE = 0.5  # of the time limit, for the first fit
 Fit = Callable[["FitOptions", "MemorySource"], "FittedModel"]
 
 
-def fit_noise(options: FitOptions, source: MemorySource, fit: Fit) -> FittedModel:
+def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
     """A model whose noise is learned with it, by fits of the same rows under other weights.
 
     Parameters
