@@ -2,12 +2,15 @@
 
     python benchmarks/tables.py --tables FOLDER --names servo,autompg --folds 0,1 --methods relvec,exact_gp
     python benchmarks/tables.py --names friedman1000,friedman10000 --folds 0 --methods relvec,sgpr300
+    python benchmarks/tables.py --names made --methods all --jobs 8 --out made.csv
+    python benchmarks/tables.py --results made.csv,more.csv
 
 FOLDER holds one `.npz` a table with `X` (n, d), `y` (n,) and `fold` (n,) of 0..9: row i is a test row of split fold[i].
 Inputs and target are standardised by the training part. NLL is the mean negative log density of a normal distribution
 at the standardised test targets, coverage that of 90 % intervals; seconds are CPU seconds of one thread, of the fit
 and of predictions with standard deviations at 10,000 rows (the test rows repeated); KiB is the pickled model. A peer
-that is not installed is left out, and says so.
+that is not installed is left out, and says so. "made" stands for all tables of `made_tables.py`; `--results` prints the
+table of results that were measured before.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ import pickle
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import numpy as np  # noqa: E402 (after the number of threads)
+from made_tables import MADE, make_table  # noqa: E402
 
 PREDICTED_ROWS = 10_000
+EXACT_ROWS = 2000  # of more, exact processes are left out
 
 
 def relvec(X, y):
@@ -39,6 +46,31 @@ def relvec(X, y):
         return mean, std**2
 
     return predict, len(model.relevance_), model
+
+
+def one_gaussian(X, y):
+    """The exact process with one Gaussian part, a width an input, by maximum likelihood: relvec's code, no priors."""
+    from relvec.gaussian_process.kernel import Part, Structure
+    from relvec.gaussian_process.learn import climb, log_posterior, starts
+    from relvec.gaussian_process.predictor import exact_component
+    from relvec.gaussian_process.priors import default_prior
+    from relvec.gaussian_process.rows import merge, standardise
+
+    if len(y) > EXACT_ROWS:
+        raise NotImplementedError(f"more than {EXACT_ROWS:,} rows")
+    rows, units = standardise(merge(X, y))
+    structure = Structure((Part("gaussian", True),), False, rows.X.shape[1])
+    prior = default_prior(structure)
+    flat = replace(prior, deviation=np.full_like(prior.mean, 1e6))
+    objective = log_posterior(structure, flat, rows)
+    modes = [climb(objective, start, flat, 60) for start in starts(structure, prior)]
+    model = exact_component(structure, max(modes, key=lambda mode: mode.value).theta, rows)
+
+    def predict(new):
+        mean, variance = model.predict(units.inputs(new))
+        return units.y_mean + units.y_scale * mean, units.y_scale**2 * variance
+
+    return predict, len(rows), model
 
 
 def gpytorch_model(X, y, inducing, evaluations):
@@ -109,8 +141,8 @@ def climb(model, loss, evaluations):
 
 
 def exact_gp(X, y):
-    if len(y) > 2000:
-        raise NotImplementedError("more than 2,000 rows")
+    if len(y) > EXACT_ROWS:
+        raise NotImplementedError(f"more than {EXACT_ROWS:,} rows")
     return gpytorch_model(X, y, None, 120)
 
 
@@ -170,7 +202,9 @@ def bayes_ridge(X, y):
     return predict, 0, model
 
 
-METHODS = {f.__name__: f for f in (relvec, exact_gp, sgpr300, ngboost, boosted_trees, svr, fastrvm, bayes_ridge)}
+METHODS = {f.__name__: f for f in (
+    relvec, one_gaussian, exact_gp, sgpr300, ngboost, boosted_trees, svr, fastrvm, bayes_ridge,
+)}  # fmt: skip
 FIELDS = ("table", "fold", "method", "n_test", "nll", "rmse", "inside", "vectors", "cpu_s", "kib", "predict_s")
 
 
@@ -181,6 +215,8 @@ def load(folder: Path | None, name: str) -> tuple[np.ndarray, np.ndarray, np.nda
         X = rng.uniform(size=(n + 1000, 8))
         y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
         return X, y + rng.normal(size=len(y)), np.where(np.arange(len(y)) < n, 1, 0)
+    if name in MADE:
+        return make_table(name)
     if folder is None:
         raise SystemExit("--tables must name the folder of the .npz tables")
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
@@ -228,38 +264,72 @@ def summary(results: list[dict]) -> list[str]:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tables", type=Path, help="folder of .npz tables")
-    parser.add_argument("--names", help="tables, as servo,autompg,friedman1000; default all in the folder")
+    parser.add_argument("--names", help="tables, as servo,autompg,made,friedman1000; default all in the folder")
     parser.add_argument("--folds", default="0,1,2,3,4,5,6,7,8,9", help="splits; default all ten")
     parser.add_argument("--methods", default="relvec", help=f"of {','.join(METHODS)}, or all; default relvec")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, a split of a table each; default 1")
     parser.add_argument("--out", type=Path, help="file for the raw results (CSV)")
+    parser.add_argument("--results", help="files of raw results to sum up instead of measuring")
     return parser.parse_args(arguments)
+
+
+def table_names(options: argparse.Namespace) -> list[str]:
+    if options.names is None:
+        return sorted(p.stem for p in options.tables.glob("*.npz"))
+    names = [list(MADE) if name == "made" else [name] for name in options.names.split(",")]
+    return [name for some in names for name in some]
+
+
+def attempt(case: tuple[Path | None, str, int, str]) -> dict | str:
+    """The results of one case, or why there are none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return measure(*case)
+    except (ImportError, NotImplementedError) as error:
+        return f"({case[3]} left out for {case[1]}: {error})"
+
+
+def run(options: argparse.Namespace) -> list[dict]:
+    """The results of all cases, in the order of the options."""
+    methods = list(METHODS) if options.methods == "all" else options.methods.split(",")
+    folds = [int(fold) for fold in options.folds.split(",")]
+    cases = [(options.tables, name, fold, m) for name in table_names(options) for m in methods for fold in folds]
+    results, left_out = [], {}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for found in map(attempt, cases) if options.jobs == 1 else pool.map(attempt, cases):
+            if isinstance(found, str):
+                left_out[found] = None
+                continue
+            results.append(found)
+            print("{table} {method} {fold}: NLL {nll:.3f}".format(**found), file=sys.stderr, flush=True)
+            if options.out:
+                write(options.out, results)
+    print("\n".join(left_out))
+    return results
+
+
+def write(path: Path, results: list[dict]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(results)
+
+
+def read(paths: str) -> list[dict]:
+    """Results of several files; a case measured twice counts as measured last."""
+    found = {}
+    for path in paths.split(","):
+        with Path(path).open(newline="") as file:
+            for row in csv.DictReader(file):
+                case = row["table"], row["method"], row["fold"]
+                found[case] = {k: v if k in ("table", "method") else float(v) for k, v in row.items()}
+    return [found[case] for case in sorted(found)]
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    names = options.names.split(",") if options.names else sorted(p.stem for p in options.tables.glob("*.npz"))
-    methods = list(METHODS) if options.methods == "all" else options.methods.split(",")
-    results, left_out = [], {}
-    for name in names:
-        for method in methods:
-            for fold in map(int, options.folds.split(",")):
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        results.append(measure(options.tables, name, fold, method))
-                except (ImportError, NotImplementedError) as error:
-                    left_out[method] = str(error)
-                    break
-            if results and (results[-1]["table"], results[-1]["method"]) == (name, method):
-                print(f"{name} {method}: NLL {results[-1]['nll']:.3f} in the last fold", file=sys.stderr, flush=True)
-    print("\n".join(summary(results)))
-    for method, why in left_out.items():
-        print(f"({method} left out at least once: {why})")
-    if options.out:
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(results)
+    print("\n".join(summary(read(options.results) if options.results else run(options))))
 
 
 if __name__ == "__main__":

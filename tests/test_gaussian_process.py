@@ -1,17 +1,20 @@
 """The process with a composite kernel chosen by merit: against dense oracles, differences and its own invariances."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from relvec import compare
 from relvec.gaussian_process import Part, Shape, Structure, default_candidates, fit_process
 from relvec.gaussian_process.bound import bounds, lower_bound
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import learn, log_posterior
-from relvec.gaussian_process.merit import hessian, laplace
-from relvec.gaussian_process.predictor import exact_component, sparse_component, spread
+from relvec.gaussian_process.merit import Merit, hessian, laplace
+from relvec.gaussian_process.predictor import exact_component, prediction_error, sparse_component, spread
 from relvec.gaussian_process.priors import default_prior
 from relvec.gaussian_process.rows import Rows, merge, rounding_step, standardise
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale, scales
@@ -165,6 +168,55 @@ def test_merit_is_the_integral_over_the_hyperparameters(linear):
     logs = np.array([objective(mode.theta + vectors @ (z / np.sqrt(values)))[0] for z in grid])
     cell = structure.n_theta * np.log(axis[1] - axis[0]) - 0.5 * np.log(values).sum()
     assert merit.value == pytest.approx(logsumexp(logs) + cell, abs=0.1)
+
+
+def maxima_on_a_grid(objective, centre, reach=3.0, side=13):
+    """Values of the objective, of three arguments, at inner points of a grid that no neighbour exceeds."""
+    axes = [np.linspace(c - reach, c + reach, side) for c in centre]
+    values = np.array([objective(np.array(t))[0] for t in product(*axes)]).reshape(side, side, side)
+    moves = [np.roll(values, shift, (0, 1, 2)) for shift in product((-1, 0, 1), repeat=3)]
+    top = (values >= np.max(moves, axis=0))[1:-1, 1:-1, 1:-1]
+    return np.sort(values[1:-1, 1:-1, 1:-1][top])[::-1]
+
+
+@pytest.mark.parametrize("noise, several", [(0.7, True), (0.3, False)])
+def test_several_modes_are_told(noise, several):
+    """Few noisy rows are either a slow function and much noise, or a fast one: two maxima within three nats."""
+    n = 12 if several else 20
+    X = np.linspace(0, 10, n)[:, None]
+    y = np.sin(0.6 * X[:, 0]) + noise * np.random.default_rng(1).normal(size=n)
+    structure = Structure((Part(GAUSS),), False, 1)
+    rows = standardise(merge(X, y))[0]
+    found = maxima_on_a_grid(log_posterior(structure, default_prior(structure), rows), (0.0, 0.0, -2.0))
+    assert (found > found[0] - 3.0).sum() == (2 if several else 1)
+    model = fit_process(X, y, candidates=(structure,), target=AS_IT_IS)
+    assert model.merit.several_modes is model.selection[0].several_modes is several
+    assert compare(X, y, ["gaussian"]).rows[0].status == ("several modes" if several else "")
+
+
+def test_priors_are_normalised():
+    prior = default_prior(STRUCTURES[0])
+    at, grid = STRUCTURES[0].widths[0].start, np.linspace(-12, 18, 3001)
+    points = np.tile(prior.mean, (len(grid), 1))
+    points[:, at] += grid
+    logs = np.array([prior.log_density(point)[0] for point in points])
+    others = np.delete(prior.deviation, at)
+    height = -np.log(others).sum() - 0.5 * len(others) * np.log(2 * np.pi)
+    assert np.exp(logs - height).sum() * (grid[1] - grid[0]) == pytest.approx(1.0, abs=1e-3)
+    theta = prior.mean + np.linspace(-2, 3, len(prior.mean))
+    np.testing.assert_allclose(
+        prior.log_density(theta)[1], differences(lambda t: prior.log_density(t)[0], theta), atol=1e-6
+    )
+
+
+def test_errors_at_new_rows_are_larger_than_at_those_fitted():
+    def merit(*curvatures):
+        return Merit(0.0, np.array(curvatures), 0, False)
+
+    assert prediction_error(merit(0.3, 0.1), 50.0) == 1.0  # what the priors alone hold costs nothing
+    assert prediction_error(merit(1e9, 1e9), 50.0) == pytest.approx(52 / 48)
+    assert prediction_error(merit(*[1e9] * 40), 50.0) == pytest.approx(2.0)
+    assert prediction_error(merit(np.nan, np.nan), 50.0) == 1.0  # time was up before there were curvatures
 
 
 def test_exchangeable_parts_add_log_factorial():

@@ -97,7 +97,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         The fit of a relevance vector machine ends when no single move gains more than this many nats of evidence. None:
         1e-4, and 0.3 where a Gaussian model has more than 300 functions; `certificate_` tells what is left.
     max_iter : int, default 10000
-        Most steps of the solver.
+        Most steps of the solver of a relevance vector machine. A process has no such steps, and this parameter no
+        effect on it: ``time_limit`` is what bounds both.
     warm_start : bool, default False
         Whether a further call of `fit` starts from the last model. A process keeps its kernels and learns their
         hyperparameters from where they were, nothing else is compared; the sequential solver starts from the functions

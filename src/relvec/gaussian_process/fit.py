@@ -17,6 +17,7 @@ from relvec.gaussian_process.predictor import (
     Component,
     FittedProcess,
     exact_component,
+    prediction_error,
     sparse_component,
     spread,
 )
@@ -132,7 +133,7 @@ def fit_process(
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
     index = _choose(chosen[0].structure, thetas[0], rows, most, clock)
-    parts = [_component(c.structure, theta, rows, index) for c, theta in zip(chosen, thetas)]
+    parts = [_component(c, theta, rows, index) for c, theta in zip(chosen, thetas)]
     clock.report("vectors", 1.0)
     return FittedProcess(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
@@ -298,14 +299,14 @@ def _losses(part: Component, held: Rows) -> np.ndarray:
     return 0.5 * np.log(variance) + 0.5 * scatter / variance
 
 
-def _component(structure: Structure, theta: np.ndarray, rows: Rows, index: np.ndarray) -> Component:
+def _component(chosen: Candidate, theta: np.ndarray, rows: Rows, index: np.ndarray) -> Component:
     """The process on the chosen rows, at the theta of the exact evidence.
 
     A noise of greatest lower bound instead would count twice what the vectors cannot represent.
     """
-    exact = len(index) == len(rows)
+    structure, exact = chosen.structure, len(index) == len(rows)
     part = exact_component(structure, theta, rows) if exact else sparse_component(structure, theta, rows, rows.X[index])
-    return replace(part, spread=spread(structure, theta, rows))
+    return replace(part, spread=spread(structure, theta, rows) * prediction_error(chosen.merit, rows.total))
 
 
 def _bounds(part: Component, rows: Rows, exact: bool) -> Bounds:

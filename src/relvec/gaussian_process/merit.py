@@ -18,7 +18,7 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import Mode, Objective
 from relvec.runtime.clock import Clock
 
-_LEAST_CURVATURE = 0.05  # eigenvalues of H are at least this: the priors alone have 1/4 and 1/2.89
+_LEAST_CURVATURE = 0.05  # eigenvalues of H are at least this: the priors alone have 1/4, 1/2.89 and 1/11.6
 
 
 @dataclass(frozen=True, eq=False)

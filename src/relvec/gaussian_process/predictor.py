@@ -6,7 +6,8 @@ A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m
     variance(x) = f (k(x, x) - |R k(Z, x)|^2 + s)
 
 in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
-a time, in their standard deviations (`spread`). Several components are averaged: the mean of their mixture and its
+a time, in their standard deviations (`spread`), times what fitting hyperparameters to the same rows hides
+(`prediction_error`). Several components are averaged: the mean of their mixture and its
 variance.
 """
 
@@ -28,6 +29,7 @@ from relvec.runtime.arrays import Array, like, namespace, squares, to_host
 
 _BLOCK = 2048
 _SPREAD_ROWS = 1000
+_PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R
 
 
@@ -232,6 +234,17 @@ def spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
     few = rows.take(slice(0, _SPREAD_ROWS))
     mean, variance = leave_one_out(structure, theta, few)
     return max(1.0, float(np.mean((few.y - mean) ** 2 / variance))) if len(few) >= 30 else 1.0
+
+
+def prediction_error(merit: Merit, n_rows: float) -> float:
+    """How much larger squared errors at new rows are than at the rows that p hyperparameters were fitted to.
+
+    (n + p) / (n - p), Akaike's final prediction error (1969), where p counts the hyperparameters that the rows
+    determine: directions whose curvature is mostly the evidence's and not the prior's. At most 2.
+    """
+    determined = 1.0 - _PRIOR_CURVATURE / np.maximum(merit.eigenvalues, _PRIOR_CURVATURE)
+    p = min(float(np.nansum(determined)), n_rows / 3.0)
+    return (n_rows + p) / (n_rows - p)
 
 
 def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Component:

@@ -23,7 +23,7 @@ from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
 from relvec.runtime.clock import Clock
 
-_OFFSETS = (0.4, 1.5)
+_OFFSETS = (0.1, 0.4, 1.5)  # standard deviations between the end of the targets and the pole of the logarithm
 _SKEWED = 0.3  # skewness below which only the scale as it is is tried
 _ROWS, _CHECK_ROWS = 200, 500
 _LEARNED, _CHECKED = slice(0, _ROWS), slice(_ROWS, _ROWS + _CHECK_ROWS)
@@ -42,12 +42,16 @@ class Scale:
     offset: float = 0.0
 
     @property
+    def pole(self) -> float:
+        """Where the logarithm has its pole: a little beyond the end."""
+        return self.end - self.sign * self.offset * self.scale
+
+    @property
     def name(self) -> str:
-        """The scale in words."""
+        """The scale as a formula."""
         if self.sign == 0:
             return "as it is"
-        side = "above the least" if self.sign > 0 else "below the greatest"
-        return f"logarithm of {side} + {self.offset} deviations"
+        return f"log(y - {self.pole:.4g})" if self.sign > 0 else f"-log({self.pole:.4g} - y)"
 
     def forward(self, y: np.ndarray) -> np.ndarray:
         """U (n,) of the targets y (n,); those beyond the end by more than the offset are put at it.

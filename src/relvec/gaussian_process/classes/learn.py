@@ -44,7 +44,7 @@ def class_prior(structure: Structure) -> Prior:
     full = default_prior(structure)
     high = full.high[:-1].copy()
     high[list(structure.amplitudes)] = np.log(1e5)  # classes that never meet have log-odds of any size
-    return Prior(full.mean[:-1], full.deviation[:-1], full.low[:-1], high)
+    return Prior(full.mean[:-1], full.deviation[:-1], full.low[:-1], high, np.ones(len(high)))
 
 
 def default_start(structure: Structure) -> np.ndarray:
