@@ -36,7 +36,8 @@ def buildings(rng) -> Table:
 
 def spectra(rng) -> Table:
     """Third-octave spectra: peaks in the logarithm of an input whose place depends on the others; levels of inputs."""
-    chord, angle, speed = rng.choice([2.5, 5.0, 10.0, 15.0, 30.0], 110), rng.uniform(0, 20, 110), rng.choice([31.7, 39.6, 55.5, 71.3], 110)  # fmt: skip
+    chord, angle = rng.choice([2.5, 5.0, 10.0, 15.0, 30.0], 110), rng.uniform(0, 20, 110)
+    speed = rng.choice([31.7, 39.6, 55.5, 71.3], 110)
     rows = []
     for c, a, v in zip(chord, angle, speed):
         thickness = 0.002 * c * np.exp(0.1 * a)

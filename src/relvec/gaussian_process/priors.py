@@ -7,9 +7,9 @@
 | the noise variance (in variances of the target) | log 0.1 | 2.5 |
 
 Distances between standardised rows grow like sqrt(d), and so does the typical width. An input that tells nothing has a
-width without end, and there may be many of them: long widths are twice as free as short ones. A part whose one width is far
-below the distance of neighbouring rows is noise by another name (the evidence cannot tell them apart, and no number of
-vectors represents it): such widths are at least half that distance.
+width without end, and there may be many of them: long widths are twice as free as short ones. A part whose one width
+is far below the distance of neighbouring rows is noise by another name (the evidence cannot tell them apart, and no
+number of vectors represents it): such widths are at least half that distance.
 """
 
 from __future__ import annotations

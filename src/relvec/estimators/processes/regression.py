@@ -34,10 +34,6 @@ MIN_VECTORS = 16  # however little memory there is
 MANY_ROWS = 1000  # of more, the first few tell that they are distinct
 MIN_SECONDS = 0.01  # of a time limit that is left to a stage, however late it is
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
-TOO_FEW_ROWS = (
-    f"fewer than {MIN_ROWS} rows differ (or numbers are beyond 1e100), which is too little to choose a kernel by merit: "
-    "a relevance vector machine with a Gaussian kernel was fitted instead, as by predictive='rvm'"
-)
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
 STAGES = {"candidates": (0.0, 0.5), "more rows": (0.5, 0.8), "all rows": (0.8, 0.9), "vectors": (0.9, 0.99)}
@@ -50,12 +46,7 @@ def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
     end = math.inf if options.time_limit is None else time.monotonic() + options.time_limit
     with stage("process"):
         rows = source.process_rows(options)
-        if rows is None:
-            return None
-        if not allows_process(rows.X):
-            warnings.warn(TOO_FEW_ROWS, UserWarning, stacklevel=caller_level())
-            return None
-        if not _targets_vary(rows.targets):
+        if rows is None or not (allows_process(rows.X) and _targets_vary(rows.targets)):
             return None
         options.identify(*source.identity)
         processes = _fit_outputs(options, rows, end)
