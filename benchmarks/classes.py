@@ -2,10 +2,12 @@
 
     RELVEC_DATA=FOLDER python benchmarks/classes.py --sets banana,german --splits 3 --methods relvec,svc
 
-Tables are FOLDER/<name>.npz (see `relvec.papers`) and those of scikit-learn. Published splits where the file has them,
-else ten stratified folds, seed 0. Missing values are the median of the training rows, inputs standardised, for all
-alike. Prints a Markdown table: means over the splits of log loss, error, expected calibration error (ten bins of the
-probability of the class predicted), vectors and CPU seconds of the fit; then how often each method is the best.
+Tables are FOLDER/<name>.npz (see DATASETS.md there), those of scikit-learn, regression tables of FOLDER/tables whose
+target is cut at its quantiles (`--sets cut`), and drawn ones (`--sets drawn`). Published splits where the file has
+them, ten draws, or ten stratified folds, seed 0. Missing values are the median of the training rows, inputs
+standardised, for all alike. Prints a Markdown table: means over the splits of log loss, error, expected calibration
+error (ten bins of the probability of the class predicted), vectors and CPU seconds of the fit; then how often each
+method is the best.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold  # noqa: E402
 FILES = ("banana", "breast-cancer", "german", "image", "titanic", "waveform", "pima", "pima_ripley", "ripley",
          "australian", "bupa", "credit_approval", "hepatitis", "usps")  # fmt: skip
 MADE = ("digits", "iris", "wine", "tumours", "rings", "eight")
-SETS = (*FILES, *MADE)
+CUT = {"autompg": 3, "autos": 2, "breastcancer": 2, "concreteslump": 2, "forest": 2, "machine": 3, "pendulum": 2,
+       "servo": 2, "skillcraft": 2, "solar": 2, "stock": 4}  # fmt: skip
+DRAWN = ("rare", "many", "noisy", "idle", "categories", "wide", "plane", "tiny", "copies", "squares", "rates", "moons")
+SETS = (*FILES, *MADE, *CUT, *DRAWN)
+DRAWN_TESTS = 1000  # rows that a drawn table is tested on
 GPC_MOST = 1000  # training rows
 
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -48,6 +54,18 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray, list | None]:
             X, y = found["X"], found["y"]
             splits = list(zip(found["train_splits"], found["test_splits"])) if "train_splits" in found else None
         return X, np.unique(y, return_inverse=True)[1], splits
+    if name in CUT:
+        with np.load(Path(os.environ["RELVEC_DATA"]) / "tables" / f"{name}.npz") as file:
+            X, y, fold = file["X"], file["y"], file["fold"]
+        edges = np.quantile(y, np.arange(1, CUT[name]) / CUT[name])
+        label = np.unique((y[:, None] > edges).sum(axis=1), return_inverse=True)[1]
+        return X, label, [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(10)]
+    if name in DRAWN:
+        parts = [draw(name, seed) for seed in range(10)]
+        n = len(parts[0][0]) - DRAWN_TESTS
+        splits = [(k * (n + DRAWN_TESTS) + np.arange(n), k * (n + DRAWN_TESTS) + n + np.arange(DRAWN_TESTS))
+                  for k in range(10)]  # fmt: skip
+        return np.concatenate([X for X, _ in parts]), np.concatenate([y for _, y in parts]), splits
     if name == "rings":
         X, y = datasets.make_circles(400, noise=0.15, factor=0.5, random_state=0)
         X = np.c_[X, np.random.default_rng(0).normal(size=(400, 6))]
@@ -59,6 +77,40 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray, list | None]:
         known = {"tumours": "breast_cancer"}
         X, y = getattr(datasets, f"load_{known.get(name, name)}")(return_X_y=True)
     return X, y, None
+
+
+def draw(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training rows, then DRAWN_TESTS rows of the same kind: X (n, d), labels (n,)."""
+    rng, made = np.random.default_rng(seed), datasets.make_classification
+    n = DRAWN_TESTS + {"many": 450, "wide": 100, "tiny": 30, "plane": 200}.get(name, 300)
+    if name == "rare":  # one row in twenty
+        return made(n, 8, n_informative=4, weights=[0.95], random_state=seed, class_sep=1.5)
+    if name == "many":
+        return made(n, 12, n_informative=8, n_classes=15, n_clusters_per_class=1, random_state=seed, class_sep=1.5)
+    if name == "noisy":  # labels of two rows in five are drawn anew
+        return made(n, 6, n_informative=4, flip_y=0.4, random_state=seed, class_sep=1.5)
+    if name == "idle":
+        return made(n, 30, n_informative=3, n_redundant=0, random_state=seed)
+    if name == "wide":
+        return made(n, 90, n_informative=10, random_state=seed)
+    if name == "moons":
+        return datasets.make_moons(n, noise=0.25, random_state=seed)
+    X = rng.normal(size=(n, 5))
+    if name in ("plane", "tiny"):
+        return X, (rng.logistic(size=n) < X @ [1.5, -1.0, 0.5, 0.0, 0.0]).astype(int)
+    if name == "squares":  # a board of four by four
+        X = rng.uniform(size=(n, 2))
+        return X, (np.floor(4 * X).sum(axis=1) % 2).astype(int)
+    if name == "rates":  # skewed inputs of very different spread, a product decides
+        X = rng.lognormal(sigma=1.0, size=(n, 4)) * [1.0, 100.0, 1e-3, 1e4]
+        return X, (np.log(X[:, 0] * X[:, 1] / 100.0) + rng.logistic(size=n) > 0).astype(int)
+    levels = rng.integers(0, 5, size=(n, 4)) if name == "categories" else rng.integers(0, 2, size=(n, 5))
+    effect = np.random.default_rng(1).normal(size=(4, 5)) * 1.5
+    if name == "categories":  # one-hot; two of the four features act together
+        odds = effect[0, levels[:, 0]] + effect[1, (levels[:, 1] + levels[:, 2]) % 5]
+        return np.eye(5)[levels].reshape(n, -1), (rng.logistic(size=n) < odds).astype(int)
+    odds = 2.0 * (levels[:, 0] ^ levels[:, 1]) - 1.0 + 0.7 * levels[:, 2]  # "copies": 32 distinct rows
+    return levels.astype(float), (rng.logistic(size=n) < odds).astype(int)
 
 
 def splits_of(name: str, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
@@ -159,12 +211,14 @@ def measure(task: tuple[str, int, str]) -> tuple[tuple[str, int, str], list[floa
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sets", default=",".join(s for s in SETS if s != "usps"), help=f"of {','.join(SETS)}")
+    parser.add_argument("--sets", default="files,made", help=f"of files,made,cut,drawn,{','.join(SETS)}")
     parser.add_argument("--splits", type=int, default=10, help="at most so many a set (default 10)")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {','.join(METHODS)}; default all")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     options = parser.parse_args()
-    sets, methods = options.sets.split(","), options.methods.split(",")
+    named = {"files": FILES[:-1], "made": MADE, "cut": tuple(CUT), "drawn": DRAWN}
+    sets = [name for word in options.sets.split(",") for name in named.get(word, (word,))]
+    methods = options.methods.split(",")
     tasks = []
     for name in sets:
         stored = load(name)[2]

@@ -156,15 +156,43 @@ def test_copies_share_a_fold_and_classes_are_spread():
         assert not {x.tobytes() for x in train.X} & {x.tobytes() for x in test.X}
 
 
-def test_few_distinct_rows_deal_their_weights():
-    X = np.repeat([[0.0], [1.0], [2.0]], 40, axis=0)
-    y = (np.arange(120) % 3 == 0).astype(int)
-    rows = merge(X, y, 2)
-    folds = deal_folds(rows, 5)
-    np.testing.assert_allclose(sum(test.counts.sum() for _, test in folds), 120)
-    for train, test in folds:
-        assert len(test) == 3 and test.counts.sum() == pytest.approx(24, abs=1)
-        assert train.counts.sum() + test.counts.sum() == pytest.approx(120)
+def test_few_distinct_rows_are_judged_by_evidence():
+    rng = np.random.default_rng(0)
+    cells = np.array([[a, b, c] for a in (0.0, 1.0) for b in (0.0, 1.0) for c in (0.0, 1.0)])
+    X = np.repeat(cells, 40, axis=0)
+    y = (rng.random(320) < expit(4.0 * (X[:, 0] != X[:, 1]) - 2.0)).astype(int)
+    once = fit_classes(X, y, 2)
+    assert "evidence" in once.selection.scheme and "linear" not in once.selection.chosen
+    assert sum(once.selection.shares) == pytest.approx(1.0)
+    rare = once.predict_proba(cells)[:, 1]
+    np.testing.assert_allclose(rare, expit(4.0 * (cells[:, 0] != cells[:, 1]) - 2.0), atol=0.12)
+    key = 2 * (X @ [4, 2, 1]) + y  # the same table as weights
+    _, first, count = np.unique(key, return_index=True, return_counts=True)
+    weighted = fit_classes(X[first], y[first], 2, count.astype(float))
+    np.testing.assert_allclose(weighted.predict_proba(cells), once.predict_proba(cells), atol=1e-10)
+
+
+def test_a_boundary_that_turns_often_gets_as_many_inducing_rows_as_it_needs():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(95, 1))
+    rows, units = standardise(merge(X, (np.sin(40.0 * X[:, 0]) > 0).astype(int), 2))
+    model = learn(rows, Structure((Part(GAUSSIAN),), False, 1))
+    new = np.linspace(0.02, 0.98, 200)[:, None]
+    found = model.probabilities(units.inputs(new)).argmax(axis=1)
+    assert np.mean(found == (np.sin(40.0 * new[:, 0]) > 0)) > 0.85
+
+
+def test_newton_steps_by_products_and_by_factors_end_at_one_mode(monkeypatch):
+    rows = rows_of(120)
+    kernel = LatentKernel(STRUCTURES[1])
+    theta = np.array([3.0, -0.5])
+    features = Features(kernel, theta, rows.X, rows.X[:40])
+    modes = []
+    for large in (0.0, np.inf):
+        monkeypatch.setattr(binary, "_LARGE", large)
+        modes.append(binary.mode(features.Phi, rows.counts, 0.3))
+    np.testing.assert_allclose(modes[0].f, modes[1].f, atol=1e-3)
+    assert modes[0].value == pytest.approx(modes[1].value, abs=1e-6)
 
 
 def test_the_choice_finds_the_boundary_and_says_so():
@@ -248,7 +276,7 @@ def test_sums_of_functions_predict_the_same(structure, n_classes):
 
 def test_a_model_from_elsewhere_is_not_expanded():
     rows, units = standardise(merge(*table(), 2))
-    other = OtherCandidate("flat", lambda Z, counts: (lambda Q: np.full((len(Q), 2), 0.5), 0)).fit(rows, {})
+    other = OtherCandidate("flat", lambda Z, counts: (lambda Q: np.full((len(Q), 2), 0.5), 0)).fit(rows)
     model = ClassModel(units, (Member(1.0, Calibration(), other),), rows.base_rates, None)
     with pytest.raises(NotImplementedError, match="no process"):
         expand_members(model, 3)

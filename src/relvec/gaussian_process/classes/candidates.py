@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from relvec.gaussian_process.classes.learn import USUAL, Effort, carry_theta, learn
+from relvec.gaussian_process.classes.learn import USUAL, Effort, learn
 from relvec.gaussian_process.classes.model import ClassProcess
 from relvec.gaussian_process.classes.rows import ClassRows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
@@ -51,23 +51,19 @@ class Candidate(Protocol):
         """Whether fits of folds may begin at the fit of all rows."""
         ...
 
-    def fit(
-        self, rows: ClassRows, earlier: Mapping[str, Fitted], hint: Fitted | None, clock: Clock | None, label: str
-    ) -> Fitted:
+    def fit(self, rows: ClassRows, hint: Fitted | None, clock: Clock | None, label: str) -> Fitted:
         """The model of these rows.
 
-        `earlier` are other candidates' models of the same rows, `hint` one of its own; `label` names the rows, for what
-        the clock remembers.
+        `hint` is a model of its own of other rows, to begin at; `label` names the rows, for what the clock remembers.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ProcessCandidate:
-    """A process of one structure; its climb begins at theta `start`, or at the widths of the candidate `source`."""
+    """A process of one structure; its climb begins at theta `start` where that is known."""
 
     structure: Structure
-    source: str = ""
     effort: Effort = USUAL
     start: tuple[float, ...] | None = None
 
@@ -82,15 +78,12 @@ class ProcessCandidate:
         return not any(part.per_input for part in self.structure.parts)
 
     def fit(
-        self, rows: ClassRows, earlier: Mapping[str, Fitted], hint: Fitted | None = None,
-        clock: Clock | None = None, label: str = "",
-    ) -> ClassProcess:  # fmt: skip
+        self, rows: ClassRows, hint: Fitted | None = None, clock: Clock | None = None, label: str = ""
+    ) -> ClassProcess:
         """The process of most posterior density."""
         start = None if self.start is None else np.array(self.start)
         if isinstance(hint, ClassProcess):
             start = hint.theta
-        elif start is None and isinstance(found := earlier.get(self.source), ClassProcess):
-            start = carry_theta(found.theta, found.kernel.structure, self.structure)
         return learn(rows, self.structure, self.effort, start, clock, label)
 
 
@@ -103,9 +96,8 @@ class OtherCandidate:
     few: bool = False
 
     def fit(
-        self, rows: ClassRows, earlier: Mapping[str, Fitted], hint: Fitted | None = None,
-        clock: Clock | None = None, label: str = "",
-    ) -> OtherModel:  # fmt: skip
+        self, rows: ClassRows, hint: Fitted | None = None, clock: Clock | None = None, label: str = ""
+    ) -> OtherModel:
         """The model of these rows."""
         return OtherModel(*self.make(rows.X, rows.counts), rows.base_rates)
 
@@ -139,21 +131,17 @@ def list_labels(X: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def standard_candidates(n_inputs: int, effort: Effort = USUAL) -> list[ProcessCandidate]:
-    """Linear; one Gaussian width, without and with a linear part; a width for each input: the smallest first.
+    """Linear; one Gaussian width; a width for each input: the smallest first.
 
-    A width for each input with a linear part is the sum of two of them, which `choose` tries.
+    Those with a linear part are sums of two of them, which `choose` tries.
     """
 
     def structure(linear: bool, *parts: Part) -> Structure:
         return Structure(parts, linear, n_inputs)
 
     one, each = Part(Shape.GAUSSIAN), Part(Shape.GAUSSIAN, True)
-    made = [
-        ProcessCandidate(structure(True), "", effort),
-        ProcessCandidate(structure(False, one), "", effort),
-        ProcessCandidate(structure(True, one), structure(False, one).name, effort),
-    ]
+    made = [ProcessCandidate(structure(True), effort), ProcessCandidate(structure(False, one), effort)]
     if n_inputs > 1:
         # Not from the one width: where few inputs matter it is so long that the evidence is flat about it.
-        made.append(ProcessCandidate(structure(False, each), "", effort))
+        made.append(ProcessCandidate(structure(False, each), effort))
     return made

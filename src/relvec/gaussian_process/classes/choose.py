@@ -2,7 +2,8 @@
 
 Every candidate is fitted anew without each fold and scored on it, after slope and moderation (`calibrate`) were learned
 from the scores' own signals. Two of the candidates may be added where that gains: log-odds that are a sum of two
-processes are one additive model. Otherwise ties go to the smaller candidate.
+processes are one additive model. Otherwise ties go to the smaller candidate. Where only few rows differ, new ones will
+be copies of them and none can be held out: there candidates have the shares that their evidence gives them.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from relvec.gaussian_process.classes.calibrate import MODERATIONS, calibrate, calibration_curve, log_densities
-from relvec.gaussian_process.classes.candidates import Candidate, Fitted
-from relvec.gaussian_process.classes.model import Calibration, calibrate_signals
-from relvec.gaussian_process.classes.rows import ClassRows, deal_folds
+from relvec.gaussian_process.classes.candidates import Candidate, Fitted, ProcessCandidate
+from relvec.gaussian_process.classes.learn import log_merit
+from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
+from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, few_differ
 from relvec.runtime.clock import Clock
 
 TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
 _SUM_GAINS = 1.0  # nats that a sum of two must gain over the better one
+_LEAST_SHARE = 0.02  # of a member of the model
 _HELD = 1.0  # precision of the shares of two about one half: a prior standard deviation of 1
 _BEHIND = (0.02, 2.0)  # after two folds: nats a row, and standard errors, behind the best that end a candidate's race
 
@@ -51,7 +55,7 @@ class Selection:
 
     entries : every candidate, the best first.
     chosen, shares : names of the one or two added, and the factors of their log-odds.
-    log_loss : of the choice, a row, where it took no part.
+    log_loss : of the choice, a row, where it took no part; without held-out rows -(log evidence) a row.
     margin : nats a row between the choice and the best candidate that is not in it.
     scheme : in words, how rows were held out.
     calibration_curve : (bins, 3) mean probability, share, weight of the held-out predictions.
@@ -120,12 +124,14 @@ def choose(
 ) -> tuple[list[tuple[float, Calibration, Fitted]], Selection]:  # fmt: skip
     """The candidate, or sum of two, of most held-out density, fitted to all rows: (share, calibration, model) each.
 
-    candidates : in the order in which one may begin where another ended.
+    candidates : the smallest first, which a time limit is spent on.
     run : so many of the folds are fitted and scored; by default fewer the more rows and classes there are.
     sums : whether two candidates may be added.
     clock : where its time is up, no further fold and no further candidate begins.
     """
     clock = clock or Clock()
+    if few_differ(rows):
+        return weigh_by_evidence(rows, candidates, clock)
     n_folds = min(n_folds, len(rows))
     run = count_folds(rows, n_folds) if run is None else min(run, n_folds)
     whole: dict[str, Fitted] = {}
@@ -133,7 +139,7 @@ def choose(
     tell = _Tally(clock, sum(c.few for c in candidates) + run * len(candidates))
     for candidate in candidates:
         if candidate.few and not (whole and clock.up(candidate.name)):
-            whole[candidate.name] = candidate.fit(rows, whole, None, clock, "")
+            whole[candidate.name] = candidate.fit(rows, None, clock, "")
             tell()
     records = [_Record(c) for c in candidates if c.name in whole or not c.few]
     racing, tests = records, []
@@ -147,7 +153,7 @@ def choose(
             if fitted and clock.up(f"{name} in fold {fold + 1}"):
                 break
             hint, label = whole[name] if few else None, f" without fold {fold + 1}"
-            fitted[name] = record.candidate.fit(train, whole | fitted, hint, clock, label)
+            fitted[name] = record.candidate.fit(train, hint, clock, label)
             record.add(fitted[name], test)
             tell()
         models += fitted.values()
@@ -162,17 +168,49 @@ def choose(
     for record, share in zip(chosen, shares):
         name = record.candidate.name
         if name not in whole:
-            whole[name] = record.candidate.fit(rows, whole, record.model, clock, "")
+            whole[name] = record.candidate.fit(rows, record.model, clock, "")
         parts.append((share, record.calibration, whole[name]))
     scheme = f"{run} of {n_folds} folds" if 1 < run < n_folds else f"{n_folds} folds" if run > 1 else "a hold-out"
     spent = sum(getattr(model, "evaluations", 0) for model in (*whole.values(), *models))
     return parts, replace(_describe_choice(records, chosen, shares, scheme), evaluations=spent)
 
 
+def weigh_by_evidence(
+    rows: ClassRows, candidates: Sequence[Candidate], clock: Clock
+) -> tuple[list[tuple[float, Calibration, Fitted]], Selection]:
+    """All processes, their log-odds averaged by the probabilities of their kernels; see `choose`."""
+    fitted: dict[str, ClassProcess] = {}
+    for candidate in candidates:
+        if isinstance(candidate, ProcessCandidate) and not (fitted and clock.up(candidate.name)):
+            fitted[candidate.name] = candidate.fit(rows, None, clock, "")
+    merits = np.array([log_merit(process) for process in fitted.values()])
+    shares = softmax(merits)
+    shares = np.where(shares < _LEAST_SHARE, 0.0, shares)
+    shares /= shares.sum()
+    total, best = rows.counts.sum(), merits.max()
+    entries = sorted(
+        (
+            Entry(name, float(share), -merit / total, (best - merit) / total, 0.0, 1.0, 1.0, 0)
+            for name, share, merit in zip(fitted, shares, merits.tolist())
+        ),
+        key=lambda entry: entry.log_loss,
+    )
+    parts: list[tuple[float, Calibration, Fitted]] = [
+        (float(s), Calibration(), process) for s, process in zip(shares, fitted.values()) if s > 0.0
+    ]
+    kept = tuple(entry for entry in entries if entry.share > 0.0)
+    spent = sum(process.evaluations for process in fitted.values())
+    return parts, Selection(
+        tuple(entries), tuple(e.name for e in kept), tuple(e.share for e in kept), entries[0].log_loss,
+        entries[1].behind if len(entries) > 1 else np.inf, f"evidence, as only {len(rows)} rows differ",
+        np.zeros((0, 3)), spent,
+    )  # fmt: skip
+
+
 def count_folds(rows: ClassRows, n_folds: int) -> int:
     """All folds of small tables, three of larger ones, then one: a hold-out."""
     size = len(rows) * rows.n_classes
-    return n_folds if size <= 2200 else min(3, n_folds) if size <= 6000 else 1
+    return n_folds if size <= 1000 else min(3, n_folds) if size <= 6000 else 1
 
 
 def _keep_racing(records: list[_Record], counts: np.ndarray) -> list[_Record]:
@@ -214,7 +252,7 @@ def _decide(records: list[_Record], sums: bool) -> tuple[list[_Record], list[flo
                 shares, value = _add_two([best, other])
                 gains.append((value - best.density.sum(), shares, other))
         if gains and (top := max(gains, key=lambda gain: gain[0]))[0] > _SUM_GAINS:
-            kept = [(r, s) for r, s in zip((best, top[2]), top[1]) if s > 0.02]
+            kept = [(r, s) for r, s in zip((best, top[2]), top[1]) if s > _LEAST_SHARE]
             if kept:
                 return [r for r, _ in kept], [float(s) for _, s in kept]
     for record in sorted(finished, key=lambda record: record.model.size if record.model else 0):

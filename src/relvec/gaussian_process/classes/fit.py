@@ -17,6 +17,7 @@ from relvec.gaussian_process.classes.rows import ClassRows, merge, standardise
 from relvec.gaussian_process.rows import Units
 from relvec.runtime.clock import Clock
 
+_LEARNING, _PREDICTING = 120_000, 300_000  # numbers in the factors of K > 2 classes: 200 and 316 rows of three
 FAR = 1e100  # standard deviations: inputs beyond are taken to be there, as squares of larger ones overflow
 
 
@@ -75,10 +76,11 @@ class ClassModel:
 
 def effort_for(rows: ClassRows, max_vectors: int) -> Effort:
     """The cost that learning may have: fewer steps and inducing rows with many classes, more for many rows."""
-    if rows.n_classes > 2:
-        steps, final = 40 if rows.n_classes <= 4 else 20, 150 if len(rows) <= 1000 else 200
-        return Effort(inducing=60, final=min(final, max_vectors), rows=800, steps=steps)
-    return Effort(final=min(100 if len(rows) <= 1000 else 200 if len(rows) <= 2000 else 300, max_vectors))
+    K = rows.n_classes
+    if K == 2:
+        return Effort(most=min(200, max_vectors), final=min(400, max_vectors))
+    most, final = int(np.sqrt(_LEARNING / K)), int(np.sqrt(_PREDICTING / K))  # factors cost K m^2 a row
+    return Effort(60, min(most, max_vectors), min(final, max_vectors), rows=800, steps=40 if K <= 4 else 20)
 
 
 def follow(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
@@ -86,7 +88,7 @@ def follow(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCa
     found = [member.model for member in earlier.members]
     if any(not isinstance(p, ClassProcess) or p.kernel.structure.n_inputs != n_inputs for p in found):
         return []
-    return [ProcessCandidate(p.kernel.structure, "", effort, tuple(p.theta.tolist())) for p in found]
+    return [ProcessCandidate(p.kernel.structure, effort, tuple(p.theta.tolist())) for p in found]
 
 
 def fit_classes(

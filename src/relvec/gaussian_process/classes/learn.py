@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +18,19 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.priors import Prior, default_prior
 from relvec.runtime.clock import Clock, TimeUp
 
+_MOST_COST = 0.02  # nats a row: where what the inducing rows leave out costs more, there should be twice as many
+_SMALL_MOVE = 0.7  # of a logarithm: inducing rows chosen for a twice too long width will do
+_POSTERIOR_DEVIATION = 0.5  # of a logarithm in theta: the usual one of small tables
+_START_SHIFTS = (0.0, -1.0, -2.0)  # of the logarithms of widths: where a boundary turns often, long ones are a trap
+_ROUNDS = 4  # climbs, each with inducing rows chosen where the last one ended
+
 
 @dataclass(frozen=True)
 class Effort:
     """How much a fit may cost.
 
-    inducing : inducing rows while hyperparameters are learned.
+    inducing : inducing rows while hyperparameters are learned, at first.
+    most : so many where fewer leave out what costs the evidence more than _MOST_COST.
     final : inducing rows of the model.
     rows : at most so many rows, the first of the hash's order, take part in learning; all of them in the model.
     steps : evaluations of the evidence.
@@ -30,7 +38,8 @@ class Effort:
     """
 
     inducing: int = 100
-    final: int = 100
+    most: int = 200
+    final: int = 400
     rows: int = 1000
     steps: int = 40
     tolerance: float = 0.05
@@ -54,16 +63,6 @@ def default_start(structure: Structure) -> np.ndarray:
         theta[i] = np.log(4.0 / len(structure.parts))
         theta[at] = 0.5 * np.log(structure.n_inputs) - 0.7 * j
     return theta
-
-
-def carry_theta(theta: np.ndarray, source: Structure, target: Structure) -> np.ndarray:
-    """The theta of a structure as a start for a richer one: parts in order, widths repeated, a linear part at 1/2."""
-    begin = default_start(target)
-    for i, at, j, from_ in zip(target.amplitudes, target.widths, source.amplitudes, source.widths):
-        begin[i], begin[at] = theta[j], theta[from_]
-    if target.linear:
-        begin[-1] = theta[-1] if source.linear else np.log(0.5)
-    return begin
 
 
 def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start=None):
@@ -90,59 +89,83 @@ def _learn_theta(
 ) -> dict[str, Any]:
     """The theta (p,) of most posterior density, and the evaluations of the evidence that it took."""
     kernel, prior = LatentKernel(structure), class_prior(structure)
-    theta = default_start(structure) if start is None else start
     some = rows.take(slice(effort.rows))
-    evaluations = 0
-    for steps in (effort.steps, effort.steps // 2)[: 1 + bool(structure.parts)]:
-        objective = _objective(kernel, prior, some, some.X[pivots(kernel, theta, some.X, effort.inducing)])
-        found, spent = _climb(objective, theta, prior, steps, effort.tolerance, clock)
+    inducing, steps, evaluations = effort.inducing, effort.steps, 0
+    theta = _find_start(kernel, prior, some, inducing) if start is None else start
+    for _ in range(_ROUNDS if structure.parts else 1):
+        Z = some.X[pivots(kernel, theta, some.X, inducing)]
+        found, spent, cost = _climb(_objective(kernel, prior, some, Z), theta, prior, steps, effort.tolerance, clock)
         moved, theta = np.abs(found - theta).max(), found
         evaluations += spent
-        # Inducing rows chosen for a twice too long width will do.
-        if moved < 0.7 or effort.inducing >= len(some) or clock.left() <= 0:
+        steps = effort.steps // 2
+        if cost > _MOST_COST * some.weight.sum() and inducing < effort.most:
+            inducing = min(2 * inducing, effort.most)
+        elif moved < _SMALL_MOVE or len(Z) == len(some):
+            break
+        if clock.left() <= 0:
             break
     return {"theta": theta, "evaluations": evaluations}
 
 
+def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, inducing: int) -> np.ndarray:
+    """The theta (p,) of most posterior density among a few that differ in their widths."""
+    begin, found = default_start(kernel.structure), []
+    if not kernel.structure.parts:
+        return begin
+    for shift in _START_SHIFTS:
+        theta = begin.copy()
+        for at in kernel.structure.widths:
+            theta[at] += shift
+        Z = rows.X[pivots(kernel, theta, rows.X, inducing)]
+        found.append((_objective(kernel, prior, rows, Z)(theta)[0], theta))
+    return max(found, key=lambda one: one[0])[1]
+
+
 def _objective(kernel: LatentKernel, prior: Prior, rows: ClassRows, Z: np.ndarray):
-    """The log posterior of theta and its gradient (p,); every evaluation begins at the mode of the last one."""
+    """The log posterior of theta, its gradient (p,), and the nats that what the rows Z leave out may cost.
+
+    Every evaluation begins at the mode of the last one.
+    """
     last: list = [None]
     rates = rows.base_rates
 
-    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(theta: np.ndarray) -> tuple[float, np.ndarray, float]:
         density, prior_slope = prior.log_density(theta)
         try:
             features = Features(kernel, theta, rows.X, Z)
         except NotPositiveDefinite:
-            return -np.inf, prior_slope
+            return -np.inf, prior_slope, 0.0
         value, slope, last[0] = evidence(features, rows.counts, rates, last[0])
-        return value + density, slope + prior_slope
+        return value + density, slope + prior_slope, last[0].cost(features.left_out)
 
     return objective
 
 
 def _climb(
     objective, start: np.ndarray, prior: Prior, steps: int, tolerance: float, clock: Clock
-) -> tuple[np.ndarray, int]:
-    """L-BFGS-B upwards until a step gains less than about a hundredth of a nat; theta (p,) and the evaluations."""
-    best: list = [-np.inf, np.clip(start, prior.low, prior.high), 0]
+) -> tuple[np.ndarray, int, float]:
+    """L-BFGS-B upwards until a step gains less than about a hundredth of a nat.
+
+    Theta (p,), the evaluations, and the cost at theta of what is left out.
+    """
+    best: list = [-np.inf, np.clip(start, prior.low, prior.high), 0.0]
+    spent = 0
 
     def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        if best[2]:
+        nonlocal spent
+        if spent:
             clock.check()
-        value, slope = objective(theta)
-        best[2] += 1
+        value, slope, cost = objective(theta)
+        spent += 1
         if value > best[0]:
-            best[:2] = [value, theta.copy()]
+            best[:] = [value, theta.copy(), cost]
         return (-value, -slope) if np.isfinite(value) else (1e10, np.zeros_like(theta))
 
-    options = {"maxfun": steps, "ftol": 3e-5, "gtol": tolerance, "maxcor": 20}
+    options = {"maxfun": steps, "ftol": 1e-4, "gtol": tolerance, "maxcor": 20}
     bounds = np.c_[prior.low, prior.high]
-    try:
-        found = minimize(negative, best[1], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    except TimeUp:
-        return best[1], best[2]
-    return found.x, int(found.nfev)
+    with suppress(TimeUp):
+        minimize(negative, best[1], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return best[1], spent, best[2]
 
 
 def settle(
@@ -157,5 +180,12 @@ def settle(
         U, L, value, gain = two.u[:, None], two.L[None], two.log_evidence(features.left_out), two.gain
     else:
         many = softmax.mode(features.Phi, rows.counts, logs - logs.mean())
-        U, L, value, gain = many.u, many.L, many.log_evidence(rows.counts, features.left_out), many.gain
+        U, L, value, gain = many.u, many.L, many.log_evidence(features.left_out), many.gain
     return ClassProcess(kernel, theta, Z, U, L, rows.base_rates, value, gain, evaluations)
+
+
+def log_merit(process: ClassProcess) -> float:
+    """The logarithm of the evidence times the prior of theta, integrated about theta to _POSTERIOR_DEVIATION."""
+    density, _ = class_prior(process.kernel.structure).log_density(process.theta)
+    volume = len(process.theta) * np.log(np.sqrt(2.0 * np.pi) * _POSTERIOR_DEVIATION)
+    return process.log_evidence + density + float(volume)

@@ -80,16 +80,18 @@ def standardise(rows: ClassRows) -> tuple[ClassRows, Units]:
     return ClassRows(X[order], rows.counts[order]), units
 
 
+def few_differ(rows: ClassRows) -> bool:
+    """Whether the table has so few distinct rows that new ones will be copies, which no held-out row stands for."""
+    return len(rows) < _FEW and rows.weight.sum() > 2.0 * len(rows)
+
+
 def deal_folds(rows: ClassRows, n_folds: int) -> list[tuple[ClassRows, ClassRows]]:
     """(rows to learn from, rows held out) for every fold: the classes spread evenly, copies together.
 
     Rows are taken class by class (the class of most weight at the row), in their order, which is a hash's, and dealt
     out in turn: neither the order of the user's rows, nor copies of them, nor the names of the classes change the
-    folds. Where fewer than _FEW rows differ, leaving one out is not predicting the next one, which will be a copy:
-    there the weights themselves are dealt, unit by unit.
+    folds.
     """
-    if len(rows) < _FEW and rows.weight.sum() > 2.0 * len(rows):
-        return [_split(rows, held) for held in _deal_units(rows, n_folds)]
     label = rows.counts.argmax(1)
     first = np.full(rows.n_classes, len(rows))
     np.minimum.at(first, label, np.arange(len(rows)))
@@ -97,23 +99,3 @@ def deal_folds(rows: ClassRows, n_folds: int) -> list[tuple[ClassRows, ClassRows
     fold = np.empty(len(rows), dtype=int)
     fold[order] = np.arange(len(rows)) % n_folds
     return [(rows.take(fold != k), rows.take(fold == k)) for k in range(n_folds)]
-
-
-def _split(rows: ClassRows, held: np.ndarray) -> tuple[ClassRows, ClassRows]:
-    learned = np.maximum(rows.counts - held, 0.0)
-    return (
-        ClassRows(rows.X, learned).take(learned.sum(1) > 0),
-        ClassRows(rows.X, held).take(held.sum(1) > 0),
-    )
-
-
-def _deal_units(rows: ClassRows, n_folds: int) -> list[np.ndarray]:
-    """The weights (n, K) that each fold holds out: whole units in turn, class by class, and what is left of each."""
-    counts = rows.counts.T.ravel()
-    end = np.cumsum(counts)
-    held = []
-    for k in range(n_folds):
-        # Of the line of all weights, fold k holds [k, k + 1) modulo n_folds; how much of it lies before a point:
-        before = [np.floor(x / n_folds) + np.clip(x % n_folds - k, 0.0, 1.0) for x in (end - counts, end)]
-        held.append((before[1] - before[0]).reshape(rows.counts.T.shape).T)
-    return held

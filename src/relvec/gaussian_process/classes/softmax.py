@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from relvec.gaussian_process.classes.features import LEFT_OUT, Features
@@ -27,25 +28,29 @@ _GAIN = 1e-7  # nats that a further Newton step would bring: there the mode is f
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxMode:
-    """U (q, K), F (n, K), the factors L (K, q, q) of B_c, probabilities P (n, K), residuals G (n, K), the objective.
+    """U (q, K), F (n, K), the factors L (K, q, q) of B_c, probabilities P (n, K), curvatures D (n, K), residuals G.
 
-    `gain` are the nats that a further Newton step would bring.
+    `value` is the objective, `gain` the nats that a further Newton step would bring.
     """
 
     u: np.ndarray
     F: np.ndarray
     L: np.ndarray
     P: np.ndarray
+    D: np.ndarray
     G: np.ndarray
     value: float
     gain: float
 
-    def log_evidence(self, counts: np.ndarray, left_out: np.ndarray) -> float:
-        """Laplace's evidence of counts (n, K) with variances (n,) left out."""
+    def cost(self, left_out: np.ndarray) -> float:
+        """Nats that variances (n,) left out cost, to second order."""
+        return float(0.25 * self.D.sum(1) @ left_out)
+
+    def log_evidence(self, left_out: np.ndarray) -> float:
+        """Laplace's evidence with variances (n,) left out."""
         K = self.P.shape[1]
-        D = (counts.sum(1)[:, None] * self.P * (1.0 - self.P)).sum(1)
         logs = np.log(np.diagonal(self.L, axis1=1, axis2=2)).sum()
-        return float(self.value - (K - 1) / K * logs - 0.25 * LEFT_OUT * (D @ left_out))
+        return float(self.value - (K - 1) / K * logs - LEFT_OUT * self.cost(left_out))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +108,9 @@ def factor_classes(Phi: np.ndarray, weight: np.ndarray, P: np.ndarray) -> np.nda
     found = np.empty((K, Phi.shape[1], Phi.shape[1]))
     for c in range(K):
         half = np.sqrt(0.5 * K / (K - 1) * weight * P[:, c] * (1.0 - P[:, c]))[:, None] * Phi
-        B = half.T @ half
-        B.flat[:: len(B) + 1] += 1.0
-        found[c] = dpotrf(B.T, lower=1, overwrite_a=1, clean=1)[0]
+        B = dsyrk(1.0, half.T, lower=1)
+        B[np.diag_indices(len(B))] += 1.0
+        found[c] = dpotrf(B, lower=1, overwrite_a=1, clean=1)[0]
     return found
 
 
@@ -132,7 +137,8 @@ def mode(Phi: np.ndarray, counts: np.ndarray, offset: np.ndarray, start: Softmax
                 break
             scale *= 0.5
         U, F, P, value = U + scale * step, latent, chance, new
-    return SoftmaxMode(U, F, factor_classes(Phi, weight, P), P, G, value, float(gain))
+    D = weight[:, None] * P * (1.0 - P)
+    return SoftmaxMode(U, F, factor_classes(Phi, weight, P), P, D, G, value, float(gain))
 
 
 def _objective(Phi, counts, offset, U) -> tuple[float, np.ndarray, np.ndarray]:
@@ -150,8 +156,7 @@ def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start: S
     Phi, t, K = features.Phi, LEFT_OUT * features.left_out, counts.shape[1]
     eta, kappa = (K - 1) / K, 0.5 * K / (K - 1)
     found = mode(Phi, counts, logs, start)
-    P, G, weight = found.P, found.G, counts.sum(1)
-    D = weight[:, None] * P * (1.0 - P)
+    P, D, G, weight = found.P, found.D, found.G, counts.sum(1)
     bar, s, inverses = np.zeros_like(Phi), np.empty_like(D), invert_factors(found.L)
     for c in range(K):
         PhiA = Phi @ inverses[c]
@@ -163,4 +168,4 @@ def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start: S
     z = r - 0.5 * W.across(Phi @ W.solve(Phi.T @ r, inverses, 1e-6))  # the mode moves with theta
     bar += (G + z) @ found.u.T / _ROOT2 + 0.5 * (G @ (Phi.T @ z).T)
     slope = features.vjp(bar, -0.25 * LEFT_OUT * D.sum(1))
-    return found.log_evidence(counts, features.left_out), slope, found
+    return found.log_evidence(features.left_out), slope, found
