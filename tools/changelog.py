@@ -2,6 +2,7 @@
 
 usage: changelog.py                 print the section the fragments make
        changelog.py VERSION DATE    write it to CHANGELOG.md and remove the fragments
+       changelog.py --notes VERSION print the section of a release, without its heading
 """
 
 import re
@@ -31,7 +32,18 @@ def section(found: dict[Path, re.Match[str]], title: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def release_notes(changelog: str, version: str) -> str:
+    """The text of the section of a version, without its heading."""
+    found = re.search(rf"^## {re.escape(version)} \([^)]*\)\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise SystemExit(f"CHANGELOG.md has no section on {version}")
+    return found[1].strip() + "\n"
+
+
 def main(root: Path, *release: str) -> None:
+    if release[:1] == ("--notes",):
+        print(release_notes((root / "CHANGELOG.md").read_text(), *release[1:]), end="")
+        return
     found = fragments(root / "news")
     if len(release) != 2:
         print(section(found, "Unreleased"), end="")
