@@ -16,8 +16,8 @@ import pytest
 
 import messy
 from relvec import RVR, cli, load
+from relvec.report.summary import learned_relevance
 from relvec.tables import evaluate_table, fit_table, predict_table, read_table
-from relvec.tables.pipelines import learned_relevance
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,11 @@ from relvec import RVC, RVR
 from relvec.plot import HistoryDisplay
 from relvec.report import html as _html
 from relvec.report import plain_warnings, report
+from relvec.report.summary import summary, vectors_of
 from relvec.solvers import Sequential
 from relvec.tables import evaluation, importance
 from relvec.tables.evaluation import evaluate_table
-from relvec.tables.pipelines import fit_table, summary, vectors_of
+from relvec.tables.pipelines import fit_table
 
 HOSTILE = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</table></main><h1>", "$\\frac{1}{0}$", "$$",

@@ -14,10 +14,11 @@ from relvec.cli.console import Console
 from relvec.cli.evaluate import print_scores, scores_as_dict
 from relvec.cli.files import check_output, naming_output
 from relvec.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
+from relvec.report.summary import summary
 from relvec.runtime.progress import Progress, watch
 from relvec.tables.evaluation import calibrate_table, evaluate_table
 from relvec.tables.files import read_table
-from relvec.tables.pipelines import FittedTable, fit_table, summary
+from relvec.tables.pipelines import FittedTable, fit_table
 from relvec.tables.table import Table, TableError
 from relvec.tables.text import plural
 

@@ -11,8 +11,8 @@ from sklearn.pipeline import Pipeline
 
 from relvec.cli.console import Console
 from relvec.cli.files import read_model
+from relvec.report.summary import learned_relevance, learned_widths, summary, vectors_of
 from relvec.tables.columns import Column, TableColumns
-from relvec.tables.pipelines import summary, vectors_of
 
 COLUMN_HEADER = ("column", "kind", "what was done")
 
@@ -65,6 +65,8 @@ def describe_model(pipeline: Pipeline) -> dict[str, Any]:
         "status": model.status_,
         "width": None if width is None else np.asarray(width).tolist(),
         "width_rule": getattr(model, "width_rule_", None),
+        "column_widths": learned_widths(pipeline),
+        "column_relevance": learned_relevance(pipeline),
         "seconds": step.record_["seconds"],
         "options": {name: value for name, value in model.get_params(deep=False).items()},
         "columns": [

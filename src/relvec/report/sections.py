@@ -14,9 +14,9 @@ from relvec import plot
 from relvec.plot.fit import draw_predictions
 from relvec.report.advice import plain_warnings
 from relvec.report.html import Draw, figure_grid, frame_table, html_table, sample_rows, shorten, text
+from relvec.report.summary import learned_relevance, summary, vectors_of
 from relvec.tables.evaluation import Evaluation
 from relvec.tables.importance import Dependence, Importance
-from relvec.tables.pipelines import learned_relevance, summary, vectors_of
 from relvec.tables.text import format_cell, format_with_error, plural, round_uncertainty
 
 MAX_VECTORS = 30  # relevance vectors listed
