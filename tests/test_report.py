@@ -2,6 +2,7 @@
 
 import base64
 import html.parser
+import json
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from relvec import RVC, RVR
 from relvec.plot import HistoryDisplay
 from relvec.report import html as _html
 from relvec.report import plain_warnings, report
+from relvec.report.facts import gather_facts
 from relvec.report.summary import summary, vectors_of
 from relvec.solvers import Sequential
 from relvec.tables import evaluation, importance
@@ -28,7 +30,8 @@ HOSTILE = [
 ]  # fmt: skip
 TAGS = set("html head meta title style body main p h1 h2 h3 nav a section div b span ul li table thead tbody tr th td "
            "small figure img figcaption footer".split())  # fmt: skip
-ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "class", "id", "href", "tabindex", "alt", "src"}
+ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "class", "id", "href", "tabindex", "alt", "src",
+              "data-label"}  # fmt: skip
 
 
 class Strict(html.parser.HTMLParser):
@@ -167,3 +170,81 @@ def test_a_kernel_chosen_by_merit_is_told():
     assert "refused" in Strict(page).text and model.selection_[0].name in page
     with pytest.raises(ValueError, match="selection_ tells"):
         HistoryDisplay.from_estimator(model)
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """Return a regression with an outlier and a classification, cross-validated."""
+    rng = np.random.default_rng(3)
+    x, z = rng.uniform(0, 6, 120), rng.normal(size=120)
+    y = np.sin(x) + rng.normal(0, 0.1, 120)
+    y[17] += 5.0
+    tables = {"y": {"name": [f"r{i}" for i in range(120)], "length": [f"{v:.3f} m" for v in x], "z": z, "y": y},
+              "c": {"length": x, "z": z, "c": np.where(np.sin(x) + 0.3 * z > 0, "<i>up</i>", "down")}}  # fmt: skip
+    found = {}
+    for target, table in tables.items():
+        model = (RVC if target == "c" else RVR)(width=1.0)
+        pipeline = fit_table(table, target, model=model).pipeline
+        found[target] = pipeline, evaluate_table(pipeline, table, folds=3)
+    return found
+
+
+def test_the_report_begins_in_plain_words(quick):
+    facts = gather_facts(*quick["y"])
+    assert re.search(
+        r"off by 0\.\d+ on average. Always predicting the same value would be off by 0\.\d+", facts.sentences[0]
+    )
+    assert "should hold the true value in 90 of 100 cases" in facts.sentences[1]
+    assert facts.sentences[2].startswith("The predictions depend most on length")
+    facts = gather_facts(*quick["c"])
+    assert re.search(
+        r"right class of c in \d\d of 100 cases. Always naming the most frequent class", facts.sentences[0]
+    )
+
+
+def test_the_worst_rows_and_baselines(quick):
+    facts = gather_facts(*quick["y"])
+    header, rows = facts.worst
+    assert header[:4] == ["row", "observed", "predicted", "90% interval"] and rows[0][0] == 18 and "r17" in rows[0]
+    scores = {score.name: score for score in facts.scores}
+    y = quick["y"][1].observed
+    assert scores["RMSE"].baseline == pytest.approx(y.std()) and scores["R2"].baseline == 0.0
+    header, rows = gather_facts(*quick["c"]).worst
+    assert header[:4] == ["row", "observed", "its probability", "predicted"]
+    assert all(row[1] != row[3] and row[2] < 0.5 for row in rows)
+    scores = {score.name: score for score in quick["c"][1].scores}
+    share = np.mean(quick["c"][1].observed == "down")
+    assert scores["accuracy"].baseline == pytest.approx(max(share, 1 - share)) and scores["AUC"].baseline == 0.5
+    assert scores["log loss"].baseline == pytest.approx(-share * np.log(share) - (1 - share) * np.log(1 - share))
+
+
+def test_the_error_falls_with_more_rows(quick):
+    curve = gather_facts(*quick["c"]).curve
+    assert curve.measure == "log loss" and curve.rows[-1] == 80 and curve.error[-1] < curve.error[0]
+    pipeline, made = quick["y"]
+    assert gather_facts(pipeline, evaluate_table(pipeline, made.table)).curve is None
+
+
+def test_the_report_as_markdown_and_json(quick):
+    page = report(*quick["c"], format="markdown")
+    assert "<i>" not in page and "&lt;i>up" in page and "## The largest errors" in page
+    widths = {line.count(" | ") for line in page.splitlines() if line.startswith("| accuracy") or "| score" in line}
+    assert len(widths) == 1
+    found = json.loads(report(*quick["y"], format="json"))
+    assert found["heading"] == "Regression of y" and found["worst"][0]["row"] == 18
+    assert {score["name"] for score in found["scores"]} >= {"RMSE", "coverage"} and found["model"]["status"]
+    with pytest.raises(ValueError, match="format must be one of html, markdown, json"):
+        report(*quick["y"], format="pdf")
+
+
+def test_classes_have_a_roc_curve(quick):
+    pytest.importorskip("matplotlib")
+    page = report(*quick["c"])
+    assert "ROC: the share of a class that is found" in page and "Would more rows help?" in page
+    assert "ROC" not in report(*quick["y"])
+
+
+def test_tables_fit_a_narrow_page(quick):
+    """Where a row becomes a block, every cell needs its heading."""
+    page = report(*quick["y"])
+    assert page.count("<td") == page.count("data-label=")

@@ -64,12 +64,13 @@ examples:
   relvec fit houses.csv --target price --calibrate 0.2   keeps a fifth of the rows for it
 """
 REPORT = f"""{DATA}
-The report is one HTML file that needs no network: accuracy, calibration, the relevance vectors as rows of your table,
-which columns matter and how.
+The report is one HTML file that needs no network: the result in plain words, accuracy beside a baseline, the largest
+errors, calibration, which columns matter and how. The suffix .md or .json, or --as, writes Markdown or JSON instead.
 
 examples:
   relvec report houses.relvec held_out.csv -o report.html
   relvec report houses.relvec houses.csv --cv 5
+  relvec report houses.relvec held_out.csv -o report.md
 """
 EXPORT = """The exported model takes numbers: the command prints which, and in which order.
 
@@ -184,6 +185,7 @@ def _report(parser: Any) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="report.html by default"
     )
+    parser.add_argument("--as", dest="form", choices=("html", "markdown", "json"), help="by default the suffix decides")
 
 
 def _export(parser: Any) -> None:

@@ -1,4 +1,4 @@
-"""`relvec report`: write an HTML page on a fitted model and a table."""
+"""`relvec report`: write a page on a fitted model and a table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from relvec.cli.files import check_output, naming_output, read_model
 from relvec.report import report
 from relvec.runtime.files import write_atomically
 
+SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report of a model on a table."""
+    format = arguments.form or SUFFIXES.get(arguments.out.suffix.lower(), "html")
     check_output(arguments.out)
     console, pipeline = Console(arguments.json), read_model(arguments.model)
-    page = report(pipeline, evaluate(pipeline, arguments)).encode()
+    page = report(pipeline, evaluate(pipeline, arguments), format=format).encode()
     with naming_output(arguments.out):
         write_atomically(arguments.out, page)
     console.print(f"written: {arguments.out} ({len(page) / 1024:.0f} kB)")
-    console.print_json({"out": str(arguments.out), "bytes": len(page)})
+    console.print_json({"out": str(arguments.out), "format": format, "bytes": len(page)})
     return 0

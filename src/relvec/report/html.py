@@ -38,8 +38,9 @@ p { margin: 8px 0; max-width: 74ch; overflow-wrap: anywhere; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 20px;
   margin: 14px 0; }
 .small { grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr)); }
-figure { margin: 0; }
-figure { max-width: 600px; }
+figure { margin: 0; max-width: 600px; }
+.plain { font-size: 1.12rem; line-height: 1.6; margin: 18px 0; }
+.plain p { max-width: 66ch; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--soft); font-size: 0.88rem; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; margin: 12px 0; border: 1px solid var(--line); border-radius: 8px; }
@@ -55,7 +56,15 @@ th.n { text-align: right; }
 footer { margin-top: 48px; color: var(--soft); font-size: 0.85rem; }
 nav { font-size: 0.9rem; margin: 12px 0; display: flex; flex-wrap: wrap; gap: 4px 16px; }
 a { color: var(--blue); }
-@media (max-width: 520px) { main { padding: 14px 14px 48px; } h1 { font-size: 1.35rem; } th, td { padding: 5px 8px; } }
+@media (max-width: 520px) {
+  main { padding: 14px 14px 48px; } h1 { font-size: 1.35rem; } .plain { font-size: 1.02rem; }
+  .scroll { border: 0; overflow-x: visible; } thead { display: none; } table, tbody, tr { display: block; }
+  tr { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; padding: 4px 0; }
+  td, td.n, .rows td { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 2px 12px; max-width: none;
+    text-align: right; white-space: normal; border-bottom: 0; padding: 3px 10px; overflow-wrap: anywhere; }
+  td::before { content: attr(data-label); color: var(--soft); text-align: left; flex: none; max-width: 45%; }
+  td:first-child { font-weight: 600; } td small { flex-basis: 100%; text-align: left; font-weight: 400; min-width: 0; }
+}
 @media print { main { max-width: none; } h2 { break-after: avoid; } figure, .card { break-inside: avoid; } }
 """
 
@@ -72,18 +81,25 @@ def text(value: Any) -> str:
 Draw = Callable[..., str]
 
 
-def html_table(header: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Any = (), name: str = "") -> str:
-    """A table; the columns in `numbers` are set right."""
+def html_table(
+    header: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Any = (), name: str = "", notes: Sequence[str] = ()
+) -> str:
+    """A table; the columns in `numbers` are set right, and `notes` stand in small print below the first cells.
+
+    Where the page is narrow a row becomes a block with a line for each cell, which has its heading before it.
+    """
     right = set(numbers)
+    head = "".join(f"<th{' class=n' if i in right else ''}>{text(cell)}</th>" for i, cell in enumerate(header))
 
-    def cells(tag: str, row: Sequence[Any]) -> str:
-        return "".join(f"<{tag}{' class=n' if i in right else ''}>{text(cell)}</{tag}>" for i, cell in enumerate(row))
+    def line(row: Sequence[Any], note: str) -> str:
+        small = f"<small>{text(note)}</small>" if note else ""
+        return "".join(
+            f'<td{" class=n" if i in right else ""} data-label="{text(header[i])}">{text(cell)}'
+            f"{small if i == 0 else ''}</td>"
+            for i, cell in enumerate(row)
+        )
 
-    return frame_table(cells("th", header), "".join(f"<tr>{cells('td', row)}</tr>" for row in rows), name)
-
-
-def frame_table(head: str, body: str, name: str = "") -> str:
-    """A table that scrolls sideways where the page is narrow."""
+    body = "".join(f"<tr>{line(row, notes[i] if notes else '')}</tr>" for i, row in enumerate(rows))
     content = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll {name}" tabindex="0">{content}</div>'
 

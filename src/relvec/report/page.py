@@ -1,4 +1,4 @@
-"""One HTML page on a fitted pipeline and a table: what was kept, how good it is, and what it rests on.
+"""One page on a fitted pipeline and a table: how good it is, what it rests on, and what to be careful about.
 
 The page needs no network and runs no script. Everything that comes from the data is escaped: text through
 `html.escape`, and figures are images (``data:`` URLs), in which nothing can run.
@@ -7,23 +7,27 @@ The page needs no network and runs no script. Everything that comes from the dat
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import PurePath
 
 from sklearn.pipeline import Pipeline
 
 from relvec._version import __version__
 from relvec.report import sections
+from relvec.report.facts import Facts, gather_facts
 from relvec.report.html import STYLE, make_drawer, text
+from relvec.report.markdown import to_dict, to_markdown
 from relvec.tables.evaluation import Evaluation
-from relvec.tables.importance import column_importance, partial_dependence
+from relvec.tables.importance import partial_dependence
 
 __all__ = ["report"]
 
 MAX_CURVES = 6  # columns whose effect is drawn
+FORMATS = ("html", "markdown", "json")
 
 
-def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = None) -> str:
-    """Write the report as one HTML page.
+def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = None, format: str = "html") -> str:
+    """Write the report as one page.
 
     Parameters
     ----------
@@ -31,6 +35,8 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
     evaluation : of the pipeline, by `relvec.tables.evaluation.evaluate_table`
     title : str, optional
         The heading; by default the task and the target.
+    format : {"html", "markdown", "json"}, default "html"
+        Markdown and JSON have the same content without figures.
 
     Returns
     -------
@@ -46,21 +52,33 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
     >>> page = report(pipeline, evaluate_table(pipeline, table))
     >>> page.startswith("<!doctype html>"), "<b>y</b>" in page
     (True, False)
+    >>> print(report(pipeline, evaluate_table(pipeline, table), format="markdown").splitlines()[0])
+    # Regression of &lt;b>y&lt;/b>
     """
-    step = pipeline["columns"]
-    heading = title or f"{step.task.capitalize()} of {step.target.name}"
-    importance = column_importance(pipeline, evaluation)
-    curves = [partial_dependence(pipeline, evaluation.table, name) for name in importance.names[:MAX_CURVES]]
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    facts = gather_facts(pipeline, evaluation, title)
+    if format == "markdown":
+        return to_markdown(facts)
+    if format == "json":
+        return json.dumps(to_dict(facts), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return _write_html(pipeline, evaluation, facts)
+
+
+def _write_html(pipeline: Pipeline, evaluation: Evaluation, facts: Facts) -> str:
+    step, heading = pipeline["columns"], facts.heading
+    curves = [partial_dependence(pipeline, evaluation.table, name) for name in facts.importance.names[:MAX_CURVES]]
     draw, bars = make_drawer(), "probabilities" if step.task == "classification" else "error bars"
     parts = [
-        ("summary", "", sections.summary_section(pipeline, evaluation)),
-        ("quality", "How good it is", sections.quality_section(pipeline, evaluation, draw)),
+        ("summary", "", sections.summary_section(pipeline, facts)),
+        ("quality", "How good it is", sections.quality_section(pipeline, evaluation, facts, draw)),
+        ("worst", "The largest errors", sections.worst_section(facts)),
         ("calibration", f"Can the {bars} be believed?", sections.calibration_section(pipeline, evaluation, draw)),
-        ("columns", "Which columns matter", sections.importance_section(pipeline, importance, draw)),
+        ("columns", "Which columns matter", sections.importance_section(pipeline, facts, draw)),
         ("effects", "How they matter", sections.effects_section(pipeline, curves, draw)),
         ("vectors", "The rows it rests on", sections.vectors_section(pipeline)),
-        ("preparation", "How the columns were read", sections.preparation_section(pipeline)),
-        ("fit", "The fit", sections.fit_section(pipeline, draw)),
+        ("preparation", "How the columns were read", sections.preparation_section(facts)),
+        ("fit", "The fit", sections.fit_section(pipeline, facts, draw)),
     ]
     links = "".join(f'<a href="#{key}">{name}</a>' for key, name, _ in parts if name)
     body = "".join(
@@ -74,7 +92,7 @@ def report(pipeline: Pipeline, evaluation: Evaluation, *, title: str | None = No
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
         f"style-src 'unsafe-inline'\"><title>{text(heading)}</title><style>{STYLE}</style></head><body><main>"
-        f'<p class="soft">Report on a relevance vector machine</p><h1>{text(heading)}</h1>{body}'
+        f'<p class="soft">Report on a model of relvec</p><h1>{text(heading)}</h1>{body}'
         f"<footer>relvec {__version__}, {now}. Model fitted to {text(PurePath(step.record_['source']).name)}; "
         f"evaluated on {text(PurePath(evaluation.table.source).name)}.</footer></main></body></html>\n"
     )

@@ -4,78 +4,119 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import roc_curve
 from sklearn.pipeline import Pipeline
 
 from relvec import plot
+from relvec.plot.axes import CLASSES, DASHED
 from relvec.plot.fit import draw_predictions
-from relvec.report.advice import plain_warnings
-from relvec.report.html import Draw, figure_grid, frame_table, html_table, sample_rows, shorten, text
-from relvec.report.summary import learned_relevance, summary, vectors_of
-from relvec.tables.evaluation import Evaluation
-from relvec.tables.importance import Dependence, Importance
-from relvec.tables.text import format_cell, format_with_error, plural, round_uncertainty
+from relvec.report.facts import Facts
+from relvec.report.html import Draw, figure_grid, html_table, sample_rows, shorten, text
+from relvec.report.learning_curve import LearningCurve
+from relvec.report.summary import vectors_of
+from relvec.tables.evaluation import BASELINE_MEANING, Evaluation
+from relvec.tables.importance import Dependence
+from relvec.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
 
 MAX_VECTORS = 30  # relevance vectors listed
 MAX_BARS = 15
 
 
-def summary_section(pipeline: Pipeline, evaluation: Evaluation) -> str:
-    """The main numbers, and warnings."""
+def summary_section(pipeline: Pipeline, facts: Facts) -> str:
+    """The result in plain words, the main numbers, and warnings."""
     step, model = pipeline["columns"], pipeline[-1]
-    rows, kept = step.record_["rows"], len(model.relevance_)
-    cards = [(f"{kept:,} of {rows:,}", "training rows kept as relevance vectors")]
-    for score in (evaluation.scores[0], evaluation.scores[2]):
-        cards.append((format_with_error(score.value, score.error), f"{score.name}: {score.meaning}"))
+    cards = [(format_with_error(s.value, s.error), f"{s.name}: {s.meaning}", format_to_error(s.baseline, s.error))
+             for s in (facts.scores[0], facts.scores[2])]  # fmt: skip
     if step.task == "regression":
         noise = float(np.sqrt(model.noise_variance_))
-        cards.append((format_cell(noise), "noise: the standard deviation of the target that no input explains"))
-    listed = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(what)}</span></div>' for value, what in cards)
-    return f'<div class="cards">{listed}</div>{_warnings(plain_warnings(pipeline, evaluation))}'
+        units = "" if "logarithmic" not in dict(facts.model)["noise"] else ", on a logarithmic scale"
+        cards.append((f"{noise:.3g}", f"noise: the standard deviation that no column explains{units}", ""))
+    cards.append((f"{len(model.relevance_):,} of {step.record_['rows']:,}", "training rows kept by the model", ""))
+    words = [(value, f"{what} (baseline {base})" if base else what) for value, what, base in cards]
+    listed = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(what)}</span></div>' for value, what in words)
+    plain = "".join(f"<p>{text(sentence)}</p>" for sentence in facts.sentences)
+    return f'<div class="plain">{plain}</div>{_list_warnings(facts.warnings)}<div class="cards">{listed}</div>'
 
 
-def _warnings(found: Sequence[str]) -> str:
+def _list_warnings(found: Sequence[str]) -> str:
     if not found:
         return '<ul class="warnings fine"><li>No warnings.</li></ul>'
     return f'<ul class="warnings">{"".join(f"<li>{text(sentence)}</li>" for sentence in found)}</ul>'
 
 
-def quality_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> str:
-    """Scores, and predictions against what was observed."""
-    n, p = len(evaluation.observed), evaluation.prediction
-    how = (f"Each of {plural(n, 'row')} was predicted by a model fitted without it ({evaluation.folds}-fold "
-           "cross-validation)." if evaluation.folds else
-           f"The fitted model on {plural(n, 'row')} of {PurePath(evaluation.table.source).name}.")  # fmt: skip
-    table = _scores(evaluation)
+def quality_section(pipeline: Pipeline, evaluation: Evaluation, facts: Facts, draw: Draw) -> str:
+    """Scores, predictions against what was observed, and how the error falls with more rows."""
+    p, figures, after = evaluation.prediction, [], ""
     if p.mean is not None:
         assert p.std is not None
-        drawn = sample_rows(n)
+        drawn = sample_rows(len(evaluation.observed))
         y, mean, std = evaluation.observed[drawn], p.mean[drawn], p.std[drawn]
-        figures = [
+        figures += [
             draw(lambda ax: draw_predictions(y, mean, std, ax),
                  "Predicted against observed targets. Error bars that miss the diagonal are red."),
             draw(lambda ax: plot.ResidualsDisplay.from_predictions(y, mean, std, ax=ax),
                  "Residuals. A trend or a funnel means that the model misses something."),
         ]  # fmt: skip
-        return f"<p>{text(how)}</p>{table}{figure_grid(figures)}"
-    assert p.label is not None
-    counts, labels = _confusion(pipeline[-1].classes_, evaluation.observed, p.label)
-    rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
-    confusion = html_table(("observed \\ predicted", *labels), rows, range(1, len(labels) + 1))
-    return f"<p>{text(how)}</p>{table}<h3>Observed and predicted classes</h3>{confusion}"
+    else:
+        assert p.proba is not None and p.label is not None
+        proba, classes = p.proba, pipeline[-1].classes_
+        figures.append(draw(lambda ax: draw_roc(ax, evaluation.observed, proba, classes),
+                            "ROC: the share of a class that is found, against the share of other rows taken for it. A "
+                            "guess lies on the dashed line.", 5.4, 4.6))  # fmt: skip
+        counts, labels = _confusion(classes, evaluation.observed, p.label)
+        rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
+        confusion = html_table(("observed \\ predicted", *labels), rows, range(1, len(labels) + 1))
+        after = f"<h3>Observed and predicted classes</h3>{confusion}"
+    if (curve := facts.curve) is not None:
+        figures.append(draw(lambda ax: _draw_curve(ax, curve),
+                            "Would more rows help? The error of models fitted to a part of the rows, at rows that took "
+                            "no part. If it still falls on the right, more rows help.", 5.4, 4.0))  # fmt: skip
+    return f"<p>{text(facts.how)}</p>{_table_scores(facts)}{figure_grid(figures)}{after}"
 
 
-def _scores(evaluation: Evaluation) -> str:
-    lines = "".join(
-        f"<tr><td>{text(s.name)}<small>{text(s.meaning)}</small></td>"
-        f"<td class=n>{text(format_with_error(s.value, s.error))}</td>"
-        f"<td class=n>{text(s.low)} to {text(s.high)}</td></tr>"
-        for s in evaluation.scores
-    )
-    return frame_table("<th>score</th><th class=n>value ± standard error</th><th class=n>95% interval</th>", lines)
+def _table_scores(facts: Facts) -> str:
+    rows = [(s.name, format_with_error(s.value, s.error), format_to_error(s.baseline, s.error),
+             format_range(s.low, s.high, s.error)) for s in facts.scores]  # fmt: skip
+    table = html_table(("score", "value ± standard error", "baseline", "95% interval"), rows, (1, 2, 3),
+                       notes=[s.meaning for s in facts.scores])  # fmt: skip
+    return f'{table}<p class="soft">{text(BASELINE_MEANING.capitalize())}.</p>'
+
+
+def draw_roc(ax: Any, observed: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> None:
+    """ROC curves: of the second of two classes, or of each against the rest."""
+    shown = [1] if len(classes) == 2 else range(min(len(classes), len(CLASSES)))
+    for k in shown:
+        positive = observed == classes[k]
+        if positive.any() and not positive.all():
+            false, true, _ = roc_curve(positive, proba[:, k])
+            ax.plot(false, true, lw=2, color=CLASSES[k % len(CLASSES)], label=shorten(str(classes[k]), 16))
+    ax.plot([0, 1], [0, 1], color=plot.TRUTH, lw=1, ls=DASHED)
+    ax.set(xlabel="share of other rows", ylabel="share of the class", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    ax.spines[["top", "right"]].set_visible(False)
+    for label in ax.legend(frameon=False, fontsize="small", loc="lower right").get_texts():
+        label.set_parse_math(False)  # names come from data
+
+
+def _draw_curve(ax: Any, curve: LearningCurve) -> None:
+    ax.plot(curve.rows, curve.error, "o-", color=plot.LINE)
+    ax.set(xlabel="rows fitted", ylabel=curve.measure, xscale="log")
+    ax.set_xticks(curve.rows, [f"{n:,}" for n in curve.rows])
+    ax.minorticks_off()
+    ax.set_ylim(0, None)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def worst_section(facts: Facts) -> str:
+    """The rows whose prediction missed most."""
+    header, rows = facts.worst
+    if not rows:
+        return "<p>Every row was predicted right.</p>"
+    words = "Look at these first: a wrong cell, a rare case, or something that no column tells."
+    numbers = [i for i, cell in enumerate(rows[0]) if isinstance(cell, float | int)]
+    return f"<p>{text(words)}</p>{html_table(header, rows, numbers)}"
 
 
 def _confusion(classes: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -101,14 +142,15 @@ def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) 
     return figure_grid([figure])
 
 
-def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -> str:
+def importance_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
     """How much each column matters."""
+    importance = facts.importance
     names, measure = importance.names[:MAX_BARS], f"rise of the {importance.measure}"
     loss, error, height = importance.loss[:MAX_BARS], importance.error[:MAX_BARS], 1.1 + 0.34 * len(names)
     shuffled = plot.FeatureRelevanceDisplay(loss, [shorten(name) for name in names], error, measure)
     words = f"How much worse the predictions become ({importance.measure}) when a column's cells are shuffled."
     figures = [draw(shuffled.plot, words, 6.4, height)]
-    shares = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])[:MAX_BARS]
+    shares = sorted(facts.relevance.items(), key=lambda item: -item[1])[:MAX_BARS]
     if shares:
         labels, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
         learned = plot.FeatureRelevanceDisplay(values, labels, None, "relevance, as a share")
@@ -116,10 +158,24 @@ def importance_section(pipeline: Pipeline, importance: Importance, draw: Draw) -
                  if hasattr(pipeline[-1], "selection_") else
                  "Relevance by the learned widths: the share of each column in the distances.")  # fmt: skip
         figures.append(draw(learned.plot, words, 6.4, height))
-    errors = map(round_uncertainty, importance.error.tolist())
-    found = list(zip(importance.names, importance.loss.tolist(), errors, strict=True))
-    table = html_table(("column", measure, "±"), found, (1, 2))
-    return figure_grid(figures) + table
+    header, rows = _rows_of_columns(facts, measure)
+    explained = ("The width, in standard deviations of the column, tells over which distance the function bends. A "
+                 "large one means that it is nearly straight along the column, or does not change at all.")  # fmt: skip
+    after = f'<p class="soft">{text(explained)}</p>' if facts.widths else ""
+    return figure_grid(figures) + html_table(header, rows, range(1, len(header))) + after
+
+
+def _rows_of_columns(facts: Facts, measure: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: every column with its importance and, where they were learned, relevance and width."""
+    header, rows, found = ["column", f"{measure} ± error"], [], facts.importance
+    header += ["relevance"] if facts.relevance else []
+    header += ["width"] if facts.widths else []
+    for name, loss, error in zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True):
+        row = [name, format_with_error(loss, error)]
+        row += [f"{facts.relevance[name]:.1%}"] if facts.relevance else []
+        row += [f"{facts.widths[name]:.2g}"] if facts.widths else []
+        rows.append(row)
+    return header, rows
 
 
 def effects_section(pipeline: Pipeline, curves: Sequence[Dependence], draw: Draw) -> str:
@@ -163,20 +219,16 @@ def vectors_section(pipeline: Pipeline) -> str:
     return f"<p>{text(words)}</p>{html_table(header, rows[:MAX_VECTORS], numbers, 'rows')}{rest}"
 
 
-def preparation_section(pipeline: Pipeline) -> str:
+def preparation_section(facts: Facts) -> str:
     """How the columns were read."""
-    step = pipeline["columns"]
-    rows = [(c.name, c.kind, c.note or ("scaled to unit variance" if c.is_input else "")) for c in step.columns]
-    notes = "".join(f"<li>{text(note)}</li>" for note in step.record_["notes"])
-    return html_table(("column", "kind", "what was done"), rows) + (f"<ul>{notes}</ul>" if notes else "")
+    notes = "".join(f"<li>{text(note)}</li>" for note in facts.notes)
+    return html_table(("column", "kind", "what was done"), facts.columns) + (f"<ul>{notes}</ul>" if notes else "")
 
 
-def fit_section(pipeline: Pipeline, draw: Draw) -> str:
+def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
     """How the fit went, and its options."""
-    step, model = pipeline["columns"], pipeline[-1]
-    facts = [*summary(pipeline), ("seconds", f"{step.record_['seconds']:.2f}")]
-    facts += [(name, repr(value)) for name, value in sorted(model.get_params(deep=False).items())]
-    table = html_table(("what", "value"), facts)
+    model = pipeline[-1]
+    table = html_table(("what", "value"), [*facts.model, *facts.options])
     if hasattr(model, "selection_"):
         return table + _compared_section(getattr(model.selection_, "entries", model.selection_))
     figure = draw(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.tables.columns import NO_VALUE, OTHER, Column, days_of, numbers_of
+from relvec.tables.columns import NO_VALUE, OTHER, Column, TableColumns
 from relvec.tables.evaluation import Evaluation
 from relvec.tables.pipelines import predict_table
 from relvec.tables.table import Table, as_table
@@ -166,7 +166,7 @@ def _grid(table: Table, column: Column) -> tuple[np.ndarray, list[str] | None]:
         if not column.words:
             return np.empty(0), ["false", "true"]
         return np.empty(0), list(column.words)
-    values = days_of(table, column) if column.kind == "date" else numbers_of(table, column.name)
+    values = TableColumns([column]).transform(table)[:, 0]  # numbers, or days since 1970
     values = values[np.isfinite(values)]
     if values.size == 0:
         values = np.zeros(1)
