@@ -7,8 +7,8 @@ import argparse
 from relvec import save
 from relvec.cli.console import Console
 from relvec.cli.files import check_output, naming_output, read_data, read_model
+from relvec.report.summary import summary
 from relvec.tables.evaluation import calibrate_table
-from relvec.tables.pipelines import summary
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def has_formulas(table: Table) -> bool:
     """Whether a spreadsheet would run a name or a cell of the table."""
-    texts = [column for column in table.columns.values() if column.dtype == object]
+    texts: list[Any] = [column for column in table.columns.values() if column.dtype == object]
     return any(escape_formula(value) != value for values in (table.names, *texts) for value in values)
 
 

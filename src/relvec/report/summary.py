@@ -85,7 +85,9 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     widths = sorted(learned_widths(pipeline).items(), key=lambda item: item[1])
     if widths:
         listed = ", ".join(f"{name} {width:.2g}" for name, width in widths[:MAX_LISTED_COLUMNS])
-        facts.append(("widths", f"{listed} (in standard deviations; a large one means nearly straight along the column)"))
+        facts.append(
+            ("widths", f"{listed} (in standard deviations; a large one means nearly straight along the column)")
+        )
     if hasattr(model, "calibration_"):
         what = "sets of classes" if step.task == "classification" else "intervals"
         n, most = model.calibration_.n_rows, model.calibration_.max_coverage
