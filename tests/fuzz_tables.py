@@ -158,7 +158,7 @@ PAGE = TABLE | set("html head meta title style body main p h1 h2 h3 h4 nav a sec
                    "figure img figcaption footer button input select option script label".split())  # fmt: skip
 ATTRIBUTES = set(
     "lang charset name content http-equiv class id href tabindex alt src value hidden type placeholder "
-    "aria-label aria-pressed aria-sort data-paper data-name data-group data-words data-key data-bare".split()
+    "aria-label aria-pressed aria-sort data-label data-paper data-name data-group data-words data-key data-bare".split()
 )
 
 

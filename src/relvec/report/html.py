@@ -58,12 +58,15 @@ nav { font-size: 0.9rem; margin: 12px 0; display: flex; flex-wrap: wrap; gap: 4p
 a { color: var(--blue); }
 @media (max-width: 520px) {
   main { padding: 14px 14px 48px; } h1 { font-size: 1.35rem; } .plain { font-size: 1.02rem; }
-  .scroll { border: 0; overflow-x: visible; } thead { display: none; } table, tbody, tr { display: block; }
-  tr { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; padding: 4px 0; }
-  td, td.n, .rows td { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 2px 12px; max-width: none;
+  th, td { padding: 5px 8px; }
+  .stack { border: 0; overflow-x: visible; } .stack thead { display: none; }
+  .stack table, .stack tbody, .stack tr { display: block; }
+  .stack tr { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; padding: 4px 0; }
+  .stack td { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 2px 12px; max-width: none;
     text-align: right; white-space: normal; border-bottom: 0; padding: 3px 10px; overflow-wrap: anywhere; }
-  td::before { content: attr(data-label); color: var(--soft); text-align: left; flex: none; max-width: 45%; }
-  td:first-child { font-weight: 600; } td small { flex-basis: 100%; text-align: left; font-weight: 400; min-width: 0; }
+  .stack td::before { content: attr(data-label); color: var(--soft); text-align: left; flex: none; max-width: 45%; }
+  .stack td:first-child { font-weight: 600; }
+  .stack td small { flex-basis: 100%; text-align: left; font-weight: 400; min-width: 0; }
 }
 @media print { main { max-width: none; } h2 { break-after: avoid; } figure, .card { break-inside: avoid; } }
 """
@@ -100,6 +103,11 @@ def html_table(
         )
 
     body = "".join(f"<tr>{line(row, notes[i] if notes else '')}</tr>" for i, row in enumerate(rows))
+    return frame_table(head, body, f"stack {name}")
+
+
+def frame_table(head: str, body: str, name: str = "") -> str:
+    """A table that scrolls sideways where the page is narrow."""
     content = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll {name}" tabindex="0">{content}</div>'
 
