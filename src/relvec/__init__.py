@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from relvec.estimators.classifier import RelevanceVectorClassifier
     from relvec.estimators.classifier import RelevanceVectorClassifier as RVC
     from relvec.estimators.comparison import compare
+    from relvec.estimators.explain.path import relevance_path
     from relvec.estimators.regressor import RelevanceVectorRegressor
     from relvec.estimators.regressor import RelevanceVectorRegressor as RVR
     from relvec.estimators.sparse_linear import SparseBayesianClassifier, SparseBayesianRegressor
@@ -28,6 +29,7 @@ _HOMES = {
     "RelevanceVectorRegressor": "relvec.estimators.regressor",
     "SparseBayesianClassifier": "relvec.estimators.sparse_linear",
     "SparseBayesianRegressor": "relvec.estimators.sparse_linear",
+    "relevance_path": "relvec.estimators.explain.path",
     "load": "relvec.export.model_file",
     "save": "relvec.export.model_file",
     "compare": "relvec.estimators.comparison",
@@ -40,8 +42,8 @@ _SUBMODULES = ("basis", "kernels", "plot", "solvers", "tables")
 
 __all__ = [
     "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "SparseBayesianClassifier",
-    "SparseBayesianRegressor", "__version__", "basis", "compare", "kernels", "load", "plot", "save", "show_versions",
-    "solvers", "tables", "to_c", "to_onnx",
+    "SparseBayesianRegressor", "__version__", "basis", "compare", "kernels", "load", "plot", "relevance_path", "save",
+    "show_versions", "solvers", "tables", "to_c", "to_onnx",
 ]  # fmt: skip
 
 

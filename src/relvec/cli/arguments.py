@@ -135,6 +135,8 @@ def _fit(parser: Any) -> None:
     add("--noise", choices=NOISES, default="normal", help="of a regression: student-t for gross errors, "
         "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
     add("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
+    add("--max-functions", type=_count, metavar="K", help="at most K kernels or columns in a relevance vector machine, "
+        "for regression")  # fmt: skip
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
         "saved, and the output says that the fit was cut short")  # fmt: skip
     add("--seed", type=int, default=0, help="of random choices (0)")
@@ -234,6 +236,10 @@ def _number(text: str, convert: Callable[[str], float], valid: Callable[[float],
 
 def _positive(text: str) -> float:
     return _number(text, float, lambda value: value > 0, "a positive number")
+
+
+def _count(text: str) -> int:
+    return _number(text, int, lambda value: value >= 1, "a whole number, 1 or more")
 
 
 def _share(text: str) -> float:

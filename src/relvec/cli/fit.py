@@ -138,6 +138,10 @@ def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | No
     if task == "regression":
         model = RVR(**NOISES[arguments.noise])
     given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed}
+    if arguments.max_functions is not None:
+        if task != "regression":
+            raise TableError(f"--max-functions is for regression, and {arguments.target!r} is for {task}: leave it out")
+        given["max_functions"] = arguments.max_functions
     model.set_params(**{name: value for name, value in given.items() if value is not None})
     return model if seconds is None else model.set_params(time_limit=seconds)
 

@@ -9,11 +9,13 @@ from relvec.plot.axes import LINE, POINT, TRUTH, VECTOR, new_figure
 from relvec.plot.calibration import CalibrationDisplay
 from relvec.plot.fit import FitDisplay, plot_fit, plot_predictions
 from relvec.plot.history import HistoryDisplay
+from relvec.plot.path import RelevancePathDisplay
 from relvec.plot.relevance import FeatureRelevanceDisplay
 from relvec.plot.residuals import ResidualsDisplay
 from relvec.plot.surface import SurfaceDisplay
 
 __all__ = [
     "LINE", "POINT", "TRUTH", "VECTOR", "CalibrationDisplay", "FeatureRelevanceDisplay", "FitDisplay",
-    "HistoryDisplay", "ResidualsDisplay", "SurfaceDisplay", "new_figure", "plot_fit", "plot_predictions",
+    "HistoryDisplay", "RelevancePathDisplay", "ResidualsDisplay", "SurfaceDisplay", "new_figure", "plot_fit",
+    "plot_predictions",
 ]  # fmt: skip

@@ -186,8 +186,9 @@ def _propose(
     design gives.
     """
     more = _LONG_SCAN_FACTOR if problem.design.n_atoms > 2 * problem.design.max_active_set else 1
-    task = ScanTask(model.full_posterior, active, np.union1d(active, seen), exchanging and len(active) > 0, more * _MAX_ADDITIONS,
-                 more * _MAX_EXCHANGES_PER_ATOM, problem.tolerance(len(active)), problem.design.norm_error)  # fmt: skip
+    task = ScanTask(model.full_posterior, active, np.union1d(active, seen), exchanging and len(active) > 0,
+                    more * _MAX_ADDITIONS, more * _MAX_EXCHANGES_PER_ATOM, problem.tolerance(len(active)),
+                    problem.design.norm_error)  # fmt: skip
     best = task.best(problem.design.scan(model.core.frame.directions, task, task.combine))
     return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
 

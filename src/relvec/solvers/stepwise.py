@@ -85,7 +85,10 @@ class Stepwise:
         model = add_constant(empty.relax(SETTINGS.relax_steps))
         if start is not None:
             cut = add_constant(settle(model.at(start.active, start.alpha, start.beta)))
-            model = max(self._grown(model), *eliminate(cut, self.max_size(problem)), key=self.score)
+            size = self.max_size(problem)
+            model = max(
+                self._grown(cut), self._grown(model), *eliminate(cut, size), *truncate(cut, size), key=self.score
+            )
         return _state(model, "start")
 
     def _grown(self, model: Model) -> Model:
@@ -270,3 +273,15 @@ def eliminate(model: Model, size: int) -> Iterator[Model]:
     while count(model) > size:
         model = without(model, weakest(model)[0])
         yield model
+
+
+def truncate(model: Model, size: int) -> Iterator[Model]:
+    """Models of the functions of largest gain, weight and precision, as many as ``size``, each settled."""
+    if count(model) <= size:
+        return
+    p, constant = model.full_posterior, model.active == model.problem.bias
+    loss = -gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+    for rank in (loss, np.abs(p.mean), 1.0 / p.alpha, p.gamma):
+        order = np.argsort(-np.where(constant, np.inf, rank), kind="stable")
+        keep = np.sort(order[: size + int(constant.any())])
+        yield settle(model.at(model.active[keep], p.alpha[keep], p.beta))

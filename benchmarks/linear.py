@@ -1,0 +1,203 @@
+"""Sparse linear regression: which columns are found, how well, and how long it takes.
+
+On a grid of correlation between neighbouring columns (an autoregressive process), signal-to-noise ratio (variance of
+the function over that of the noise) and number of columns p, at n = 200 rows and ten columns with slopes from 0.5 to 1.5
+in size, of either sign: F1 of the set of columns, error of the slopes relative to their length, coverage of
+`coef_` +- 1.96 `coef_std_` on the columns that were selected, and CPU seconds. Ridge regressions select nothing: their
+F1 counts the ten largest slopes, which they could not know to be ten.
+
+    python benchmarks/linear.py [--columns 50,500,2000,20000] [--repeats 5] [--peers relvec;LassoCV] [--sparse]
+
+`--sparse` fits 50,000 sparse columns of 500 rows as well. skglm is compared where it is installed. ARDRegression,
+BayesianRidge and relvec without a prior over sets are left out above 2,000 columns; ARDRegression is fitted once a
+cell there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import ARDRegression, BayesianRidge, LassoCV
+from threadpoolctl import threadpool_limits
+
+from relvec import SparseBayesianRegressor
+
+N_ROWS, N_TRUE = 200, 10
+CORRELATIONS, RATIOS = (0.0, 0.5, 0.9), (1.0, 10.0)
+# Most columns: ridge and ARD hold a matrix of all pairs of columns, and without a prior over sets the model passes
+# through the targets.
+MAX_COLUMNS = {"ARDRegression": 2000, "BayesianRidge": 2000, "relvec, flat": 2000}
+
+
+class Score(NamedTuple):
+    """Of one fit; coverage is nan where there are no error bars."""
+
+    f1: float
+    error: float
+    coverage: float
+    seconds: float
+    size: float
+
+
+def draw(p: int, correlation: float, ratio: float, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Rows X (n, p), targets (n,) and slopes (p,)."""
+    noise = rng.standard_normal((N_ROWS, p))
+    X = np.empty_like(noise)
+    X[:, 0] = noise[:, 0]
+    for j in range(1, p):
+        X[:, j] = correlation * X[:, j - 1] + np.sqrt(1.0 - correlation**2) * noise[:, j]
+    slopes = np.zeros(p)
+    true = rng.choice(p, N_TRUE, replace=False)
+    slopes[true] = rng.choice([-1.0, 1.0], N_TRUE) * rng.uniform(0.5, 1.5, N_TRUE)
+    f = X @ slopes
+    return X, f + f.std() / np.sqrt(ratio) * rng.standard_normal(N_ROWS), slopes
+
+
+def of_relvec(model: SparseBayesianRegressor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slopes, the columns selected and the standard deviations."""
+    return model.coef_, model.selected_, model.coef_std_
+
+
+def of_ard(model: ARDRegression) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ARDRegression keeps the columns of precisions below its threshold."""
+    kept = model.lambda_ < model.threshold_lambda
+    std = np.zeros(len(kept))
+    std[kept] = np.sqrt(np.diag(model.sigma_))
+    return model.coef_, kept & (model.coef_ != 0.0), std
+
+
+def of_ridge(model: BayesianRidge) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A ridge keeps every column: the largest slopes count."""
+    top = np.zeros(len(model.coef_), dtype=bool)
+    top[np.argsort(-np.abs(model.coef_))[:N_TRUE]] = True
+    return model.coef_, top, np.sqrt(np.maximum(np.diag(model.sigma_), 0.0))
+
+
+def of_lasso(model: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A lasso has no error bars."""
+    coef = np.ravel(model.coef_)
+    return coef, coef != 0.0, np.full(len(coef), np.nan)
+
+
+def peers() -> dict[str, tuple[Callable[[], Any], Callable]]:
+    """Makers of regressors by name, and what reads them."""
+    found: dict[str, tuple[Callable[[], Any], Callable]] = {
+        "relvec": (SparseBayesianRegressor, of_relvec),
+        "relvec, flat": (lambda: SparseBayesianRegressor(support_prior="flat"), of_relvec),
+        "ARDRegression": (ARDRegression, of_ard),
+        "BayesianRidge": (BayesianRidge, of_ridge),
+        "LassoCV": (LassoCV, of_lasso),
+    }
+    try:
+        from skglm import MCPRegression
+
+        found["skglm MCP"] = (lambda: FoldedMCP(MCPRegression), of_lasso)
+    except ImportError:
+        pass
+    return found
+
+
+class FoldedMCP:
+    """skglm's regression under the minimax concave penalty, its strength chosen by five folds as LassoCV does."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make = make
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> FoldedMCP:
+        """Fit a grid of thirty strengths in folds, then the best to all rows."""
+        from sklearn.model_selection import cross_val_score
+
+        largest = np.abs((X - X.mean(axis=0)).T @ (y - y.mean())).max() / len(y)
+        strengths = largest * np.geomspace(1.0, 1e-2, 30)
+        scores = [cross_val_score(self.make(alpha=a), X, y, cv=5, scoring="r2").mean() for a in strengths]
+        self.coef_ = self.make(alpha=strengths[int(np.argmax(scores))]).fit(X, y).coef_
+        return self
+
+
+def measure(make: Callable[[], Any], read: Callable, X: Any, y: np.ndarray, slopes: np.ndarray) -> Score:
+    """Fit once and compare with the slopes (p,)."""
+    began = time.process_time()
+    model = make().fit(X, y)
+    seconds = time.process_time() - began
+    coef, selected, std = read(model)
+    true = slopes != 0.0
+    f1 = 2.0 * np.sum(selected & true) / (selected.sum() + true.sum())
+    error = np.linalg.norm(coef - slopes) / np.linalg.norm(slopes)
+    inside = np.abs(coef - slopes)[selected] <= 1.96 * std[selected]
+    coverage = float(inside.mean()) if selected.any() and not np.isnan(std).any() else np.nan
+    return Score(float(f1), float(error), coverage, seconds, float(selected.sum()))
+
+
+def table(columns: list[int], repeats: int, names: list[str], seed: int) -> None:
+    """Print a row for each cell of the grid and each peer."""
+    known = peers()
+    print("| p | correlation | signal / noise | model | columns | F1 | error | coverage | CPU s |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for p in columns:
+        for correlation in CORRELATIONS:
+            for ratio in RATIOS:
+                for name in names:
+                    if name not in known or p > MAX_COLUMNS.get(name, p):
+                        continue
+                    own = 1 if name == "ARDRegression" and p >= MAX_COLUMNS[name] else repeats
+                    rngs = [np.random.default_rng([seed, p, i]) for i in range(own)]
+                    scores = [measure(*known[name], *draw(p, correlation, ratio, rng)) for rng in rngs]
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", RuntimeWarning)  # no coverage at all
+                        mean = Score(*np.nanmean(np.array(scores), axis=0))
+                    coverage = "" if np.isnan(mean.coverage) else f"{mean.coverage:.2f}"
+                    print(
+                        f"| {p:,} | {correlation} | {ratio:g} | {name} | {mean.size:.0f} | {mean.f1:.2f} | "
+                        f"{mean.error:.2f} | {coverage} | {mean.seconds:.3g} |",
+                        flush=True,
+                    )
+
+
+def sparse_columns(seed: int) -> None:
+    """Fit 50,000 sparse columns of 500 rows and print what it took."""
+    rng = np.random.default_rng(seed)
+    n, p = 500, 50_000
+    X = sparse.random(n, p, density=0.01, format="csc", random_state=seed)
+    X.data = rng.lognormal(size=X.nnz)
+    true = np.argsort(-np.diff(X.indptr))[:20]
+    slopes = np.zeros(p)
+    slopes[true] = rng.choice([-1.0, 1.0], 20) * rng.uniform(1.0, 3.0, 20)
+    f = X @ slopes
+    y = f + f.std() / np.sqrt(10.0) * rng.standard_normal(n)
+    score = measure(SparseBayesianRegressor, of_relvec, X, y, slopes)
+    tracemalloc.start()
+    SparseBayesianRegressor().fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    print(
+        f"\n{p:,} sparse columns, {n} rows, {X.nnz:,} entries: {score.seconds:.2f} CPU s, {score.size:.0f} columns, "
+        f"F1 {score.f1:.2f}, error {score.error:.2f}, peak {peak / 1e6:.0f} MB (dense: {8e-6 * n * p:.0f} MB)"
+    )
+
+
+def main() -> None:
+    """Parse the command line and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--columns", default="50,500,2000,20000")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--peers", default=";".join(peers()))
+    parser.add_argument("--sparse", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    with threadpool_limits(1):
+        columns = [int(p) for p in arguments.columns.split(",") if p]
+        table(columns, arguments.repeats, arguments.peers.split(";"), arguments.seed)
+        if arguments.sparse:
+            sparse_columns(arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The best model with k functions for every k: evidence, density at rows that took no part, and the functions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold
+from sklearn.utils import _safe_indexing, check_consistent_length
+
+from relvec.estimators.regressor import RelevanceVectorRegressor
+
+MAX_PATH_FUNCTIONS = 50  # of a path whose length is not given: longer ones take minutes, and are hard to read
+
+
+@dataclass(frozen=True, eq=False)
+class RelevancePath:
+    """What `relevance_path` found. Printed, it is a table.
+
+    Attributes
+    ----------
+    sizes : (K,) most functions of each model, the constant not counted: 1 to K.
+    log_evidence : (K,) log evidence of the best model with no more functions; it never falls.
+    log_density : (K,) mean log predictive density at rows that took no part, in folds; nan where there were none.
+    models : the K fitted regressors. ``models[k - 1]`` is the best found with up to k functions.
+    """
+
+    sizes: np.ndarray
+    log_evidence: np.ndarray
+    log_density: np.ndarray
+    models: list
+
+    @property
+    def functions(self) -> list[list[str]]:
+        """Names of the functions of each model, the constant left out."""
+        return [[name for name in model.atoms_ if name != "bias"] for model in self.models]
+
+    @property
+    def best(self) -> Any:
+        """The smallest of the models whose density at rows that took no part is the largest."""
+        if np.isnan(self.log_density).all():
+            raise ValueError("densities were not computed: give relevance_path n_folds=2 or more")
+        return self.models[int(np.nanargmax(self.log_density))]
+
+    def __str__(self) -> str:
+        lines = ["functions  log evidence  log density  added"]
+        before: set[str] = set()
+        for size, evidence, density, names in zip(
+            self.sizes, self.log_evidence, self.log_density, self.functions, strict=True
+        ):
+            added = ", ".join(name for name in names if name not in before)
+            lines.append(f"{size:9d}  {evidence:12.2f}  {density:11.3f}  {added}".rstrip())
+            before = set(names)
+        return "\n".join(lines)
+
+
+def relevance_path(
+    X: Any, y: Any, estimator: Any = None, *, max_functions: int | None = None, n_folds: int = 5,
+    sample_weight: Any = None,
+) -> RelevancePath:  # fmt: skip
+    """The best model with at most k functions for every k.
+
+    Widths are those of the plain fit, the model of any number of functions. The model of size k is the best of searches
+    by additions, deletions and exchanges that start from nothing, from the plain fit cut down to k functions, and from
+    the models of sizes k - 1 and k + 1. Its evidence is never below that of the plain fit cut down to its k functions
+    of largest gain, largest weight or smallest precision, with the precisions estimated again.
+
+    Parameters
+    ----------
+    X : array-like or scipy.sparse matrix (n_samples, n_features)
+    y : array-like (n_samples,)
+    estimator : RelevanceVectorRegressor, default RelevanceVectorRegressor(predictive="rvm")
+        A relevance vector machine under Gaussian noise; neither fitted nor changed.
+    max_functions : int, optional
+        Largest size K; by default that of the plain fit, or 50 if it is smaller.
+    n_folds : int, default 5
+        Folds for the densities, each with a path of its own, widths included; 0 for none.
+    sample_weight : array-like (n_samples,), optional
+
+    Returns
+    -------
+    path : RelevancePath
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import SparseBayesianRegressor, relevance_path
+    >>> X = np.random.default_rng(0).standard_normal((60, 8))
+    >>> y = 3.0 * X[:, 2] + X[:, 5] + 0.1 * np.cos(9.0 * X[:, 0])
+    >>> path = relevance_path(X, y, SparseBayesianRegressor(), max_functions=2, n_folds=0)
+    >>> path.functions
+    [['x2'], ['x2', 'x5']]
+    """
+    plain = RelevanceVectorRegressor(predictive="rvm") if estimator is None else clone(estimator)
+    if not isinstance(plain, RelevanceVectorRegressor) or plain.likelihood != "gaussian":
+        raise ValueError(f"a relevance path needs a RelevanceVectorRegressor under Gaussian noise, got {plain!r}")
+    if np.ndim(y) != 1:
+        raise ValueError(f"a relevance path is that of one target: y must be (n_samples,), got {np.shape(y)}")
+    check_consistent_length(X, y, sample_weight)
+    y, weights = np.asarray(y), np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    plain.set_params(predictive="rvm", max_functions=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of models that are looked at on the way
+        models = _models(plain, X, y, weights, max_functions)
+        density = _densities(plain, X, y, weights, len(models), n_folds)
+    evidence = np.array([model.log_marginal_likelihood_ for model in models])
+    return RelevancePath(np.arange(1, len(models) + 1), evidence, density, models)
+
+
+def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | None) -> list:
+    """Fitted models of at most 1, 2, ... functions."""
+    plain = clone(plain).fit(X, y, weights)
+    size = sum(name != "bias" for name in plain.atoms_)
+    most = max(1, min(size, MAX_PATH_FUNCTIONS)) if most is None else most
+    settings: dict[str, Any] = {"support_prior": "flat", "warm_start": True}
+    if hasattr(plain, "width_rule_"):
+        settings |= {"kernel": plain.kernel_, "width": "auto"}
+
+    def fit(k: int, start: Any) -> Any:
+        """A model of at most k functions, by a search that starts from another model too."""
+        model = clone(plain).set_params(**settings, max_functions=k)
+        model.fitted_ = start.fitted_
+        return model.fit(X, y, weights)
+
+    models = [fit(k, plain) for k in range(1, most + 1)]
+    for k in range(2, most + 1):
+        models[k - 1] = _better(models[k - 1], fit(k, models[k - 2]), models[k - 2])
+    for k in range(most - 1, 0, -1):
+        models[k - 1] = _better(models[k - 1], fit(k, models[k]))
+    for k in range(2, most + 1):
+        models[k - 1] = _better(models[k - 1], models[k - 2])  # a model of fewer functions is one of at most k too
+    return models
+
+
+def _better(*models: Any) -> Any:
+    return max(models, key=lambda model: model.log_marginal_likelihood_)
+
+
+def _densities(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int, n_folds: int) -> np.ndarray:
+    """Mean log density (K,) of rows in folds that took no part, under the models of each size."""
+    if not n_folds:
+        return np.full(most, np.nan)
+    total = np.zeros(most)
+    for train, test in KFold(n_folds, shuffle=True, random_state=0).split(y):
+        part: Callable[[np.ndarray], Any] = lambda rows: _safe_indexing(X, rows)  # noqa: E731
+        models = _models(plain, part(train), y[train], weights[train], most)
+        total += [weights[test] @ model.log_predictive_density(part(test), y[test]) for model in models]
+    return total / weights.sum()

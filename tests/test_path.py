@@ -1,0 +1,97 @@
+"""The best model of every size."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import minimize
+
+import oracle
+from relvec import RVC, RVR, SparseBayesianRegressor, relevance_path
+from relvec.cli.entry import main
+from relvec.plot import RelevancePathDisplay, new_figure
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-8.0, 8.0, (90, 1))
+Y = np.sinc(X[:, 0] / np.pi) + 0.1 * RNG.standard_normal(90)
+WIDE = RNG.standard_normal((80, 200))
+TARGET = WIDE[:, [3, 50, 120]] @ [3.0, -2.0, 1.0] + 0.5 * RNG.standard_normal(80) + 2.0
+
+
+def reestimated(model, keep):
+    """Evidence of some functions of a model, precisions and noise at their maximum, by the dense formulas."""
+    Phi, start = model.basis_(X)[:, keep], np.log(np.append(model.alpha_[keep], 1.0 / model.noise_variance_))
+
+    def minus(theta):
+        value, beta = np.exp(np.clip(theta, -30.0, 30.0)), np.exp(np.clip(theta[-1], -30.0, 30.0))
+        return -oracle.log_evidence(Phi, Y, value[:-1], beta)
+
+    return -minimize(minus, start, method="L-BFGS-B").fun
+
+
+def test_evidence_is_never_below_that_of_the_plain_fit_cut_down():
+    path = relevance_path(X, Y, RVR(kernel="gaussian", width=2.0), n_folds=0)
+    plain = RVR(kernel="gaussian", width=2.0).fit(X, Y)
+    functions = np.array([name != "bias" for name in plain.atoms_])
+    assert len(path.sizes) == functions.sum() and np.all(np.diff(path.log_evidence) >= 0.0)
+    assert path.log_evidence[-1] >= plain.log_marginal_likelihood_ - 1e-6
+    norms = np.linalg.norm(plain.basis_(X), axis=0)
+    for rank in (np.abs(plain.weights_) * norms, norms**2 / plain.alpha_):
+        order = [i for i in np.argsort(-rank) if functions[i]]
+        for k in (1, 2, 4, len(order) - 1):
+            keep = [*order[:k], *np.flatnonzero(~functions)]
+            assert path.log_evidence[k - 1] >= reestimated(plain, keep) - 1e-3
+
+
+def test_sizes_functions_and_densities():
+    path = relevance_path(WIDE, TARGET, SparseBayesianRegressor(), max_functions=5, n_folds=4)
+    assert [len(names) <= k for names, k in zip(path.functions, path.sizes, strict=True)] == [True] * 5
+    assert path.functions[0] == ["x3"] and set(path.functions[2]) == {"x3", "x50", "x120"}
+    assert path.log_density[2] > path.log_density[0] + 0.3 and np.isfinite(path.log_density).all()
+    assert path.best is path.models[int(np.argmax(path.log_density))]
+    assert str(path).splitlines()[1].split()[-1] == "x3"
+    display = RelevancePathDisplay.from_path(path, ax=new_figure().subplots())
+    assert display.density_ax_ is not None
+    np.testing.assert_allclose(display.ax_.lines[0].get_ydata(), path.log_evidence)
+
+
+def test_a_sparse_matrix_has_the_path_of_its_rows():
+    dense = relevance_path(WIDE, TARGET, SparseBayesianRegressor(), max_functions=3, n_folds=0)
+    found = relevance_path(sparse.csr_array(WIDE), TARGET, SparseBayesianRegressor(), max_functions=3, n_folds=0)
+    assert found.functions == dense.functions
+    np.testing.assert_allclose(found.log_evidence, dense.log_evidence)
+
+
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_a_model_of_at_most_k_functions(k):
+    model = RVR(kernel="gaussian", width=2.0, max_functions=k).fit(X, Y)
+    assert sum(name != "bias" for name in model.atoms_) <= k
+    assert model.certificate_ <= 1e-4 and model.status_ == "converged"
+    plain = RVR(kernel="gaussian", width=2.0).fit(X, Y)
+    assert model.log_marginal_likelihood_ <= plain.log_marginal_likelihood_ + 0.5
+    if k == 100:
+        assert model.log_marginal_likelihood_ >= plain.log_marginal_likelihood_ - 1e-6
+
+
+def test_what_has_no_path_is_refused():
+    for estimator in (RVC(), RVR(likelihood="poisson")):
+        with pytest.raises(ValueError, match="relevance path"):
+            relevance_path(X, Y, estimator)
+    with pytest.raises(ValueError, match="one target"):
+        relevance_path(X, np.column_stack([Y, Y]))
+    with pytest.raises(ValueError, match="max_functions"):
+        RVR(max_functions=0).fit(X, Y)
+    with pytest.raises(ValueError, match="likelihood='gaussian'"):
+        RVR(max_functions=2, likelihood="poisson").fit(X, Y)
+
+
+def test_the_command_line_bounds_the_number_of_functions(tmp_path, capsys):
+    table = tmp_path / "wide.csv"
+    rows = [",".join(f"{v:.6g}" for v in [*row[[3, 50, 7]], t]) for row, t in zip(WIDE, TARGET, strict=True)]
+    table.write_text("\n".join(["a,b,c,y", *rows]))
+    out = str(tmp_path / "m.relvec")
+    assert main(["fit", str(table), "--target", "y", "-o", out, "--max-functions", "2", "--holdout", "0"]) == 0
+    from relvec import load
+
+    model = load(out)[-1]
+    assert model.max_functions == 2 and sum(name != "bias" for name in model.atoms_) <= 2
+    capsys.readouterr()
