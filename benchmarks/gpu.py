@@ -102,17 +102,17 @@ class Surveys:
     """Counts the passes over the dictionary of a search while it is open."""
 
     def __enter__(self) -> Surveys:
-        self.count, self._sweep = 0, DeviceDesign.sweep
+        self.count, self._scan = 0, DeviceDesign.scan
 
         def counted(design, *arguments):
             self.count += 1
-            return self._sweep(design, *arguments)
+            return self._scan(design, *arguments)
 
-        DeviceDesign.sweep = counted  # type: ignore[method-assign]
+        DeviceDesign.scan = counted  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *exception) -> None:
-        DeviceDesign.sweep = self._sweep  # type: ignore[method-assign]
+        DeviceDesign.scan = self._scan  # type: ignore[method-assign]
 
 
 def regression(machine: Machine, n: int, profile: bool) -> dict:

@@ -139,7 +139,7 @@ def table(n=N):
 
 
 def test_limits_end_a_fit_and_the_status_says_which():
-    rows, X, y = table()
+    rows, X, _ = table()
     one = (parse_structure("matern32", 1),)
     capped = fit_in_passes(rows, candidates=one, max_vectors=20)
     assert capped.status == "max_vectors" and len(capped.vectors) == 20

@@ -1,7 +1,7 @@
 """Sparse Gaussian processes of the literature in plain PyTorch, for tables of ten thousand rows and more.
 
-One Gaussian kernel with a width for each input, a mean of zero (targets are standardised), inducing inputs that start at
-rows and move: `sgpr` maximises Titsias' collapsed bound on all rows, `svgp` Hensman's bound on mini-batches with a
+One Gaussian kernel with a width for each input, a mean of zero (targets are standardised), inducing inputs that start
+at rows and move: `sgpr` maximises Titsias' collapsed bound on all rows, `svgp` Hensman's bound on mini-batches with a
 whitened variational distribution. Both use Adam for a given number of seconds.
 """
 

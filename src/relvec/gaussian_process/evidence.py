@@ -18,8 +18,12 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from relvec.gaussian_process.kernel import Evaluated, Structure
 from relvec.gaussian_process.rows import Rows
+from relvec.runtime.machine import all_threads
 
 _JITTERS = (1e-10, 1e-8, 1e-6)  # of the largest diagonal element, added where a matrix cannot be factored as it is
+_SHORT_CHAINS = (
+    30.0  # factorisations wait for each other: they gain from threads where a product 30 times as short does
+)
 
 
 class NotPositiveDefinite(ValueError):
@@ -50,6 +54,11 @@ def factor(K: np.ndarray, jitter: float = 0.0) -> np.ndarray:
 
 def evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float, np.ndarray]:
     """Log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3)."""
+    with all_threads(len(rows) ** 3 / _SHORT_CHAINS):
+        return _evidence(structure, theta, rows)
+
+
+def _evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float, np.ndarray]:
     s = structure.noise(theta)
     kernel = Evaluated(structure, theta, rows.X)
     K = kernel.K  # of no use to the derivatives: factored in place

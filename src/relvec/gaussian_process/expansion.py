@@ -22,12 +22,15 @@ from relvec.kernels import Gaussian, Kernel, Matern
 _IGNORED_WIDTH = 1e100  # of a column that the process leaves out
 
 
-def expand(process: FittedProcess, n_features: int, rows: np.ndarray | None = None) -> list[LinearExpansion]:
+def expand(
+    process: FittedProcess, n_features: int, rows: np.ndarray | None = None, variance: bool = True
+) -> list[LinearExpansion]:
     """The components of a process as expansions over their own functions, in the units of X and y.
 
-    ``n_features`` counts the columns of X, ``rows`` (m,) are the training rows of the vectors.
+    ``n_features`` counts the columns of X, ``rows`` (m,) are the training rows of the vectors; ``variance``
+    tells whether the roots of variances, much larger than the means, are to be computed.
     """
-    return [_expand(process, component, n_features, rows) for component in process.components]
+    return [_expand(process, component, n_features, rows, variance) for component in process.components]
 
 
 def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int, n_features: int) -> Kernel:
@@ -41,7 +44,9 @@ def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int
     return Matern(nu=1.5 if shape == Shape.MATERN32 else 2.5, width=tuple(width))
 
 
-def _expand(process: FittedProcess, c: Component, n_features: int, rows: np.ndarray | None) -> LinearExpansion:
+def _expand(
+    process: FittedProcess, c: Component, n_features: int, rows: np.ndarray | None, variance: bool
+) -> LinearExpansion:
     s, u, y_scale = c.structure, process.units, process.units.y_scale
     parts: list[Basis] = [
         KernelBasis(part_kernel(s, c.theta, u, i, n_features), process.vectors, centre_rows=rows)
@@ -79,5 +84,5 @@ def _expand(process: FittedProcess, c: Component, n_features: int, rows: np.ndar
     weights[-1] += u.y_mean
     f = c.spread
     prior = f * float(amplitudes.sum()) * y_scale**2
-    roots = np.sqrt(f) * root, np.sqrt(f) * lift(c.R.T)
+    roots = np.sqrt(f) * root, np.sqrt(f) * lift(c.R.T if variance else c.R.T[:, :0])
     return LinearExpansion(basis, weights, *roots, prior, c.noise_variance * y_scale**2)

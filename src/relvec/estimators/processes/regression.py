@@ -26,6 +26,7 @@ from relvec.gaussian_process.streamed import fit_in_passes
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
+from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
@@ -37,6 +38,12 @@ MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
 STAGES = {"candidates": (0.0, 0.5), "more rows": (0.5, 0.8), "all rows": (0.8, 0.9), "vectors": (0.9, 0.99)}
+STAGES_OF_MANY_ROWS = {
+    "candidates": (0.0, 0.15),
+    "more rows": (0.15, 0.25),
+    "all rows": (0.25, 0.3),
+    "vectors": (0.3, 0.99),
+}
 MODE_FIELDS = ("theta", "value", "gradient", "evaluations", "rivals")
 SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard deviations of an input
 
@@ -44,7 +51,7 @@ SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard 
 def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
     """A process for each output, with one choice of kernel for all; None where the rows do not allow for one."""
     end = math.inf if options.time_limit is None else time.monotonic() + options.time_limit
-    with stage("process"):
+    with one_thread(), stage("process"):  # long products take all of them
         rows = source.process_rows(options)
         if rows is None or not (allows_process(rows.X) and _targets_vary(rows.targets)):
             return None
@@ -87,7 +94,8 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
         candidates = (compare_structures(X, targets, weights, limit(q)),)
     found = []
     for i, y in enumerate(targets.T):
-        progress = partial(_report, i, q)
+        stages = STAGES if rows.table is None else STAGES_OF_MANY_ROWS
+        progress = partial(_report, stages, i, q, rows.n_rows)
         both: dict[str, Any] = {
             "candidates": candidates, "time_limit": limit(q - i), "progress": progress, "earlier": earlier[i],
             "recall": recall,
@@ -102,10 +110,10 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
     return found
 
 
-def _report(output: int, n_outputs: int, name: str, fraction: float) -> bool:
+def _report(stages: dict, output: int, n_outputs: int, n_rows: int, name: str, fraction: float) -> bool:
     """Tell how much of the fit is done after a share of one of its stages; whether it is to stop."""
-    begin, end = STAGES[name]
-    return report(fraction=(output + begin + (end - begin) * fraction) / n_outputs)
+    begin, end = stages[name]
+    return report(fraction=(output + begin + (end - begin) * fraction) / n_outputs, rows=n_rows)
 
 
 def recall(name: str, compute: Callable[[], Mode]) -> Mode:
@@ -137,7 +145,7 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[FittedProcess])
     """The processes of all outputs as one model, their means as weights of one basis."""
     expansions: list[tuple[int, float, LinearExpansion]] = []
     for output, process in enumerate(processes):
-        parts = expand(process, source.n_features, find_rows(rows, process.vectors))
+        parts = expand(process, source.n_features, find_rows(rows, process.vectors), variance=False)
         expansions += [(output, share, part) for share, part in zip(process.shares, parts, strict=True)]
     basis = Concat(tuple(part.basis for _, _, part in expansions), n_features=source.n_features)
     weights, intercept, at = np.zeros((len(processes), basis.n_atoms)), np.zeros(len(processes)), 0

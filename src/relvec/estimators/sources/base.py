@@ -69,6 +69,11 @@ class ProcessRows:
     numbers: np.ndarray
     table: Table | None = None
 
+    @property
+    def n_rows(self) -> int:
+        """The number of all rows of the fit."""
+        return len(self.X) if self.table is None else self.table.draw.seen
+
 
 def draw_process_rows(samples: Samples, memory: float, place: Array | None = None) -> ProcessRows:
     """A draw of the rows of samples, with the numbers that they have there, and all of them as a table."""

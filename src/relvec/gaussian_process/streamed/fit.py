@@ -119,7 +119,7 @@ def fit_in_passes(
     most, ended = table.max_vectors(max_vectors)
     n_held = min(_HELD_ROWS, len(rows) // 5)
     most = min(most, len(rows) - n_held)
-    budget = _Budget(clock, len(rows), drawn.seen)
+    budget = _Budget(clock, len(rows), drawn.seen, most)
     growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell)
     Z = np.ascontiguousarray(rows.X[growth.index])
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
@@ -187,8 +187,8 @@ class _Budget:
 
     _SAFETY = 1.3
 
-    def __init__(self, clock: Clock, n_drawn: int, n_rows: int):
-        self._clock, self._n_drawn, self._n_rows = clock, n_drawn, n_rows
+    def __init__(self, clock: Clock, n_drawn: int, n_rows: int, most: int):
+        self._clock, self._n_drawn, self._n_rows, self._most = clock, n_drawn, n_rows, most
         self._last, self._done = time.monotonic(), 0.0
 
     def tell(self, n_vectors: int, density: float) -> bool:
@@ -197,8 +197,8 @@ class _Budget:
         work = self._grow_work(n_vectors)
         rate = (now - self._last) / max(work - self._done, 1.0)
         self._last, self._done = now, work
-        clock.report("vectors", 0.1)
-        report(n_vectors, fraction=0.7, rows=self._n_rows, density=density)
+        clock.report("vectors", 0.0)
+        report(n_vectors, fraction=0.3 + 0.1 * min(n_vectors / self._most, 1.0), rows=self._n_rows, density=density)
         more = self._grow_work(2 * n_vectors) - work + 2.0 * self._n_rows * (2.0 * n_vectors) ** 2
         if clock.left() < self._SAFETY * rate * more:
             clock.cut.append("the number of vectors")
@@ -208,7 +208,7 @@ class _Budget:
     def tell_pass(self, growth: Growth, share: float) -> None:
         """After a share of the last pass."""
         m, density = len(growth.index), dict(growth.densities).get(len(growth.index), np.nan)
-        report(m, fraction=0.75 + 0.2 * share, rows=self._n_rows, density=density)
+        report(m, fraction=0.4 + 0.55 * share, rows=self._n_rows, density=density)
 
     def _grow_work(self, m: int) -> float:
         return 1.5 * self._n_drawn * float(m) ** 2 + float(m) ** 3
