@@ -43,6 +43,7 @@ class Build(build_ext):
 
 
 def extensions() -> list[Extension]:
+    """Return the compiled modules."""
     from Cython.Build import cythonize
 
     flags = SANITIZER_FLAGS if SANITIZE else []

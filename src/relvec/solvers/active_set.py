@@ -12,7 +12,7 @@ from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.gaussian.model import GaussianModel, Precisions, model_of
 from relvec.solvers.gaussian.proposals import ScanTask
 from relvec.solvers.gaussian.search import gaussian_search
-from relvec.solvers.loop import Problem, Result, Start, Status, Step, iterate
+from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers.sequential import Sequential
 from relvec.solvers.stepwise import Stepwise
 
@@ -55,7 +55,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     among those. It ends with the same certificate over all atoms.
     """
     if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > MAX_WHOLE_ATOMS):
-        return _whole(solver, problem, max_iter, verbose)
+        return _with_posterior(iterate(_prepare(solver), problem, max_iter, verbose))
     start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []
     began, limit = time.monotonic(), solver.time_limit
@@ -76,8 +76,9 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
         part = _first_part(problem, _FIRST_PART_ATOMS)
     seen, pool, refuted = part[:0], part[:0], 0
     while True:
-        search = solve if long else _whole
-        result = search(timed(solver), _restrict(problem, part, start, tol), max_iter - n_iter, verbose)
+        among = _restrict(problem, part, start, tol)
+        result = solve(timed(solver), among, max_iter - n_iter, verbose) if long else _with_posterior(
+            iterate(_prepare(timed(solver)), among, max_iter - n_iter, verbose))  # fmt: skip
         state = result.state
         n_iter += result.n_iter
         history += _renumber(result.history[1 if history else 0 :], part)
@@ -123,14 +124,17 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     return Result(whole, status, _recompute_gains(history), n_iter)
 
 
-def _whole(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int) -> Result:
-    """Run a solver on the whole dictionary."""
-    search = gaussian_search(solver) if isinstance(solver, Sequential) else solver
-    result = iterate(search, problem, max_iter, verbose)
+def _prepare(solver: SolverSpec) -> Solver:
+    """What runs in the loop for a solver."""
+    return gaussian_search(solver) if isinstance(solver, Sequential) else solver
+
+
+def _with_posterior(result: Result) -> Result:
+    """The result with the whole posterior, where the search was cut short."""
     state = result.state
-    if isinstance(state.posterior, Precisions):  # a search that was cut short
-        state = state.stepped(posterior=state.notes.model.full_posterior)
-    return replace(result, state=state)
+    if not isinstance(state.posterior, Precisions):
+        return result
+    return replace(result, state=state.stepped(posterior=state.notes.model.full_posterior))
 
 
 def _renumber(history: list[Step], part: np.ndarray) -> list[Step]:
