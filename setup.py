@@ -14,6 +14,7 @@ from setuptools.command.build_ext import build_ext
 NATIVE = "src/relvec/solvers/_native"
 # RELVEC_BOUNDS=1 checks every index; RELVEC_SANITIZE=1 lets the compiler's sanitizers watch memory and arithmetic.
 BOUNDS, SANITIZE = (bool(os.environ.get(name)) for name in ("RELVEC_BOUNDS", "RELVEC_SANITIZE"))
+KIND = "bounds" if BOUNDS else "sanitize" if SANITIZE else ""
 SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
 NO_COMPILER = (
     "relvec needs a C compiler to be built from source: install gcc or clang (apt-get install gcc, or "
@@ -55,17 +56,19 @@ def extensions() -> list[Extension]:
     ]  # fmt: skip
     directives = {"language_level": "3", "boundscheck": BOUNDS, "initializedcheck": BOUNDS, "nonecheck": BOUNDS,
                   "wraparound": False, "cdivision": True}  # fmt: skip
-    folder = "build/cython-bounds" if BOUNDS else "build/cython"
     plain = [
         Extension(f"relvec.solvers._native.{os.path.basename(path)[:-2]}", [path], py_limited_api=True,
                   extra_compile_args=flags, extra_link_args=flags)
         for path in glob(f"{NATIVE}/*.c")
     ]  # fmt: skip
+    folder = f"build/cython{KIND}"
     return plain + cythonize(found, include_path=["src"], compiler_directives=directives, build_dir=folder)
 
 
 setup(
     ext_modules=extensions(),
     cmdclass={"build_ext": Build},
+    # objects of one kind never serve another
+    options={"build": {"build_base": f"build/{KIND}"}, "build_ext": {"force": True}} if KIND else {},
     setup_requires=[] if os.name != "posix" or find_compiler() else ["ziglang>=0.13"],
 )
