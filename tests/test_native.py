@@ -1,5 +1,6 @@
 """The compiled moves at their edges: what they find is the dense truth, and nothing they are given breaks them."""
 
+import itertools
 import signal
 import threading
 import time
@@ -15,8 +16,9 @@ import oracle
 from problems import assert_never_falls, problem_of, quiet_fit, random_problem, sinc_problem
 from relvec import RVR, GammaPrior
 from relvec.design import DenseDesign
+from relvec.inference.evidence import gain_add
 from relvec.inference.linalg import SingularError
-from relvec.solvers import Sequential, Start
+from relvec.solvers import Sequential, Start, solve
 from relvec.solvers._native import memory
 from relvec.solvers.gaussian.model import model_of
 
@@ -94,6 +96,66 @@ def test_atoms_that_the_model_nearly_spans_are_known_to_all_digits():
     assert gains[1] > 1e3
     grown = model.grow(4, 1e-3)
     assert 1 in grown.active and grown.objective > model.objective + 100.0
+
+
+def coherent_problem(seed, n=20, groups=3, each=3):
+    """Columns in groups whose correlations go up to 1 - 5e-7, and a target that needs their differences."""
+    rng = np.random.default_rng(seed)
+    columns = []
+    for _ in range(groups):
+        common = rng.normal(size=n)
+        columns += [common + 10.0 ** rng.uniform(-3.0, -0.3) * rng.normal(size=n) for _ in range(each)]
+    Phi = np.column_stack(columns)
+    Phi /= np.linalg.norm(Phi, axis=0)
+    w = rng.normal(size=len(columns)) * (rng.random(len(columns)) < 0.4) * 10.0 ** rng.uniform(0.0, 1.5, len(columns))
+    t = Phi @ w + 0.1 * rng.normal(size=n)
+    return Phi, t / np.sqrt(np.mean(t**2))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_coherent_dictionaries_are_searched_as_well_as_exhaustively(seed):
+    Phi, t = coherent_problem(seed)
+    problem = problem_of(DenseDesign(Phi), t, noise_floor=1e-4)
+    assert np.abs(np.triu(Phi.T @ Phi, 1)).max() > 1.0 - 1e-2
+    beta = 1.0 / problem.noise_start
+    supports = itertools.chain.from_iterable(itertools.combinations(range(9), size) for size in range(10))
+    empty = model_of(problem, Start(NOTHING, np.zeros(0), beta))
+    best = max(empty.at(np.array(s, np.intp), np.ones(len(s)), beta).relax(60).objective for s in supports)
+    assert solve(Sequential(), problem, 1000).state.objective >= best - 1e-3
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_no_search_ends_below_a_greedy_path(case):
+    rng = np.random.default_rng([2, case])
+    X = rng.uniform(-10.0, 10.0, (150, 2))
+    distance = np.linalg.norm(X, axis=1)
+    y = np.sin(distance) / distance + 0.1 * rng.normal(size=150)
+    greedy, default = (
+        RVR(width=2.5, solver=solver).fit(X, y).log_marginal_likelihood_
+        for solver in (Sequential(batch=1, restarts=0, exchange=False), Sequential())
+    )
+    assert default >= greedy - 1e-3
+
+
+@pytest.mark.parametrize("case", [434, 475])
+def test_a_certificate_counts_atoms_that_the_model_nearly_spans(case):
+    """Wide kernels and weights from .01 to 100: S of an atom is below what a difference of doubles can tell."""
+    rng = np.random.default_rng([10, case])
+    n, d = int(rng.integers(12, 21)), int(rng.integers(1, 4))
+    X = rng.normal(size=(n, d))
+    y = np.sin(2 * X[:, 0]) + 10.0 ** rng.uniform(-4, -2) * rng.normal(size=n)
+    kernel = str(rng.choice(["matern32", "laplace", "cauchy", "matern52", "gaussian"]))
+    width, weights = float(10.0 ** rng.uniform(0.7, 2.2)), 10.0 ** rng.uniform(-2, 2, n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RVR(kernel=kernel, width=width).fit(X, y, weights)
+    root = np.sqrt(weights)
+    Phi = np.column_stack([model.kernel_(X, X), np.ones(n)]) * root[:, None]
+    active = np.append(model.relevance_, [n] if "bias" in model.atoms_ else []).astype(int)
+    s, q = oracle.mp_s_q(Phi, active, y * root, model.alpha_, 1.0 / model.noise_variance_, dps=60)
+    outside = np.setdiff1d(np.arange(n + 1), active)
+    gains = gain_add(s[outside], q[outside])
+    assert gains.max(initial=0.0) <= max(1e-3, float(model.certificate_))
 
 
 def test_models_made_before_a_frame_was_made_anew_go_on():

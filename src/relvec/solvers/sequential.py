@@ -129,9 +129,11 @@ class Search:
             if (released := model.release()) is not None:
                 return _advance(released, "", notes, settled=False)
             notes = notes.but(exhausted=True)
-        restarting = notes.failed < settings.restarts and notes.turn < model.turns(settings.restarts)
-        if thorough and restarting and time.monotonic() < notes.deadline:
-            return self._restart(problem, state, notes, tol)
+        while thorough and self._may_restart(notes):
+            other = model.restart(notes.turn, settings.batch, settings.exchange, notes.deadline)
+            if other is not None:
+                return self._judge(state, notes, other, tol)
+            notes = notes.but(turn=notes.turn + 1)
         return self._certify(state, notes, tol)
 
     def status(self, problem: Any, state: State) -> Status:
@@ -173,15 +175,20 @@ class Search:
             return stepped.stepped(done=True, largest_gain=gain, posterior=model.full_posterior)
         return stepped
 
-    def _restart(self, problem: Any, state: State, notes: Notes, tol: float) -> State:
+    def _may_restart(self, notes: Notes) -> bool:
+        restarts = self.settings.restarts
+        left = notes.failed < restarts and notes.turn < notes.model.turns(restarts)
+        return left and time.monotonic() < notes.deadline
+
+    @staticmethod
+    def _judge(state: State, notes: Notes, other: SearchModel, tol: float) -> State:
         """The better of the model and another local maximum."""
-        model, settings = notes.model, self.settings
-        other = model.restart(notes.turn, settings.batch, settings.exchange, notes.deadline)
-        gain = other.objective - state.objective if other is not None and model.admits(other) else -np.inf
+        model = notes.model
+        gain = other.objective - state.objective if model.admits(other) else -np.inf
         useful = gain >= MIN_RESTART_GAIN_NATS
         turn = notes.turn + (not (useful and model.repeats(notes.turn)))
         notes = notes.but(turn=turn, failed=0 if useful else notes.failed + 1)
-        if other is not None and gain > tol:
+        if gain > tol:
             return _advance(other, "restart", notes, settled=False)
         return state.stepped(action="", notes=notes)
 

@@ -121,8 +121,8 @@ class GaussianModel:
         return restarts.count_turns(self, restarts_in_a_row)
 
     def repeats(self, turn: int) -> bool:
-        """All but the start from scratch."""
-        return turn != restarts.RESTART.scratch_turn
+        """All but those that do not depend on the model."""
+        return turn not in (restarts.RESTART.single_turn, restarts.RESTART.scratch_turn)
 
     def restart(self, turn: int, batch: int, exchanging: bool, deadline: float) -> GaussianModel | None:
         """Another local maximum."""

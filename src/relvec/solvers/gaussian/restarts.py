@@ -1,4 +1,4 @@
-"""Other local maxima of the evidence: the noise held low, another start, atoms left out."""
+"""Other local maxima of the evidence: atoms one at a time, the noise held low, another start, atoms left out."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ if TYPE_CHECKING:
 class RestartSettings:
     """How a search is started again, chosen on the evidences that the data sets of the papers reach.
 
-    Restarts hold the noise at ``low_noise_fractions`` of the one found, in turn; the one numbered ``scratch_turn``
-    begins anew. Those after ``scheduled`` are random, and taken only where as many are asked for.
+    That numbered ``single_turn`` takes one atom at a time (`restart_singly`), so that no search ends below one greedy
+    path; ``scratch_turn`` begins anew in another way where that is promising; the others hold the noise at
+    ``low_noise_fractions`` of the one found, in turn. Those after ``scheduled`` are random, and taken only where as
+    many are asked for.
     """
 
-    low_noise_fractions: tuple[float, ...] = (0.5, 0.3, 0.2)
-    lowest_noise_fraction: float = 0.1  # held where a start from scratch is not promising
+    low_noise_fractions: tuple[float, ...] = (0.5, 0.2, 0.3)
+    single_turn: int = 1
     scratch_turn: int = 2
-    max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little
+    max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little,
+    usual: int = 3  # unless more than these are asked for
     max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
     rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
     min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
     max_added_atoms: int = 100  # while the noise is held
-    # Start from scratch: a noise above so many times its start may hide signal, and a model of fewer atoms than this
-    # share of the samples has little to win from a very low noise, which costs the most.
+    # Start from scratch: a noise above so many times its start may hide signal, a lower one in a model of few atoms
     max_noise_rise: float = 5.0
-    min_atoms_share: float = 0.05
+    few_noise_rise: float = 1.0
+    few_atoms_share: float = 0.1  # of the samples
     capped_atoms: int = 30  # and capped_share of the samples: the size at which the cap of the noise is lifted
     capped_share: float = 0.1
     max_backward_atoms: int = 256  # dictionaries up to this length may be searched from the full model too
@@ -48,7 +51,11 @@ class RestartSettings:
     @property
     def scheduled(self) -> int:
         """Number of restarts that are not random."""
-        return len(self.low_noise_fractions) + 1
+        return len(self.low_noise_fractions) + 2
+
+    def low_noise(self, turn: int) -> float:
+        """The fraction of the noise that a scheduled restart holds."""
+        return self.low_noise_fractions[turn - (turn > self.single_turn) - (turn > self.scratch_turn)]
 
 
 RESTART = RestartSettings()
@@ -56,7 +63,7 @@ RESTART = RestartSettings()
 
 def count_turns(model: GaussianModel, restarts: int) -> int:
     """How many kinds of restart a model has, where so many in a row may fail."""
-    if model.size > RESTART.max_atoms and restarts < RESTART.scheduled:
+    if model.size > RESTART.max_atoms and restarts <= RESTART.usual:
         return 0
     return max(restarts, RESTART.scheduled)
 
@@ -73,20 +80,34 @@ def is_crowded(model: GaussianModel) -> bool:
 
 
 def restart(model: GaussianModel, turn: int, batch: int, deadline: float) -> GaussianModel | None:
-    """Another local maximum: low noises and a start from scratch, then random removals."""
-    fractions = RESTART.low_noise_fractions
-    if turn == RESTART.scratch_turn:
+    """Another local maximum; None where nothing suggests that this kind of restart would help."""
+    if turn == RESTART.single_turn:
+        batch = 1
+        other: GaussianModel | None = restart_singly(model, deadline)
+    elif turn == RESTART.scratch_turn:
         other = _restart_from_scratch(model, batch, deadline)
     elif turn < RESTART.scheduled:
-        fraction = fractions[turn - (turn > RESTART.scratch_turn)]
-        other = _settle(perturb_low_noise(model, fraction, batch, deadline), batch, deadline)
+        other = perturb_low_noise(model, RESTART.low_noise(turn), batch, deadline)
     elif turn % 2:
-        other = _settle(drop_atoms(model), batch, deadline)
+        other = drop_atoms(model)
     else:
-        other = _settle(perturb_low_noise(drop_random_atoms(model), fractions[0], batch, deadline), batch, deadline)
-    if other is not None and other.objective > model.objective - RESTART.max_shortfall_nats:
+        other = perturb_low_noise(drop_random_atoms(model), RESTART.low_noise_fractions[0], batch, deadline)
+    if other is None:
+        return None
+    other = _settle(other, batch, deadline)
+    tol = model.problem.tolerance(model.size)
+    if other.objective > model.objective - RESTART.max_shortfall_nats:
         other = _settle(other, batch, deadline, 0.0)
+        while other.objective <= model.objective + tol and (swapped := other.exchange(tol)) is not None:
+            other = _settle(swapped, batch, deadline, 0.0)
     return other
+
+
+def restart_singly(model: GaussianModel, deadline: float) -> GaussianModel:
+    """One atom at a time from none: several at once may keep each other from leaving."""
+    problem = model.problem
+    beta = 1.0 / (problem.noise_variance or problem.noise_start)
+    return _settle(model.at(model.active[:0], np.zeros(0), beta), 1, deadline)
 
 
 def _settle(
@@ -144,14 +165,13 @@ def _restart_from_scratch(model: GaussianModel, batch: int, deadline: float) -> 
     problem = model.problem
     with np.errstate(over="ignore", divide="ignore"):
         risen = np.float64(1.0) / (model.core.beta * problem.noise_start)  # the noise, of where it started
-    if problem.design.n_atoms <= RESTART.max_backward_atoms and (problem.fixed_noise or risen > 1.0):
+    hidden = risen > RESTART.few_noise_rise and model.size <= RESTART.few_atoms_share * problem.n_samples
+    if problem.design.n_atoms <= RESTART.max_backward_atoms and (problem.fixed_noise or hidden):
         other = restart_from_full(model)
     elif not problem.fixed_noise and risen > RESTART.max_noise_rise:
         other = restart_capped_noise(model, batch, deadline)
-    elif model.size <= RESTART.min_atoms_share * problem.n_samples:
+    else:
         return None
-    else:  # nothing suggests that a fresh start would help
-        other = perturb_low_noise(model, RESTART.lowest_noise_fraction, batch, deadline)
     other = _settle(other, batch, deadline)
     if other.objective > model.objective:
         low = perturb_low_noise(other, RESTART.low_noise_fractions[1], batch, deadline)
