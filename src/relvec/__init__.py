@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from relvec.estimators.classifier import RelevanceVectorClassifier as RVC
     from relvec.estimators.comparison import compare
     from relvec.estimators.explain.path import relevance_path
+    from relvec.estimators.explain.shapley import shapley_values
     from relvec.estimators.regressor import RelevanceVectorRegressor
     from relvec.estimators.regressor import RelevanceVectorRegressor as RVR
     from relvec.estimators.sparse_linear import SparseBayesianClassifier, SparseBayesianRegressor
@@ -30,6 +31,7 @@ _HOMES = {
     "SparseBayesianClassifier": "relvec.estimators.sparse_linear",
     "SparseBayesianRegressor": "relvec.estimators.sparse_linear",
     "relevance_path": "relvec.estimators.explain.path",
+    "shapley_values": "relvec.estimators.explain.shapley",
     "load": "relvec.export.model_file",
     "save": "relvec.export.model_file",
     "compare": "relvec.estimators.comparison",
@@ -43,7 +45,7 @@ _SUBMODULES = ("basis", "kernels", "plot", "solvers", "tables")
 __all__ = [
     "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "SparseBayesianClassifier",
     "SparseBayesianRegressor", "__version__", "basis", "compare", "kernels", "load", "plot", "relevance_path", "save",
-    "show_versions", "solvers", "tables", "to_c", "to_onnx",
+    "shapley_values", "show_versions", "solvers", "tables", "to_c", "to_onnx",
 ]  # fmt: skip
 
 
