@@ -223,25 +223,31 @@ def load(folder: Path | None, name: str) -> tuple[np.ndarray, np.ndarray, np.nda
         return file["X"].astype(float), file["y"].astype(float), file["fold"]
 
 
-def measure(folder: Path | None, name: str, fold: int, method: str) -> dict:
-    """One split of one table by one method, in the units of the standardised target."""
+def split(folder: Path | None, name: str, fold: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training and test rows X, y, X_test, y_test of a split, standardised by the training part."""
     X, y, folds = load(folder, name)
     test = folds == fold
     centre, scale = X[~test].mean(0), X[~test].std(0)
     X = (X - centre) / np.where(scale > 0, scale, 1.0)
     y = (y - y[~test].mean()) / y[~test].std()
+    return X[~test], y[~test], X[test], y[test]
+
+
+def measure(folder: Path | None, name: str, fold: int, method: str) -> dict:
+    """One split of one table by one method, in the units of the standardised target."""
+    X, y, X_test, y_test = split(folder, name, fold)
     begun = time.process_time()
-    predict, vectors, model = METHODS[method](X[~test], y[~test])
+    predict, vectors, model = METHODS[method](X, y)
     seconds = time.process_time() - begun
-    mean, variance = predict(X[test])
-    many = np.resize(X[test], (PREDICTED_ROWS, X.shape[1]))
+    mean, variance = predict(X_test)
+    many = np.resize(X_test, (PREDICTED_ROWS, X.shape[1]))
     begun = time.process_time()
     predict(many)
     predicting = time.process_time() - begun
-    loss = 0.5 * np.log(2 * np.pi * variance) + 0.5 * (y[test] - mean) ** 2 / variance
-    inside = np.abs(y[test] - mean) < 1.6449 * np.sqrt(variance) if np.isfinite(variance).all() else [np.nan]
+    loss = 0.5 * np.log(2 * np.pi * variance) + 0.5 * (y_test - mean) ** 2 / variance
+    inside = np.abs(y_test - mean) < 1.6449 * np.sqrt(variance) if np.isfinite(variance).all() else [np.nan]
     return dict(zip(FIELDS, (
-        name, fold, method, int(test.sum()), loss.mean(), np.sqrt(np.mean((y[test] - mean) ** 2)),
+        name, fold, method, len(y_test), loss.mean(), np.sqrt(np.mean((y_test - mean) ** 2)),
         np.sum(inside), vectors, seconds, len(pickle.dumps(model)) / 1024, predicting,
     )))  # fmt: skip
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from relvec import compare
+from relvec import RVR, compare, load, save
 from relvec.gaussian_process import Part, Shape, Structure, default_candidates, fit_process
 from relvec.gaussian_process.bound import bounds, lower_bound
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
@@ -34,7 +34,7 @@ FEW = default_candidates(2)[:4]
 def table(n=80, d=3, seed=0, noise=0.2):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
-    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + noise * rng.normal(size=n)
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, min(1, d - 1)] + noise * rng.normal(size=n)
 
 
 def repeated(n=60, seed=0):
@@ -234,7 +234,7 @@ def test_exchangeable_parts_add_log_factorial():
 def test_pivots_represent_more_than_the_first_rows():
     structure, rows = STRUCTURES[0], merge(*table(300))
     theta = some_theta(structure)
-    chosen = pivots(structure, theta, rows, 40)
+    chosen = pivots(structure, theta, rows, 40).index
     assert len(set(chosen.tolist())) == len(chosen) == 40
     picked = bounds(structure, theta, rows, rows.X[chosen]).lower
     assert picked > bounds(structure, theta, rows, rows.X[:40]).lower
@@ -370,3 +370,30 @@ def test_spread_widens_what_is_too_narrow():
     assert spread(structure, theta, rows) > 100
     theta[:] = [1.0, 0.0, np.log(30.0)]
     assert spread(structure, theta, rows) == 1.0
+
+
+def test_vectors_say_why_they_were_kept(tmp_path):
+    X, y = table(120, d=1)
+    model = RVR(max_vectors=20).fit(X, y)
+    found = model.vectors_
+    np.testing.assert_array_equal(found["row"], model.relevance_)
+    assert set(found["why"]) == {"coverage", "relevance"}
+    save(model, tmp_path / "model.relvec")
+    np.testing.assert_array_equal(load(tmp_path / "model.relvec").vectors_, found)
+    assert set(RVR().fit(X[:40], y[:40]).vectors_["why"]) == {"all"}
+    with pytest.raises(AttributeError, match="relevance_"):
+        RVR(predictive="rvm").fit(X[:40], y[:40]).vectors_  # noqa: B018 (a property that raises)
+
+
+def test_vectors_chosen_by_relevance_leave_less_of_the_target():
+    """A function that is flat but for ripples in one corner; vectors for coverage alone are everywhere."""
+    X = np.random.default_rng(0).uniform(-3, 3, size=(1500, 2))
+    y = np.exp(-4 * ((X - 1.5) ** 2).sum(1)) * np.sin(9 * X[:, 0])
+    rows = standardise(merge(X, y))[0]
+    structure = Structure((Part(GAUSS),), False, 2)
+    theta = np.log([1.0, 0.25, 1e-4])
+    errors = []
+    for share in (0.0, 0.5):
+        Z = rows.X[pivots(structure, theta, rows, 100, share).index]
+        errors.append(np.std(sparse_component(structure, theta, rows, Z).predict(rows.X)[0] - rows.y))
+    assert errors[1] < 0.8 * errors[0]

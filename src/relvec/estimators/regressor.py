@@ -19,9 +19,11 @@ from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions import RegressionPredictions
 from relvec.estimators.sources import DiskSource, MemorySource, SparseSource, SummarySource
+from relvec.gaussian_process import FittedProcess
 from relvec.inference.likelihoods import Poisson
 from relvec.runtime.arrays import as_device, device_of
 
+VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
 RVM_ATTRIBUTES = ("alpha_", "gamma_", "covariance_")
 
 
@@ -156,6 +158,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     basis_ : bound basis of the m functions kept: kernels first, then the further basis, then the constant.
     atoms_ : list of their m names.
     relevance_ : (r,) training rows that are kept, on which kernels are centred, ascending.
+    vectors_ : (r,) records of those rows for a process: ``row``, and ``why`` it was kept: "relevance" to what the rows
+        before it leave of the target, "coverage" of what the kernel allows, "all" where every row is kept.
     relevance_vectors_ : (r, n_features) those rows; absent for ``kernel="precomputed"``.
     centres_ : (p, n_features) where the kernels of the model sit, in the order of `weights_`: `relevance_vectors_`,
         unless centres were given or moved. A moved centre is no training row: `relevance_` and `relevance_vectors_`
@@ -276,6 +280,22 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    @property
+    def vectors_(self) -> Any:
+        """Records (row, why) of the training rows that a process keeps, ascending; a list of q for several outputs."""
+        processes: Any = getattr(self, "process_", None)
+        found: list[Any] = processes if isinstance(processes, list) else [processes]
+        if not all(isinstance(process, FittedProcess) for process in found):
+            raise AttributeError(
+                "vectors_ is known after a fit whose kernel was chosen by merit; others have relevance_"
+            )
+        place = {row.tobytes(): int(number) for number, row in zip(self.relevance_, self.relevance_vectors_ + 0.0)}
+        records = [
+            np.sort(np.array([(place[row.tobytes()], why) for row, why in zip(p.vectors, p.why)], dtype=VECTOR))
+            for p in found
+        ]
+        return records if isinstance(processes, list) else records[0]
 
     @property
     def _learns_widths(self) -> bool:

@@ -33,7 +33,7 @@ from relvec.gaussian_process.rows import (
 )
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow, learn_candidate
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
-from relvec.gaussian_process.vectors import pivots
+from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
 from relvec.runtime.clock import Clock, Progress, Recall
 
 MAX_VECTORS = 1000
@@ -132,15 +132,16 @@ def fit_process(
     learned = learn_kernels(prepared, candidates, earlier, average, clock)
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
-    index = _choose(chosen[0].structure, thetas[0], rows, most, clock)
-    parts = [_component(c, theta, rows, index) for c, theta in zip(chosen, thetas)]
+    kept = _choose(chosen[0].structure, thetas[0], rows, most, clock)
+    parts = [_component(c, theta, rows, kept.index) for c, theta in zip(chosen, thetas)]
     clock.report("vectors", 1.0)
     return FittedProcess(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
-        selection=learned.record(), merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(index) == len(rows)),
-        vectors=prepared.raw.X[index], status=status(parts[0], prepared.floors.noise, clock),
+        selection=learned.record(), merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(kept) == len(rows)),
+        vectors=prepared.raw.X[kept.index], status=status(parts[0], prepared.floors.noise, clock),
         messages=messages(parts[0], learned.found, prepared.floors.noise, clock),
         evaluations=sum(c.mode.evaluations for c in learned.found),
+        relevant=None if len(kept) == len(rows) else kept.relevant,
     )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def learn_kernels(
         found = follow([(c.structure, c.theta) for c in known], rows, floors, clock)
     else:
         found = compare(structures, rows, floors, clock)
-    chosen, shares = _shares(found, _most_components(len(rows)) if average else 1)
+    chosen, shares = average_by_merit(found, _most_components(len(rows)) if average else 1)
     return Learned(found, chosen, shares, [_refined(c, rows, floors, last, clock) for c in chosen])
 
 
@@ -231,7 +232,7 @@ def _most_components(n_rows: int) -> int:
     return next((most for rows, most in _COMPONENTS if n_rows <= rows), 1)
 
 
-def _shares(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndarray]:
+def average_by_merit(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndarray]:
     """The candidates that predict, and their shares (k,): exp(merit / 3 nats), normalised.
 
     Merits are known to a few nats (Laplace's approximation, the priors), so that their differences count a third. Mean
@@ -267,7 +268,7 @@ def _affordable(n_rows: int, clock: Clock) -> int:
     return max(m, LADDER[0])
 
 
-def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, clock: Clock) -> np.ndarray:
+def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, clock: Clock) -> Pivots:
     """Which rows to keep: as few as lose almost nothing of the density at rows held out, `most` at most.
 
     The bound would ask for more: where a rough part takes the place of noise it is loose, though the predictions are
@@ -279,17 +280,17 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
     held = rows.take(slice(-min(len(rows) // 5, 500), None))
     rest = rows.take(slice(0, len(rows) - len(held)))
     full = exact_component(structure, theta, rest) if most >= len(rows) else None
-    full = full or sparse_component(structure, theta, rest, rows.X[order])
+    full = full or sparse_component(structure, theta, rest, rows.X[order.index])
     best = _losses(full, held)
     for m in LADDER:
         if m > 0.7 * most or clock.up("fewer vectors"):
             break
-        lost = _losses(sparse_component(structure, theta, rest, rows.X[order[:m]]), held) - best
+        lost = _losses(sparse_component(structure, theta, rest, rows.X[order.index[:m]]), held) - best
         share = held.weight / held.total
         mean = share @ lost
         if mean + np.sqrt(share @ (lost - mean) ** 2 / len(held)) < _SPARSE_LOSS:
-            return order[:m]
-    return order if most < len(rows) else np.arange(len(rows))
+            return order.first(m)
+    return order if most < len(rows) else all_rows(len(rows))
 
 
 def _losses(part: Component, held: Rows) -> np.ndarray:

@@ -110,6 +110,8 @@ class FittedProcess:
     status : how the fit ended: "converged", "noise_floor", "time_limit" or "interrupted"
     messages : what the user should know: noise at its floor, candidates refused, stages cut short
     evaluations : of evidences with their gradients
+    relevant : (m,) which vectors were chosen by relevance to the target, the others cover what the kernel allows; None
+        where all rows are kept, or all were chosen for coverage
     """
 
     units: Units
@@ -123,6 +125,14 @@ class FittedProcess:
     status: str
     messages: tuple[str, ...]
     evaluations: int = 0
+    relevant: np.ndarray | None = None
+
+    @property
+    def why(self) -> np.ndarray:
+        """Why each vector (m,) was kept: "relevance" to the target, "coverage" of what the kernel allows, or "all"."""
+        if self.relevant is None:
+            return np.full(len(self.vectors), "coverage" if self.bounds.upper > self.bounds.lower else "all")
+        return np.where(self.relevant, "relevance", "coverage")
 
     @property
     def gap(self) -> float:

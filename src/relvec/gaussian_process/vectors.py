@@ -1,46 +1,92 @@
-"""Which rows become vectors: pivots of a partial Cholesky factorisation, drawn by what is left of the prior variance.
+"""Which rows become vectors: pivots of a partial Cholesky factorisation, drawn for coverage and by relevance.
 
-Rows are drawn in blocks with probability proportional to their conditional variance given the vectors so far (randomly
-pivoted Cholesky, Chen et al. 2023): nearly as good as the greedy pivots, in matrix products. The draws are of a fixed
-seed and the rows come in the order of their hash, so that the choice depends on the rows alone.
+Rows are drawn in blocks. Half of a block is drawn with probability proportional to the conditional variance of the
+function given the vectors so far (randomly pivoted Cholesky, Chen et al. 2023): these cover what the kernel allows. The
+other half is drawn with that variance times the squared residual of the target: these are relevant to what is left of
+it. For equal numbers of vectors both together predict better than the first alone (`benchmarks/vectors.py`). The draws
+are of a fixed seed and the rows come in the order of their hash, so that the choice depends on the rows alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from relvec.gaussian_process.evidence import factor
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows
 
 _BLOCK = 64
+_RELEVANT_SHARE = 0.5  # of a block: drawn by relevance
 _ROUNDING = 1e-10  # of the prior variance
 
 
-def pivots(structure: Structure, theta: np.ndarray, rows: Rows, n_vectors: int) -> np.ndarray:
-    """Indices (m,) of rows in the order they were chosen; fewer than n_vectors where nothing is left to represent."""
+@dataclass(frozen=True, eq=False)
+class Pivots:
+    """Indices (m,) of rows in the order they were chosen, and which were drawn by relevance: (m,) of bool."""
+
+    index: np.ndarray
+    relevant: np.ndarray
+
+    def first(self, count: int) -> Pivots:
+        """The first of them."""
+        return Pivots(self.index[:count], self.relevant[:count])
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def all_rows(n_rows: int) -> Pivots:
+    """Every row, none of them chosen before others."""
+    return Pivots(np.arange(n_rows), np.zeros(n_rows, dtype=bool))
+
+
+def pivots(
+    structure: Structure, theta: np.ndarray, rows: Rows, n_vectors: int, relevant_share: float = _RELEVANT_SHARE
+) -> Pivots:
+    """Rows to keep; fewer than n_vectors where nothing is left to represent."""
     n = len(rows)
     if n_vectors >= n:
-        return np.arange(n)
+        return all_rows(n)
     rng = np.random.default_rng(0)
-    prior = structure.prior_variance(theta, rows.X)
-    left = rows.weight * prior
+    prior, root = structure.prior_variance(theta, rows.X), np.sqrt(rows.weight)
+    left, residual = rows.weight * prior, root * rows.y
     F = np.empty((n_vectors, n))  # F'F is the part of K represented
-    chosen = np.empty(0, dtype=int)
+    B = structure.noise(theta) * np.eye(n_vectors)  # F W F' + s I: what the mean of the process on them needs
+    chosen, relevant = np.empty(0, dtype=int), np.empty(0, dtype=bool)
     least = 1e-8 * structure.noise(theta) + _ROUNDING * prior.max()
     while len(chosen) < n_vectors and left.max() > least:
-        block = draw_pivots(left, min(_BLOCK, n_vectors - len(chosen)), rng)
-        done, width = len(chosen), len(block)
+        block, by_relevance = _draw_block(left, residual, min(_BLOCK, n_vectors - len(chosen)), relevant_share, rng)
+        done, end = len(chosen), len(chosen) + len(block)
         G = structure(theta, rows.X[block], rows.X) - F[:done, block].T @ F[:done]
         # what is left is a difference of numbers of the prior's size: known to its rounding, and no better
-        L = factor(G[:, block] + _ROUNDING * prior.max() * np.eye(width))
-        F[done : done + width] = solve_triangular(L, G, lower=True, check_finite=False)
-        new = F[done : done + width]
+        L = factor(G[:, block] + _ROUNDING * prior.max() * np.eye(len(block)))
+        F[done:end] = new = solve_triangular(L, G, lower=True, check_finite=False)
         left = np.maximum(left - rows.weight * np.einsum("ij,ij->j", new, new), 0.0)
-        chosen = np.concatenate([chosen, block])
+        chosen, relevant = np.concatenate([chosen, block]), np.concatenate([relevant, by_relevance])
         left[chosen] = 0.0
-    return chosen
+        if relevant_share > 0 and end < n_vectors:
+            B[:end, done:end] += (F[:end] * rows.weight) @ new.T
+            B[done:end, :done] = B[:done, done:end].T
+            solved = cho_solve(
+                (factor(B[:end, :end].copy()), True), F[:end] @ (rows.weight * rows.y), check_finite=False
+            )
+            residual = root * (rows.y - solved @ F[:end])
+    return Pivots(chosen, relevant)
+
+
+def _draw_block(
+    left: np.ndarray, residual: np.ndarray, count: int, relevant_share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most `count` rows (k,), and which of them were drawn by relevance (k,)."""
+    gain = left * residual**2
+    n_relevant = int(relevant_share * count) if gain.max() > 0 else 0
+    covering = draw_pivots(left, count - n_relevant, rng)
+    gain[covering] = 0.0
+    relevant = draw_pivots(gain, n_relevant, rng) if gain.max() > 0 else np.empty(0, dtype=int)
+    return np.concatenate([covering, relevant]), np.arange(len(covering) + len(relevant)) >= len(covering)
 
 
 def draw_pivots(left: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -46,7 +46,7 @@ _SHAPES: dict[type, dict[str, str]] = {
     AugmentedPredictor: {"X": "nd", "root": "n", "remainder": "n", "precision": "m"},
     AugmentedLatentPredictor: {"X": "nd", "residual": "nK", "curvature": "nKK"},
     Component: {"theta": "p", "Z": "md", "weights": "m", "R": "rm"},
-    FittedProcess: {"shares": "k", "vectors": "mD"},
+    FittedProcess: {"shares": "k", "vectors": "mD", "relevant": "m"},
     ClassModel: {"base_rates": "K"},
     ClassProcess: {
         "theta": "p",
