@@ -256,7 +256,10 @@ class Inclusion:
 
 
 def inclusion(model: FittedModel, n_features: int) -> Inclusion | None:
-    """The columns in a model of inputs and a constant alone; None for any other model."""
+    """The columns in a model of inputs and a constant alone; None for any other model.
+
+    Of columns that share a precision each has its own gain, as if it alone were left out.
+    """
     if model.coef is None or not is_inputs(model.basis) or not model.functions:
         return None
     columns = input_columns(model.basis)

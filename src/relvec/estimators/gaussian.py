@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis, is_inputs
+from relvec.basis import Basis, input_columns, is_inputs
 from relvec.design import DenseDesign, Rows, centre_columns, max_gram_atoms
 from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
@@ -28,6 +28,7 @@ from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import stage
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Stepwise, solve
 from relvec.solvers.gaussian.model import begin, model_of
+from relvec.solvers.joint import solve_joint
 from relvec.solvers.loop import State
 from relvec.solvers.subsets import without_restarts
 
@@ -170,6 +171,8 @@ class GaussianSearch(Search):
             return self.in_subsets(dictionary, starts, size, self.source.n_rows * float(size) ** 2)
         if self.options.fit_intercept and isinstance(dictionary, Basis) and is_inputs(dictionary):
             rows = centred(rows, dictionary.n_atoms - 1)
+        if self.options.shares_precisions:
+            return Found(self._fit_jointly(dictionary, rows), dictionary, dictionary.n_atoms, 1, rows.compression)
         tasks = self.tasks(dictionary, rows, starts)
         fits = [tasks[0]()] if len(tasks) == 1 else run_all(tasks, self.options.n_jobs)
         return Found(fits, dictionary, dictionary.n_atoms, 1, rows.compression)
@@ -180,22 +183,46 @@ class GaussianSearch(Search):
     def tasks(
         self, part: Any, rows: Rows, starts: list | None, first: bool = True, restarts: bool = True, whole: bool = True
     ) -> list[Task]:
-        scale, options = rows.design.scale, self.options
+        solver = self.options.solver if first else without_restarts(self.options.solver)
+        compressed = rows.compression is not None
+        return [
+            partial(self._fit_output, output, solver, problem, part, compressed)
+            for output, problem in enumerate(self.problems_on(part, rows, starts))
+        ]
+
+    def problems_on(self, part: Any, rows: Rows, starts: list | None = None) -> list[Problem]:
+        """The problem of each output over a dictionary on its rows."""
+        scale = rows.design.scale
         order, draw, essential = self.source.ordering(part, scale)
-        bias = part.n_atoms - 1 if options.fit_intercept else -1
-        solver = options.solver if first else without_restarts(options.solver)
+        bias = part.n_atoms - 1 if self.options.fit_intercept else -1
         if starts is None:
             starts = self._warm_starts(part, scale)
-        tasks: list[Task] = []
-        for output, (problem, start, unit) in enumerate(zip(self.problems, starts, self.units, strict=True)):
-            problem = replace(
+        return [
+            replace(
                 problem, design=rows.design, target=np.ascontiguousarray(rows.targets[:, output]),
                 target_norm2_outside=float(rows.target_norm2_outside[output]), order=order, draw=draw,
                 essential=essential, bias=bias, start=start,
                 prior_b=scaled_rates(problem.prior, scale, unit),
-            )  # fmt: skip
-            tasks.append(partial(self._fit_output, output, solver, problem, part, rows.compression is not None))
-        return tasks
+            )
+            for output, (problem, start, unit) in enumerate(zip(self.problems, starts, self.units, strict=True))
+        ]  # fmt: skip
+
+    def _fit_jointly(self, dictionary: Any, rows: Rows) -> list[GaussianFit]:
+        """Fits of all outputs where groups of columns, or the outputs, share precisions."""
+        options, problems, scale = self.options, self.problems_on(dictionary, rows), rows.design.scale
+        prior = options.solver if isinstance(options.solver, Stepwise) else Stepwise("flat")
+        labels = np.arange(dictionary.n_atoms)
+        if options.groups is not None:
+            if len(options.groups) != self.source.n_features:
+                raise ValueError(f"groups has {len(options.groups)} labels and X {self.source.n_features} columns")
+            columns = input_columns(dictionary)
+            labels = np.where(columns >= 0, options.groups[columns], len(options.groups) + labels)
+        together = [problems] if options.share_alpha else [[problem] for problem in problems]
+        with one_thread(), stage("search"):
+            results = [r for own in together for r in solve_joint(own, labels, prior, options.max_iter)]
+        parts = zip(results, self.units, problems, strict=True)
+        offset = rows.design.offset
+        return [GaussianFit(r, unit, p.prior, scale, p.n_samples, offset) for r, unit, p in parts]
 
     def _fit_output(self, output: int, solver: Any, problem: Problem, part: Any, compressed: bool) -> GaussianFit:
         """Maximise the evidence for one output, in scaled units."""

@@ -81,8 +81,15 @@ class FitOptions:
     max_vectors: int | None = None  # most distinct rows that a process keeps, or None
     time_limit: float | None = None  # seconds for the whole fit, or None
     max_functions: int | None = None  # most functions of an RVM, the constant not counted, or None
+    groups: np.ndarray | None = None  # (d,) numbers of the groups of columns that have one precision, or None
+    share_alpha: bool = False  # whether outputs of a regression share their precisions
     noise: str = "constant"  # or "student-t", "heteroscedastic"
     scales_target: bool = True  # whether a process may take the logarithm of the target
+
+    @property
+    def shares_precisions(self) -> bool:
+        """Whether weights share precisions, in groups or over outputs."""
+        return self.groups is not None or (self.share_alpha and not self.classifies)
 
     @property
     def precomputed(self) -> bool:
@@ -203,6 +210,8 @@ def resolve_options(
         max_vectors=parameters.get("max_vectors"),
         time_limit=limit,
         max_functions=parameters.get("max_functions"),
+        groups=resolve_groups(parameters),
+        share_alpha=bool(parameters.get("share_alpha", False)),
         noise=resolve_noise(parameters),
         fit_intercept=bool(parameters["fit_intercept"]),
         solver=solver,
@@ -242,6 +251,27 @@ def as_stepwise(parameters: Mapping[str, Any], solver: Solver) -> Solver:
     return Stepwise(prior, None if most is None else int(most), solver.time_limit)
 
 
+def resolve_groups(parameters: Mapping[str, Any]) -> np.ndarray | None:
+    """Numbers of the groups of columns (d,); None where every weight has a precision of its own."""
+    groups, shares = parameters.get("groups"), parameters.get("share_alpha", False) and "multi_class" not in parameters
+    if groups is None and not shares:
+        return None
+    gaussian = parameters.get("likelihood", "gaussian") == "gaussian" and parameters["hyperprior"] is None
+    if not gaussian or parameters.get("noise", "constant") != "constant" or parameters["solver"] != "sequential":
+        raise ValueError(
+            "groups and share_alpha have a search of their own, for likelihood='gaussian' and noise='constant': leave "
+            "solver at 'sequential' and hyperprior at None"
+        )
+    if groups is None:
+        return None
+    if not takes_columns(parameters["kernel"], parameters["basis"]):
+        raise ValueError("groups are of columns of X: they need kernel=None and basis='linear'")
+    labels = np.asarray(groups)
+    if labels.ndim != 1:
+        raise ValueError(f"groups must hold a label for each column of X (n_features,), got shape {labels.shape}")
+    return np.unique(labels, return_inverse=True)[1].ravel()
+
+
 def takes_columns(kernel: Any, basis: Any) -> bool:
     """Whether the candidates are columns of X and the constant alone."""
     if kernel is not None or basis is None:
@@ -259,7 +289,7 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
     given: dict[str, Any] = {
         "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
         "hyperprior": None, "fit_intercept": True, "solver": "sequential", "tol": None,
-        "support_prior": "auto", "max_functions": None,
+        "support_prior": "auto", "max_functions": None, "groups": None, "share_alpha": False,
     }  # fmt: skip
     if "multi_class" in parameters:
         given = {name: value for name, value in given.items() if name in parameters}

@@ -127,6 +127,12 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         "size": all numbers of functions (up to half of the M candidates) are alike, and so are all sets of one size,
         p(S) ~ 1 / C(M, |S|), so that a function has to gain more than the best of many useless ones does by chance.
         "auto" is "size" where the candidates are the columns of X (``kernel=None, basis="linear"``), else "flat".
+    groups : array-like (n_features,), optional
+        A label for each column of X, with ``kernel=None, basis="linear"``: columns of one label have one precision and
+        enter or leave the model together, such as those that stand for one category each.
+    share_alpha : bool, default False
+        Whether outputs of a two-dimensional y share the precisions of the weights (M-SBL), in units of each output's
+        root mean square: a function is in the models of all outputs or of none. Each output has a noise of its own.
     time_limit : float, optional
         Seconds for the whole fit. What was found by then is returned with the warning ``TIME_LIMIT``, which names the
         stages of a process that were cut short.
@@ -246,7 +252,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         predictive: Any = "auto", noise: str = "constant", noise_variance: float | None = None, hyperprior: Any = None,
         tol: float | None = None, max_iter: int = 10000, warm_start: bool = False, checkpoint: Any = None,
         forgetting: float = 1.0, memory_limit: Any = "4GB", max_vectors: int | None = None,
-        max_functions: int | None = None, support_prior: str = "auto",
+        max_functions: int | None = None, support_prior: str = "auto", groups: Any = None, share_alpha: bool = False,
         time_limit: float | None = None, n_jobs: int | None = None, device: str | None = None,
         random_state: Any = None, verbose: Any = None,
     ) -> None:  # fmt: skip
@@ -270,6 +276,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         self.max_vectors = max_vectors
         self.max_functions = max_functions
         self.support_prior = support_prior
+        self.groups = groups
+        self.share_alpha = share_alpha
         self.time_limit = time_limit
         self.n_jobs = n_jobs
         self.device = device
