@@ -95,7 +95,7 @@ def test_sums_in_blocks_give_the_posterior_and_bounds_of_rows_in_memory():
     vectors = Vectors.at(structure, THETA, Z)
     target = Target(prepared.units, prepared.scale, 0, 1.0)
     told = []
-    sums = sum_all(vectors, LocalSamples(X, y[:, None], block_rows=50), target, told.append)
+    sums = sum_all(vectors, LocalSamples(X, y[:, None], block_rows=50), target, 1e9, told.append)
     whole, found = bounds(structure, THETA, prepared.rows, Z), bounds_of(vectors, sums)
     np.testing.assert_allclose([found.lower, found.upper], [whole.lower, whole.upper], rtol=1e-8)
     assert found.lower <= found.upper
@@ -143,7 +143,7 @@ def test_limits_end_a_fit_and_the_status_says_which():
     one = (parse_structure("matern32", 1),)
     capped = fit_in_passes(rows, candidates=one, max_vectors=20)
     assert capped.status == "max_vectors" and len(capped.vectors) == 20
-    low = fit_in_passes(Table(rows.samples, rows.draw, 1e5), candidates=one)
+    low = fit_in_passes(Table(rows.samples, rows.draw, 2e5), candidates=one)
     assert low.status == "memory_limit" and len(low.vectors) < 64
     late = fit_in_passes(rows, candidates=one, time_limit=1e-3)
     assert late.status == "time_limit" and np.isfinite(late.predict(X)[0]).all()

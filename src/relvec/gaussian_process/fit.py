@@ -45,6 +45,8 @@ _SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standar
 _ALL_ROWS = 300  # so few distinct rows are all kept
 _SECONDS = 1e-9  # of choosing and factoring vectors, for each of N m^2
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
+_BYTES_OF_A_PAIR = 130.0  # of rows, in the matrices of an evidence with its gradient
+_LEAST_ROWS = 160  # learned from, however little memory there is
 _FLOOR = 1e-6  # least noise variance, in variances of the target
 
 
@@ -102,6 +104,7 @@ def fit_process(
     progress: Progress | None = None,
     earlier: FittedProcess | None = None,
     recall: Recall | None = None,
+    max_rows: int | None = None,
 ) -> FittedProcess:
     """A process with the composite kernel of most merit.
 
@@ -118,6 +121,7 @@ def fit_process(
     progress : called with (stage, fraction done); it asks to stop by returning True
     earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
     recall : a store for what candidates learned (`relvec.runtime.clock.Clock`)
+    max_rows : rows that hyperparameters are learned from at most (`rows_to_learn`); all that help where not given
 
     Examples
     --------
@@ -129,11 +133,11 @@ def fit_process(
     """
     clock = Clock(time_limit, progress, recall)
     prepared = prepare(X, y, weights, target, clock)
-    learned = learn_kernels(prepared, candidates, earlier, average, clock)
+    learned = learn_kernels(prepared, candidates, earlier, average, clock, max_rows=max_rows)
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
     kept = _choose(chosen[0].structure, thetas[0], rows, most, clock)
-    parts = [_component(c, theta, rows, kept.index) for c, theta in zip(chosen, thetas)]
+    parts = [_component(c, theta, rows, kept.index, max_rows) for c, theta in zip(chosen, thetas)]
     clock.report("vectors", 1.0)
     return FittedProcess(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
@@ -162,11 +166,11 @@ def prepare(
 
 def learn_kernels(
     prepared: Prepared, candidates: tuple[Structure, ...] | None, earlier: FittedProcess | None, average: bool,
-    clock: Clock, last: LastStage | None = None,
+    clock: Clock, last: LastStage | None = None, max_rows: int | None = None,
 ) -> Learned:  # fmt: skip
     """The candidates compared, and those that predict learned on as many rows as the exact evidence can take."""
     last = LastStage() if last is None else last
-    rows, floors = prepared.rows, prepared.floors
+    rows, floors = prepared.rows.take(slice(0, max_rows)), prepared.floors
     structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
     known = () if earlier is None else earlier.components
     if known and all(c.structure.n_inputs == rows.X.shape[1] for c in known):
@@ -175,6 +179,11 @@ def learn_kernels(
         found = compare(structures, rows, floors, clock)
     chosen, shares = average_by_merit(found, _most_components(len(rows)) if average else 1)
     return Learned(found, chosen, shares, [_refined(c, rows, floors, last, clock) for c in chosen])
+
+
+def rows_to_learn(memory: float) -> int:
+    """Rows whose exact evidence and gradient fit into so many bytes."""
+    return max(int(np.sqrt(memory / _BYTES_OF_A_PAIR)), _LEAST_ROWS)
 
 
 def compare_merits(
@@ -300,14 +309,15 @@ def _losses(part: Component, held: Rows) -> np.ndarray:
     return 0.5 * np.log(variance) + 0.5 * scatter / variance
 
 
-def _component(chosen: Candidate, theta: np.ndarray, rows: Rows, index: np.ndarray) -> Component:
+def _component(chosen: Candidate, theta: np.ndarray, rows: Rows, index: np.ndarray, max_rows: int | None) -> Component:
     """The process on the chosen rows, at the theta of the exact evidence.
 
     A noise of greatest lower bound instead would count twice what the vectors cannot represent.
     """
     structure, exact = chosen.structure, len(index) == len(rows)
     part = exact_component(structure, theta, rows) if exact else sparse_component(structure, theta, rows, rows.X[index])
-    return replace(part, spread=spread(structure, theta, rows) * prediction_error(chosen.merit, rows.total))
+    wide = spread(structure, theta, rows.take(slice(0, max_rows)))
+    return replace(part, spread=wide * prediction_error(chosen.merit, rows.total))
 
 
 def _bounds(part: Component, rows: Rows, exact: bool) -> Bounds:

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from relvec.runtime.arrays import Array, device_of, dots, like, namespace, overwrite, squares, to_host
+from relvec.runtime.arrays import Array, add_diagonal, device_of, dots, like, namespace, overwrite, squares, to_host
 
 CONSTANT = 1.0  # prior variance of the constant, in variances of the target
 _ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)
@@ -216,8 +216,9 @@ def squared_distances(X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
         if Z is None:
             np.fill_diagonal(D, 0.0)
         return D
-    D = namespace(D).clip(D, min=0.0)
-    return D * like(D, 1.0 - np.eye(D.shape[0])) if Z is None else D
+    xp = namespace(D)
+    D = xp.clip(D, min=0.0)
+    return add_diagonal(D, -to_host(xp.linalg.diagonal(D))) if Z is None else D
 
 
 def _vdot(A: Array, B: Array) -> float:

@@ -19,7 +19,7 @@ from relvec.design import Block
 from relvec.estimators.fitted import HISTORY, FittedModel, caller_level
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import ProcessRows, Source
-from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process
+from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.learn import Mode
 from relvec.gaussian_process.streamed import fit_in_passes
@@ -100,9 +100,10 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
             "candidates": candidates, "time_limit": limit(q - i), "progress": progress, "earlier": earlier[i],
             "recall": recall,
         }  # fmt: skip
+        both["target"] = None if options.scales_target else AS_IT_IS
         if rows.table is None:
-            target = None if options.scales_target else AS_IT_IS
-            process = fit_process(X, y, weights, max_vectors=max_vectors(options, len(X)), target=target, **both)
+            both |= {"max_vectors": max_vectors(options, len(X)), "max_rows": rows_to_learn(options.memory)}
+            process = fit_process(X, y, weights, **both)
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)

@@ -18,6 +18,8 @@ from relvec.inference.priors import GammaPrior
 from relvec.runtime.arrays import Array
 
 DRAWN_ROWS = 20_000  # rows that the process of a larger table is learned from, and its vectors are chosen among
+MIN_DRAWN_ROWS = 1000  # however little memory there is
+BYTES_PER_DRAWN_ROW = 8192  # while vectors are chosen in blocks of 64
 MAX_WHOLE_ROWS = 10_000  # rows in memory whose process is fitted without passes over blocks
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
 
@@ -77,7 +79,8 @@ class ProcessRows:
 
 def draw_process_rows(samples: Samples, memory: float, place: Array | None = None) -> ProcessRows:
     """A draw of the rows of samples, with the numbers that they have there, and all of them as a table."""
-    drawn = design.draw_rows(samples, DRAWN_ROWS)
+    size = min(DRAWN_ROWS, max(int(memory / BYTES_PER_DRAWN_ROW), MIN_DRAWN_ROWS))
+    drawn = design.draw_rows(samples, size)
     table = Table(samples, drawn, memory, place)
     return ProcessRows(drawn.X, drawn.targets, drawn.weights, drawn.rows, table)
 

@@ -15,7 +15,16 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
-from relvec.gaussian_process.fit import LastStage, Learned, Prepared, learn_kernels, messages, prepare, status
+from relvec.gaussian_process.fit import (
+    LastStage,
+    Learned,
+    Prepared,
+    learn_kernels,
+    messages,
+    prepare,
+    rows_to_learn,
+    status,
+)
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, FittedProcess
 from relvec.gaussian_process.streamed.component import component_of
@@ -30,6 +39,7 @@ from relvec.gaussian_process.streamed.sums import (
     rows_sums,
     sum_all,
 )
+from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress, Recall
 from relvec.runtime.progress import report
@@ -86,6 +96,7 @@ def fit_in_passes(
     *,
     candidates: tuple[Structure, ...] | None = None,
     max_vectors: int | None = None,
+    target: Scale | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
     earlier: FittedProcess | None = None,
@@ -97,7 +108,7 @@ def fit_in_passes(
     ----------
     table : the rows.
     output : which column of the targets.
-    candidates, time_limit, progress, earlier, recall : as in `relvec.gaussian_process.fit_process`.
+    candidates, target, time_limit, progress, earlier, recall : as in `relvec.gaussian_process.fit_process`.
     max_vectors : rows kept at most; without it 4,096 (8,192 on a device), fewer for more than 60,000 rows.
 
     Examples
@@ -112,9 +123,9 @@ def fit_in_passes(
     """
     clock = Clock(time_limit, progress, recall)
     drawn = table.draw
-    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, None, clock)
+    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, clock)
     last = LastStage() if table.place is None else LastStage(log_posterior_on(table.place), *_DEVICE_LAST_STAGE)
-    learned = learn_kernels(prepared, candidates, earlier, False, clock, last)
+    learned = learn_kernels(prepared, candidates, earlier, False, clock, last, rows_to_learn(table.memory))
     structure, theta, rows = learned.chosen[0].structure, learned.thetas[0], prepared.rows
     most, ended = table.max_vectors(max_vectors)
     n_held = min(_HELD_ROWS, len(rows) // 5)
@@ -123,8 +134,8 @@ def fit_in_passes(
     growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell)
     Z = np.ascontiguousarray(rows.X[growth.index])
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
-    target = Target(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
-    sums = sum_all(vectors, table.samples, target, partial(budget.tell_pass, growth))
+    rule = Target(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
+    sums = sum_all(vectors, table.samples, rule, table.memory, partial(budget.tell_pass, growth))
     part = _calibrated(vectors, sums, prepared, n_held)
     clock.report("vectors", 1.0)
     return _fitted(prepared, learned, growth, part, bounds_of(vectors, sums), ended, clock)

@@ -20,7 +20,8 @@ from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, add_diagonal, like, squares, to_host
 
 _JITTER = 1e-9  # of the largest k(z, z), as in `relvec.gaussian_process.bound`
-_BLOCK_NUMBERS = 4_000_000  # of the features of a block: 32 MB
+_BLOCK_NUMBERS = 4_000_000  # of the features of a block, at most: 32 MB
+_BLOCK_BYTES = 400  # of the memory limit for each of these numbers: several arrays of them, on several threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +112,10 @@ def sum_rows(vectors: Vectors, X: Array, y: np.ndarray, weights: np.ndarray) -> 
     return Sums(A @ A.T, A @ like(A, y * root), float(weights @ y**2), left, float(weights.sum()))
 
 
-def sum_all(vectors: Vectors, samples: Samples, target: Target, tell: Callable[[float], None]) -> Sums:
-    """The sums over all rows, in one pass; `tell` is called with the share that is done."""
-    samples = samples.blocked(max(_BLOCK_NUMBERS // vectors.Z.shape[0], 256))
+def sum_all(vectors: Vectors, samples: Samples, target: Target, memory: float, tell: Callable[[float], None]) -> Sums:
+    """The sums over all rows, in one pass within so many bytes; `tell` is called with the share that is done."""
+    numbers = min(_BLOCK_NUMBERS, int(memory / _BLOCK_BYTES))
+    samples = samples.blocked(max(numbers // vectors.Z.shape[0], 64))
     if not samples.n_blocks:
         return samples.reduce(SumsOfBlock(vectors, target), Sums.add)
     done = 1
