@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 from scipy.special import softmax as softmax_of
+from sklearn import datasets
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 import relvec
 from relvec import RVC
@@ -146,6 +149,16 @@ def test_far_away_probabilities_are_the_base_rates(n_classes):
     assert selection.log_loss < 0.6
 
 
+def test_a_line_goes_on_no_further_than_logistic_regression():
+    X, y = datasets.load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X[:, :10])
+    model = RVC(kernel="auto").fit(X, y)
+    far = 10.0 * np.sign(np.random.default_rng(0).normal(size=(40, 10)))
+    logistic = LogisticRegression(max_iter=1000).fit(X, y)
+    assert np.abs(model.decision_function(far)).max() <= np.abs(logistic.decision_function(far)).max()
+    assert ("return" in model.process_.extrapolation) == model.process_.returns_to_base_rates
+
+
 def test_copies_share_a_fold_and_classes_are_spread():
     rows = rows_of(100)
     folds = deal_folds(rows, 5)
@@ -209,6 +222,14 @@ def test_the_choice_finds_the_boundary_and_says_so():
     assert curve[:, 2].sum() == pytest.approx(300)
     assert np.abs(curve[:, 0] - curve[:, 1]).max() < 0.3
     assert "chosen" in str(round_.selection)
+
+
+def test_the_calibration_curve_of_the_folds_is_an_attribute():
+    X, y = table(150)
+    model = RVC().fit(X, y)
+    nominal, observed, weight = model.calibration_curve_.T
+    assert weight.sum() == pytest.approx(150) and np.average(np.abs(nominal - observed), weights=weight) < 0.15
+    assert not hasattr(model.set_params(predictive="rvm").fit(X, y), "calibration_curve_")
 
 
 def test_a_model_from_elsewhere_takes_part():
@@ -391,6 +412,44 @@ def test_a_process_and_a_machine_have_attributes_of_their_own():
     assert hasattr(few, "alpha_") and not hasattr(few, "selection_")
     model.set_params(predictive="rvm").fit(X, y)
     assert hasattr(model, "covariance_") and not hasattr(model, "process_")
+
+
+@pytest.mark.parametrize(("kernel", "width"), [("gaussian", 1.5), ("matern32", [1.0, 2.0, 3.0]), ("matern52", "scale")])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_process_with_a_given_kernel_holds_its_widths(kernel, width, n_classes, tmp_path):
+    X, y = table(80, n_classes)
+    X = 10.0 * X + 3.0
+    wide = np.multiply(10.0, width).tolist() if not isinstance(width, str) else width
+    model = RVC(kernel=kernel, width=wide, predictive="process", max_vectors=20).fit(X, y)
+    if not isinstance(width, str):
+        np.testing.assert_allclose(model.width_, np.broadcast_to(wide, 3))
+    assert model.width_rule_ == "given" and 1 <= len(model.relevance_) <= 20
+    small = RVC(kernel=kernel, width=width, predictive="process", max_vectors=20).fit(X / 10.0, y)
+    np.testing.assert_allclose(model.predict_proba(X[:9]), small.predict_proba(X[:9] / 10.0), atol=1e-6)
+    far = np.full((1, 3), 1e4)
+    np.testing.assert_allclose(model.predict_proba(far)[0], np.bincount(y) / len(y), atol=0.03)
+    relvec.save(model, tmp_path / "model.relvec")
+    again = relvec.load(tmp_path / "model.relvec")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_a_process_is_asked_for_by_name():
+    X, y = table(60)
+    assert "gaussian" in {e.name for e in RVC(predictive="process").fit(X, y).selection_.entries}
+    learned = RVC(kernel="matern32", predictive="process").fit(X, y)
+    assert {e.name for e in learned.selection_.entries} == {"matern32", "matern32[3]"}
+    for refused in ({"basis": "linear"}, {"multi_class": "ovr"}, {"kernel": "cauchy"}):
+        with pytest.raises(ValueError, match="predictive='process'"):
+            RVC(predictive="process", **refused).fit(X, y)
+    with pytest.raises(ValueError, match="five distinct rows"):
+        RVC(predictive="process").fit(X[:3], [0, 1, 0])
+
+
+def test_no_more_vectors_are_kept_than_asked_for():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 4))
+    y = (np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=150) > 0).astype(int)
+    assert 1 <= len(RVC(max_vectors=12).fit(X, y).relevance_) <= 12
 
 
 def test_class_weights_multiply_sample_weights():

@@ -493,7 +493,7 @@ def test_probabilities_are_moderate_away_from_the_data(K, multi_class):
 
 @pytest.mark.parametrize(
     ("predictive", "message"),
-    [("process", "not 'process'"), (Augmented("evidence"), "None or a positive number"), ("gp", "must be 'rvm'")],
+    [(Augmented("evidence"), "None or a positive number"), ("gp", "must be 'rvm'")],
 )
 def test_what_classes_cannot_have_is_refused(predictive, message):
     X, y = blobs(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
 from relvec.runtime.arrays import as_device, device_of
 
-PROCESS_ATTRIBUTES = ("selection_", "process_")
+PROCESS_ATTRIBUTES = ("selection_", "process_", "calibration_curve_")
 RVM_ATTRIBUTES = ("alpha_", "gamma_")
 
 
@@ -79,12 +80,16 @@ class RelevanceVectorClassifier(ClassPredictions):
     averaging : {"posterior", "mode"}, default "posterior"
         Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
         the average is computed to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
-    predictive : {"auto", "rvm", "augmented"} or Augmented, default "auto"
+    predictive : {"auto", "rvm", "augmented", "process"} or Augmented, default "auto"
         What probabilities are made of. "auto" is the process of ``kernel="auto"``, and "rvm" where a kernel or anything
-        else of the model is given. "rvm" is the model over the functions kept. "augmented" (RVM*, RQ05) adds one more
-        basis function at each point predicted, with a prior variance equal to the variance of the latent functions over
-        the training rows, or one over the alpha of `relvec.inference.predictive.Augmented`: away from the data the
-        log-odds become uncertain and the probabilities moderate. Keeps the training rows, O(N) a point.
+        else of the model is given. "process" is the process also where ``kernel`` is "gaussian", "matern32" or
+        "matern52", the covariance of the log-odds then: ``width`` in numbers or "scale" is held, "learn" and
+        "learn-per-feature" are learned, "auto" tries both; its amplitude and calibration are learned in any case, and
+        probabilities return to the base rates away from the data. "rvm" is the model over the functions kept.
+        "augmented" (RVM*, RQ05) adds one more basis function at each point predicted, with a prior variance equal to
+        the variance of the latent functions over the training rows, or one over the alpha of
+        `relvec.inference.predictive.Augmented`: away from the data the log-odds become uncertain and the probabilities
+        moderate. Keeps the training rows, O(N) a point.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
     tol : float, default 1e-3
@@ -99,6 +104,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         As in `RelevanceVectorRegressor`: a folder from which the same `fit` continues after its process was killed.
     memory_limit : float or str, default "4GB"
         As in `RelevanceVectorRegressor`.
+    max_vectors : int, optional
+        Most distinct rows that a process keeps; None is 400 for two classes and fewer for more. It has no meaning for a
+        relevance vector machine.
     time_limit : float, optional
         Seconds for the whole fit; where they are not enough `status_` is "time_limit", the model is the best found so
         far, and a warning tells what was cut short.
@@ -144,6 +152,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         (K, m, K, m), joint over the classes, for a softmax; 0 where a function is not in the model.
     selection_ : what was compared and by how much the choice won (`relvec.gaussian_process.classes.Selection`): a
         record of each candidate, the log loss of the choice at rows that took no part, and their calibration curve;
+        only for a process.
+    calibration_curve_ : (bins, 3) reliability of the probabilities of rows that took no part: mean probability, share
+        that came true, weight; for more than two classes of all classes together. Empty where no row was held out;
         only for a process.
     process_ : the process itself (`relvec.gaussian_process.classes.ClassModel`); only for a process, which has no
         `alpha_`, `gamma_` and `covariance_`. It has vectors unless it is linear; `relevance_` are their rows.
@@ -204,6 +215,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         warm_start: bool = False,
         checkpoint: Any = None,
         memory_limit: Any = "4GB",
+        max_vectors: int | None = None,
         time_limit: float | None = None,
         n_jobs: int | None = None,
         device: str | None = None,
@@ -227,6 +239,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.memory_limit = memory_limit
+        self.max_vectors = max_vectors
         self.time_limit = time_limit
         self.n_jobs = n_jobs
         self.device = device
@@ -239,10 +252,20 @@ class RelevanceVectorClassifier(ClassPredictions):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         if isinstance(options.predictive, Process):
-            raise ValueError("classes have the predictive distributions 'rvm' and 'augmented', not 'process'")
+            return self._process_options(options)
         if options.predictive is not None and isinstance(options.predictive.alpha, str):
             raise ValueError("with classes the alpha of Augmented must be None or a positive number, got 'evidence'")
         return options
+
+    def _process_options(self, options: FitOptions) -> FitOptions:
+        """The options of ``predictive="process"``, where parameters of the RVM's search have no meaning."""
+        usual = {"centres": "data", "basis": None, "fit_intercept": True, "hyperprior": None, "device": None,
+                 "multi_class": "multinomial", "share_alpha": False, "averaging": "posterior"}  # fmt: skip
+        for name, value in usual.items():
+            if type(getattr(self, name)) is not type(value) or getattr(self, name) != value:
+                raise ValueError(f"predictive='process' has no {name}={getattr(self, name)!r}: leave it at {value!r}")
+        auto = [isinstance(value, str) and value == "auto" for value in (self.kernel, self.width)]
+        return replace(options, chooses_kernel=all(auto))
 
     def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         if type(X) is not np.ndarray and not (self._takes_sparse and issparse(X)):
@@ -320,6 +343,7 @@ class RelevanceVectorClassifier(ClassPredictions):
             self.__dict__.pop(name, None)
         if fitted.selection is not None and fitted.processes is not None:
             self.selection_, self.process_ = fitted.selection[0], fitted.processes[0]
+            self.calibration_curve_ = self.selection_.calibration_curve
             self.relevance_per_class_ = [fitted.relevance] * len(fitted.weights)
         else:
             rows = fitted.basis.rows

@@ -92,6 +92,11 @@ class FitOptions:
         return self.groups is not None or (self.share_alpha and not self.classifies)
 
     @property
+    def asks_class_process(self) -> bool:
+        """Whether classes are to have a process, whatever the rows are."""
+        return self.classifies and isinstance(self.predictive, Process)
+
+    @property
     def precomputed(self) -> bool:
         """Whether X holds kernel values."""
         return isinstance(self.kernel, str) and self.kernel == "precomputed"

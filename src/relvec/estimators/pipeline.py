@@ -151,7 +151,9 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     """
     if options.noise != "constant":
         return fit_noise(options, source, partial(fit, search_for=search_for))
-    if options.chooses_kernel and (chosen := choose_process(options, source)) is not None:
+    if (options.chooses_kernel or options.asks_class_process) and (
+        chosen := choose_process(options, source)
+    ) is not None:
         return chosen
     basis, free = source.bind(options)
     options.identify(basis, *source.identity)
@@ -191,7 +193,11 @@ def choose_process(options: FitOptions, source: Source) -> FittedModel | None:
     """A process whose kernel the data choose; None where the rows do not allow for one."""
     if not options.classifies:
         return fit_processes(options, source)
-    return fit_class_process(options, source) if isinstance(source, MemorySource) else None
+    if isinstance(source, MemorySource):
+        return fit_class_process(options, source)
+    if options.asks_class_process:
+        raise ValueError("predictive='process' needs the rows of classes in memory; use 'rvm', or a sample of the rows")
+    return None
 
 
 def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidths:

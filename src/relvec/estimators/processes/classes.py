@@ -11,6 +11,7 @@ from relvec.basis import Concat, KernelBasis
 from relvec.estimators.fitted import HISTORY, FittedModel
 from relvec.estimators.options import FitOptions
 from relvec.estimators.processes.regression import (
+    MAX_VECTORS,
     SENSITIVITY_ROWS,
     SENSITIVITY_STEP,
     allows_process,
@@ -18,33 +19,65 @@ from relvec.estimators.processes.regression import (
     warn_unless_complete,
 )
 from relvec.estimators.sources import MemorySource
-from relvec.gaussian_process.classes import ClassModel, fit_classes
+from relvec.gaussian_process.classes import ClassModel, GivenKernel, fit_classes
 from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
+from relvec.gaussian_process.kernel import Shape
+from relvec.kernels import Gaussian, as_kernel
 from relvec.runtime import checkpoint
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import report, stage
 
+_MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
 def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel | None:
     """A process for classes; None where the rows do not allow for one, or are to be worked on by a device."""
     if source.place is not None or not allows_process(source.X):
+        if options.asks_class_process:
+            raise ValueError(
+                "predictive='process' needs five distinct rows in memory and a column that varies, without device=; "
+                "leave it at 'auto' to have the relevance vector machine there"
+            )
         return None
+    kernel = None if options.chooses_kernel else read_kernel(options, source)
     options.identify(*source.identity)
     labels = source.targets[:, 0].astype(int) if source.single else source.targets.argmax(axis=1)
     n_classes = 2 if source.single else source.n_targets
     with stage("process"):
         model = fit_classes(
             source.X, labels, n_classes, source.weights, earlier=_earlier(options, n_classes),
-            max_vectors=max_vectors(options, source.n_rows),
+            max_vectors=_most_vectors(options, source.n_rows), kernel=kernel,
             clock=Clock(options.time_limit, lambda name, fraction: report(fraction=fraction), recall),
         )  # fmt: skip
         if not model.members:
             return None
         report(model.n_vectors, model.members[0].model.log_evidence, 1.0)
     warn_unless_complete(model)
-    return _assemble(source, model)
+    return _assemble(source, model, "given" if kernel is not None and kernel.lengths is not None else WIDTH_RULE)
+
+
+def read_kernel(options: FitOptions, source: MemorySource) -> GivenKernel:
+    """The covariance of the log-odds that the parameters kernel and width ask for; its widths are held if numbers."""
+    learned = {"learn": False, "learn-per-feature": True, "auto": None}
+    kernel: Any = as_kernel(options.kernel, "scale" if options.width == "auto" else options.width)
+    shape = Shape.GAUSSIAN if isinstance(kernel, Gaussian) else _MATERN_SHAPES.get(getattr(kernel, "nu", None))
+    if shape is None:
+        raise ValueError(
+            f"predictive='process' has the kernels gaussian, matern32 and matern52 for classes, got {options.kernel!r}"
+        )
+    rule = options.width if isinstance(options.kernel, str) else kernel.width
+    if isinstance(rule, str) and rule in learned:
+        return GivenKernel(shape, per_input=learned[rule])
+    width = kernel.resolve(source.X, source.weights).width
+    lengths = np.broadcast_to(np.asarray(width, dtype=float), source.X.shape[1:]).copy()
+    return GivenKernel(shape, lengths / np.sqrt(2.0) if shape == Shape.GAUSSIAN else lengths)  # r^2 = 2 l^2
+
+
+def _most_vectors(options: FitOptions, n_rows: int) -> int | None:
+    """The limit on the vectors that was given or that memory sets; None where there is none."""
+    most = max_vectors(options, n_rows)
+    return most if options.max_vectors is not None or most < MAX_VECTORS else None
 
 
 def _earlier(options: FitOptions, n_classes: int) -> ClassModel | None:
@@ -66,7 +99,7 @@ def recall(name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return found
 
 
-def _assemble(source: MemorySource, model: ClassModel) -> FittedModel:
+def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> FittedModel:
     """The process as a model, the means of its latent functions as weights of one basis."""
     rows = [_find_rows(source, model, member.model.vectors) for member in model.members]
     parts = expand_members(model, source.n_features, [(source.numbers[at], source.X[at]) for at in rows])
@@ -96,7 +129,7 @@ def _assemble(source: MemorySource, model: ClassModel) -> FittedModel:
         kernel=kernels[0] if kernels else None,
         width=np.array(kernels[0].width) if kernels else None,  # type: ignore[attr-defined]
         feature_relevance=_measure_sensitivity(model, source.X),
-        width_rule=WIDTH_RULE if kernels else None,
+        width_rule=width_rule if kernels else None,
         selection=[model.selection],
         single=source.single,
     )

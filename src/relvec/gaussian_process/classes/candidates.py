@@ -61,11 +61,12 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True)
 class ProcessCandidate:
-    """A process of one structure; its climb begins at theta `start` where that is known."""
+    """A process of one structure; its climb begins at theta `start` where that is known, and may hold the widths."""
 
     structure: Structure
     effort: Effort = USUAL
     start: tuple[float, ...] | None = None
+    hold_widths: bool = False
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ class ProcessCandidate:
         start = None if self.start is None else np.array(self.start)
         if isinstance(hint, ClassProcess):
             start = hint.theta
-        return learn(rows, self.structure, self.effort, start, clock, label)
+        return learn(rows, self.structure, self.effort, start, clock, label, self.hold_widths)
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,29 @@ def list_labels(X: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """
     row, label = np.nonzero(counts)
     return X[row], label, counts[row, label]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenKernel:
+    """A covariance of log-odds that the user asks for.
+
+    shape : one of `Shape`.
+    lengths : (d,) in the units of the inputs, which are held; None to learn them.
+    per_input : whether one for each input is learned, or one for all; None tries both.
+    """
+
+    shape: str
+    lengths: np.ndarray | None = None
+    per_input: bool | None = None
+
+    def candidates(self, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
+        """The processes with this kernel; inputs are in their lengths where these are given."""
+        start = None if self.lengths is None else (np.log(4.0), 0.0)
+        kinds = (False, True) if self.per_input is None and start is None and n_inputs > 1 else (bool(self.per_input),)
+        return [
+            ProcessCandidate(Structure((Part(self.shape, each),), False, n_inputs), effort, start, start is not None)
+            for each in kinds
+        ]
 
 
 def standard_candidates(n_inputs: int, effort: Effort = USUAL) -> list[ProcessCandidate]:

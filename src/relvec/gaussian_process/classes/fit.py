@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
-from relvec.gaussian_process.classes.candidates import Candidate, ProcessCandidate, standard_candidates
+from relvec.gaussian_process.classes.candidates import (
+    Candidate,
+    GivenKernel,
+    ProcessCandidate,
+    standard_candidates,
+)
 from relvec.gaussian_process.classes.choose import NOTHING, Selection, choose
-from relvec.gaussian_process.classes.learn import Effort
+from relvec.gaussian_process.classes.learn import Effort, settle
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess
-from relvec.gaussian_process.classes.rows import ClassRows, merge, standardise
+from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standardise
 from relvec.gaussian_process.rows import Units
 from relvec.runtime.clock import Clock
 
@@ -56,8 +61,24 @@ class ClassModel:
 
     @property
     def returns_to_base_rates(self) -> bool:
-        """Whether probabilities are the base rates far away from the data: no linear part, no model from elsewhere."""
+        """Whether probabilities are the base rates where all inputs are far away from the data.
+
+        A linear part goes on, and so does a width for each input along those whose width is long.
+        """
         return all(isinstance(m.model, ClassProcess) and not m.model.kernel.structure.linear for m in self.members)
+
+    @property
+    def extrapolation(self) -> str:
+        """How probabilities go on away from the training rows, in a sentence."""
+        if not self.returns_to_base_rates:
+            return (
+                "Away from the training rows the log-odds go on along a straight line and level off as they become "
+                "uncertain: probabilities there rest on the line alone."
+            )
+        return (
+            "Where all columns are far from the training rows, probabilities return to the shares of the classes; far "
+            "along a single column, or along columns that hardly matter, they may not."
+        )
 
     def scores(self, X: np.ndarray) -> np.ndarray:
         """(n, K) logarithms of the probabilities at X (n, d), but for a constant of each row."""
@@ -74,13 +95,15 @@ class ClassModel:
         return softmax(self.scores(X), axis=1)
 
 
-def effort_for(rows: ClassRows, max_vectors: int) -> Effort:
-    """The cost that learning may have: fewer steps and inducing rows with many classes, more for many rows."""
-    K = rows.n_classes
-    if K == 2:
-        return Effort(most=min(200, max_vectors), final=min(400, max_vectors))
-    most, final = int(np.sqrt(_LEARNING / K)), int(np.sqrt(_PREDICTING / K))  # factors cost K m^2 a row
-    return Effort(60, min(most, max_vectors), min(final, max_vectors), rows=800, steps=40 if K <= 4 else 20)
+def effort_for(rows: ClassRows, max_vectors: int | None = None) -> Effort:
+    """The cost that learning may have: fewer steps and inducing rows with many classes, vectors as asked for."""
+    K, usual = rows.n_classes, Effort()
+    if K > 2:  # factors cost K m^2 a row
+        most, final = int(np.sqrt(_LEARNING / K)), int(np.sqrt(_PREDICTING / K))
+        usual = Effort(60, most, final, rows=800, steps=40 if K <= 4 else 20)
+    if max_vectors is None:
+        return usual
+    return replace(usual, most=min(usual.most, max(max_vectors, usual.inducing)), final=max_vectors)
 
 
 def follow(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
@@ -99,15 +122,17 @@ def fit_classes(
     others: Sequence[Candidate] = (),
     sums: bool = True,
     earlier: ClassModel | None = None,
-    max_vectors: int = 1000,
+    max_vectors: int | None = None,
     clock: Clock | None = None,
+    kernel: GivenKernel | None = None,
 ) -> ClassModel:
     """The classifier of most held-out density.
 
     X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; others : candidates beside the
     processes, such as a relevance vector machine, which are given standardised rows; sums : see `choose`; earlier : a
-    model whose structures are taken, not compared, and whose hyperparameters are begun at; max_vectors : of a process;
-    clock : a time limit, reports of progress and a store for what was learned.
+    model whose structures are taken, not compared, and whose hyperparameters are begun at; max_vectors : most rows that
+    the model keeps; clock : a time limit, reports of progress and a store for what was learned; kernel : the only one,
+    in place of those compared.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(120, 2))
@@ -117,13 +142,32 @@ def fit_classes(
     """
     if n_classes < 2:
         raise ValueError(f"expected at least two classes, got {n_classes}: there is nothing to tell apart")
-    rows, units = standardise(merge(X, labels, n_classes, weights))
+    merged = merge(X, labels, n_classes, weights)
+    held = None if kernel is None else kernel.lengths
+    rows, units = standardise(merged) if held is None else scale(merged, held)
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
     effort, n_inputs, clock = effort_for(rows, max_vectors), rows.X.shape[1], clock or Clock()
-    made = [] if earlier is None else follow(earlier, n_inputs, effort)
-    parts, selection = choose(rows, made or [*standard_candidates(n_inputs, effort), *others], sums=sums, clock=clock)
+    made: Sequence[Candidate] = [] if earlier is None or kernel is not None else follow(earlier, n_inputs, effort)
+    if not made:
+        made = (
+            [*standard_candidates(n_inputs, effort), *others] if kernel is None else kernel.candidates(n_inputs, effort)
+        )
+    parts, selection = choose(rows, made, sums=sums, clock=clock)
     status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
     members = tuple(Member(*part) for part in parts)
+    if max_vectors is not None and len(members) > 1:
+        members = _share_vectors(rows, members, max_vectors)
     return ClassModel(units, members, rows.base_rates, selection, status, messages)
+
+
+def _share_vectors(rows: ClassRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:
+    """The members with so few vectors each that together they keep at most so many rows."""
+    kept = {row.tobytes() for member in members for row in member.model.vectors}
+    if len(kept) <= most:
+        return members
+    final = Effort(final=max(most // sum(member.model.n_vectors > 0 for member in members), 1))
+    return tuple(
+        replace(m, model=settle(rows, m.model.kernel, m.model.theta, final, m.model.evaluations)) for m in members
+    )

@@ -73,22 +73,27 @@ def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start=No
 
 def learn(
     rows: ClassRows, structure: Structure, effort: Effort = USUAL, start: np.ndarray | None = None,
-    clock: Clock | None = None, label: str = "",
+    clock: Clock | None = None, label: str = "", hold_widths: bool = False,
 ) -> ClassProcess:  # fmt: skip
     """The process of most posterior density with this structure, at standardised rows.
 
-    What the clock remembers under the label of the fit is not learned again.
+    What the clock remembers under the label of the fit is not learned again. `hold_widths` leaves those of `start` as
+    they are.
     """
     clock, name = clock or Clock(), f"{structure.name}{label}"
-    found = clock.recall(name, lambda: _learn_theta(rows, structure, effort, start, clock))
+    prior = class_prior(structure)
+    if hold_widths and start is not None:
+        for at in structure.widths:
+            prior.low[at] = prior.high[at] = start[at]
+    found = clock.recall(name, lambda: _learn_theta(rows, structure, prior, effort, start, clock))
     return settle(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))
 
 
 def _learn_theta(
-    rows: ClassRows, structure: Structure, effort: Effort, start: np.ndarray | None, clock: Clock
+    rows: ClassRows, structure: Structure, prior: Prior, effort: Effort, start: np.ndarray | None, clock: Clock
 ) -> dict[str, Any]:
     """The theta (p,) of most posterior density, and the evaluations of the evidence that it took."""
-    kernel, prior = LatentKernel(structure), class_prior(structure)
+    kernel = LatentKernel(structure)
     some = rows.take(slice(effort.rows))
     inducing, steps, evaluations = effort.inducing, effort.steps, 0
     theta = _find_start(kernel, prior, some, inducing) if start is None else start

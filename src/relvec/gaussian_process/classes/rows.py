@@ -80,6 +80,14 @@ def standardise(rows: ClassRows) -> tuple[ClassRows, Units]:
     return ClassRows(X[order], rows.counts[order]), units
 
 
+def scale(rows: ClassRows, lengths: np.ndarray) -> tuple[ClassRows, Units]:
+    """Rows in units of given lengths (d,), ordered as by `standardise`."""
+    units = Units(np.arange(rows.X.shape[1]), np.zeros(rows.X.shape[1]), lengths)
+    X: np.ndarray = units.inputs(rows.X)
+    order = np.argsort(row_hash(np.round(X, 6) + 0.0), kind="stable")
+    return ClassRows(X[order], rows.counts[order]), units
+
+
 def few_differ(rows: ClassRows) -> bool:
     """Whether the table has so few distinct rows that new ones will be copies, which no held-out row stands for."""
     return len(rows) < _FEW and rows.weight.sum() > 2.0 * len(rows)
