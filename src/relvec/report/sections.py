@@ -133,9 +133,9 @@ def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) 
         words = ("Rows are grouped by their predicted probability. In each group the observed share should equal it, "
                  "on the dashed line.")  # fmt: skip
         figure = draw(lambda ax: plot.CalibrationDisplay.from_probabilities(y, proba, classes, ax=ax), words, 5.4, 4.6)
-        curve = getattr(pipeline[-1], "calibration_curve_", ())
+        curve = getattr(pipeline[-1], "calibration_curve_", np.zeros((0, 3)))
         if len(curve):
-            folds = plot.CalibrationDisplay(*curve.T, classes=True)
+            folds = plot.CalibrationDisplay(curve[:, 0], curve[:, 1], curve[:, 2], classes=True)
             words = "The same for training rows that the fit held out: its probabilities are calibrated on them."
             return figure_grid([figure, draw(folds.plot, words, 5.4, 4.6)])
     else:
