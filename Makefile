@@ -97,7 +97,13 @@ workflows:
 compare: $(VENV)/.stamp-run
 	$(PYTHON) benchmarks/base_and_head.py $(BASE) $(BIN)/python
 
-docs: $(VENV)/.stamp-docs
+# With npm the formulas are in the pages; without it they come from the network.
+docs/_static/mathjax:
+	command -v npm && npm install --silent --no-save --prefix docs/_build/npm mathjax@3 && mkdir -p $@/output/chtml && \
+	  cp docs/_build/npm/node_modules/mathjax/es5/tex-mml-chtml.js $@ && \
+	  cp -r docs/_build/npm/node_modules/mathjax/es5/output/chtml/fonts $@/output/chtml || true
+
+docs: $(VENV)/.stamp-docs docs/_static/mathjax
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 build: $(VENV)/.stamp-build

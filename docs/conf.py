@@ -1,8 +1,11 @@
 """Sphinx settings; `make docs` builds with every warning an error."""
 
+import os
 import re
+from pathlib import Path
 
 import relvec
+from relvec.cli.arguments import make_parser
 
 project = "relvec"
 author = "The relvec developers"
@@ -16,6 +19,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.doctest",
     "sphinx.ext.mathjax",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
@@ -23,6 +27,13 @@ exclude_patterns = ["_build", "_templates", "auto_examples/**/*.ipynb", "auto_ex
 html_theme = "pydata_sphinx_theme"
 html_title = "relvec"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["relvec.css"]
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+HERE = Path(__file__).parent
+if (HERE / "_static" / "mathjax" / "tex-mml-chtml.js").is_file():  # by `make docs`: formulas without a network
+    mathjax_path = "mathjax/tex-mml-chtml.js"
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 
 myst_enable_extensions = ["dollarmath"]
@@ -64,6 +75,18 @@ def skip_inherited_from_sklearn(app, what, name, obj, skip, options):
     return True if str(getattr(obj, "__module__", "")).startswith("sklearn") else None
 
 
+def write_commands(app):
+    """The reference of the command line, as the commands print it themselves."""
+    os.environ["COLUMNS"] = "100"
+    parser = make_parser()
+    parts = ["# Commands\n\nThe texts of `relvec COMMAND --help`. The [guide](guide/tables.md) shows them at work.\n"]
+    choices = next(action.choices for action in parser._actions if action.dest == "command" or action.choices)
+    for name, command in choices.items():
+        parts.append(f"## relvec {name}\n\n```text\n{command.format_help().strip()}\n```\n")
+    (HERE / "commands.md").write_text("\n".join(parts), encoding="utf-8")
+
+
 def setup(app):
+    app.connect("builder-inited", write_commands)
     app.connect("autodoc-process-docstring", escape_bars, priority=400)  # before numpydoc's, at 500
     app.connect("autodoc-skip-member", skip_inherited_from_sklearn)

@@ -4,8 +4,11 @@
 and runs these tests. Screenshots are left in the folder named by RELVEC_SCREENSHOTS, where it is set.
 """
 
+import functools
+import http.server
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from reproduction.__main__ import main
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[1]
 FRONT = ROOT / "docs" / "_build" / "html" / "index.html"
-WIDTHS = (1400, 400)
+WIDTHS = (1400, 390)
 
 
 @pytest.fixture(scope="module")
@@ -146,4 +149,85 @@ def test_front_page_of_the_docs(browser, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     pictures = page.evaluate("[...document.images].filter(i => i.clientWidth).map(i => i.naturalWidth)")
     assert all(pictures)
+    page.close()
+
+
+STUB = """
+export async function startRuntime(say) {
+  say("started");
+  const text = (file) => new TextDecoder().decode(file.bytes);
+  return {
+    columns: async (file) => text(file).split("\\n")[0].split(","),
+    report: async (file, target) => {
+      if (target === "bad") throw new Error("t.csv, column 'bad': every target is missing");
+      return `<!doctype html><h1>Regression of ${target}</h1><script>parent.document.title = "broken out"</script>`;
+    },
+  };
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """Return the address of the page where a table is dropped, with Python from PYODIDE_DIR or a stub in its place."""
+    folder = tmp_path_factory.mktemp("live") / "live"
+    shutil.copytree(ROOT / "docs" / "_static" / "live", folder)
+    if there := os.environ.get("PYODIDE_DIR"):  # with the wheel for it, and wheel.json
+        shutil.copytree(there, folder, dirs_exist_ok=True)
+    else:
+        (folder / "runtime.js").write_text(STUB)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler.log_message = lambda *ignored: None
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/index.html"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_table_dropped_into_the_page_becomes_a_report(browser, live, width):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(live)
+    assert page.is_hidden("#choose") and page.is_hidden("#report")
+    rows = "\n".join(f"{i},{(i * 7) % 5},{i * 0.5 + (i * 3) % 4},{i}" for i in range(60))
+    table = {"name": "t.csv", "mimeType": "text/csv", "buffer": f"x,z,y,bad\n{rows}\n".encode()}
+    page.set_input_files("#file", table)
+    page.wait_for_selector("#choose:not([hidden])", timeout=120_000)
+    assert "t.csv: 4 columns" in page.inner_text("#said")
+    page.select_option("#target", "y")
+    page.click("#go")
+    page.wait_for_selector("#save:not([hidden])", timeout=240_000)
+    assert "Regression of y" in page.frame_locator("#report").locator("h1").inner_text()
+    assert page.title() == "relvec in your browser"  # a report runs no script
+    keep(page, f"live-{width}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelector('#target').value = 'bad'")
+    if "PYODIDE_DIR" not in os.environ:
+        page.click("#go")
+        page.wait_for_selector("#said.wrong")
+        assert page.inner_text("#said") == "t.csv, column 'bad': every target is missing"
+    drop = """() => { const data = new DataTransfer(); data.items.add(new File(["a,b\\n1,2"], "other.csv"));
+        document.querySelector("#drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true})); }"""
+    page.evaluate(drop)
+    page.wait_for_function("document.querySelector('#said').textContent.startsWith('other.csv: 2 columns')")
+    large = """() => { const data = new DataTransfer(); data.items.add(new File([new Uint8Array(21e6)], "large.csv"));
+        document.querySelector("#drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true})); }"""
+    page.evaluate(large)
+    page.wait_for_selector("#said.wrong")
+    assert "large.csv has 21 MB" in page.inner_text("#said") and page.is_hidden("#choose")
+    assert [text for text in said if "sandbox" not in text.lower()] == []
+    page.close()
+
+
+def test_formulas_need_no_network(browser):
+    page_path = FRONT.parent / "notation.html"
+    if not (page_path.is_file() and (FRONT.parent / "_static" / "mathjax").is_dir()):
+        pytest.skip("the docs are not built with formulas: make docs, with npm")
+    page, said, asked = opened(browser, page_path, 1400)
+    page.wait_for_selector("mjx-container", timeout=20_000)
+    assert said == [] and all(url.startswith(("file:", "data:")) for url in asked)
     page.close()

@@ -459,6 +459,16 @@ def test_a_fit_to_all_rows_prints_scores_of_rows_held_out(capsys, tmp_path):
     )
 
 
+def test_a_fit_is_saved_where_its_check_fails(capsys, tmp_path, monkeypatch):
+    """A class of a single row is in one of the two parts only."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i % 13},{'rare' if i == 7 else 'ab'[i % 13 > 6]}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("x,y\n" + "\n".join(rows))
+    for seed in range(3):
+        out = run(capsys, "fit", "t.csv", "--target", "y", "--width", "2", "--seed", str(seed))
+        assert "saved: model.relvec" in out and ("scores on 12 rows" in out) != ("no scores of rows held out: " in out)
+
+
 def test_nines_that_may_stand_for_missing_cells_are_pointed_out(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [f"{-999 if i % 20 == 3 else 20 + i % 50},{99 - i % 30},{i % 7 + i / 100}" for i in range(60)]

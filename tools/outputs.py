@@ -46,8 +46,12 @@ def main() -> int:
     changed = []
     for page in pages:
         old = page.read_text()
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            new = refreshed(old)
+        try:
+            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+                new = refreshed(old)
+        except ModuleNotFoundError as error:  # an optional package
+            print(f"{os.path.relpath(page, ROOT)}: not run, {error.name} is not installed")
+            continue
         if new != old:
             changed.append(os.path.relpath(page, ROOT))
             if not args.check:

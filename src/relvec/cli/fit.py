@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,11 @@ from relvec.cli.files import check_output, naming_output
 from relvec.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.report.summary import summary
 from relvec.runtime.progress import Progress, watch
-from relvec.tables.evaluation import calibrate_table, evaluate_table
+from relvec.tables.cells import mark_missing
+from relvec.tables.columns import Column
+from relvec.tables.evaluation import Evaluation, calibrate_table, evaluate_table
 from relvec.tables.files import read_table
+from relvec.tables.kinds import describe
 from relvec.tables.pipelines import FittedTable, fit_table
 from relvec.tables.table import Table, TableError
 from relvec.tables.text import plural
@@ -64,7 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
     held_out = calibration = None
     if arguments.holdout:
+        columns = describe(table.without(arguments.target), identifiers=arguments.id or (), strict=arguments.strict,
+                           categorical=arguments.categorical or (), drop=arguments.drop or ())  # fmt: skip
         table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
+        held_out = _mark_strays(held_out, columns)
     if arguments.calibrate is not None:
         table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
     fitted = _fit(table, arguments, deadline)
@@ -74,21 +81,34 @@ def run(arguments: argparse.Namespace) -> int:
         save(fitted.pipeline, arguments.out)
     _print_fit(console, fitted)
     found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
-    checked, how = fitted, "rows kept out of the fit"
-    if arguments.holdout is None and _is_quick_to_check(fitted, deadline):
-        rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
-        checked = _fit(rest, arguments, deadline)
-        if calibration is not None:
-            calibrate_table(checked.pipeline, calibration)
-        how = f"rows, by a second model fitted to the other {len(checked.table):,}; the one saved has seen all rows"
+    evaluation, rows, how = None, len(fitted.table), "rows kept out of the fit"
     if held_out is not None:
-        evaluation = evaluate_table(checked.pipeline, held_out, seed=arguments.seed)
+        evaluation = evaluate_table(fitted.pipeline, held_out, seed=arguments.seed)
+    elif arguments.holdout is None and _is_quick_to_check(fitted, deadline):
+        try:
+            evaluation, rows = _evaluate_second_fit(fitted, arguments, deadline, calibration)
+        except ValueError as error:  # such as a class that only rows held out have; the model is saved all the same
+            console.print(f"\nno scores of rows held out: {error}")
+        how = f"rows, by a second model fitted to the other {rows:,}; the one saved has seen all rows"
+    if evaluation is not None:
         console.print(f"\nscores on {len(evaluation.observed):,} {how}")
         print_scores(console, evaluation)
-        found["holdout"] = scores_as_dict(evaluation) | {"fitted_rows": len(checked.table)}
+        found["holdout"] = scores_as_dict(evaluation) | {"fitted_rows": rows}
     console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments)}")
     console.print_json(found)
     return 0
+
+
+def _evaluate_second_fit(
+    fitted: FittedTable, arguments: argparse.Namespace, deadline: Deadline | None, calibration: Table | None
+) -> tuple[Evaluation, int]:
+    """Evaluate a model fitted to a part of the rows on the others; also the number of rows that it was fitted to."""
+    rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
+    second = _fit(rest, arguments, deadline)
+    if calibration is not None:
+        calibrate_table(second.pipeline, calibration)
+    held_out = _mark_strays(held_out, fitted.pipeline["columns"].columns)
+    return evaluate_table(second.pipeline, held_out, seed=arguments.seed), len(second.table)
 
 
 def _is_quick_to_check(fitted: FittedTable, deadline: Deadline | None) -> bool:
@@ -153,6 +173,14 @@ def _split(table: Table, target: str, share: float, seed: int, option: str = "--
         raise TableError(f"{table.source}: {option} {share:g} leaves {plural(len(table) - held_out, 'row')} to fit")
     order = np.random.default_rng(seed).permutation(len(table))
     return table.take(np.sort(order[held_out:])), table.take(np.sort(order[:held_out]))
+
+
+def _mark_strays(table: Table, columns: Sequence[Column]) -> Table:
+    """The table with the stray values that the columns of the whole table have read as missing."""
+    for column in columns:
+        if column.missing:
+            table = table.with_column(column.name, mark_missing(table[column.name], column.missing))
+    return table
 
 
 def _print_fit(console: Console, fitted: FittedTable) -> None:
