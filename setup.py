@@ -47,22 +47,17 @@ def extensions() -> list[Extension]:
     """Return the compiled modules."""
     from Cython.Build import cythonize
 
-    flags = SANITIZER_FLAGS if SANITIZE else []
+    flags = SANITIZER_FLAGS if SANITIZE else ["-O3"] if os.name == "posix" else []
     sources = sorted(glob(f"{NATIVE}/*.pyx"))
     found = [
         Extension("relvec.solvers._native." + os.path.basename(source)[: -len(".pyx")], [source],
-                  extra_compile_args=flags, extra_link_args=flags)
+                  include_dirs=[NATIVE], depends=glob(f"{NATIVE}/*.h"), extra_compile_args=flags, extra_link_args=flags)
         for source in sources
     ]  # fmt: skip
     directives = {"language_level": "3", "boundscheck": BOUNDS, "initializedcheck": BOUNDS, "nonecheck": BOUNDS,
                   "wraparound": False, "cdivision": True}  # fmt: skip
-    plain = [
-        Extension(f"relvec.solvers._native.{os.path.basename(path)[:-2]}", [path], py_limited_api=True,
-                  extra_compile_args=flags, extra_link_args=flags)
-        for path in glob(f"{NATIVE}/*.c")
-    ]  # fmt: skip
     folder = f"build/cython{KIND}"
-    return plain + cythonize(found, include_path=["src"], compiler_directives=directives, build_dir=folder)
+    return cythonize(found, include_path=["src"], compiler_directives=directives, build_dir=folder)
 
 
 setup(

@@ -15,7 +15,7 @@ from relvec.inference.likelihoods import Categorical
 from relvec.solvers import Problem, Sequential, Start
 from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
-from relvec.solvers.laplace.scan import scan
+from relvec.solvers.laplace.scan import ScanSettings, scan
 
 BETA = 20.0
 
@@ -182,5 +182,5 @@ def classes_of(share=False, exact=True, likelihood=None, monkeypatch=None, **opt
     alpha = np.array([0.3, 1.5, 0.2, 0.7])[: len(units)]
     model = LaplaceModel(problem, units, problem.posterior(units, alpha))
     if monkeypatch is not None and not exact:
-        monkeypatch.setattr("relvec.solvers.laplace.scan._MAX_EXACT_PRODUCTS", 0.0)
+        monkeypatch.setattr("relvec.solvers.laplace.scan.SCANS", ScanSettings(max_exact_products=0.0))
     return model, scan(model)

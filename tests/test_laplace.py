@@ -5,12 +5,12 @@ import golden
 import oracle
 from relvec.basis import Concat, Functions, KernelBasis
 from relvec.design import DenseDesign, FactorDesign, SingleDesign, scan_design
-from relvec.inference.laplace import laplace
+from relvec.inference.laplace import NewtonSettings, laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Gaussian
 from relvec.solvers import EM, MacKay, Sequential, Status
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
-from relvec.solvers.laplace.scan import scan, shared_optimum
+from relvec.solvers.laplace.scan import ScanSettings, scan, shared_optimum
 from relvec.solvers.laplace.solve import solve_laplace
 
 TARGETS = {"e": (Bernoulli(), -43.6930), "f": (Poisson(), -305.9660)}
@@ -76,7 +76,7 @@ def test_softmax_search_is_monotone_and_stationary(share):
     assert result.status is Status.CONVERGED
     assert np.all(np.diff([step.objective for step in result.history]) >= 0.0)
     model = LaplaceModel(make(Phi, t, Categorical(3), share=share), result.state.active, result.state.posterior)
-    np.testing.assert_allclose(model.gradient(), 0.0, atol=1e-3)
+    np.testing.assert_allclose(model.system().gradient, 0.0, atol=1e-3)
 
 
 def test_the_mode_by_gradients_is_the_mode_by_newton_steps(monkeypatch):
@@ -87,7 +87,7 @@ def test_the_mode_by_gradients_is_the_mode_by_newton_steps(monkeypatch):
     columns, alpha = design.columns(atoms), np.exp(np.random.default_rng(0).normal(-2.0, 2.0, 60))
     newton = laplace(columns, t, np.ones(80), alpha, Categorical(3), outputs=outputs)
     monkeypatch.setattr("relvec.inference.laplace._MANY", 1)
-    monkeypatch.setattr("relvec.inference.laplace._MOST_NEWTON", 1)  # no Newton step follows
+    monkeypatch.setattr("relvec.inference.laplace.NEWTON", NewtonSettings(max_steps=1))  # no Newton step follows
     for guess in (newton.root, np.diag(alpha**-0.5), 3.0 * newton.root[:, 5:]):
         found = laplace(columns, t, np.ones(80), alpha, Categorical(3), None, outputs, guess)
         if guess.shape[1] == 60:
@@ -98,7 +98,7 @@ def test_the_mode_by_gradients_is_the_mode_by_newton_steps(monkeypatch):
             assert found.log_evidence == pytest.approx(exact, abs=1e-8)
         else:  # a curvature without some directions never reaches the mode by itself
             assert np.abs(found.mean - newton.mean).max() > 1e-3
-    monkeypatch.setattr("relvec.inference.laplace._MOST_NEWTON", 200)
+    monkeypatch.setattr("relvec.inference.laplace.NEWTON", NewtonSettings())
     found = laplace(columns, t, np.ones(80), alpha, Categorical(3), None, outputs, 3.0 * newton.root[:, 5:])
     assert found.log_evidence == pytest.approx(newton.log_evidence, abs=1e-8)
 
@@ -120,7 +120,7 @@ def test_a_softmax_out_of_time_is_a_valid_model():
 def test_block_diagonal_proposals_reach_the_same_evidence(monkeypatch):
     Phi, t, _ = classes()
     exact = solve_laplace(Sequential(), make(Phi, t, Categorical(3)), 500).state.objective
-    monkeypatch.setattr("relvec.solvers.laplace.scan._MAX_EXACT_PRODUCTS", 0.0)
+    monkeypatch.setattr("relvec.solvers.laplace.scan.SCANS", ScanSettings(max_exact_products=0.0))
     rough = solve_laplace(Sequential(), make(Phi, t, Categorical(3)), 500).state.objective
     assert rough == pytest.approx(exact, abs=0.5)
 

@@ -5,9 +5,8 @@ import pytest
 
 from problems import classes_of
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.solvers.laplace import moves as _laplace_moves
 from relvec.solvers.laplace.exchange import swaps
-from relvec.solvers.laplace.problem import deletion_gains
+from relvec.solvers.laplace.precisions import deletion_gains
 from relvec.solvers.laplace.scan import alike, overlaps, shared_optimum
 
 
@@ -160,7 +159,7 @@ def test_exchanging_a_unit_puts_the_other_in_its_place():
         model, found = classes_of(share=share)
         pairs = swaps(model, found)
         for i in range(len(pairs.leaving)):
-            swapped = _laplace_moves._swap(model, pairs, i)
+            swapped = model.swap(pairs.leaving[i], pairs.entering[i], pairs.alpha[i], pairs.weight[i])
             place = pairs.leaving[i]
             expected = model.active.copy()
             expected[place] = pairs.entering[i]

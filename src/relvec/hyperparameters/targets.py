@@ -14,7 +14,8 @@ from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli
 from relvec.solvers import Problem, Sequential, solve
 from relvec.solvers.gaussian.model import model_of
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, relax
+from relvec.solvers.laplace.precisions import relax
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
 from relvec.solvers.loop import Start
 
@@ -332,7 +333,7 @@ class LaplaceTarget:
         outputs, atoms = model[0] // self.n_atoms, model[0] % self.n_atoms
         local = outputs * C.shape[1] + np.searchsorted(np.unique(atoms), atoms)
         problem = replace(self.problem, design=DenseDesign(C), order=np.arange(C.shape[1]), start=None)
-        return LaplaceModel(problem, local, problem.posterior(local, model[1]))
+        return LaplaceModel(problem, local, problem.fit(local, model[1]))
 
     def posterior(self, C: np.ndarray, model) -> LatentPosterior:
         found = self._on_columns(C, model)

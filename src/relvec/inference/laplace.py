@@ -14,10 +14,21 @@ from relvec.inference.likelihoods import Likelihood, others
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
 from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, squares, take, to_host
 
-_MOST_NEWTON, _IDLE = 200, 5
 _MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
 _MOST_APPROACH, _MEMORY = 60, 20
-_ROUGHLY, _EXACTLY = 1e-9, 1e-18  # Newton decrement, relative to the objective
+
+
+@dataclass(frozen=True)
+class NewtonSettings:
+    """When Newton's method has found a mode. Decrements are relative to the objective."""
+
+    max_steps: int = 200
+    max_idle_steps: int = 5  # in vain: rounding, of weights of 1e12 say, hides where the mode is
+    rough_decrement: float = 1e-9  # near the mode: values no longer tell steps apart, and Newton converges by itself
+    exact_decrement: float = 1e-18
+
+
+NEWTON = NewtonSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +61,39 @@ class LaplacePosterior:
         """Well-determinedness gamma_i = 1 - alpha_i Sigma_ii (k,), T01 eq. (17)."""
         return np.clip(1.0 - self.alpha * self.variance, 0.0, 1.0)
 
+    @cached_property
+    def trust(self) -> float:
+        """Ratio of w'Aw to the number sum gamma of well-determined weights: 1 at the fixed point of T01 eq. (16).
+
+        Near 1 the Laplace approximation is self-consistent. On separable classes the Laplace evidence has a second,
+        spurious maximum at alpha -> 0, where the latent function runs to +-infinity, B vanishes and this ratio too.
+        """
+        total = float(self.gamma.sum())
+        return float(np.sum(self.alpha * self.mean**2)) / total if total > 0.0 else 1.0
+
+    @cached_property
+    def any_infinite(self) -> bool:
+        """Whether the optimal precision of some weight alone is infinite: q^2 <= s, TF03 eq. (21)."""
+        return bool(np.any(self.mean**2 <= self.gamma * self.variance))
+
+    def trust_gradient(self, slopes: np.ndarray) -> np.ndarray:
+        """Derivative of log trust over log alpha (k,), given `slopes` (k,) under `tempered_root`.
+
+        With M = Sigma A Sigma, d sum gamma = -d tr(A Sigma) has a part from A, one from Sigma at fixed B and one from
+        the motion of B with the mode; dw_MP/dlog alpha_j = -Sigma_j alpha_j w_j.
+        """
+        pull = self.alpha * self.mean
+        energy, total = float(pull @ self.mean), float(self.gamma.sum())
+        of_energy = pull * (self.mean - 2.0 * (self.covariance @ pull))
+        twice = np.einsum("ij,ij->i", self.tempered_root, self.tempered_root)  # the diagonal of M
+        of_total = self.alpha * (twice - self.variance) + 2.0 * pull * (self.covariance @ slopes)
+        return of_energy / energy - of_total / total
+
+    @cached_property
+    def tempered_root(self) -> np.ndarray:
+        """Sigma A^1/2 (k, k)."""
+        return self.covariance * np.sqrt(self.alpha)
+
     def sparsity_quality(self) -> tuple[np.ndarray, np.ndarray]:
         """Statistics s and q (k,) of the model's own atoms in the linearised problem, TF03 eq. (19)."""
         return self.gamma / self.variance, self.mean / self.variance
@@ -72,11 +116,14 @@ class PosteriorOnRows(LaplacePosterior):
     r: np.ndarray  # residual dlog p/df, in the shape of f
     W: np.ndarray  # the curvature at the mode, as `Likelihood.working` gives it
 
-    def slopes(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
-        """dL/dw (k,) through B alone, -1/2 d log|Phi'B Phi + A|/dw: a sum over the rows."""
+    def slopes(self, likelihood: Likelihood, weights: np.ndarray, root: np.ndarray | None = None) -> np.ndarray:
+        """dL/dw (k,) through B alone, -1/2 d log|Phi'B Phi + A|/dw: a sum over the rows.
+
+        With a ``root`` (k, j), -1/2 d tr(root' Phi'B Phi root)/dw at fixed root.
+        """
         if not len(self.alpha):
             return np.zeros(0)
-        return self._back(self._evidence_slope(likelihood, weights), likelihood)
+        return self._back(self._evidence_slope(likelihood, weights, root), likelihood)
 
     def design_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/dPhi (n, k) of the Laplace evidence, the motion of the mode included.
@@ -111,16 +158,17 @@ class PosteriorOnRows(LaplacePosterior):
     def _own(self, likelihood: Likelihood) -> list[np.ndarray]:
         return [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
 
-    def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
-        """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df."""
-        Phi = self.Phi
+    def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray, root: np.ndarray | None = None) -> np.ndarray:
+        """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df; ``root`` as in `slopes`."""
+        Phi, root = self.Phi, self.root if root is None else root
         if likelihood.n_outputs == 1:
-            return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, squares(Phi @ like(Phi, self.root), 1))
+            return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, squares(Phi @ like(Phi, root), 1))
+        covariance = root @ root.T
         # H_n p_n from one product with Sigma: (H p)_a = sum over the weights i of a of Phi_i (sum_j Sigma_ij Phi_j p)
-        mixed = (Phi * take(self.W, self.outputs, 1)) @ like(Phi, self.covariance)
+        mixed = (Phi * take(self.W, self.outputs, 1)) @ like(Phi, covariance)
         own = [(i, take(Phi, i, 1)) for i in self._own(likelihood)]
         stack = namespace(Phi).stack
-        h = stack([dots(part @ like(Phi, self.covariance[np.ix_(i, i)]), part) for i, part in own], axis=1)
+        h = stack([dots(part @ like(Phi, covariance[np.ix_(i, i)]), part) for i, part in own], axis=1)
         hp = stack([dots(take(mixed, i, 1), part) for i, part in own], axis=1)
         return -0.5 * likelihood.curvature_slope(self.W, self.f, weights, h, hp)
 
@@ -265,22 +313,21 @@ class _Here:
 def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
     """The mode, from a point near or far, and the factor U of minus the Hessian there."""
     best, idle = np.inf, 0
-    for _ in range(_MOST_NEWTON):
+    for _ in range(NEWTON.max_steps):
         U, value = rows.factor(point), point.value
         if not len(point.v):
             break
         half = lapack.dtrtrs(U, rows.gradient(point), trans=1)[0]  # scipy's wrapper takes longer than the solution
         decrement = float(half @ half)
-        small = decrement < _ROUGHLY * max(1.0, abs(value))
-        if small and (decrement < _EXACTLY * max(1.0, abs(value)) or decrement >= 0.5 * best):
+        small = decrement < NEWTON.rough_decrement * max(1.0, abs(value))
+        if small and (decrement < NEWTON.exact_decrement * max(1.0, abs(value)) or decrement >= 0.5 * best):
             break
-        if idle == _IDLE:  # rounding, of weights of 1e12 say, hides where the mode is
+        if idle == NEWTON.max_idle_steps:
             break
         best = decrement
         step, length, v = lapack.dtrtrs(U, half)[0], 1.0, point.v
         while True:
             point = rows.at(v + length * step)
-            # near the mode values no longer tell steps apart, and Newton converges by itself
             if small or point.value >= value + 1e-4 * length * decrement or length < 1e-12:
                 break
             length *= 0.5
@@ -303,12 +350,12 @@ def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:
     for _ in range(_MOST_APPROACH):
         step, value = _two_loops(g, path, root), point.value
         decrement = float(g @ step)
-        if not decrement > 0.1 * _EXACTLY * max(1.0, abs(value)):
+        if not decrement > 0.1 * NEWTON.exact_decrement * max(1.0, abs(value)):
             break
         length = 1.0
         while True:
             trial = rows.at(point.v + length * step)
-            if decrement < _ROUGHLY * max(1.0, abs(value)) or trial.value >= value + 1e-4 * length * decrement:
+            if decrement < NEWTON.rough_decrement * max(1.0, abs(value)) or trial.value >= value + 1e-4 * length * decrement:
                 break
             length *= 0.5
             if length < 1e-6:

@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, row_slices, take, to_host
 
-_MAX_LOG_RATE = 300.0  # sums of squares of exp of more overflow
+MAX_LOG_RATE = 300.0  # sums of squares of exp of more overflow
 
 
 class Likelihood(ABC):
@@ -104,7 +104,7 @@ class Poisson(Likelihood):
 
     def evaluate(self, t, f, weights):
         xp = namespace(f)
-        rate = xp.exp(xp.clip(f, None, _MAX_LOG_RATE))
+        rate = xp.exp(xp.clip(f, None, MAX_LOG_RATE))
         value = float(weights @ (t * f - rate)) + self.constant(t, weights)
         return value, weights * (t - rate), weights * rate
 
@@ -116,7 +116,7 @@ class Poisson(Likelihood):
 
     def mean(self, f):
         xp = namespace(f)
-        return xp.exp(xp.clip(f, None, _MAX_LOG_RATE))
+        return xp.exp(xp.clip(f, None, MAX_LOG_RATE))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 from relvec.design import Piece
 from relvec.inference.evidence import exchange_statistics, gain_add
 from relvec.solvers.equals import first_of_equals
-from relvec.solvers.laplace.problem import LaplaceModel, deletion_gains
+from relvec.solvers.laplace.precisions import deletion_gains
+from relvec.solvers.laplace.problem import LaplaceModel
 from relvec.solvers.laplace.scan import ClassScan, Scan, ScanTask, content_order, shared_optimum
 
 
@@ -27,10 +28,13 @@ class Swaps:
 
 def swaps(model: LaplaceModel, found: Scan) -> Swaps:
     """The best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
-    problem, p = model.problem, model.posterior
+    problem, p = model.problem, model.fit
     lost, _ = deletion_gains(model)
-    task = ExchangeTask(found.task, p.variance, p.mean)
-    best, _ = problem.design.scan_weighted(found.moments, task, task.combine)
+    task = ExchangeTask(found.task, p.variance, p.mean, problem.share)
+    if found.task is None:
+        best = task.best(found.classes, found.outside, found.order)
+    else:
+        best, _ = problem.design.scan_weighted(found.moments, task, task.combine)
     rows = []
     for i, entering, S, Q, ratio in zip(best.leaving, best.entering, best.S, best.Q, best.ratio, strict=True):
         if problem.share:
@@ -67,21 +71,23 @@ class Best(NamedTuple):
 class ExchangeTask:
     """A look at pieces of the dictionary for the best exchanges, given variance and mean (k,) of the model."""
 
-    scan: ScanTask
+    scan: ScanTask | None  # None where all atoms are here
     variance: np.ndarray
     mean: np.ndarray
+    share: bool
 
     def __call__(self, piece: Piece) -> tuple[Best, np.ndarray]:
         """The best exchanges with atoms of the piece, and the keys of these."""
+        assert self.scan is not None
         classes, outside = self.scan.statistics(piece), self.scan.outside(piece)
-        best = self._best(classes, outside, content_order(piece.keys))
+        best = self.best(classes, outside, content_order(piece.keys))
         entering = self.scan.units(piece.atoms)[best.outputs, best.entering]
         return best._replace(entering=entering), piece.keys[best.entering]
 
-    def _best(self, classes: list[ClassScan], outside: np.ndarray, order: np.ndarray) -> Best:
-        """Among L atoms with ranks ``order`` (L,), of which those marked ``outside``, (1, L) or (K, L), may enter."""
+    def best(self, classes: list[ClassScan], outside: np.ndarray, order: np.ndarray) -> Best:
+        """The best exchanges among L atoms with ranks ``order`` (L,), of which those marked ``outside``, (1, L) or (K, L), may enter."""
         tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, self.variance[s.own], self.mean[s.own]) for s in classes]
-        if self.scan.share:
+        if self.share:
             ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)
             j = first_of_equals(np.where(outside, ratio, 0.0), order)
             at = np.arange(len(j))

@@ -12,7 +12,8 @@ import numpy as np
 
 from relvec.inference.evidence import em_alpha, mackay_alpha
 from relvec.solvers.laplace.moves import grow
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, prune, relax
+from relvec.solvers.laplace.precisions import prune, relax
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import scan
 from relvec.solvers.loop import Start, State, Status
 
@@ -61,9 +62,9 @@ class LaplaceFixedPoint:
         moved = np.abs(np.log(new / model.alpha))
         alive = (gamma >= self.prune_gamma) & (new <= self.prune_alpha) | (problem.prior_b is not None)
         each = np.repeat(alive, k)
-        posterior = problem.posterior(model.active[alive], new[alive], p.mean[each], model)
-        model = LaplaceModel(problem, model.active[alive], posterior)
-        state = state.stepped(active=model.active, posterior=posterior, objective=model.objective,
+        fit = problem.fit(model.active[alive], new[alive], p.mean[each], model)
+        model = LaplaceModel(problem, model.active[alive], fit)
+        state = state.stepped(active=model.active, posterior=model.posterior, objective=model.objective,
                               action="reestimate", notes=model)  # fmt: skip
         held = alive & (gamma > 1e-3)
         still = moved[held].max(initial=0.0) < 1e-5 or abs(state.objective - before) < 1e-3 * problem.tol
@@ -90,7 +91,7 @@ class LaplaceFixedPoint:
 
     def resumed(self, problem: LaplaceProblem, model: Start, notes: dict) -> State:
         """The state with that model."""
-        found = LaplaceModel(problem, model.active, problem.posterior(model.active, model.alpha))
+        found = LaplaceModel(problem, model.active, problem.fit(model.active, model.alpha))
         return State(model.active, found.posterior, found.objective, notes=found)
 
     def _certificate(self, model: LaplaceModel) -> float:

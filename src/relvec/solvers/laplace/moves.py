@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.inference.evidence import mackay_alpha
+from relvec.solvers._native.laplace import Mode
 from relvec.solvers.equals import TIE_NATS
-from relvec.solvers.laplace import compiled
-from relvec.solvers.laplace.exchange import Swaps, swaps
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, deletion_gains, within_reach
+from relvec.solvers.laplace.exchange import swaps
+from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import Scan, alike, overlaps, scan
 
 
@@ -33,6 +34,11 @@ class LaplaceSettings:
     heat_tol_nats: float = 0.05  # smaller additions are not worth making in a heated model
     min_restart_ns: float = 2.5e7  # work of a restart, or if more this share of the way to the first maximum
     restart_share: float = 0.1
+    min_shares: int = 3  # of that work for the first restarts together
+    settling_steps: int = 60  # of the precisions to their optimum
+    max_settlings: int = 3  # while they are slow: more than this share of tol is gained and expected
+    slow_share: float = 0.1
+    sharp_share: float = 1e-11  # of an evidence: gains to which precisions are found in the end
     max_restart_shortfall_nats: float = 1.5  # a restart further behind without exchanges is given up
 
 
@@ -74,39 +80,8 @@ def first_of(gains: np.ndarray, ranked: Scan | LaplaceProblem) -> int:
     return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(ranked.rank(equal))])
 
 
-def propose(model: LaplaceModel) -> Scan | None:
-    """The scan that `grow` and `exchange` choose from; None where they run in C and make their own."""
-    return None if compiled.searches(model.problem) else scan(model)
-
-
-def _in_c(
-    model: LaplaceModel, what: int, tol: float, batch: int = 1, flag: int = 0, work: float = np.inf
-) -> tuple[LaplaceModel | None, float] | None:
-    """A move made in C, as `grow` returns it; None where it has to be made here."""
-    problem = model.problem
-    if not compiled.searches(problem):
-        return None
-    made = compiled.move(problem, what, model.active, model.posterior, model.refused, batch, tol, flag, work)
-    if made is None:
-        return None
-    found, gain, atom = made
-    if found is None:
-        return None, gain
-    refused = frozenset(found.places[found.refused].tolist()) if found.refused.any() else frozenset()
-    p = found.posterior  # of the columns as scans see them
-    moved = LaplaceModel(problem, found.places, problem.posterior(found.places, p.alpha, p.mean), atom, refused)
-    if what in (compiled.GROW, compiled.SHRINK, compiled.EXCHANGE):
-        gain = moved.objective - model.objective
-        return (moved, gain) if gain > 0.0 else (None, gain)
-    return moved, gain
-
-
-def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
+def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
-    made = _in_c(model, compiled.GROW, tol, batch)
-    if made is not None:
-        return made
-    found = scan(model) if found is None else found
     gains, most = found.gains.copy(), 0.0
     for _ in range(SETTINGS.max_refuted):
         first = first_of(gains, found)
@@ -116,7 +91,7 @@ def grow(model: LaplaceModel, found: Scan | None, batch: int, tol: float) -> tup
         while len(chosen):
             grown = model.add(found.units[chosen], found.alpha[chosen], found.start(model, chosen))
             if grown.objective > model.objective - 0.5 * gains[first]:
-                grown = tempered(grown.relax(2), model)
+                grown = tempered(relax(grown, 2)[0], model)
                 gain = grown.objective - model.objective if trusted(grown, model) else 0.0
                 if gain > 0.1 * tol:
                     return grown, gain
@@ -138,6 +113,13 @@ def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batc
         return np.array([first])
     near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
     near = np.concatenate([[first], near[near != first]])
+    if isinstance(model.fit, Mode):
+        columns, scanned = np.asfortranarray(model.problem.design.approximate(near)), found.classes[0]
+        return near[
+            model.fit.choose_apart(
+                columns, scanned.T[:, near], scanned.S[near], batch, SETTINGS.max_batch_correlation
+            )
+        ]
     close = overlaps(model, found, near) > SETTINGS.max_batch_correlation
     chosen = [0]
     for j in range(1, len(near)):
@@ -152,9 +134,6 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     """Delete a unit if that, refitted, gains; None and the largest refitted gain otherwise."""
     if not len(model.active):
         return None, 0.0
-    made = _in_c(model, compiled.SHRINK, tol)
-    if made is not None:
-        return made
     gains, _ = deletion_gains(model)
     most = 0.0
     for i in np.argsort(-gains)[:4]:
@@ -163,7 +142,7 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
         fewer = model.drop(np.arange(len(gains)) == i)
         if not within_reach(fewer, model.objective):
             continue
-        fewer = fewer.relax(3)
+        fewer = relax(fewer, 3)[0]
         gain = fewer.objective - model.objective if trusted(fewer, model) else 0.0
         if gain > tol:
             return fewer, gain
@@ -171,62 +150,44 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     return None, most
 
 
-def exchange(model: LaplaceModel, found: Scan | None, tol: float) -> tuple[LaplaceModel | None, float]:
+def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel | None, float]:
     """Exchange one unit for another; None and the largest refitted gain where none exceeds tol."""
     if not len(model.active):
         return None, 0.0
-    made = _in_c(model, compiled.EXCHANGE, tol)
-    if made is not None:
-        return made
-    pairs, most = swaps(model, scan(model) if found is None else found), 0.0
+    pairs, most = swaps(model, found), 0.0
     order = np.lexsort((model.problem.rank(model.active[pairs.leaving]), -np.round(pairs.gain, 9)))
     for i in order[: SETTINGS.max_exchanges]:
         if pairs.gain[i] < SETTINGS.min_exchange_gain_nats:
             break
-        swapped = _swap(model, pairs, i)
+        swapped = model.swap(int(pairs.leaving[i]), int(pairs.entering[i]), float(pairs.alpha[i]), pairs.weight[i])
         if not within_reach(swapped, model.objective):
             continue
-        swapped = swapped.relax(2)
+        swapped = relax(swapped, 2)[0]
         gain = swapped.objective - model.objective
         if -0.3 < gain <= tol:
-            swapped = swapped.relax(6)
+            swapped = relax(swapped, 6)[0]
             gain = swapped.objective - model.objective
         if not trusted(swapped, model):
             continue
         if gain > tol:
-            return replace(swapped.relax(20), atom=int(pairs.entering[i])), gain
+            return replace(relax(swapped, 20)[0], atom=int(pairs.entering[i])), gain
         most = max(most, gain)
     return None, most
-
-
-def _swap(model: LaplaceModel, pairs: Swaps, i: int) -> LaplaceModel:
-    problem, place = model.problem, int(pairs.leaving[i])
-    active, alpha = model.active.copy(), model.alpha.copy()
-    active[place], alpha[place] = pairs.entering[i], pairs.alpha[i]
-    k = problem.per_unit
-    where = slice(place * k, place * k + k)
-    start = model.posterior.mean.copy()
-    start[where] = pairs.weight[i]
-    return LaplaceModel(problem, active, problem.posterior(active, alpha, start, model), int(active[place]))
 
 
 def settle(model: LaplaceModel, batch: int, exchanging: bool, limit: Limit) -> LaplaceModel:
     """Additions, re-estimation and exchanges until none helps."""
     tol = model.problem.tol
-    if limit.open(model.problem):
-        made = _in_c(model, compiled.SETTLE, tol, batch, int(exchanging), limit.work - model.problem.budget.spent)
-        if made is not None:
-            return made[0]  # type: ignore[return-value]
     while limit.open(model.problem):
-        better, _ = grow(model, propose(model), batch, tol)
+        better, _ = grow(model, scan(model), batch, tol)
         if better is None:
             before = model.objective
-            model = replace(model, refused=frozenset()).relax(60)
+            model = relax(replace(model, refused=frozenset()), 60)[0]
             if model.objective > before + 0.1 * tol:
                 continue
             better, _ = shrink(model, tol)
         if better is None and exchanging:
-            better, _ = exchange(model, propose(model), tol)
+            better, _ = exchange(model, scan(model), tol)
         if better is None:
             break
         model = better
@@ -241,20 +202,16 @@ def anneal(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> Lapl
     """
     problem = model.problem
     hot = replace(problem, weights=factor * problem.weights)
-    held = LaplaceModel(hot, model.active, hot.posterior(model.active, model.alpha, model.posterior.mean))
+    held = LaplaceModel(hot, model.active, hot.fit(model.active, model.alpha, model.fit.mean))
     most, tol = 2 * len(model.active) + 10 * problem.K, max(problem.tol, SETTINGS.heat_tol_nats)
-    made = _in_c(held, compiled.CLIMB, tol, batch, most, limit.work - problem.budget.spent)
-    if made is not None:
-        held = made[0]  # type: ignore[assignment]
-    else:
-        while len(held.active) < most and limit.open(problem):
-            grown, _ = grow(held, propose(held), batch, tol)
-            if grown is None:
-                break
-            held = grown
-        held = held.relax(8)
-    cool = problem.posterior(held.active, held.alpha, held.posterior.mean, held)
-    return LaplaceModel(problem, held.active, cool).relax(20)
+    while len(held.active) < most and limit.open(problem):
+        grown, _ = grow(held, scan(held), batch, tol)
+        if grown is None:
+            break
+        held = grown
+    held = relax(held, 8)[0]
+    cool = problem.fit(held.active, held.alpha, held.fit.mean, held)
+    return relax(LaplaceModel(problem, held.active, cool), 20)[0]
 
 
 def drop_atoms(model: LaplaceModel) -> LaplaceModel:

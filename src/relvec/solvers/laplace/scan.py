@@ -18,10 +18,22 @@ from relvec.inference.laplace import PosteriorOnRows
 from relvec.inference.likelihoods import others
 from relvec.inference.linalg import inverse_triangular
 from relvec.runtime.arrays import like, namespace, take, to_host
+from relvec.solvers._native.laplace import Mode, scan_gains
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, paired
 
-# Scans of K classes take all pairs of the model into account up to this many products, its own class's beyond.
-_MAX_EXACT_PRODUCTS = 2e9
+
+
+@dataclass(frozen=True)
+class ScanSettings:
+    """Limits and costs of a scan."""
+
+    # Scans of K classes take all pairs of the model into account up to this many products, its own class's beyond.
+    max_exact_products: float = 2e9
+    fixed_ns: float = 0.3  # of a number that a scan reads, and for each weight of the model besides
+    weight_ns: float = 0.1
+
+
+SCANS = ScanSettings()
 _GRID = np.exp(np.linspace(-9.0, 9.0, 37))  # shared precisions are proposed on this grid, relative to the mean s
 
 
@@ -57,9 +69,10 @@ class Scan:
     units: np.ndarray
     gains: np.ndarray
     alpha: np.ndarray
-    # the look at the atoms and the sums over rows it rests on, for further looks
-    task: ScanTask
-    moments: Any
+    outside: np.ndarray  # (1, L) or (K, L) whether units may enter
+    # the look at the atoms and the sums over rows it rests on, for further looks; None where all atoms are here
+    task: ScanTask | None = None
+    moments: Any = None
 
     def pairs(self, problem: LaplaceProblem, i: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output of every weight of the units i, and the place of its atom."""
@@ -71,6 +84,9 @@ class Scan:
 
     def start(self, model: LaplaceModel, i: np.ndarray) -> np.ndarray:
         """Weights of the units i, pair by pair, in the linearised problem: Q / (alpha + S)."""
+        if len(self.classes) == 1:
+            S, Q = self.classes[0].S[i], self.classes[0].Q[i]
+            return Q / (self.alpha[i] + S)
         outputs, atoms = self.pairs(model.problem, i)
         alpha = np.repeat(self.alpha[i], model.problem.per_unit)
         S, Q = np.array([(self.classes[c].S[m], self.classes[c].Q[m]) for c, m in zip(outputs, atoms)]).T
@@ -79,10 +95,28 @@ class Scan:
 
 def scan(model: LaplaceModel) -> Scan:
     """Gains of all additions, exact for the linearised problem (for K classes: see `ScanRows`)."""
+    return _scan_in_memory(model) if isinstance(model.fit, Mode) else _scan_design(model)
+
+
+def _scan_in_memory(model: LaplaceModel) -> Scan:
+    problem, design, mode = model.problem, model.problem.design, model.fit
+    problem.budget.spent += design.scan_size * (SCANS.fixed_ns + SCANS.weight_ns * (1.0 + len(mode.alpha)))
+    projected = np.ascontiguousarray(design.project(mode.directions().T))
+    outside = np.ones(design.n_atoms, dtype=bool)
+    outside[model.active] = False
+    outside[list(problem.closed)] = False
+    S, Q, gains, alpha = scan_gains(projected, design.diagonal(mode.state[2]), outside.view(np.uint8), design.scan_error)
+    own, atoms = np.arange(len(model.active)), np.arange(design.n_atoms)
+    classes = [ClassScan(S, Q, projected[:-1], mode.root, own)]
+    return Scan(classes, True, atoms, problem.order, atoms, gains, alpha, outside[None])
+
+
+def _scan_design(model: LaplaceModel) -> Scan:
     problem, p, design = model.problem, model.posterior, model.problem.design
     K, M, on_rows = problem.K, design.n_atoms, model.on_rows
-    exact = K == 1 or K * design.n_rows * M * max(1, len(p.alpha)) <= _MAX_EXACT_PRODUCTS
-    problem.budget.spent += K * design.scan_size * (0.3 + 0.1 * (1.0 + len(p.alpha) / (1 if exact else K)))
+    exact = K == 1 or K * design.n_rows * M * max(1, len(p.alpha)) <= SCANS.max_exact_products
+    weights = 1.0 + len(p.alpha) / (1 if exact else K)
+    problem.budget.spent += K * design.scan_size * (SCANS.fixed_ns + SCANS.weight_ns * weights)
     rows = ScanRows(K, exact, _roots(model, exact), _places_by_class(model))
     output, contents = model.active // M, design.contents(model.active % M)
     taken = [contents[output == c] for c in range(1 if problem.share else K)]
@@ -94,7 +128,7 @@ def scan(model: LaplaceModel) -> Scan:
     gains, alpha = _gains(classes, problem.share)
     gains[~outside.ravel()] = 0.0
     order, units = content_order(piece.keys), task.units(piece.atoms).ravel()
-    return Scan(classes, exact, piece.atoms, order, units, gains, alpha, task, moments)
+    return Scan(classes, exact, piece.atoms, order, units, gains, alpha, outside, task, moments)
 
 
 def _gains(classes: list[ClassScan], share: bool) -> tuple[np.ndarray, np.ndarray]:

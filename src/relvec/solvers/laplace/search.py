@@ -1,185 +1,219 @@
-"""The sequential method under the Laplace approximation: the order of moves, restarts and the certificate."""
+"""The sequential search under the Laplace approximation (TF03 with its section 2.2): its models, and their restarts.
+
+S and Q of TF03 eq. (24)-(25) belong to the problem linearised at the mode. They choose the moves; a move is kept only
+if the evidence of the refitted model rises, so the history is monotone. The certificate says that of the most promising
+additions, deletions and exchanges, each refitted, none gained more than tol, nor do further steps on the precisions.
+"""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
-from relvec.solvers.laplace.moves import (
-    SETTINGS,
-    Limit,
-    anneal,
-    drop_atoms,
-    exchange,
-    grow,
-    propose,
-    settle,
-    shrink,
-    trusted,
-)
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model, relax
-from relvec.solvers.laplace.scan import scan
-from relvec.solvers.loop import Start, State, Status
+from relvec.inference.laplace import LaplacePosterior
+from relvec.solvers.laplace import moves
+from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, settle, trusted
+from relvec.solvers.laplace.precisions import relax
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
+from relvec.solvers.laplace.scan import Scan, scan
+from relvec.solvers.loop import Start, Status
 
-
-@dataclass(frozen=True)
-class LaplaceSequential:
-    """Sequential maximisation of the Laplace evidence (TF03 with its section 2.2).
-
-    S and Q of TF03 eq. (24)-(25) belong to the problem linearised at the mode. They choose the moves; a move is kept
-    only if the evidence of the refitted model rises, so the history is monotone. Precisions move by the exact
-    gradient of the Laplace evidence. The certificate says that of the most promising additions, deletions and
-    exchanges, each refitted, none gained more than tol, nor do further steps on the precisions.
-    """
-
-    batch: int = 4
-    exchange: bool = True
-    restarts: int = 3
-    start_at_bias: bool = False
-    tf03: bool = False
-    time_limit: float | None = None
-
-    def init(self, problem: LaplaceProblem) -> State:
-        """The empty model, the bias, or the model given."""
-        model = empty_model(replace(problem, trusted=max(problem.trusted, SETTINGS.held_trust)))
-        if problem.start is not None and len(problem.start[0]):
-            units, alpha = problem.start
-            model = LaplaceModel(problem, units, problem.posterior(units, alpha))
-        elif self.start_at_bias and problem.bias >= 0:
-            found = scan(model)
-            first = np.flatnonzero(np.isin(found.units, _bias_units(problem)) & np.isfinite(found.alpha))
-            if first.size:
-                model = model.add(found.units[first], found.alpha[first], found.start(model, first))
-        notes = _Notes(model, Limit(self._deadline), problem.budget.spent)
-        return State(model.active, model.posterior, model.objective, notes=notes)
-
-    @property
-    def _deadline(self) -> float:
-        return np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-
-    def step(self, problem: LaplaceProblem, state: State) -> State:
-        """One addition (of a batch), re-estimation, deletion, exchange or restart."""
-        notes: _Notes = state.notes
-        model = notes.model
-        if not notes.certified:
-            found = propose(model)
-            grown, offered = grow(model, found, self.batch, problem.tol)
-            if grown is not None:
-                return _advance(state, grown, "add", replace(notes, settled=False))
-            notes = replace(notes, offered=offered)
-        if not notes.settled:
-            settled, expected = relax(replace(model, refused=frozenset()), 60)
-            slow = expected > 0.1 * problem.tol and settled.objective > model.objective + 0.1 * problem.tol
-            return _advance(state, settled, "reestimate", replace(notes, settled=not slow, expected=expected))
-        if not notes.certified:
-            fewer, offered = shrink(model, problem.tol)
-            if fewer is not None:
-                return _advance(state, fewer, "delete", replace(notes, settled=False))
-            offered = max(offered, notes.offered, notes.expected)
-            if self.exchange:
-                swapped, most = exchange(model, found, problem.tol)
-                if swapped is not None:
-                    return _advance(state, swapped, "exchange", replace(notes, settled=False))
-                offered = max(offered, most)
-            held_back = model.problem.trusted > problem.trusted and model.trust < SETTINGS.released_trust
-            model = replace(model, problem=problem)
-            notes = replace(notes, model=model, offered=offered, certified=not held_back)
-            if held_back:
-                notes = replace(notes, settled=False)
-                return state.stepped(action="", notes=notes)
-        if not notes.restarts:
-            spent = problem.budget.spent - notes.began
-            work = problem.budget.spent + self.restarts * max(SETTINGS.min_restart_ns, SETTINGS.restart_share * spent)
-            notes = replace(notes, first=spent, limit=replace(notes.limit, work=work))
-        if notes.restarts < self.restarts and notes.limit.open(problem):
-            other = self._restart(model, notes)
-            notes = replace(notes, restarts=notes.restarts + 1)
-            if other.objective > state.objective + problem.tol and trusted(other, model):
-                return _advance(state, other, "restart", replace(notes, settled=False))
-            return state.stepped(action="", notes=notes)
-        # the certificate was found at precisions good to a thousandth of tol; what is kept is the maximum itself
-        final, _ = relax(model, 60, 1e-11 * max(1.0, abs(state.objective)))
-        if len(final.active) < len(model.active):
-            return _advance(state, final, "delete", replace(notes, settled=False))
-        return _advance(state, final, "reestimate", notes).stepped(done=True, largest_gain=notes.offered)
-
-    def finishing(self, state: State) -> bool:
-        """Whether only the certificate is left to do."""
-        return state.notes.settled
-
-    def notes_of(self, problem: LaplaceProblem, state: State) -> dict:
-        """Where the search stands in its order of moves, and the work done."""
-        notes: _Notes = state.notes
-        return {name: getattr(notes, name) for name in _REMEMBERED} | {
-            "work": notes.limit.work,
-            "spent": problem.budget.spent,
-            "trusted": notes.model.problem.trusted,
-            "refused": sorted(notes.model.refused),
-        }
-
-    def resumed(self, problem: LaplaceProblem, model: Start, notes: dict) -> State:
-        """The search with that model, at that place."""
-        own = replace(problem, trusted=float(notes["trusted"]))
-        posterior = own.posterior(model.active, model.alpha)
-        found = LaplaceModel(own, model.active, posterior, refused=frozenset(map(int, notes["refused"])))
-        remembered = {name: type(getattr(_Notes, name))(notes[name]) for name in _REMEMBERED}
-        limit = Limit(self._deadline, float(notes["work"]))
-        problem.budget.spent = float(notes["spent"])
-        return State(found.active, posterior, found.objective, notes=_Notes(found, limit, **remembered))
-
-    def status(self, problem: LaplaceProblem, state: State) -> Status:
-        """How the search ended."""
-        if self.tf03:
-            return Status.STOPPED
-        return Status.CONVERGED if state.largest_gain <= problem.tol else Status.STALLED
-
-    def _restart(self, model: LaplaceModel, notes: _Notes) -> LaplaceModel:
-        """Another local maximum: without the constant, by single additions, from heated likelihoods, after removals."""
-        problem, turn = model.problem, notes.restarts
-        heats = SETTINGS.heats
-        heat = heats[turn] if turn < len(heats) else None
-        if turn >= len(heats):
-            other = drop_atoms(model)
-        elif heat:
-            other = anneal(model, heat, 1, notes.limit)
-        else:
-            closed = () if heat == 0.0 else (problem.bias,)
-            from_nothing_is_dear = notes.limit.work - problem.budget.spent < notes.first
-            if from_nothing_is_dear or (closed and not np.isin(_bias_units(problem), model.active).any()):
-                return model
-            other = empty_model(replace(problem, closed=closed))
-        if set(other.active.tolist()) == set(model.active.tolist()):
-            return model
-        other = settle(other, 1, False, notes.limit)
-        if other.objective < model.objective - SETTINGS.max_restart_shortfall_nats:
-            return model
-        return settle(replace(other, problem=problem), 1, self.exchange, notes.limit)
+Move = Callable[[float], tuple[LaplaceModel | None, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class _Notes:
-    """Notes of the search between steps."""
+class ModelInSearch:
+    """A model of classes or counts as the search moves it (`relvec.solvers.protocol.SearchModel`).
+
+    The way to the first maximum keeps the trust in the approximation above `LaplaceSettings.held_trust`, as regression
+    holds the noise; at the end models are moved along the edge of the region of trust.
+    """
 
     model: LaplaceModel
-    limit: Limit
-    began: float = 0.0
-    settled: bool = False
-    certified: bool = False
-    restarts: int = 0
-    first: float = 0.0
-    offered: float = 0.0
-    expected: float = 0.0
+    problem: LaplaceProblem  # as it was given
+    offers: dict[str, float] = field(default_factory=dict)  # nats that moves tried in vain would have gained
+
+    @property
+    def active(self) -> np.ndarray:
+        """Units (u,)."""
+        return self.model.active
+
+    @property
+    def posterior(self) -> Any:
+        """The posterior of the weights."""
+        return self.model.posterior
+
+    @property
+    def full_posterior(self) -> LaplacePosterior:
+        """The posterior of the weights."""
+        return self.model.posterior
+
+    @property
+    def objective(self) -> float:
+        """The Laplace evidence, less the price of the units and plus the terms of a hyperprior."""
+        return self.model.objective
+
+    @property
+    def atom(self) -> int:
+        """The unit last moved."""
+        return self.model.atom
+
+    def grow(self, batch: int, tol: float, hold_noise: bool = False) -> ModelInSearch | None:
+        """With the most useful units added, up to ``batch`` of them."""
+        return self._try("add", lambda tol: moves.grow(self.model, self._scan, batch, tol), tol)
+
+    def shrink(self, tol: float) -> ModelInSearch | None:
+        """Without a unit whose deletion gains."""
+        return self._try("delete", partial(moves.shrink, self.model), tol)
+
+    def exchange(self, tol: float) -> ModelInSearch | None:
+        """With one unit in place of another."""
+        return self._try("exchange", lambda tol: moves.exchange(self.model, self._scan, tol), tol)
+
+    @cached_property
+    def _scan(self) -> Scan:
+        return scan(self.model)
+
+    def _try(self, action: str, move: Move, tol: float) -> ModelInSearch | None:
+        moved, gain = move(tol)
+        if moved is None:
+            self.offers[action] = gain
+            return None
+        return ModelInSearch(moved, self.problem)
+
+    def settle(self, tol: float) -> ModelInSearch:
+        """With precisions at their optimum."""
+        problem = self.model.problem
+        model = replace(self.model, problem=replace(problem, patient=True), refused=frozenset())
+        for _ in range(SETTINGS.max_settlings):
+            before = model.objective
+            model, expected = relax(model, SETTINGS.settling_steps)
+            if expected <= SETTINGS.slow_share * tol or model.objective <= before + SETTINGS.slow_share * tol:
+                break
+        if model.objective < self.objective and len(model.active) == len(self.active):  # by rounding
+            model = self.model
+        return ModelInSearch(replace(model, problem=problem), self.problem, {"reestimate": expected})
+
+    @property
+    def _held(self) -> bool:
+        return self.model.problem.trusted > self.problem.trusted
+
+    def _free(self, patient: bool) -> LaplaceModel:
+        return replace(self.model, problem=replace(self.problem, patient=patient))
+
+    def release(self) -> ModelInSearch | None:
+        """Without the higher limit of trust, where that held the model back."""
+        if not self._held or self.model.trust >= SETTINGS.released_trust:
+            return None
+        return ModelInSearch(self._free(False), self.problem)
+
+    def turns(self, restarts: int) -> int:
+        """As many restarts as are asked for, while their work is allowed, and none at the edge of trust."""
+        return 0 if self.model.problem.patient else restarts
+
+    def repeats(self, turn: int) -> bool:
+        """No restart is tried again."""
+        return False
+
+    def restart(self, turn: int, batch: int, exchanging: bool, deadline: float) -> ModelInSearch | None:
+        """Another local maximum: without the constant, by single additions, from heated likelihoods, after removals."""
+        model, budget = self._free(False), self.problem.budget
+        if not budget.first:
+            budget.first = budget.spent
+        share = max(SETTINGS.min_restart_ns, SETTINGS.restart_share * budget.first)
+        limit = Limit(deadline, budget.first + max(SETTINGS.min_shares, turn + 1) * share)
+        if not limit.open(self.problem):
+            return None
+        other = self._begin_anew(model, turn, limit)
+        if other is None or set(other.active.tolist()) == set(model.active.tolist()):
+            return None
+        other = settle(other, 1, False, limit)
+        if other.objective < model.objective - SETTINGS.max_restart_shortfall_nats:
+            return None
+        return ModelInSearch(settle(replace(other, problem=model.problem), 1, exchanging, limit), self.problem)
+
+    def _begin_anew(self, model: LaplaceModel, turn: int, limit: Limit) -> LaplaceModel | None:
+        problem = model.problem
+        if turn >= len(SETTINGS.heats):
+            return drop_atoms(model)
+        heat = SETTINGS.heats[turn]
+        if heat:
+            return anneal(model, heat, 1, limit)
+        closed = () if heat == 0.0 else (problem.bias,)
+        from_nothing_is_dear = limit.work - problem.budget.spent < problem.budget.first
+        if from_nothing_is_dear or (closed and not np.isin(_bias_units(problem), model.active).any()):
+            return None
+        return empty_model(replace(problem, closed=closed))
+
+    def admits(self, other: ModelInSearch) -> bool:
+        """Whether the other is where the approximation is self-consistent."""
+        return trusted(other.model, self._free(False))
+
+    def sharpen(self) -> ModelInSearch:
+        """With precisions at their maximum, along the edge of trust where it lies there."""
+        before = self._free(True)
+        model, _ = relax(before, SETTINGS.settling_steps, SETTINGS.sharp_share * max(1.0, abs(before.objective)))
+        if model.objective < self.objective and len(model.active) == len(self.active):
+            model = before
+        same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
+        return ModelInSearch(model, self.problem, self.offers if same and self._at_rest else {})
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether no move was cut short by the edge of trust."""
+        return self.model.trust >= SETTINGS.released_trust
+
+    def largest_gain(self, exchanging: bool) -> float:
+        """The largest gain (nats) that a move, refitted, still offers."""
+        tol = self.problem.tol
+        if "reestimate" not in self.offers:
+            _, self.offers["reestimate"] = relax(self.model, 1)
+        moved = []
+        for action, move in (("add", partial(self.grow, 1)), ("delete", self.shrink), ("exchange", self.exchange)):
+            if action not in self.offers and (exchanging or action != "exchange"):
+                moved.append(move(tol))
+        gains = [other.objective - self.objective for other in moved if other is not None]
+        return max(*self.offers.values(), *gains, 0.0)
+
+    def ended(self) -> Status | None:
+        """The certificate decides."""
+        return None
+
+    def notes(self) -> dict:
+        """Limits of trust, units refused, and the work done."""
+        budget, own = self.problem.budget, self.model.problem
+        return {
+            "trusted": own.trusted, "patient": own.patient, "refused": sorted(self.model.refused),
+            "spent": budget.spent, "first": budget.first,
+        }  # fmt: skip
 
 
-_REMEMBERED = ("began", "settled", "certified", "restarts", "first", "offered", "expected")
+def begin(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
+    """The empty model, the bias, or the model given."""
+    model = empty_model(replace(problem, trusted=max(problem.trusted, SETTINGS.held_trust)))
+    if problem.start is not None and len(problem.start[0]):
+        units, alpha = problem.start
+        model = LaplaceModel(problem, units, problem.fit(units, alpha))
+    elif bias_first and problem.bias >= 0:
+        found = scan(model)
+        first = np.flatnonzero(np.isin(found.units, _bias_units(problem)) & np.isfinite(found.alpha))
+        if first.size:
+            model = model.add(found.units[first], found.alpha[first], found.start(model, first))
+    return ModelInSearch(model, problem)
 
 
-def _advance(state: State, model: LaplaceModel, action: str, notes: _Notes) -> State:
-    objective = max(model.objective, state.objective)  # equal but for rounding
-    return state.stepped(active=model.active, posterior=model.posterior, objective=objective, action=action,
-                         atom=model.atom, notes=replace(notes, model=model, certified=False))  # fmt: skip
+def resume(problem: LaplaceProblem, model: Start, notes: dict) -> ModelInSearch:
+    """The model of a checkpoint."""
+    own = replace(problem, trusted=float(notes["trusted"]), patient=bool(notes["patient"]))
+    budget = problem.budget
+    fit = own.fit(model.active, model.alpha)
+    budget.spent, budget.first = float(notes["spent"]), float(notes["first"])
+    found = LaplaceModel(own, model.active, fit, refused=frozenset(map(int, notes["refused"])))
+    return ModelInSearch(found, problem)
 
 
 def _bias_units(problem: LaplaceProblem) -> np.ndarray:

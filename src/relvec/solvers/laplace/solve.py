@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceProblem
-from relvec.solvers.laplace.search import LaplaceSequential
+from relvec.solvers.laplace.search import begin, resume
 from relvec.solvers.loop import Result, iterate
-from relvec.solvers.sequential import Sequential
+from relvec.solvers.sequential import Search, Sequential
 
 
 def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int = 0) -> Result:
@@ -15,7 +17,7 @@ def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int =
     return iterate(laplace_solver(solver), problem, max_iter, verbose)  # type: ignore[arg-type]
 
 
-def laplace_solver(solver) -> LaplaceSequential | LaplaceFixedPoint:
+def laplace_solver(solver) -> Search | LaplaceFixedPoint:
     """The solver for a likelihood that is not Gaussian that a solver of regression stands for."""
     if isinstance(solver, MacKay | EM):
         return LaplaceFixedPoint(isinstance(solver, EM), solver.prune_gamma, solver.prune_alpha, solver.time_limit)
@@ -24,12 +26,8 @@ def laplace_solver(solver) -> LaplaceSequential | LaplaceFixedPoint:
             f"{solver!r} is for regression: choose Sequential with select='batch' or 'gain', MacKay or EM for "
             "classes and counts"
         )
-    tf03 = solver.stop == "tf03"
-    return LaplaceSequential(
-        batch=solver.batch if solver.select == "batch" else 1,
-        exchange=solver.exchange and not tf03,
-        restarts=0 if tf03 else solver.restarts,
-        start_at_bias=solver.start == "bias",
-        tf03=tf03,
-        time_limit=solver.time_limit,
-    )
+    if solver.select == "gain":
+        solver = replace(solver, batch=1)
+    if solver.stop == "tf03":
+        solver = replace(solver, exchange=False, restarts=0)
+    return Search(solver, begin, resume)

@@ -1,0 +1,213 @@
+"""Precisions of a fixed support under the Laplace approximation: Newton-like steps, deletions on the way, and the edge
+of the region where the approximation is trusted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from relvec.inference.evidence import gain_delete
+from relvec.solvers._native.laplace import Mode, NewtonSystem
+from relvec.solvers.laplace.problem import LaplaceModel
+from relvec.solvers.loop import not_lower
+
+
+@dataclass(frozen=True)
+class PrecisionSettings:
+    """Limits of the steps on the precisions."""
+
+    max_step: float = 3.0  # in log units, as in regression
+    max_predicted_step: float = 1.0  # in log units: the mode of a longer step is not where the linearised problem says
+    max_trials: int = 30  # of a step, each more damped than the last
+    min_damping: float = 0.1  # of the expectation-maximisation step; where it is needed at all
+    damping_growth: float = 4.0
+    edge_factor: float = 1.001  # of the least trust: below, a step is planned along the edge
+    edge_recoil: float = 1.2  # times as far as a trial crossed the edge the next is aimed inside of it
+    max_crossings: int = 4  # of the edge, before the step is damped
+    path_length: int = 10  # gradients of earlier steps that correct the curvature
+    min_curvature_ratio: float = 1e-2  # of that on the path to the linearised one, for such a correction
+    # Damping, and how many times the quadratic model's gain steps may bring: measured on a thousand exchanges.
+    reach: tuple[tuple[float, float], ...] = ((0.0, 2.0), (0.1, 10.0), (1.0, 10.0))
+    accuracy_share: float = 1e-3  # of tol: steps that promise less end the search for precisions
+    evidence_rounding: float = 1e-14  # of an evidence: gains below it are rounding
+
+
+PRECISIONS = PrecisionSettings()
+
+
+@dataclass
+class _Edge:
+    """The limit on `LaplacePosterior.trust` that a step may not cross, linearised at the model."""
+
+    model: LaplaceModel
+    least: float  # trust that the step has to keep
+    margin: float = 0.0  # logarithm by which earlier trials crossed it
+    price: float = 0.0  # Lagrange's multiplier of the last step: nats for log trust
+
+    @cached_property
+    def normal(self) -> np.ndarray:
+        """Derivative of log trust over log alpha (u,)."""
+        p = self.model.posterior
+        return self.model.problem.gather(p.trust_gradient(self.model.slopes(p.tempered_root)))
+
+    @property
+    def near(self) -> bool:
+        """Whether the model lies at it, and is to be moved along it."""
+        return self.model.problem.patient and self.model.trust < PRECISIONS.edge_factor * self.least
+
+    def crossed(self, trial: LaplaceModel) -> bool:
+        """Whether a trial is beyond it; the next step is then aimed short of where this one ended."""
+        if trial.trust >= self.least:
+            return False
+        with np.errstate(divide="ignore"):
+            self.margin += max(PRECISIONS.edge_recoil * float(np.log(self.least / trial.trust)), 1e-15)
+        return True
+
+    def keep(self, system: NewtonSystem, step: np.ndarray, damping: float) -> np.ndarray:
+        """The step to the maximum of the quadratic model on this side."""
+        room = float(np.log(self.model.trust / self.least)) - self.margin
+        beyond = -(room + float(self.normal @ step))
+        along = system.step(damping, self.normal)
+        self.price = 0.0
+        if beyond <= 0.0 or along is None:
+            return step
+        self.price = beyond / float(self.normal @ along)
+        return step + self.price * along
+
+
+@dataclass
+class _Path:
+    """Log alpha, gradient and `_Edge.normal` (or None off the edge) at the last models of a support."""
+
+    points: list[tuple[np.ndarray, np.ndarray, np.ndarray | None]] = field(default_factory=list)
+    price: float = 0.0  # of the edge in the last step
+
+    def append(self, model: LaplaceModel, system: NewtonSystem, edge: _Edge) -> None:
+        """Go on to a model, and correct its curvature by what the gradient did on the way.
+
+        The linearised problem holds B fixed. Where all precisions move together, as in separable classes, B moves with
+        them and the true curvature is a fraction of the linearised one. At the edge the curvature is that of Lagrange's
+        function.
+        """
+        normal = edge.normal if edge.near else None
+        self.points = [*self.points[-PRECISIONS.path_length :], (np.log(model.alpha), system.gradient, normal)]
+        if normal is None:
+            self.price = 0.0
+        along = [(x, g) if not self.price or a is None else (x, g + self.price * a) for x, g, a in self.points]
+        for i in range(1, len(along)):
+            if not self.price or (self.points[i - 1][2] is not None and self.points[i][2] is not None):
+                system.correct(*along[i - 1], *along[i], PRECISIONS.min_curvature_ratio)
+
+
+def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tuple[LaplaceModel, float]:
+    """Raise the Laplace evidence over log alpha by at most ``steps`` steps; delete on the way.
+
+    The gradient is exact; the curvature is that of the linearised problem, damped towards the
+    expectation-maximisation step until the refitted evidence does not fall. A step that would leave the region of trust
+    is the last, or where the problem is ``patient`` ends at its edge, and others follow along it. Ends where the quadratic model expects less than ``accuracy`` (nats; a
+    thousandth of tol by default), and returns that expectation too.
+    """
+    accuracy = PRECISIONS.accuracy_share * model.problem.tol if accuracy is None else accuracy
+    damping, expected, path = 0.0, 0.0, _Path()
+    for _ in range(steps):
+        before = len(model.active)
+        model = prune(model)
+        if not len(model.active):
+            return model, 0.0
+        if len(model.active) < before:
+            path = _Path()
+        system, old = model.system(), model.objective
+        edge = _Edge(model, min(model.problem.trusted, model.trust))
+        path.append(model, system, edge)
+        moved, expected, damping = _try_steps(model, system, edge, damping, expected)
+        path.price = edge.price
+        if moved is None:
+            break
+        model = moved
+        if expected < max(accuracy, PRECISIONS.evidence_rounding * abs(old)):
+            break
+    return prune(model), expected
+
+
+def _try_steps(
+    model: LaplaceModel, system: NewtonSystem, edge: _Edge, damping: float, expected: float
+) -> tuple[LaplaceModel | None, float, float]:
+    """The model after a step, the gain that was expected of it, and the damping of the next; None where none rises."""
+    along, old, crossings = edge.near, model.objective, 0
+    for _ in range(PRECISIONS.max_trials):
+        step = system.step(damping)
+        if step is not None:
+            if along:
+                step = edge.keep(system, step, damping)
+            trial = step_to(model, step)
+            if edge.crossed(trial):
+                if not model.problem.patient:
+                    return None, 0.0, damping
+                along, crossings = True, crossings + 1
+                if crossings % PRECISIONS.max_crossings:
+                    continue
+            elif not_lower(trial.objective, old):
+                eased = damping / PRECISIONS.damping_growth if damping > PRECISIONS.min_damping else 0.0
+                return trial, system.gain(step), eased
+        damping, edge.margin = max(PRECISIONS.min_damping, PRECISIONS.damping_growth * damping), 0.0
+    return None, expected, damping
+
+
+def step_to(model: LaplaceModel, step: np.ndarray) -> LaplaceModel:
+    """The model at log alpha + step (u,), shortened to `PrecisionSettings.max_step`."""
+    longest = max(map(abs, step.tolist()))
+    if longest > PRECISIONS.max_step:
+        step *= PRECISIONS.max_step / longest
+    return model.step_to(step, longest < PRECISIONS.max_predicted_step)
+
+
+def within_reach(model: LaplaceModel, objective: float) -> bool:
+    """Whether further steps on the precisions may lead to ``objective``, by what the quadratic model expects."""
+    missing = objective - model.objective
+    if missing <= 0.0 or not len(model.active):
+        return missing <= 0.0
+    system = model.system()
+    for damping, generous in PRECISIONS.reach:
+        step = system.step(damping)
+        if step is not None:
+            return generous * 0.5 * float(system.gradient @ step) > missing
+    return True
+
+
+def prune(model: LaplaceModel) -> LaplaceModel:
+    """Delete units whose optimal precision is infinite (TF03 eq. (21)), while the refitted objective does not fall.
+
+    Units whose deletion was tried in vain are remembered and not tried again.
+    """
+    while model.fit.any_infinite:
+        gains, dead = deletion_gains(model)
+        if model.refused:
+            dead &= ~np.isin(model.active, list(model.refused))
+        if not dead.any():
+            break
+        worst = np.arange(len(dead)) == np.argmax(np.where(dead, gains, -np.inf))
+        for leave in (dead, worst) if dead.sum() > 1 else (worst,):
+            trial = model.drop(leave)
+            if not_lower(trial.objective, model.objective):
+                model = trial
+                break
+        else:
+            model = replace(model, refused=model.refused.union(model.active[dead].tolist()))
+    return model
+
+
+def deletion_gains(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray]:
+    """Linearised gain (u,) of deleting each unit, and whether its optimal precision is infinite."""
+    p, problem = model.fit, model.problem
+    if isinstance(p, Mode):
+        return p.deletions()
+    each = gain_delete(p.alpha, p.gamma, p.mean, p.variance)
+    s, q = p.sparsity_quality()
+    if not problem.share:
+        with np.errstate(over="ignore"):
+            return each, q * q <= s
+    total = problem.gather(each)
+    return total, (problem.gather(q * q - s) <= 0.0) & (total >= 0.0)
