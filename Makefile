@@ -65,7 +65,7 @@ coverage: $(VENV)/.stamp-test
 	RELVEC_PURE_PYTHON=1 $(PYTEST) -q -n 2 --cov --cov-append --cov-report= $(PYTHON_SEARCH)
 	$(BIN)/python -m coverage report --skip-covered
 
-PYTHON_SEARCH := tests/test_solvers.py tests/test_laplace.py tests/test_compiled_classes.py
+PYTHON_SEARCH := tests/test_solvers.py tests/test_laplace.py tests/test_laplace_rows.py
 
 # The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).
 bounds: $(VENV)/.stamp-test

@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Where C makes the same moves a mutant of the Python differs from it; everything else runs in Python alone.
-WITH_C = ("tests/test_native.py", "tests/test_compiled_classes.py")
+WITH_C = ("tests/test_native.py", "tests/test_laplace_rows.py")
 REGRESSIONS = "tests/test_searches.py::TestRegressions"
 CLASSES = "tests/test_searches.py::TestClassesAndCounts"
 AGREE = "tests/test_searches.py::test_compiled_or_not_the_search_is_the_same"
@@ -33,7 +33,7 @@ FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
 SOLVERS = [REGRESSIONS, FIXED, TEXTBOOK, SEARCH, LONG, AGREE, "tests/test_solvers.py", EVIDENCE]
 ENGINE = [AGREE, SEARCH, "tests/test_native.py", REGRESSIONS, LONG, "tests/test_solvers.py", EVIDENCE]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
-LAPLACE = [SCANS, AGREE, FIXED, CLASSES, MODES, "tests/test_compiled_classes.py", "tests/test_laplace.py"]
+LAPLACE = [SCANS, AGREE, FIXED, CLASSES, MODES, "tests/test_laplace_rows.py", "tests/test_laplace.py"]
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 DISTRIBUTED = "tests/test_dask.py::test_contract_of_rows_elsewhere"
 RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
@@ -42,7 +42,7 @@ CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "test
 TESTS = {
     "inference/evidence.py": [EVIDENCE, TEXTBOOK, REGRESSIONS, CLASSES, "tests/test_solvers.py",
                               "tests/test_laplace.py"],
-    "inference/laplace.py": [MODES, SCANS, CLASSES, "tests/test_compiled_classes.py", "tests/test_laplace.py",
+    "inference/laplace.py": [MODES, SCANS, CLASSES, "tests/test_laplace_rows.py", "tests/test_laplace.py",
                              "tests/test_tune.py::TestGradients", DEVICE],
     "solvers/gaussian/model.py": ENGINE,
     "solvers/gaussian/restarts.py": ENGINE,
@@ -58,7 +58,8 @@ TESTS = {
     "solvers/laplace/scan.py": [*LAPLACE, DEVICE, DISTRIBUTED],
     "solvers/laplace/search.py": LAPLACE,
     "solvers/laplace/exchange.py": [*LAPLACE, DEVICE, DISTRIBUTED],
-    "solvers/laplace/compiled.py": ["tests/test_compiled_classes.py"],
+    "solvers/laplace/rows.py": ["tests/test_laplace_rows.py"],
+    "solvers/laplace/precisions.py": [*LAPLACE, "tests/test_laplace_rows.py"],
 }  # fmt: skip
 # CPU seconds that a mutant may take: so many, and so many times what the tests take without a change.
 MIN_CPU_SECONDS, TIMES_THE_TESTS = 60.0, 2.0

@@ -10,8 +10,6 @@ definite kernel and have a factor of their own.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis, numbers_per_entry
@@ -180,13 +178,6 @@ class FactorDesign(ExactColumns):
     @property
     def scan_size(self) -> float:
         return (self.n_rows + self.n_atoms) * self.rank
-
-    @cached_property
-    def native_arrays(self) -> tuple[np.ndarray, ...] | None:
-        if self._squares is None or is_device_array(self._G):
-            return None
-        parts = self._G.T, self._D, self._squares[0].T, self._squares[1]
-        return tuple(np.ascontiguousarray(part, dtype=np.float32) for part in parts)
 
     def approximate(self, atoms) -> Array:
         columns = product(self._G, take(self._D, atoms).T)

@@ -34,10 +34,6 @@ class ArrayDesign(Design, LaplaceDesign):
     def diagonal(self, W: Array) -> np.ndarray:
         """phi_m' diag(w) phi_m for every atom and column w of W: (M,) for W (n,), (K, M) for W (n, K)."""
 
-    @property
-    def native_arrays(self) -> tuple[np.ndarray, ...] | None:
-        return None
-
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         return function(np.arange(self.n_atoms), self.project(Y))
 

@@ -165,13 +165,6 @@ class LaplaceDesign(Dictionary):
     def scan_size(self) -> float:
         """Numbers a scan of the dictionary reads for each direction."""
 
-    @property
-    @abstractmethod
-    def native_arrays(self) -> tuple[np.ndarray, ...] | None:
-        """Arrays for a search in C: Phi' (M, n) and three empty arrays, or G' (c, n), D (M, c), E' (e, n), R (M, e)
-        in single precision, with Phi ~= G D' and its squares ~= E R'. None where there are none.
-        """
-
     @abstractmethod
     def total_weight(self, weights: Any) -> float:
         """Sum of the sample weights `Observed.weights`."""

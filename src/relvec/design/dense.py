@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from relvec.design.samples import in_order
 from relvec.runtime.machine import product
 
 _PIECE = 65_536  # atoms looked at together
-_NONE = np.zeros(0)
 _CONSTANT = 1e-12  # a column whose centred norm is below this share of its own is constant, for all a double can tell
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
@@ -92,10 +91,6 @@ class DenseDesign(ArrayDesign):
 
     def diagonal(self, W: np.ndarray) -> np.ndarray:
         return weighted_squares(self._Phi, W)
-
-    @cached_property
-    def native_arrays(self) -> tuple[np.ndarray, ...]:
-        return np.ascontiguousarray(self._Phi.T), _NONE, _NONE, _NONE
 
     def subset(self, atoms) -> DenseDesign:
         return DenseDesign.of(np.asfortranarray(self._Phi[:, atoms]), self.scale[atoms])

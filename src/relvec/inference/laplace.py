@@ -158,7 +158,9 @@ class PosteriorOnRows(LaplacePosterior):
     def _own(self, likelihood: Likelihood) -> list[np.ndarray]:
         return [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
 
-    def _evidence_slope(self, likelihood: Likelihood, weights: np.ndarray, root: np.ndarray | None = None) -> np.ndarray:
+    def _evidence_slope(
+        self, likelihood: Likelihood, weights: np.ndarray, root: np.ndarray | None = None
+    ) -> np.ndarray:
         """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df; ``root`` as in `slopes`."""
         Phi, root = self.Phi, self.root if root is None else root
         if likelihood.n_outputs == 1:
@@ -355,7 +357,10 @@ def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:
         length = 1.0
         while True:
             trial = rows.at(point.v + length * step)
-            if decrement < NEWTON.rough_decrement * max(1.0, abs(value)) or trial.value >= value + 1e-4 * length * decrement:
+            if (
+                decrement < NEWTON.rough_decrement * max(1.0, abs(value))
+                or trial.value >= value + 1e-4 * length * decrement
+            ):
                 break
             length *= 0.5
             if length < 1e-6:

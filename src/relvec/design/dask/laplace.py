@@ -162,10 +162,6 @@ class DaskScanDesign(LaplaceDesign):
     def scan_size(self) -> float:
         return self._terms.scan_size
 
-    @property
-    def native_arrays(self) -> None:
-        return None
-
     def total_weight(self, weights: float) -> float:
         return weights * self._samples.statistics.weight
 

@@ -1,4 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Laplace's approximation with one output on rows in memory: the mode by Newton's method, and sums over the rows.
 
 Arithmetic only: what to fit and how far is decided in Python (`relvec.inference.laplace`, `relvec.solvers.laplace`),
@@ -240,20 +239,38 @@ cdef class Mode:
         a[place], w[place] = alpha, weight
         return self.rows.fit(Phi, precisions, begin)
 
-    def directions(self):
-        """Y' (k + 1, n) with Y'Phi = [T; Q] for a scan: B Phi_a root, and the residuals."""
+    def directions(self, bint moving):
+        """Y' (k + 1, n) with Y'Phi = [T; Q] for a scan: B Phi_a root, and the residuals.
+
+        Where B counts as ``moving`` a further row gives E, the way in which an atom moves log|Phi'B Phi + A| through B:
+        s - B Phi_a Sigma Phi_a's with the s of `slopes`.
+        """
         cdef int k = self.k, n = self.rows.n, i, j
-        found = _empty((k + 1, n))
-        cdef double[:, ::1] Y = found
-        cdef double[::1] w = _empty(k + 1)
+        found = _empty((k + 1 + moving, n))
+        cdef double[:, ::1] Y = found, work = _empty((2, n))
+        cdef double[::1] w = _empty(2 * k + 1)
+        memset(&work[0, 0], 0, sizeof(double) * n)
         for j in range(k):
             memset(&Y[j, 0], 0, sizeof(double) * n)
             for i in range(j + 1):
                 w[i] = self._root[i, j]
             add_columns(&self._Phi[0, 0], j + 1, n, &w[0], n, &Y[j, 0])
             for i in range(n):
+                work[0, i] += Y[j, i] * Y[j, i]
                 Y[j, i] *= self._state[2, i]
         Y[k, :] = self._state[1, :]
+        if not moving:
+            return found
+        curvature_rows(&self._state[0, 0], &self._state[2, 0], &work[0, 0], n, self.rows.counts, &Y[k + 1, 0])
+        memset(&w[0], 0, sizeof(double) * 2 * k)
+        if k:
+            add_products(&self._Phi[0, 0], k, n, &Y[k + 1, 0], n, &w[0])
+        for j in range(k):  # Y_j = B Phi root_j, so that B Phi Sigma back = sum_j Y_j (root_j . back)
+            for i in range(k):
+                w[k + j] += self._root[i, j] * w[i]
+        for j in range(k):
+            for i in range(n):
+                Y[k + 1, i] -= w[k + j] * Y[j, i]
         return found
 
     def choose_apart(self, const double[::1, :] columns, const double[:, :] T, const double[:] S, int most,
@@ -623,14 +640,15 @@ def moved_mode(const double[::1] alpha, const double[::1] mean, const double[:, 
 
 
 def scan_gains(const double[:, ::1] projected, const double[::1] squares, const unsigned char[::1] outside,
-               double error):
-    """S, Q, gains and precisions (M,) of adding each atom, TF03 eq. (20)-(25), from [T; Q] (k + 1, M).
+               Py_ssize_t k, double error):
+    """S, Q, gains and precisions (M,) of adding each atom, TF03 eq. (20)-(25), from the [T; Q] (k + 1, M) of k weights.
 
     S = squares - |T|^2 is zero where it is less than ``error`` of the squares; atoms that are not ``outside`` gain
-    nothing.
+    nothing. With a further row E, Q^2 + 2 Q E in the place of Q^2 makes the derivative of the evidence over 1/alpha at
+    zero exact: an atom moves B too.
     """
-    cdef Py_ssize_t M = squares.shape[0], k = projected.shape[0] - 1, i, j
-    if projected.shape[1] != M or outside.shape[0] != M or k < 0:
+    cdef Py_ssize_t M = squares.shape[0], more = projected.shape[0] - k - 1, i, j
+    if projected.shape[1] != M or outside.shape[0] != M or k < 0 or more not in (0, 1):
         raise ValueError("the sums of a scan do not fit each other")
     found = _empty((4, M))
     cdef double[:, ::1] out = found
@@ -643,7 +661,7 @@ def scan_gains(const double[:, ::1] projected, const double[::1] squares, const 
         S, Q = out[0, j], projected[k, j]
         if not S >= error * squares[j]:
             S = 0.0
-        ratio = Q * Q / S if S > 0.0 else 0.0
+        ratio = (Q * Q + (2.0 * Q * projected[k + 1, j] if more else 0.0)) / S if S > 0.0 else 0.0
         out[0, j], out[1, j] = S, Q
         out[2, j] = 0.5 * (ratio - 1.0 - log(ratio)) if ratio > 1.0 and outside[j] else 0.0
         out[3, j] = S / (ratio - 1.0) if ratio > 1.0 else INFINITY

@@ -85,7 +85,7 @@ class ExchangeTask:
         return best._replace(entering=entering), piece.keys[best.entering]
 
     def best(self, classes: list[ClassScan], outside: np.ndarray, order: np.ndarray) -> Best:
-        """The best exchanges among L atoms with ranks ``order`` (L,), of which those marked ``outside``, (1, L) or (K, L), may enter."""
+        """The best exchanges with L atoms of ranks ``order`` (L,); those ``outside``, (1, L) or (K, L), may enter."""
         tables = [exchange_statistics(s.S, s.Q, s.root @ s.T, self.variance[s.own], self.mean[s.own]) for s in classes]
         if self.share:
             ratio = sum(Q * Q / np.where(S > 0.0, S, np.inf) for S, Q in tables)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,11 @@ class LaplaceSettings:
     batch_gain_share: float = 0.3  # of the best gain, for further units of a batch
     max_batch_correlation: float = 0.3  # of those with the units before them
     max_refuted: int = 6  # additions refitted in vain before the search for additions ends
+    # Units with Q^2 / S of at least this, which the linearised problem would not add, are added at these precisions,
+    # times S, before a search ends.
+    min_faint_ratio: float = 0.7
+    faint_additions: int = 3
+    faint_precisions: tuple[float, ...] = (1.0, 0.05)
     max_exchanges: int = 8  # refitted before the search for exchanges ends
     min_exchange_gain_nats: float = -3.0  # before re-estimation: an exchange that loses more is not tried
     # The way to the first maximum keeps `LaplaceModel.trust` above ``held_trust``, as regression holds the noise, and
@@ -82,6 +88,33 @@ def first_of(gains: np.ndarray, ranked: Scan | LaplaceProblem) -> int:
 
 def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
+    grown, most = _grow_best(model, found, batch, tol)
+    if grown is None and model.problem.patient and isinstance(model.fit, Mode):
+        grown, faint = _grow_faint(model, found, tol)
+        most = max(most, faint)
+    return grown, most
+
+
+def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel | None, float]:
+    """Add a unit that the linearised problem is all but indifferent to, where the refitted evidence gains by it.
+
+    At rows without counts, say, Q^2 = S: the evidence is flat at 1/alpha = 0 and rises beyond it.
+    """
+    S, Q = found.classes[0].S, found.classes[0].Q
+    ratio = np.where(found.outside[0] & (S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
+    best, most = None, 0.0
+    for i in np.lexsort((found.order, -np.round(ratio, 9)))[: SETTINGS.faint_additions]:
+        for factor in SETTINGS.faint_precisions:
+            if ratio[i] < SETTINGS.min_faint_ratio:
+                continue
+            alpha = factor * S[[i]]
+            grown = model.add(found.units[[i]], alpha, Q[[i]] / (alpha + S[[i]]))
+            if grown.objective - model.objective > max(tol, most) and trusted(grown, model):
+                best, most = grown, grown.objective - model.objective
+    return (None, 0.0) if best is None else (relax(best, 2)[0], most)
+
+
+def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     gains, most = found.gains.copy(), 0.0
     for _ in range(SETTINGS.max_refuted):
         first = first_of(gains, found)
@@ -114,11 +147,10 @@ def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batc
     near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
     near = np.concatenate([[first], near[near != first]])
     if isinstance(model.fit, Mode):
-        columns, scanned = np.asfortranarray(model.problem.design.approximate(near)), found.classes[0]
+        design: Any = model.problem.design  # rows in memory are arrays
+        columns, scanned = np.asfortranarray(design.approximate(near)), found.classes[0]
         return near[
-            model.fit.choose_apart(
-                columns, scanned.T[:, near], scanned.S[near], batch, SETTINGS.max_batch_correlation
-            )
+            model.fit.choose_apart(columns, scanned.T[:, near], scanned.S[near], batch, SETTINGS.max_batch_correlation)
         ]
     close = overlaps(model, found, near) > SETTINGS.max_batch_correlation
     chosen = [0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class PrecisionSettings:
     max_crossings: int = 4  # of the edge, before the step is damped
     path_length: int = 10  # gradients of earlier steps that correct the curvature
     min_curvature_ratio: float = 1e-2  # of that on the path to the linearised one, for such a correction
+    long_factors: tuple[float, ...] = (0.15, 7.0)  # of single precisions, at the end: beyond where Newton's steps see
     # Damping, and how many times the quadratic model's gain steps may bring: measured on a thousand exchanges.
     reach: tuple[tuple[float, float], ...] = ((0.0, 2.0), (0.1, 10.0), (1.0, 10.0))
     accuracy_share: float = 1e-3  # of tol: steps that promise less end the search for precisions
@@ -96,10 +98,12 @@ class _Path:
         self.points = [*self.points[-PRECISIONS.path_length :], (np.log(model.alpha), system.gradient, normal)]
         if normal is None:
             self.price = 0.0
-        along = [(x, g) if not self.price or a is None else (x, g + self.price * a) for x, g, a in self.points]
-        for i in range(1, len(along)):
-            if not self.price or (self.points[i - 1][2] is not None and self.points[i][2] is not None):
-                system.correct(*along[i - 1], *along[i], PRECISIONS.min_curvature_ratio)
+        for (x_old, g_old, old), (x_new, g_new, new) in pairwise(self.points):
+            if self.price and old is not None and new is not None:
+                g_old, g_new = g_old + self.price * old, g_new + self.price * new
+            elif self.price:
+                continue
+            system.correct(x_old, g_old, x_new, g_new, PRECISIONS.min_curvature_ratio)
 
 
 def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tuple[LaplaceModel, float]:
@@ -107,8 +111,8 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
 
     The gradient is exact; the curvature is that of the linearised problem, damped towards the
     expectation-maximisation step until the refitted evidence does not fall. A step that would leave the region of trust
-    is the last, or where the problem is ``patient`` ends at its edge, and others follow along it. Ends where the quadratic model expects less than ``accuracy`` (nats; a
-    thousandth of tol by default), and returns that expectation too.
+    is the last; where the problem is ``patient`` it ends at the edge, and others follow along it. Ends where the
+    quadratic model expects less than ``accuracy`` (nats; a thousandth of tol by default); returns that expectation too.
     """
     accuracy = PRECISIONS.accuracy_share * model.problem.tol if accuracy is None else accuracy
     damping, expected, path = 0.0, 0.0, _Path()
@@ -154,6 +158,22 @@ def _try_steps(
                 return trial, system.gain(step), eased
         damping, edge.margin = max(PRECISIONS.min_damping, PRECISIONS.damping_growth * damping), 0.0
     return None, expected, damping
+
+
+def try_long_steps(model: LaplaceModel) -> LaplaceModel:
+    """The model with the precision of one unit far from where it was, and all at their optimum, where that gains.
+
+    The evidence over a single precision may have two maxima. Only for rows in memory: elsewhere a trial is a pass.
+    """
+    if not isinstance(model.fit, Mode):
+        return model
+    best, least = model, min(model.problem.trusted, model.trust)
+    for step in np.eye(len(model.active)):
+        for factor in PRECISIONS.long_factors:
+            trial = model.step_to(np.log(factor) * step, False)
+            if trial.objective > best.objective + model.problem.tol and trial.trust >= least:
+                best = trial
+    return best
 
 
 def step_to(model: LaplaceModel, step: np.ndarray) -> LaplaceModel:

@@ -105,16 +105,17 @@ class LaplaceProblem:
 
         A model ``near`` may have many of the same columns.
         """
+        known = None if near is None else near.on_rows
         if self.rows is not None:
-            columns = np.asfortranarray(self.design.model_columns(units, near and near.on_rows))
-            mode = self.rows.fit(columns, np.ascontiguousarray(alpha, dtype=float), start)
+            columns: Any = self.design.model_columns(units, known)
+            mode = self.rows.fit(np.asfortranarray(columns), np.ascontiguousarray(alpha, dtype=float), start)
             if mode is not None:
                 self.count_mode(len(alpha))
                 return mode
         outputs, atoms = self.pairs(units)
         each = np.repeat(alpha, self.per_unit)
-        columns = self.design.model_columns(atoms, near and near.on_rows)
         self.count_mode(len(each))
+        columns = self.design.model_columns(atoms, known)
         return self.design.mode(self.observed, atoms, columns, outputs, each, start, guess)
 
     def count_mode(self, n_weights: int) -> None:
@@ -178,8 +179,8 @@ class LaplaceModel:
         return self.fit.alpha[:: self.problem.per_unit]
 
     @cached_property
-    def posterior(self) -> LaplacePosterior:
-        """The posterior of the weights; `PosteriorOnRows` where the rows are here."""
+    def posterior(self) -> Any:
+        """The `LaplacePosterior` of the weights; `PosteriorOnRows` where the rows are here."""
         return posterior_of(self.fit) if isinstance(self.fit, Mode) else self.fit
 
     @property
@@ -220,7 +221,7 @@ class LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
         p, problem, active, atom = self.fit, self.problem, np.append(self.active, units), int(units[0])
         if isinstance(p, Mode):
-            fit = p.add(np.asfortranarray(problem.design.columns(units)), alpha, start)
+            fit = p.add(self._columns(units), alpha, start)
             if fit is not None:
                 return self._with(active, fit, atom=atom)
         guess = None
@@ -234,16 +235,19 @@ class LaplaceModel:
         p, k, active = self.fit, self.problem.per_unit, self.active.copy()
         active[place] = unit
         if isinstance(p, Mode):
-            column = np.asfortranarray(self.problem.design.columns([unit]))
-            fit = p.swap(place, column, alpha, float(weights[0]))
+            fit = p.swap(place, self._columns([unit]), alpha, float(weights[0]))
             if fit is not None:
                 return self._with(active, fit, atom=unit)
         precisions, start = self.alpha.copy(), p.mean.copy()
         precisions[place], start[place * k : place * k + k] = alpha, weights
         return self._with(active, None, precisions, start, atom=unit)
 
+    def _columns(self, units: Any) -> np.ndarray:
+        design: Any = self.problem.design  # rows in memory are arrays
+        return np.asfortranarray(design.columns(units))
+
     def _with(
-        self, active: np.ndarray, fit: Mode | None, alpha: Any = None, start: Any = None, guess: Any = None,
+        self, active: np.ndarray, fit: Any, alpha: Any = None, start: Any = None, guess: Any = None,
         atom: int | None = None,
     ) -> LaplaceModel:  # fmt: skip
         """A model of units with their mode, or to be fitted from a start."""

@@ -22,7 +22,6 @@ from relvec.solvers._native.laplace import Mode, scan_gains
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, paired
 
 
-
 @dataclass(frozen=True)
 class ScanSettings:
     """Limits and costs of a scan."""
@@ -94,20 +93,25 @@ class Scan:
 
 
 def scan(model: LaplaceModel) -> Scan:
-    """Gains of all additions, exact for the linearised problem (for K classes: see `ScanRows`)."""
+    """Gains of all additions, exact for the linearised problem (for K classes: see `ScanRows`).
+
+    For one output on rows in memory a patient problem has the motion of B count too, to first order in 1/alpha.
+    """
     return _scan_in_memory(model) if isinstance(model.fit, Mode) else _scan_design(model)
 
 
 def _scan_in_memory(model: LaplaceModel) -> Scan:
-    problem, design, mode = model.problem, model.problem.design, model.fit
+    problem, mode = model.problem, model.fit
+    design: Any = problem.design  # rows in memory are arrays
     problem.budget.spent += design.scan_size * (SCANS.fixed_ns + SCANS.weight_ns * (1.0 + len(mode.alpha)))
-    projected = np.ascontiguousarray(design.project(mode.directions().T))
+    projected = np.ascontiguousarray(design.project(mode.directions(problem.patient).T))
     outside = np.ones(design.n_atoms, dtype=bool)
     outside[model.active] = False
     outside[list(problem.closed)] = False
-    S, Q, gains, alpha = scan_gains(projected, design.diagonal(mode.state[2]), outside.view(np.uint8), design.scan_error)
+    k, diagonal = len(mode.alpha), design.diagonal(mode.state[2])
+    S, Q, gains, alpha = scan_gains(projected, diagonal, outside.view(np.uint8), k, design.scan_error)
     own, atoms = np.arange(len(model.active)), np.arange(design.n_atoms)
-    classes = [ClassScan(S, Q, projected[:-1], mode.root, own)]
+    classes = [ClassScan(S, Q, projected[:k], mode.root, own)]
     return Scan(classes, True, atoms, problem.order, atoms, gains, alpha, outside[None])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from relvec.inference.laplace import LaplacePosterior
 from relvec.solvers.laplace import moves
 from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, settle, trusted
-from relvec.solvers.laplace.precisions import relax
+from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
 from relvec.solvers.loop import Start, Status
@@ -156,11 +156,16 @@ class ModelInSearch:
     def sharpen(self) -> ModelInSearch:
         """With precisions at their maximum, along the edge of trust where it lies there."""
         before = self._free(True)
-        model, _ = relax(before, SETTINGS.settling_steps, SETTINGS.sharp_share * max(1.0, abs(before.objective)))
+        accuracy = SETTINGS.sharp_share * max(1.0, abs(before.objective))
+        model, _ = relax(before, SETTINGS.settling_steps, accuracy)
+        far = try_long_steps(model)
+        model = model if far is model else relax(far, SETTINGS.settling_steps, accuracy)[0]
         if model.objective < self.objective and len(model.active) == len(self.active):
             model = before
         same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
-        return ModelInSearch(model, self.problem, self.offers if same and self._at_rest else {})
+        # additions are looked at once more, with the motion of B
+        kept = {action: gain for action, gain in self.offers.items() if action != "add"}
+        return ModelInSearch(model, self.problem, kept if same and self._at_rest else {})
 
     @property
     def _at_rest(self) -> bool:
