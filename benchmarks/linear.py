@@ -1,8 +1,8 @@
 """Sparse linear regression: which columns are found, how well, and how long it takes.
 
 On a grid of correlation between neighbouring columns (an autoregressive process), signal-to-noise ratio (variance of
-the function over that of the noise) and number of columns p, at n = 200 rows and ten columns with slopes from 0.5 to 1.5
-in size, of either sign: F1 of the set of columns, error of the slopes relative to their length, coverage of
+the function over that of the noise) and number of columns p, at n = 200 rows and ten columns with slopes from 0.5 to
+1.5 in size, of either sign: F1 of the set of columns, error of the slopes relative to their length, coverage of
 `coef_` +- 1.96 `coef_std_` on the columns that were selected, and CPU seconds. Ridge regressions select nothing: their
 F1 counts the ten largest slopes, which they could not know to be ten.
 

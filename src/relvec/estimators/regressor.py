@@ -124,8 +124,9 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         more than so many that a search by additions, deletions and exchanges finds (see `relvec.relevance_path`).
     support_prior : {"auto", "flat", "size"}, default "auto"
         The prior over sets of basis functions of a relevance vector machine. "flat": all sets are alike, as in T01.
-        "size": all numbers of functions (up to half of the M candidates) are alike, and so are all sets of one size,
-        p(S) ~ 1 / C(M, |S|), so that a function has to gain more than the best of many useless ones does by chance.
+        "size": all numbers of functions are alike, and so are all sets of one size among M candidates,
+        p(S) ~ 1 / C(M, |S|): a further function has to gain log((M - k) / (k + 1)) nats, and no less than 1, which the
+        best of many useless ones seldom does.
         "auto" is "size" where the candidates are the columns of X (``kernel=None, basis="linear"``), else "flat".
     groups : array-like (n_features,), optional
         A label for each column of X, with ``kernel=None, basis="linear"``: columns of one label have one precision and

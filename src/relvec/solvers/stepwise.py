@@ -27,6 +27,9 @@ class StepwiseSettings:
     Chosen on the grid of benchmarks/linear.py, where further looks change no set of columns.
     """
 
+    # of a function under the prior over sizes: about what the log evidence loses when a precision is integrated out
+    # instead of fitted; a useless function gains as much in one of 25 cases
+    min_cost_nats: float = 1.0
     relax_steps: int = 30  # Newton steps on precisions and noise after a move
     min_gain_share: float = 0.1  # of the tolerance: smaller gains of a Newton step are left
     max_deletion_loss_nats: float = 1.0  # a deletion that loses more before the others settle is not tried
@@ -48,9 +51,9 @@ class Stepwise:
     Parameters
     ----------
     support_prior : {"flat", "size"}
-        "flat": all sets of functions are alike. "size": all numbers of functions up to half of the M candidates are
-        alike, and so are all sets of one size, p(S) ~ 1 / C(M, |S|); beyond half of them, where sets become fewer
-        again, no set is preferred for its size.
+        "flat": all sets of functions are alike. "size": all numbers of functions are alike, and so are all sets of one
+        size among M candidates, p(S) ~ 1 / C(M, |S|), but that a further function never costs less than 1 nat: sets
+        become fewer again where they hold more than half of the candidates.
     max_functions : int, optional
         Most functions of the model, the constant not counted.
     time_limit : float, optional
@@ -72,10 +75,10 @@ class Stepwise:
         check_time_limit(self.time_limit)
 
     def cost(self, size: int, n_candidates: int) -> float:
-        """Nats of log prior that the next function costs a model of so many: log (M - k) / (k + 1) up to k = M / 2."""
+        """Nats that the next function costs a model of so many: log (M - k) / (k + 1), and no less than 1."""
         if self.support_prior == "flat":
             return 0.0
-        return max(0.0, math.log(max(n_candidates - size, 1)) - math.log(size + 1.0))
+        return max(SETTINGS.min_cost_nats, math.log(max(n_candidates - size, 1)) - math.log(size + 1.0))
 
     def init(self, problem: Problem) -> State:
         """The empty model; or the one to start from, cut down to the size allowed, if it is better."""
