@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from relvec import RVR, compare, load, save
 from relvec.gaussian_process import Part, Shape, Structure, default_candidates, fit_process
-from relvec.gaussian_process.bound import bounds, lower_bound
+from relvec.gaussian_process.bound import bounds
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Evaluated
@@ -64,12 +64,10 @@ def dense_evidence(structure, theta, X, y):
 def test_kernel_derivatives_are_those_of_differences(structure):
     rng = np.random.default_rng(1)
     X, Z, theta = rng.normal(size=(9, 3)), rng.normal(size=(5, 3)), some_theta(structure)
-    bar, diag_bar = rng.normal(size=(9, 5)), rng.normal(size=9)
+    bar = rng.normal(size=(9, 5))
     expected = differences(lambda t: np.vdot(bar, structure(t, X, Z)), theta)
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(Evaluated(structure, theta, X, Z).vjp(bar), expected, atol=1e-7)
-    expected = differences(lambda t: diag_bar @ structure.prior_variance(t, X), theta)
-    np.testing.assert_allclose(structure.prior_variance_vjp(theta, X, diag_bar), expected, atol=1e-7)
     np.testing.assert_allclose(structure(theta, X).diagonal(), structure.prior_variance(theta, X))
 
 
@@ -80,16 +78,6 @@ def test_evidence_of_merged_rows_is_that_of_all_rows(structure):
     value, slope = evidence(structure, theta, merge(X, y))
     np.testing.assert_allclose(value, dense_evidence(structure, theta, X, y), atol=1e-4)
     np.testing.assert_allclose(slope, differences(lambda t: dense_evidence(structure, t, X, y), theta), atol=1e-3)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
-def test_lower_bound_has_the_gradient_of_differences(structure):
-    rows = merge(*repeated())
-    theta, Z = some_theta(structure), rows.X[:25]
-    value, slope = lower_bound(structure, theta, rows, Z)
-    assert value == pytest.approx(bounds(structure, theta, rows, Z).lower)
-    expected = differences(lambda t: lower_bound(structure, t, rows, Z)[0], theta)
-    np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)

@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk
 
 from relvec.gaussian_process.evidence import factor
-from relvec.gaussian_process.kernel import Evaluated, Structure
+from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows
 
 _JITTER = 1e-9  # Q only shrinks by it: the bounds stay bounds
@@ -49,31 +49,13 @@ class Features:
     left: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class _Factors(Features):
-    """The features with LB (m, m), the root of I + A A'/s, and c = LB^-1 A y / s (m,)."""
-
-    LB: np.ndarray
-    c: np.ndarray
-
-
 def features(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> Features:
     """The features of the rows on the vectors Z (m, d)."""
-    return _features(structure, theta, rows, structure(theta, Z), structure(theta, Z, rows.X))
-
-
-def _features(structure: Structure, theta: np.ndarray, rows: Rows, Kzz: np.ndarray, Kzx: np.ndarray) -> Features:
     root = np.sqrt(rows.weight)
-    L = factor(Kzz, _JITTER)
-    A = _solve(L, Kzx * root)
+    L = factor(structure(theta, Z), _JITTER)
+    A = _solve(L, structure(theta, Z, rows.X) * root)
     left = rows.weight * structure.prior_variance(theta, rows.X) - np.einsum("ij,ij->j", A, A)
     return Features(L, A, rows.y * root, np.maximum(left, 0.0))
-
-
-def _factors(structure: Structure, theta: np.ndarray, rows: Rows, Kzz: np.ndarray, Kzx: np.ndarray) -> _Factors:
-    s, f = structure.noise(theta), _features(structure, theta, rows, Kzz, Kzx)
-    LB = factor_shifted(f.A, s)
-    return _Factors(f.L, f.A, f.y, f.left, LB, _solve(LB, f.A @ f.y) / s)
 
 
 def factor_shifted(A: np.ndarray, s: float) -> np.ndarray:
@@ -84,54 +66,21 @@ def factor_shifted(A: np.ndarray, s: float) -> np.ndarray:
     return factor(B)
 
 
-def _solve(L: np.ndarray, B: np.ndarray, trans: int = 0) -> np.ndarray:
-    return solve_triangular(L, B, lower=True, trans=trans, check_finite=False)
-
-
-def _merged_terms(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
-    s = structure.noise(theta)
-    return -0.5 * (rows.total - len(rows)) * np.log(2.0 * np.pi * s) - 0.5 * rows.scatter.sum() / s
-
-
-def _lower(structure: Structure, theta: np.ndarray, rows: Rows, f: _Factors) -> float:
-    s, n = structure.noise(theta), len(rows)
-    fit = f.y @ f.y / s - f.c @ f.c
-    log_det = n * np.log(2.0 * np.pi * s) + 2.0 * np.log(f.LB.diagonal()).sum()
-    return float(-0.5 * (fit + log_det + f.left.sum() / s) + _merged_terms(structure, theta, rows))
+def _solve(L: np.ndarray, B: np.ndarray) -> np.ndarray:
+    return solve_triangular(L, B, lower=True, check_finite=False)
 
 
 def bounds(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> Bounds:
     """Lower and upper bound on log p(t | theta) from the vectors Z (m, d)."""
-    f = _factors(structure, theta, rows, structure(theta, Z), structure(theta, Z, rows.X))
-    s, n = structure.noise(theta), len(rows)
-    wide = s + f.left.sum()
-    LB = factor_shifted(f.A, wide)
-    c = _solve(LB, f.A @ f.y) / wide
-    log_det = n * np.log(2.0 * np.pi * s) + 2.0 * np.log(f.LB.diagonal()).sum()
-    upper = -0.5 * (f.y @ f.y / wide - c @ c + log_det) + _merged_terms(structure, theta, rows)
-    return Bounds(_lower(structure, theta, rows, f), float(upper), rows.total)
+    f, s = features(structure, theta, rows, Z), structure.noise(theta)
+    left = f.left.sum()
 
+    def fit(noise: float) -> tuple[float, float]:
+        """y'(Q + noise I)^-1 y and log|I + Q/noise|."""
+        LB = factor_shifted(f.A, noise)
+        c = _solve(LB, f.A @ f.y) / noise
+        return f.y @ f.y / noise - c @ c, 2.0 * np.log(LB.diagonal()).sum()
 
-def lower_bound(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> tuple[float, np.ndarray]:
-    """Titsias' bound and its gradient (p,) with respect to theta, at fixed vectors Z (m, d).
-
-    With beta = (Q + s I)^-1 y and P = (Q + s I)^-1, the derivative of the bound with respect to Q is
-    G = 1/2 (beta beta' - P + I/s); Q = A'A, so that those of k(Z, X) and k(Z, Z) are 2 H and -H U', where
-    U = k(Z, Z)^-1 k(Z, X) = L^-T A and H = U G. By Woodbury s P = I - A'B^-1 A / s, so H needs no (n, n) matrix.
-    """
-    s, root = structure.noise(theta), np.sqrt(rows.weight)
-    zz, zx = Evaluated(structure, theta, Z), Evaluated(structure, theta, Z, rows.X)
-    f = _factors(structure, theta, rows, zz.K, zx.K)
-    half = _solve(f.LB, f.A)  # LB^-1 A, so that A'B^-1 A = half'half
-    beta = (f.y - half.T @ f.c) / s
-    # A G = 1/2 [(A beta) beta' + A A' (B^-1 A) / s^2] and A A'/s = B - I: A A' B^-1 A / s = A - B^-1 A
-    AG = (f.A - _solve(f.LB, half, trans=1)) / (2.0 * s)
-    AG += np.outer(0.5 * (f.A @ beta), beta)
-    H = _solve(f.L, AG, trans=1)
-    slope = zx.vjp(2.0 * H * root) - zz.vjp(H @ _solve(f.L, f.A, trans=1).T)
-    slope += structure.prior_variance_vjp(theta, rows.X, -0.5 * rows.weight / s)
-    # d/d log s: s/2 (beta'beta - tr P) + tr(K - Q) / (2 s), and the terms of merged rows
-    trace = (len(rows) - np.einsum("ij,ij->", half, half) / s) / s
-    slope[-1] = 0.5 * s * (beta @ beta - trace) + 0.5 * f.left.sum() / s
-    slope[-1] += -0.5 * (rows.total - len(rows)) + 0.5 * rows.scatter.sum() / s
-    return _lower(structure, theta, rows, f), slope
+    (narrow, log_det), (wide, _) = fit(s), fit(s + left)
+    level = -0.5 * (log_det + rows.total * np.log(2.0 * np.pi * s) + rows.scatter.sum() / s)  # with merged rows
+    return Bounds(float(level - 0.5 * (narrow + left / s)), float(level - 0.5 * wide), rows.total)

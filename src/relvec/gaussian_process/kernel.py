@@ -129,16 +129,6 @@ class Structure:
             return like(X, np.full(X.shape[0], level))
         return level + float(np.exp(theta[self.linear_at])) / max(self.n_inputs, 1) * squares(X, 1)
 
-    def prior_variance_vjp(self, theta: np.ndarray, X: np.ndarray, bar: np.ndarray) -> np.ndarray:
-        """Derivative of bar @ k(x, x) with respect to theta, for bar (n,)."""
-        slope = np.zeros(self.n_theta)
-        for i in self.amplitudes:
-            slope[i] = np.exp(theta[i]) * bar.sum()
-        if self.linear:
-            squares = np.einsum("ij,ij->i", X, X)
-            slope[self.linear_at] = np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * (bar @ squares)
-        return slope
-
     def __call__(self, theta: np.ndarray, X: Array, Z: Array | None = None) -> Array:
         """The matrix k(x_i, z_j) (n, m), on the device of X; Z (m, d) is X itself where it is not given."""
         return Evaluated(self, theta, X, Z).K
