@@ -545,3 +545,14 @@ def test_outliers_are_named_by_their_rows(capsys, tmp_path):
               "--holdout", "0")  # fmt: skip
     assert re.search(r"outliers +1 row: 17 \(Student-t noise with [0-9.]+ degrees of freedom\)", out)
     assert "outliers" in run(capsys, "inspect", model)
+
+
+def test_columns_that_the_noise_depends_on_are_named(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(size=(2, 200))
+    y = 3.0 * b + 2.0 * a**2 * rng.normal(size=200)
+    data = tmp_path / "t.csv"
+    data.write_text("a,b,y\n" + "\n".join(f"{i},{j},{k}" for i, j, k in zip(a, b, y)))
+    out = run(capsys, "fit", str(data), "--target", "y", "--noise", "heteroscedastic", "--kernel", "linear", "-o",
+              str(tmp_path / "m.relvec"), "--holdout", "0")  # fmt: skip
+    assert re.search(r"noise depends on +a\b", out)

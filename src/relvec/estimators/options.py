@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, is_inputs
+from relvec.gaussian_process import Scale
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.inference.process import Process, as_predictive
@@ -84,7 +85,7 @@ class FitOptions:
     groups: np.ndarray | None = None  # (d,) numbers of the groups of columns that have one precision, or None
     share_alpha: bool = False  # whether outputs of a regression share their precisions
     noise: str = "constant"  # or "student-t", "heteroscedastic"
-    scales_target: bool = True  # whether a process may take the logarithm of the target
+    target_scale: Scale | None = None  # on which a process takes the target; None where it may choose
 
     @property
     def shares_precisions(self) -> bool:

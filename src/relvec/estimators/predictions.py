@@ -15,10 +15,13 @@ from relvec.design import is_dask
 from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalIntervals
 from relvec.estimators.conformal.base import check_coverage
+from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.gaussian_process import FittedProcess
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
+
+OWN_QUANTILES = (CountPredictor, FittedProcess, StudentPredictor, HeteroscedasticPredictor)
 
 
 class RegressionPredictions(RegressorMixin, ConformalIntervals):
@@ -103,7 +106,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
     @property
     def _has_own_quantiles(self) -> bool:
         """Whether the predictors give quantiles and densities themselves, which are not those of a normal variable."""
-        return isinstance(self.fitted_.predictors[0], CountPredictor | FittedProcess | StudentPredictor)
+        return isinstance(self.fitted_.predictors[0], OWN_QUANTILES)
 
     def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
         """Predictions for a collection of Dask, as such collections."""

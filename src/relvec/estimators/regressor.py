@@ -185,8 +185,10 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     covariance_ : (m, m) posterior covariance of the weights.
     gamma_ : (m,) how well the data determine each weight, from 0 to 1.
     noise_variance_ : noise variance, on the scale of the target where a process has one.
-    degrees_of_freedom_ : of Student-t noise, at least 2.1; 200 is as good as normal. Only with other noise than normal.
+    degrees_of_freedom_ : of Student-t noise, at least 2.1; 200 is as good as normal.
     outliers_ : training rows that count less than a quarter of a usual row under Student-t noise, the worst first.
+    noise_columns_ : columns of X that the variance of heteroscedastic noise depends on, n_features for the predicted
+        mean; empty where noise of one variance explains the targets as well.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi. Of a process chosen by merit
         it is the lower bound, of its first component.
     certificate_ : nats. Of a process chosen by merit: the upper bound on the exact evidence at its hyperparameters
@@ -422,8 +424,9 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             ("process_", fitted.processes),
             ("selection_", fitted.selection),
             ("merit_", fitted.merit),
-            ("degrees_of_freedom_", fitted.noise and [fitted.noise.degrees]),
-            ("outliers_", fitted.noise and [fitted.noise.outliers]),
+            ("degrees_of_freedom_", fitted.noise and fitted.noise.degrees and [fitted.noise.degrees]),
+            ("outliers_", fitted.noise and fitted.noise.degrees and [fitted.noise.outliers]),
+            ("noise_columns_", fitted.noise and (None if fitted.noise.degrees else [fitted.noise.columns])),
         ):
             self.__dict__.pop(name, None)
             if values is not None:

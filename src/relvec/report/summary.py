@@ -96,6 +96,10 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, {units})"))
     if hasattr(model, "degrees_of_freedom_"):
         facts.append(("outliers", _outliers_in_words(model, step.record_.get("outliers", []))))
+    if hasattr(model, "noise_columns_"):
+        names = [*encoded_columns(pipeline), "the prediction"]
+        listed = ", ".join(dict.fromkeys(names[i] for i in model.noise_columns_))
+        facts.append(("noise depends on", listed or "nothing: one variance explains the targets as well"))
     if hasattr(model, "selection_"):
         rule = "merit" if hasattr(model, "merit_") else "the density of rows that took no part"
         facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by {rule}, as kernel='auto' decided"))

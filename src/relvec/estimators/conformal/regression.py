@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
 from relvec.estimators.conformal.base import ConformalPredictions
+from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.gaussian_process import FittedProcess
 from relvec.gaussian_process.target import AS_IT_IS, Scale
 from relvec.inference.conformal import cross_interval, standardised_residuals
@@ -87,7 +88,7 @@ class ConformalIntervals(ConformalPredictions):
 
 def _locate(predictor: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, Scale]:
     """Centre and deviation (n,) of new targets at X, on a scale of the target where the distribution is symmetric."""
-    if isinstance(predictor, FittedProcess):
+    if isinstance(predictor, FittedProcess | HeteroscedasticPredictor):
         return *predictor.location(X, True), predictor.scale
     mean, variance = predictor.moments(X, True, True)
     return mean, np.sqrt(variance), AS_IT_IS

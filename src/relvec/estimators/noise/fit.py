@@ -1,4 +1,4 @@
-"""Fits of rows whose weights depend on the noise that is learned with them (`relvec.inference.student`)."""
+"""Fits of rows whose weights depend on the noise that is learned with them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec.estimators.noise.record import NoiseFit
+from relvec.estimators.noise.models import NOISES
+from relvec.estimators.noise.predictor import scale_of
 from relvec.estimators.sources.base import MAX_WHOLE_ROWS
-from relvec.inference.predictive.student import StudentPredictor
-from relvec.inference.student import OUTLIER_WEIGHT, bound_of_scales, learn_tails
 
 if TYPE_CHECKING:
     from relvec.estimators.fitted import FittedModel
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_FITS = 25  # of one model: bounds settle in 4 to 12
 MIN_GAIN_NATS = 0.02  # of the bound that another fit has to bring
-KERNELS_CHOSEN_IN = 2  # fits in which kernels are compared: the first has outliers of full weight
+KERNELS_CHOSEN_IN = 2  # fits in which kernels are compared: in the first all rows count alike
 FIRST_SHARE = 0.5  # of the time limit, for the first fit
 
 Fit = Callable[["FitOptions", "MemorySource"], "FittedModel"]
@@ -32,6 +31,9 @@ Fit = Callable[["FitOptions", "MemorySource"], "FittedModel"]
 def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
     """A model whose noise is learned with it, by fits of the same rows under other weights.
 
+    A noise gives rows weights of mean one, and a term to add to the evidence of the model of weighted rows: together
+    that is the variational bound, which rises from fit to fit (`relvec.estimators.noise.models`).
+
     Parameters
     ----------
     options : what the estimator was told.
@@ -39,52 +41,24 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
     fit : fits a model with constant normal noise.
     """
     check_rows(options, source)
-    y, weights, began = source.targets[:, 0], source.weights, time.monotonic()
-    plain = replace(options, noise="constant", scales_target=False)
-    limit = options.time_limit
+    learn, began, limit = NOISES[options.noise], time.monotonic(), options.time_limit
+    plain = replace(options, noise="constant", target_scale=learn.first_scale)
     model = fit(_limit(plain, None if limit is None else FIRST_SHARE * limit), source)
-    best, tails, squares, bounds = model, None, np.zeros(0), [float(model.log_evidence[0])]
+    plain = replace(plain, target_scale=scale_of(model.predictors[0]))
+    best, bounds = model, [float(model.log_evidence[0])]
     for i in range(1, MAX_FITS):
-        squares = _expected_squares(model, source.X, y)
-        tails = learn_tails(squares, weights)
-        scales = tails.expected_scales(squares)
-        mean = float(weights @ scales / weights.sum())  # one, but for rounding and bounds on the tails
+        noise = learn.learn(model, source)
+        left = None if limit is None else limit - (time.monotonic() - began)
+        if not noise.varies or (left is not None and left < 0.0):
+            break
         start = None if i < KERNELS_CHOSEN_IN and plain.chooses_kernel else model.earlier
-        left = _time_left(options, began)
-        if left is not None and left < 0.0:
-            break
-        model = _quietly(fit, replace(_limit(plain, left), earlier=start), source.reweighted(scales / mean))
-        added = bound_of_scales(tails, squares, weights) - 0.5 * float(weights.sum()) * np.log(mean)
-        bounds.append(float(model.log_evidence[0]) + added)
+        model = _quietly(fit, replace(_limit(plain, left), earlier=start), source.reweighted(noise.weights))
+        bounds.append(float(model.log_evidence[0]) + noise.added)
+        if bounds[-1] > max(bounds[:-1]):
+            best = model
         if i >= KERNELS_CHOSEN_IN and bounds[-1] - bounds[-2] < MIN_GAIN_NATS:
-            best = model if bounds[-1] >= bounds[-2] else best
             break
-        best = model
-    return _assemble(best, source, weights, y, np.array(bounds))
-
-
-def _assemble(
-    model: FittedModel, source: MemorySource, weights: np.ndarray, y: np.ndarray, bounds: np.ndarray
-) -> FittedModel:
-    """The model with Student-t noise, the tails learned from its own residuals."""
-    squares = _expected_squares(model, source.X, y)
-    tails = learn_tails(squares, weights)
-    scales = tails.expected_scales(squares)
-    low = np.flatnonzero(scales < OUTLIER_WEIGHT)
-    noise = NoiseFit("student-t", bounds, tails.degrees, source.numbers[low[np.argsort(scales[low], kind="stable")]])
-    return replace(
-        model,
-        predictors=[StudentPredictor(model.predictors[0], tails.degrees, tails.variance)],
-        noise_variance=np.array([tails.variance]),
-        log_evidence=np.array([bounds.max()]),
-        noise=noise,
-    )
-
-
-def _expected_squares(model: FittedModel, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """E (y - f)^2 (n,) under the posterior over the function."""
-    mean, variance = model.predictors[0].moments(X, True, False)
-    return (y - mean) ** 2 + variance
+    return learn.learn(best, source).assemble(best, np.array(bounds))
 
 
 def _quietly(fit: Fit, options: FitOptions, source: MemorySource) -> FittedModel:
@@ -96,14 +70,10 @@ def _quietly(fit: Fit, options: FitOptions, source: MemorySource) -> FittedModel
 
 def _limit(options: FitOptions, seconds: float | None) -> FitOptions:
     """Options with a time limit of so many seconds, or as they are."""
+    if seconds is None:
+        return options
     solver: Any = options.solver
-    return (
-        options if seconds is None else replace(options, time_limit=seconds, solver=replace(solver, time_limit=seconds))
-    )
-
-
-def _time_left(options: FitOptions, began: float) -> float | None:
-    return None if options.time_limit is None else options.time_limit - (time.monotonic() - began)
+    return replace(options, time_limit=seconds, solver=replace(solver, time_limit=seconds))
 
 
 def check_rows(options: FitOptions, source: Any) -> None:

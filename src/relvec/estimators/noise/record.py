@@ -15,11 +15,13 @@ class NoiseFit:
     ----------
     kind : "student-t" or "heteroscedastic".
     bounds : (k,) the variational bound after each fit, the last of the model that is kept.
-    degrees : degrees of freedom of Student-t noise, else inf.
-    outliers : training rows that count less than a quarter of a usual row, the worst first.
+    degrees : degrees of freedom of Student-t noise, else None.
+    outliers : training rows that count less than a quarter of a usual row under Student-t noise, the worst first.
+    columns : (c,) columns of the inputs that the variance of heteroscedastic noise depends on; d is the predicted mean.
     """
 
     kind: str
     bounds: np.ndarray
-    degrees: float
-    outliers: np.ndarray
+    degrees: float | None = None
+    outliers: np.ndarray | None = None
+    columns: np.ndarray | None = None

@@ -23,7 +23,6 @@ from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_str
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.learn import Mode
 from relvec.gaussian_process.streamed import fit_in_passes
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
@@ -100,7 +99,7 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
             "candidates": candidates, "time_limit": limit(q - i), "progress": progress, "earlier": earlier[i],
             "recall": recall,
         }  # fmt: skip
-        both["target"] = None if options.scales_target else AS_IT_IS
+        both["target"] = options.target_scale
         if rows.table is None:
             both |= {"max_vectors": max_vectors(options, len(X)), "max_rows": rows_to_learn(options.memory)}
             process = fit_process(X, y, weights, **both)

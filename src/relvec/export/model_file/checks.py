@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis, Monomials, Precomputed
+from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.export.exported import ExportedModel, read_model
 from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process import Component, FittedProcess, Units
 from relvec.gaussian_process.classes import ClassModel, ClassProcess, Member
 from relvec.inference.conformal import ConformalScores
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import (
     AugmentedLatentPredictor,
     AugmentedPredictor,
@@ -32,7 +34,7 @@ from relvec.kernels import Kernel
 
 Predictor = (
     WeightPredictor | FittedProcess | AugmentedPredictor | CountPredictor | LatentPredictor | AugmentedLatentPredictor
-    | ClassModel | StudentPredictor
+    | ClassModel | StudentPredictor | HeteroscedasticPredictor
 )  # fmt: skip
 _WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units, ClassProcess)
 # Dimensions of the arrays of a record: equal letters are equal numbers, "." is any.
@@ -56,6 +58,7 @@ _SHAPES: dict[type, dict[str, str]] = {
         "base_rates": "K",
     },
     Units: {"columns": "d", "centre": "d", "scale": "d"},
+    LogNoise: {"centre": "p", "scale": "p", "columns": "k", "places": "k", "mean": "k", "covariance": "kk"},
     ConformalScores: {"scores": "qn", "fold": "n"},
     ProcessPredictor: {"Z": "md", "scale": "p", "whitener": "mm", "mean": "k", "root": "k."},
 }
@@ -193,6 +196,10 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
         return bool(members) and members == [(inputs, len(rates))] * len(members) and bool((rates > 0.0).all())
     if isinstance(record, StudentPredictor):
         return isinstance(record.function, LinearPredictor | FittedProcess) and 2.0 < record.degrees < np.inf
+    if isinstance(record, HeteroscedasticPredictor):
+        return isinstance(record.function, LinearPredictor | FittedProcess)
+    if isinstance(record, LogNoise):
+        return _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all())
     if isinstance(record, ConformalScores):
         return _are_scores(record)
     if isinstance(record, ProcessPredictor):

@@ -14,7 +14,8 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.estimators.classifier": ("RelevanceVectorClassifier",),
         "relvec.estimators.sparse_linear": ("SparseBayesianClassifier", "SparseBayesianRegressor"),
         "relvec.estimators.fitted": ("FittedModel",),
-        "relvec.estimators.noise": ("NoiseFit",),
+        "relvec.estimators.noise": ("HeteroscedasticPredictor", "NoiseFit"),
+        "relvec.inference.heteroscedastic": ("LogNoise",),
         "relvec.inference.priors": ("GammaPrior",),
     },
     "relvec.kernels": {

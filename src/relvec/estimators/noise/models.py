@@ -1,0 +1,128 @@
+"""Noise learned from a fitted model's residuals: weights of rows, their term of the bound, and the model with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from relvec.basis import row_hash64
+from relvec.estimators.noise.predictor import HeteroscedasticPredictor, locate_function, scale_of
+from relvec.estimators.noise.record import NoiseFit
+from relvec.gaussian_process import Scale
+from relvec.gaussian_process.target import AS_IT_IS
+from relvec.inference.heteroscedastic import LogNoise, constant_noise, held_out_gain, learn_log_noise
+from relvec.inference.predictive.student import StudentPredictor
+from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, learn_tails
+
+if TYPE_CHECKING:
+    from relvec.estimators.fitted import FittedModel
+
+FOLDS = 5  # in which residuals that took no part tell whether the noise varies at all
+MIN_GAIN_OF_VARYING_NATS = 1.0  # at those: below, noise of one variance explains them as well
+
+
+@dataclass(frozen=True, eq=False)
+class Noise(ABC):
+    """Noise that fits the residuals of a model best."""
+
+    weights: np.ndarray  # (n,) of the rows, of weighted mean one
+    added: float  # to the evidence of the model of weighted rows, for the bound
+
+    first_scale: ClassVar[Scale | None] = None  # of the target, or None where the first fit may choose it
+
+    @property
+    @abstractmethod
+    def varies(self) -> bool:
+        """Whether rows count differently."""
+
+    @abstractmethod
+    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+        """The model with this noise, bounds (k,) found on the way to it."""
+
+
+@dataclass(frozen=True, eq=False)
+class StudentNoise(Noise):
+    """Student-t noise."""
+
+    first_scale = AS_IT_IS  # the exponential of a Student-t variable has no mean
+
+    tails: Tails
+    outliers: np.ndarray  # training rows, the worst first
+
+    @property
+    def varies(self) -> bool:
+        return True
+
+    @classmethod
+    def learn(cls, model: FittedModel, source: Any) -> StudentNoise:
+        """The noise of the residuals of a model."""
+        squares, w = expected_squares(model, source), source.weights
+        tails = learn_tails(squares, w)
+        scales = tails.expected_scales(squares)
+        mean = float(w @ scales / w.sum())  # one, but for rounding and bounds on the tails
+        low = np.flatnonzero(scales < OUTLIER_WEIGHT)
+        outliers = source.numbers[low[np.argsort(scales[low], kind="stable")]]
+        return cls(scales / mean, bound_of_scales(tails, squares, w) - 0.5 * w.sum() * np.log(mean), tails, outliers)
+
+    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+        tails, predictor = self.tails, model.predictors[0]
+        return replace(
+            model,
+            predictors=[StudentPredictor(predictor, tails.degrees, tails.variance)],
+            noise_variance=np.array([tails.variance]),
+            log_evidence=np.array([bounds.max()]),
+            noise=NoiseFit("student-t", bounds, tails.degrees, self.outliers),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class VaryingNoise(Noise):
+    """Noise whose variance depends on the inputs and the predicted mean, or a constant where that is as good."""
+
+    log_noise: LogNoise
+    average: float  # variance of the noise over the rows
+
+    @property
+    def varies(self) -> bool:
+        return len(self.log_noise.columns) > 0
+
+    @classmethod
+    def learn(cls, model: FittedModel, source: Any) -> VaryingNoise:
+        """The noise of the residuals of a model; constant, where functions do not gain enough."""
+        squares, w = expected_squares(model, source), source.weights
+        Z = np.column_stack([source.X, locate_function(model.predictors[0], source.X)[0]])
+        found, added = learn_log_noise(Z, squares, w)
+        scales = found.weights(Z)
+        average = float(w @ scales / w.sum())
+        added -= 0.5 * float(w.sum()) * np.log(average)
+        fold = row_hash64(Z[:, :-1]) % np.uint64(FOLDS)  # by content: no order of the rows decides
+        if not len(found.columns) or held_out_gain(Z, squares, w, fold) < MIN_GAIN_OF_VARYING_NATS:
+            found, scales, average, added = constant_noise(Z, squares, w), np.ones(len(w)), 1.0, 0.0
+        scales = scales / average
+        # the evidence counts the slope of the target's scale with the weights of its rows
+        added += float((w - w * scales) @ scale_of(model.predictors[0]).log_slope(source.targets[:, 0]))
+        return cls(scales, added, found, float(w @ found.variance(Z) / w.sum()))
+
+    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+        noise = NoiseFit("heteroscedastic", bounds, columns=np.unique(self.log_noise.columns))
+        if not self.varies:
+            return replace(model, noise=noise)
+        return replace(
+            model,
+            predictors=[HeteroscedasticPredictor(model.predictors[0], self.log_noise)],
+            noise_variance=np.array([self.average]),
+            log_evidence=np.array([bounds.max()]),
+            noise=noise,
+        )
+
+
+def expected_squares(model: FittedModel, source: Any) -> np.ndarray:
+    """E (y - f)^2 (n,) under the posterior over the function, on the scale of the target."""
+    mean, variance = locate_function(model.predictors[0], source.X)
+    return (scale_of(model.predictors[0]).forward(source.targets[:, 0]) - mean) ** 2 + variance
+
+
+NOISES: dict[str, Any] = {"student-t": StudentNoise, "heteroscedastic": VaryingNoise}

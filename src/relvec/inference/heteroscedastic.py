@@ -1,0 +1,170 @@
+"""Noise whose variance depends on the inputs: its logarithm is a sparse sum of functions of single columns.
+
+    y_i = f(x_i) + noise of variance exp(g(x_i)),    g(x) = b + sum_j u_j psi_j(x),    u_j ~ N(0, 1 / alpha_j)
+
+The columns are the inputs and the predicted mean, in standard deviations, cut off at three; each has a straight line
+and four bumps. The objective is the variational bound with q(w) q(u), q(u) = N(mu, S). Given e_i = E (y_i - f_i)^2
+under q(w) its part with u is
+
+    sum_i -1/2 (b + psi_i'mu) - 1/2 e_i exp(-b - psi_i'mu + psi_i'S psi_i / 2) - KL(q(u) || p(u)),           (1)
+
+which is concave in b and mu; S^-1 = A + Psi' C Psi / 2 with C = diag(e_i exp(...)) at its maximum, and the precisions
+are alpha_j = 1 / (mu_j^2 + S_jj) there. Those that grow without end leave their functions out. Given q(u), q(w) is the
+posterior of a Gaussian model whose rows have the weights E exp(-psi_i'u). Sample weights multiply the terms of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+CUT_OFF = 3.0  # standard deviations beyond which a column says nothing more
+BUMPS = (-1.5, -0.5, 0.5, 1.5)  # where bumps sit, in standard deviations
+BUMP_WIDTH = 0.75
+_STRAIGHT = np.inf  # the place of a straight line among the bumps
+_MAX_ALPHA = 1e3  # precision from which on a function is left out: it moves the noise by less than 3 %
+_ROUNDS, _NEWTON_STEPS = 100, 20
+_SETTLED_NATS = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class LogNoise:
+    """The logarithm of the noise variance as a function of columns Z (n, p): the inputs and the predicted mean.
+
+    Attributes
+    ----------
+    centre, scale : (p,) means and standard deviations of the columns over the training rows.
+    columns, places : (k,) the column of each function kept, and where its bump sits; inf for a straight line.
+    level : b, the logarithm of the variance where all functions are zero.
+    mean, covariance : (k,), (k, k) posterior over the weights of the functions.
+    """
+
+    centre: np.ndarray
+    scale: np.ndarray
+    columns: np.ndarray
+    places: np.ndarray
+    level: float
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    def features(self, Z: np.ndarray) -> np.ndarray:
+        """The functions (n, k) at columns Z (n, p)."""
+        t = np.clip((Z[:, self.columns] - self.centre[self.columns]) / self.scale[self.columns], -CUT_OFF, CUT_OFF)
+        straight = np.isinf(self.places)
+        return np.where(straight, t, np.exp(-0.5 * ((t - np.where(straight, 0.0, self.places)) / BUMP_WIDTH) ** 2))
+
+    def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n,) of psi'u, the logarithm of the variance above its level."""
+        Psi = self.features(Z)
+        return Psi @ self.mean, np.einsum("ij,jk,ik->i", Psi, self.covariance, Psi)
+
+    def variance(self, Z: np.ndarray) -> np.ndarray:
+        """Expected noise variance (n,) at columns Z."""
+        mean, spread = self.moments(Z)
+        return np.exp(self.level + mean + 0.5 * spread)
+
+    def weights(self, Z: np.ndarray) -> np.ndarray:
+        """E exp(-psi'u) (n,): how much rows count."""
+        mean, spread = self.moments(Z)
+        return np.exp(-mean + 0.5 * spread)
+
+
+def constant_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> LogNoise:
+    """The noise of one variance that fits expected squared residuals (n,) best, with no function yet."""
+    total = weights.sum()
+    centre = weights @ Z / total
+    scale = np.sqrt(weights @ (Z - centre) ** 2 / total)
+    none = np.zeros(0)
+    level = float(np.log(weights @ squares / total))
+    return LogNoise(
+        centre, np.where(scale > 0.0, scale, 1.0), np.zeros(0, dtype=np.intp), none, level, none, np.zeros((0, 0))
+    )
+
+
+def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> tuple[LogNoise, float]:
+    """The noise of most bound (1) for expected squared residuals (n,) at columns Z (n, p), and its part of the bound.
+
+    What is returned beside the noise is sum_i -1/2 psi_i'mu - KL: what the functions add to the evidence of the model
+    with weighted rows, but for the mean of the weights.
+    """
+    start = constant_noise(Z, squares, weights)
+    varying = np.flatnonzero(np.ptp(Z, axis=0) > 0.0)
+    places = np.array([_STRAIGHT, *BUMPS])
+    columns, places = np.repeat(varying, len(places)), np.tile(places, len(varying))
+    k = len(columns)
+    noise = LogNoise(start.centre, start.scale, columns.astype(np.intp), places, start.level, np.zeros(k), np.eye(k))
+    Psi, alpha, b, last = noise.features(Z), np.full(k, 10.0), start.level, -np.inf
+    mu, S = np.zeros(k), np.eye(k) / 10.0
+    for _ in range(_ROUNDS):
+        b, mu, S = _climb(Psi, squares, weights, alpha, b, mu, S)
+        value = _bound(Psi, squares, weights, alpha, b, mu, S)
+        alpha = (1.0 - alpha * S.diagonal()) / np.maximum(mu**2, 1e-12)  # MacKay's step, T01 eq. (16)
+        kept = alpha < _MAX_ALPHA
+        if not kept.all():
+            noise = LogNoise(
+                noise.centre, noise.scale, noise.columns[kept], noise.places[kept], b, mu[kept], S[np.ix_(kept, kept)]
+            )
+            Psi, alpha, mu, S = Psi[:, kept], alpha[kept], mu[kept], S[np.ix_(kept, kept)]
+        elif abs(value - last) < _SETTLED_NATS:
+            break
+        last = value
+    found = LogNoise(noise.centre, noise.scale, noise.columns, noise.places, float(b), mu, S)
+    return found, float(-0.5 * weights @ (Psi @ mu)) - _divergence(alpha, mu, S)
+
+
+def held_out_gain(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray, fold: np.ndarray) -> float:
+    """Nats by which varying noise is ahead of constant noise at rows in folds (n,) that took no part in learning it."""
+    gain = 0.0
+    for i in np.unique(fold):
+        own = fold == i
+        rest = Z[~own], squares[~own], weights[~own]
+        varying, _ = learn_log_noise(*rest)
+        levels = np.log(varying.variance(Z[own])), np.full(int(own.sum()), constant_noise(*rest).level)
+        losses = [0.5 * float(weights[own] @ (g + squares[own] * np.exp(-g))) for g in levels]
+        gain += losses[1] - losses[0]
+    return gain
+
+
+def _climb(
+    Psi: np.ndarray, squares: np.ndarray, weights: np.ndarray, alpha: np.ndarray, b: float, mu: np.ndarray,
+    S: np.ndarray,
+) -> tuple[float, np.ndarray, np.ndarray]:  # fmt: skip
+    """The level b and the posterior (mu, S) of most bound at fixed precisions, by Newton steps that are cut short."""
+    value = _bound(Psi, squares, weights, alpha, b, mu, S)
+    for _ in range(_NEWTON_STEPS):
+        spread = 0.5 * np.einsum("ij,jk,ik->i", Psi, S, Psi)
+        rate = squares * np.exp(spread - Psi @ mu)
+        b = float(np.log(weights @ rate / weights.sum()))  # its maximum
+        c = weights * rate * np.exp(-b)
+        new = np.linalg.inv(np.diag(alpha) + 0.5 * (Psi.T * c) @ Psi)
+        step = new @ (0.5 * Psi.T @ (c - weights) - alpha * mu)
+        for _ in range(12):
+            tried = _bound(Psi, squares, weights, alpha, b, mu + step, new)
+            if tried >= value - 1e-9:
+                break
+            step *= 0.5
+            new = 0.5 * (new + S)
+        else:
+            return b, mu, S
+        mu, S, gained, value = mu + step, new, tried - value, tried
+        if gained < _SETTLED_NATS:
+            break
+    return b, mu, S
+
+
+def _bound(
+    Psi: np.ndarray, squares: np.ndarray, weights: np.ndarray, alpha: np.ndarray, b: float, mu: np.ndarray,
+    S: np.ndarray,
+) -> float:  # fmt: skip
+    """The part (1) of the bound."""
+    mean, spread = Psi @ mu, np.einsum("ij,jk,ik->i", Psi, S, Psi)
+    with np.errstate(over="ignore"):
+        rows = -0.5 * (b + mean) - 0.5 * squares * np.exp(-b - mean + 0.5 * spread)
+    return float(weights @ rows) - _divergence(alpha, mu, S)
+
+
+def _divergence(alpha: np.ndarray, mu: np.ndarray, S: np.ndarray) -> float:
+    """KL(N(mu, S) || N(0, diag(1 / alpha)))."""
+    log_det = np.linalg.slogdet(S)[1] if len(S) else 0.0
+    return float(0.5 * (alpha @ (S.diagonal() + mu**2) - len(mu) - np.log(alpha).sum() - log_det))
