@@ -273,7 +273,7 @@ def test_the_bound_of_varying_noise_against_dense_formulas_and_quadrature():
 
 
 def test_log_noise_in_files_is_checked():
-    X, y = wavy(0, 100)
+    X, y = wavy(0, 200)
     model = RVR(width=2.0, predictive="rvm", noise="heteroscedastic").fit(X, y)
     noise = model.fitted_.predictors[0].noise
     object.__setattr__(noise, "columns", noise.columns + 5)

@@ -20,7 +20,7 @@ from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, lea
 if TYPE_CHECKING:
     from relvec.estimators.fitted import FittedModel
 
-FOLDS = 5  # in which residuals that took no part tell whether the noise varies at all
+FOLDS = 10  # in which residuals that took no part tell whether the noise varies at all
 MIN_GAIN_OF_VARYING_NATS = 1.0  # at those: below, noise of one variance explains them as well
 
 
