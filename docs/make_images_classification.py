@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.calibration import CalibratedClassifierCV, calibration_curve
+from sklearn.datasets import make_classification
 from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.svm import SVC
 
 from relvec import RVC
 from relvec.inference.decisions import bayes_decision, reject
-from relvec.plot import LINE, POINT, TRUTH, VECTOR, new_figure
+from relvec.plot import LINE, POINT, TRUTH, VECTOR, CalibrationDisplay, new_figure
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -80,6 +81,21 @@ def draw_calibration():
     return figure, "; ".join(numbers)
 
 
+def draw_reliability():
+    """The relevance vector machine, and the process that RVC is as it comes: reliability at new rows."""
+    X, y = make_classification(5400, 20, n_informative=6, flip_y=0.1, random_state=0)
+    figure, numbers = new_figure(9.2, 4.4), []
+    for ax, model, name in zip(
+        figure.subplots(1, 2), (RVC(predictive="rvm"), RVC()), ('RVC(predictive="rvm")', "RVC()")
+    ):
+        model.fit(X[:400], y[:400])
+        P = model.predict_proba(X[400:])
+        CalibrationDisplay.from_probabilities(y[400:], P, model.classes_, ax=ax)
+        ax.set_title(f"{name}: log loss {log_loss(y[400:], P):.3f}", fontsize="medium", loc="left")
+        numbers.append(f"{name} log loss {log_loss(y[400:], P):.3f}, {len(model.relevance_)} vectors")
+    return figure, "; ".join(numbers)
+
+
 def draw_costs():
     """Regions of decision under unequal costs, and the region that is rejected."""
     (X, y), (Z, z) = data()
@@ -124,7 +140,7 @@ def draw_odds():
 
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
-    for draw in (draw_boundary, draw_calibration, draw_costs, draw_odds):
+    for draw in (draw_boundary, draw_calibration, draw_reliability, draw_costs, draw_odds):
         figure, numbers = draw()
         name = draw.__name__.removeprefix("draw_")
         figure.savefig(IMAGES / f"classification_{name}.png", dpi=100)

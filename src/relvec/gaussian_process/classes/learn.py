@@ -96,7 +96,7 @@ def _learn_theta(
     kernel = LatentKernel(structure)
     some = rows.take(slice(effort.rows))
     inducing, steps, evaluations = effort.inducing, effort.steps, 0
-    theta = _find_start(kernel, prior, some, inducing) if start is None else start
+    theta = _find_start(kernel, prior, some, inducing, clock) if start is None else start
     for _ in range(_ROUNDS if structure.parts else 1):
         Z = some.X[pivots(kernel, theta, some.X, inducing)]
         found, spent, cost = _climb(_objective(kernel, prior, some, Z), theta, prior, steps, effort.tolerance, clock)
@@ -112,12 +112,14 @@ def _learn_theta(
     return {"theta": theta, "evaluations": evaluations}
 
 
-def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, inducing: int) -> np.ndarray:
+def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, inducing: int, clock: Clock) -> np.ndarray:
     """The theta (p,) of most posterior density among a few that differ in their widths."""
     begin, found = default_start(kernel.structure), []
     if not kernel.structure.parts:
         return begin
     for shift in _START_SHIFTS:
+        if found and clock.left() <= 0:
+            break
         theta = begin.copy()
         for at in kernel.structure.widths:
             theta[at] += shift
