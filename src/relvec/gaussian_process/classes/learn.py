@@ -114,7 +114,7 @@ def _learn_theta(
 
 def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, inducing: int, clock: Clock) -> np.ndarray:
     """The theta (p,) of most posterior density among a few that differ in their widths."""
-    begin, found = default_start(kernel.structure), []
+    begin, found = default_start(kernel.structure), list[tuple[float, np.ndarray]]()
     if not kernel.structure.parts:
         return begin
     for shift in _START_SHIFTS:
