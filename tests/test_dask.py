@@ -576,3 +576,12 @@ def test_a_kernel_without_low_rank_is_searched_in_subsets(model):
     assert 0 < model.n_candidates_ < 1000
     assert len(model.relevance_) and np.array_equal(model.relevance_vectors_, X[model.relevance_])
     assert model.log_marginal_likelihood_ > RVR(kernel=None).fit(X, Y, W).log_marginal_likelihood_
+
+
+def test_pivots_are_drawn_from_the_rows_that_one_process_would_draw():
+    from relvec.design.cholesky import sample_centres
+
+    X = np.unique(np.random.default_rng(0).normal(size=(3000, 2)), axis=0)
+    local, _ = sample_centres(X, 500, 24 * 768 * 1000.0)  # memory for a thousand of them
+    drawn = DaskSamples(da.from_array(X, chunks=(700, 2)), np.zeros(3000)).draw(1000).X
+    assert {row.tobytes() for row in drawn} <= {row.tobytes() for row in local}

@@ -116,8 +116,18 @@ def test_largest(place):
 
 @pytest.mark.parametrize("spec", ["tpu", "numpy", 3])
 def test_unknown_devices_are_refused(spec):
-    with pytest.raises(ValueError, match="device must be None, 'cuda'"):
+    with pytest.raises(ValueError, match="device must be None, 'auto', 'cuda'"):
         RVR(device=spec).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+def test_auto_is_the_host_where_no_device_is_found_or_rows_are_few(monkeypatch):
+    X, y = sinc(60)
+    assert RVR(device="auto", width=2.0).fit(X, y).predict(X).shape == (60,)
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert _xp.pick_device("auto", np.zeros((9_999, 1))) is None
+    assert _xp.pick_device("auto", np.zeros((10_000, 1))) == "cuda"
+    assert _xp.pick_device(None, np.zeros((10_000, 1))) is None
 
 
 def test_a_missing_library_is_named():

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from relvec.basis import Basis, Concat, KernelBasis
+from relvec.basis import Basis, Concat, KernelBasis, row_hash64
 from relvec.inference.linalg import triangular_product
 from relvec.kernels import Kernel
 from relvec.runtime.arrays import Array, device_of, is_device_array, like, namespace, row_slices, squares, take, to_host
@@ -243,8 +243,21 @@ def sample_centres(centres: Array, max_rank: int, memory: float) -> tuple[Array,
             best, top = to_host(xp.argmax(values, axis=0)), to_host(xp.max(values, axis=0))
             extreme[side] = np.where(top > highest[side], best + rows.start, extreme[side])
             highest[side] = np.maximum(highest[side], top)
-    chosen = np.union1d(rng.choice(M, size, replace=False), extreme)
+    chosen = np.union1d(_draw_centres(centres, size, rng), extreme)
     return take(centres, chosen), min(max_rank, int(MAX_RANK_SHARE * size))
+
+
+def _draw_centres(centres: Array, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers (size,) of centres drawn by content, as Dask draws its rows; on a device by rng."""
+    if not isinstance(centres, np.ndarray):
+        return rng.choice(len(centres), size, replace=False)
+    hashed = np.concatenate([hash_rows(centres[rows]) for rows in row_slices(len(centres), 1, 262_144)])
+    return np.argsort(hashed, kind="stable")[:size]
+
+
+def hash_rows(X: np.ndarray) -> np.ndarray:
+    """The hash (n,) that rows X (n, d) are drawn by, as candidates of a kernel (`Concat.order_keys`)."""
+    return row_hash64(np.column_stack([np.zeros(len(X)), X]))
 
 
 def extreme_directions(d: int, rng: np.random.Generator) -> np.ndarray:

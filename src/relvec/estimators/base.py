@@ -23,7 +23,7 @@ from relvec.estimators.fitted import FittedModel, from_attributes, inclusion
 from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
-from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, to_host
+from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, to_host
 from relvec.runtime.progress import show_progress, watch
 
 MAX_WEIGHT_SUM = 1e150  # samples: the square is still a double
@@ -249,8 +249,9 @@ class BaseRelevanceVector(BaseEstimator):
         the one X lives on.
         """
         foreign = is_device_array(X)
-        if self.device is not None:
-            return as_device(self.device).to_device(X) if foreign else None
+        device = pick_device(self.device, X)
+        if device is not None:
+            return as_device(device).to_device(X) if foreign else None
         if not foreign:
             return None
         if get_config()["array_api_dispatch"]:
@@ -281,9 +282,10 @@ class BaseRelevanceVector(BaseEstimator):
             return self._checked(X), lambda values: values
         on_device = self._on_device(X)
         rows = self._checked(to_host(X))
-        if on_device is None and (self.device is None or not native):
+        device = pick_device(self.device, rows)
+        if on_device is None and (device is None or not native):
             return rows, to_host
-        used = on_device if on_device is not None else as_device(self.device).to_device(rows)
+        used = on_device if on_device is not None else as_device(device).to_device(rows)
         if is_device_array(X) and on_device is not None:
             home = device_of(X)
             return (used if native else rows), home.to_device

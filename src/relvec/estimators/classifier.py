@@ -23,7 +23,7 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import MemorySource, SparseSource
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
-from relvec.runtime.arrays import as_device, device_of
+from relvec.runtime.arrays import as_device, device_of, pick_device
 
 PROCESS_ATTRIBUTES = ("selection_", "process_", "calibration_curve_")
 RVM_ATTRIBUTES = ("alpha_", "gamma_")
@@ -114,7 +114,8 @@ class RelevanceVectorClassifier(ClassPredictions):
         Dichotomies fitted at once for ``multi_class="ovr"``.
     device : str, optional
         Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
-        taken there, predictions come back as the library of X. None is the CPU, or the device X lives on where
+        taken there, predictions come back as the library of X. "auto" is PyTorch's CUDA device where there is one and
+        at least 10,000 rows are fitted or predicted, else the CPU. None is the CPU, or the device X lives on where
         scikit-learn's ``array_api_dispatch`` is set. The model found is the same; fitted attributes are NumPy arrays.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, the restarts that remove atoms at random.
@@ -280,7 +281,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         )
         accepted = "csc" if in_columns else False
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, accept_sparse=accepted)
-        place = as_device(self.device) if self.device is not None else None
+        chosen = options.chooses_kernel and self.device == "auto"  # the process of classes works on the host
+        device = None if chosen else pick_device(self.device, X)
+        place = as_device(device) if device is not None else None
         place = device_of(on_device) if on_device is not None else place
         check_classification_targets(y)
         classes, label = np.unique(y, return_inverse=True)

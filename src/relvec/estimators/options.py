@@ -308,6 +308,7 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
         }
     if parameters.get("likelihood") == "student-t":
         del given["likelihood"]
+    parameters = parameters | {"device": None} if _is_auto(parameters["device"]) else parameters  # type: ignore[operator]
     return all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
 
 

@@ -21,7 +21,7 @@ from relvec.estimators.predictions import RegressionPredictions
 from relvec.estimators.sources import DiskSource, MemorySource, SparseSource, SummarySource
 from relvec.gaussian_process import FittedProcess
 from relvec.inference.likelihoods import Poisson
-from relvec.runtime.arrays import as_device, device_of
+from relvec.runtime.arrays import as_device, device_of, pick_device
 
 VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
 RVM_ATTRIBUTES = ("alpha_", "gamma_", "covariance_")
@@ -141,7 +141,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         Outputs of a two-dimensional y fitted at once, for relevance vector machines.
     device : str, optional
         Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
-        taken there, predictions come back as the library of X. None is the CPU, or the device X lives on where
+        taken there, predictions come back as the library of X. "auto" is PyTorch's CUDA device where there is one and
+        at least 10,000 rows are fitted or predicted, else the CPU. None is the CPU, or the device X lives on where
         scikit-learn's ``array_api_dispatch`` is set. The model found is the same; fitted attributes are NumPy arrays.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, ``select="random"``, restarts beyond the fourth.
@@ -334,8 +335,9 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         y = np.asarray(y, dtype=np.float64)
         weights = self._checked_weights(sample_weight, X)
         check_used(weights)
-        if self.device is not None and on_device is None:
-            on_device = as_device(self.device).to_device(X)
+        device = pick_device(self.device, X)
+        if device is not None and on_device is None:
+            on_device = as_device(device).to_device(X)
         targets, single = y.reshape(len(y), -1), y.ndim == 1
         if self.kernel is None and self._comes_in_parts:
             basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())
@@ -374,7 +376,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         """Rows that stay on disk, validated."""
         if self._wants_counts:
             self._refuse_disk(X)
-        if options.predictive is not None or options.device is not None or options.centres != "data":
+        if options.predictive is not None or options.device not in (None, "auto") or options.centres != "data":
             raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         weights = self._checked_weights(sample_weight, y)

@@ -18,6 +18,7 @@ import numpy as np
 
 from relvec.basis import row_hash64
 from relvec.design.base import Value
+from relvec.design.cholesky import hash_rows
 from relvec.design.dask.collections import align, as_dask_array, chunks_of, is_table, quiet_scheduler
 from relvec.design.samples import BLOCK_ROWS, Block, Samples
 
@@ -227,9 +228,8 @@ class _Draw:
     size: int
 
     def __call__(self, block: Block) -> Drawn:
-        keys = np.column_stack([np.zeros(len(block.X)), block.X])  # as `Concat.order_keys` has them
         rows = block.start + np.arange(len(block.X))
-        return self._lowest(Drawn(row_hash64(keys), rows, block.X, block.targets, block.weights))
+        return self._lowest(Drawn(hash_rows(block.X), rows, block.X, block.targets, block.weights))
 
     def combined(self, a: Drawn, b: Drawn) -> Drawn:
         """The lowest of both."""

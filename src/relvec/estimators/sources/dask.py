@@ -34,7 +34,7 @@ def check_dask(options: FitOptions) -> None:
     """Refuse what no fit to collections of Dask can do."""
     if options.keeps_checkpoint:
         raise ValueError("a fit to collections of Dask keeps no checkpoint: leave checkpoint at None")
-    if options.device is not None:
+    if options.device not in (None, "auto"):
         raise ValueError("collections of Dask are fitted where their workers are: leave device at None")
     if options.centres != "data":
         raise ValueError("centres that move need the rows in memory: with Dask leave centres at 'data'")
