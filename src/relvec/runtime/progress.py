@@ -145,6 +145,11 @@ def advance(more: int = 0) -> None:
         here.total += more
 
 
+def is_watched() -> bool:
+    """Whether anybody is told how far a fit is."""
+    return bool(_watchers.get())
+
+
 def report(
     size: int = 0, evidence: float = math.nan, fraction: float = math.nan, rows: int = 0, density: float = math.nan
 ) -> bool:

@@ -17,7 +17,7 @@ from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime import checkpoint
 from relvec.runtime.checkpoint import check_model, refuse_bad_record
 from relvec.runtime.fingerprint import fingerprint
-from relvec.runtime.progress import report
+from relvec.runtime.progress import is_watched, report
 
 logger = logging.getLogger("relvec")
 
@@ -237,8 +237,10 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
         n_iter = 0 if earlier is None else earlier.n_iter
         while True:
             _note_step(state, history, n_iter if verbose else None)
-            fraction = _fraction(history, problem.tol, state.done)
-            stop = report(len(state.active), state.posterior.log_evidence, fraction)
+            stop = False
+            if is_watched():
+                fraction = _fraction(history, problem.tol, state.done)
+                stop = report(len(state.active), state.posterior.log_evidence, fraction)
             late = solver.time_limit is not None and time.monotonic() - began > solver.time_limit
             status = _end(solver, problem, state, stop, n_iter >= max_iter, late)
             if status is not None:
