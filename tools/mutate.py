@@ -31,7 +31,7 @@ AGREE = "tests/test_searches.py::test_compiled_or_not_the_search_is_the_same"
 EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
 FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
 SOLVERS = [REGRESSIONS, FIXED, TEXTBOOK, SEARCH, LONG, AGREE, "tests/test_solvers.py", EVIDENCE]
-ENGINE = [AGREE, SEARCH, "tests/test_native.py", REGRESSIONS, LONG, "tests/test_solvers.py", EVIDENCE]
+ENGINE = ["tests/test_native.py", SEARCH, REGRESSIONS, LONG, "tests/test_solvers.py", EVIDENCE]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
 LAPLACE = [SCANS, AGREE, FIXED, CLASSES, MODES, "tests/test_laplace_rows.py", "tests/test_laplace.py"]
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
@@ -48,7 +48,7 @@ TESTS = {
     "solvers/gaussian/restarts.py": ENGINE,
     "solvers/gaussian/proposals.py": [LONG, SEARCH, "tests/test_solvers.py"],
     "solvers/equals.py": ENGINE,
-    "solvers/sequential.py": SOLVERS,
+    "solvers/sequential.py": ["tests/test_native.py", *SOLVERS],
     "solvers/active_set.py": [*SOLVERS, "tests/test_large.py"],
     "solvers/loop.py": [*SOLVERS, *CHECKPOINT],
     "solvers/fixed_point.py": SOLVERS,

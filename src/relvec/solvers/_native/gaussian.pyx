@@ -685,33 +685,15 @@ cdef class Model:
         outside the frame all: S / beta is the squared length of both, Q / beta their product with those of the target.
         """
         cdef Frame frame = self.frame
-        cdef Py_ssize_t M = frame.M, n = frame.n, k = self.k, f = self.f, F = frame.size, rows = f + k, i, j, r, count = 0
-        cdef Py_ssize_t start, width
+        cdef Py_ssize_t M = frame.M, n = frame.n, k = self.k, f = self.f, F = frame.size, rows = f + k, i, j, r
+        cdef Py_ssize_t start, width, count
         cdef int[::1] near
         cdef double[::1] packed, tau, z, C, V, work
         cdef double S, Q
-        if not k:
-            return 0
-        for j in range(M):
-            count += frame.unit[j] > 0.0 and scan.S[j] < CLOSE * self.beta
-        near = room_of_integers(count)
-        count = 0
-        for j in range(M):
-            if frame.unit[j] > 0.0 and scan.S[j] < CLOSE * self.beta:
-                near[count] = <int>j
-                count += 1
-        for i in range(count):  # the model's own atoms stay as they are
-            for j in range(k):
-                if near[i] == self.active[j]:
-                    near[i] = -1
-                    break
-        j = 0
-        for i in range(count):
-            if near[i] >= 0:
-                near[j] = near[i]
-                j += 1
-        count = j
-        if not count:
+        close = np.flatnonzero((np.asarray(frame.unit) > 0.0) & (np.asarray(scan.S)[:M] < CLOSE * self.beta))
+        near = np.setdiff1d(close, self.atoms).astype(np.intc)  # the model's own atoms stay as they are
+        count = near.shape[0]
+        if not (k and count):
             return 0
         packed, tau = (self.packed, self.tau) if self.large else self.reflections()
         z = room(rows)
