@@ -406,7 +406,7 @@ def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     mapped[:] = X
     w = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
-    solver = Sequential(restarts=0)  # rows reduced to their rank differ by 1e-6 of the evidence, which restarts may tell
+    solver = Sequential(restarts=0)  # which may tell rows reduced to their rank by 1e-6 of the evidence
     plain = RVR(width=4.0, solver=solver).fit(X, y, sample_weight=w)
     model = RVR(width=4.0, solver=solver).fit(mapped, y, sample_weight=w)
     check_same(model, plain, X)
