@@ -58,14 +58,11 @@ soak: $(VENV)/.stamp-test
 	$(BIN)/python tests/fuzz_tables.py 5000 $(ARGS)
 	$(BIN)/python tests/torture/soak.py 10000 $(ARGS)
 
-# Lines and branches that no test runs. Twice: compiled, and the same searches in Python.
+# Lines and branches that no test runs.
 coverage: $(VENV)/.stamp-test
 	$(PIP) 'pytest-cov>=6'
 	$(PYTEST) -q -n 2 --cov --cov-report= $(ARGS)
-	RELVEC_PURE_PYTHON=1 $(PYTEST) -q -n 2 --cov --cov-append --cov-report= $(PYTHON_SEARCH)
 	$(BIN)/python -m coverage report --skip-covered
-
-PYTHON_SEARCH := tests/test_solvers.py tests/test_laplace.py tests/test_laplace_rows.py
 
 # The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).
 bounds: $(VENV)/.stamp-test
@@ -78,7 +75,7 @@ sanitize: $(VENV)/.stamp-test
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/checked-sanitize \
 	  $(PYTEST) -q -p no:cacheprovider $(NATIVE_TESTS) $(ARGS)
 
-NATIVE_TESTS := tests/test_native.py tests/test_gaussian_search.py tests/test_long_dictionaries.py tests/test_compiled_classes.py
+NATIVE_TESTS := $(addprefix tests/test_,native.py laplace_rows.py gaussian_search.py long_dictionaries.py)
 
 # Changes of the formulas and searches that no test notices.
 mutants: $(VENV)/.stamp-test

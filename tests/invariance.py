@@ -1,7 +1,7 @@
 """Forms and routes that a model must not depend on: `python tests/invariance.py 20` compares so many data sets.
 
-Each way fits the same data in another form (rows permuted, targets scaled, ...) or by another route (compiled or
-Python, in blocks, in single precision, on more threads). The table has the share of data sets with the same relevance
+Each way fits the same data in another form (rows permuted, targets scaled, ...) or by another route (in blocks,
+in single precision, on more threads). The table has the share of data sets with the same relevance
 vectors, and the largest difference of the log evidence after what the form itself adds is taken off.
 """
 
@@ -102,7 +102,6 @@ def decline(*arguments, **options) -> None:
     """Stand in for a compression that does not pay."""
 
 
-PYTHON = {"RELVEC_PURE_PYTHON": "1"}
 IN_PASSES = ("relvec.design.dispatch.MAX_WHOLE_ROWS", 0)
 # Name, rows, whether for targets and for classes, the way to fit, and how near the evidence has to be (nats).
 WAYS = [
@@ -111,11 +110,9 @@ WAYS = [
     ("columns of Phi scaled by 1e-3 to 1e3", ROWS, (True, True), scale_columns, 1e-8),
     ("data set twice, weights halved", ROWS, (True, True), duplicate_rows, 1e-8),
     ("kernel precomputed", ROWS, (True, True), precompute_kernel, 1e-8),
-    ("search in Python", ROWS, (True, True), with_settings(**PYTHON), 1e-8),
     ("1 thread", ROWS, (True, True), with_threads(1), 1e-8),
     ("4 threads", ROWS, (True, True), with_threads(4), 1e-8),
     ("640 rows, permuted", MANY, (True, True), permute_rows, 1e-8),
-    ("640 rows, search in Python", MANY, (True, True), with_settings(**PYTHON), 1e-8),
     ("640 rows, 4 threads", MANY, (True, True), with_threads(4), 1e-8),
     ("640 rows, not reduced to the rank", MANY, (True, False),
      with_settings(("relvec.design.dispatch._compress", decline)), 1e-8),

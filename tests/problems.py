@@ -1,8 +1,6 @@
 """Small problems for the tests of searches, a fit over the columns of a matrix, and the dense gain of every move."""
 
-import os
 import warnings
-from unittest import mock
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -63,16 +61,6 @@ def quiet_fit(Phi, t, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return fit(Phi, t, **options)
-
-
-def in_python():
-    """Return a context whose searches run in Python, whatever was compiled."""
-    return mock.patch.dict(os.environ, RELVEC_PURE_PYTHON="1")
-
-
-def compiled():
-    """Return a context whose searches run in C where it was compiled."""
-    return mock.patch.dict(os.environ, RELVEC_PURE_PYTHON="0")
 
 
 def sinc_problem(N=40, width=3.0, noise=0.1, seed=0):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from problems import Columns, columns_kept, in_python, random_problem
+from problems import Columns, columns_kept, random_problem
 from relvec import RVC, RVR
 from relvec.basis import Functions
 from relvec.solvers import EM, MacKay, Sequential
@@ -181,8 +181,7 @@ def main() -> int:
     """Write all searches, or some."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
     for case in sys.argv[1:] or CASES:
-        with in_python():
-            models = [CASES[case](jitter).model for jitter in (0.0, 1e-13, 1e-12, 1e-11)]
+        models = [CASES[case](jitter).model for jitter in (0.0, 1e-13, 1e-12, 1e-11)]
         evidences = [model.log_marginal_likelihood_ for model in models]
         steps = [model.n_iter_ for model in models]
         kept[case] = [float(f"{min(evidences):.9g}"), int(max(steps))]

@@ -192,7 +192,6 @@ def assert_same_classes(model, other, rtol=1e-9):
 def in_double(monkeypatch):
     """Scans of one process in double precision too: in single, near-ties may fall otherwise."""
     monkeypatch.setattr("relvec.design.approximate._single", lambda A: A)
-    monkeypatch.setenv("RELVEC_PURE_PYTHON", "1")
 
 
 @pytest.mark.usefixtures("here", "in_double")

@@ -23,17 +23,14 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# Where C makes the same moves a mutant of the Python differs from it; everything else runs in Python alone.
-WITH_C = ("tests/test_native.py", "tests/test_laplace_rows.py")
 REGRESSIONS = "tests/test_searches.py::TestRegressions"
 CLASSES = "tests/test_searches.py::TestClassesAndCounts"
-AGREE = "tests/test_searches.py::test_compiled_or_not_the_search_is_the_same"
 EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
 FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
-SOLVERS = [REGRESSIONS, FIXED, TEXTBOOK, SEARCH, LONG, AGREE, "tests/test_solvers.py", EVIDENCE]
+SOLVERS = [REGRESSIONS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/test_solvers.py", EVIDENCE]
 ENGINE = ["tests/test_native.py", SEARCH, REGRESSIONS, LONG, "tests/test_solvers.py", EVIDENCE]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
-LAPLACE = [SCANS, AGREE, FIXED, CLASSES, MODES, "tests/test_laplace_rows.py", "tests/test_laplace.py"]
+LAPLACE = [SCANS, FIXED, CLASSES, MODES, "tests/test_laplace_rows.py", "tests/test_laplace.py"]
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 DISTRIBUTED = "tests/test_dask.py::test_contract_of_rows_elsewhere"
 RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
@@ -191,7 +188,6 @@ def survives(module: str, tree: ast.Module | None, tests: list[str], seconds: fl
             options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
             options += ["-k", "not a_hundred_classes"]  # which takes as long as all the others
             for file in tests:
-                os.environ["RELVEC_PURE_PYTHON"] = "0" if file in WITH_C else "1"
                 if code := int(pytest.main([*options, "-m", "not slow", file])):
                     break
         finally:

@@ -31,7 +31,7 @@ class RestartSettings:
     usual: int = 3  # unless more than these are asked for
     max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
     rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
-    min_distance2: float = 1e-6  # atoms nearer to the model do not enter: their gains have few digits
+    min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
     max_added_atoms: int = 100  # while the noise is held
     # Start from scratch: a noise above so many times its start may hide signal, a lower one in a model of few atoms
     max_noise_rise: float = 5.0
