@@ -8,6 +8,7 @@ Without a folder the page is written from the results that are there; --check te
 """
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +17,12 @@ from reproduction._page import PAPERS
 
 DOCS = Path(__file__).resolve().parent
 PAGE, RESULTS, IMAGES = DOCS / "reproduction.md", DOCS / "reproduction.json", DOCS / "images" / "reproduction"
+GROUPS = ("better", "within two standard errors", "worse")
+BASELINES = re.compile(r"\b(SVM|GP)\b")
+# Tables of T00, and experiments of it, by the names of T01's experiments that print the same numbers.
+SAME = {"Friedman #1": "friedman-1", "Friedman #2": "friedman-2", "Friedman #3": "friedman-3",
+        "Boston housing": "boston", "Pima": "pima", "U.S.P.S.": "usps", "T00-figure-1-left": "T01-figure-1",
+        "T00-figure-1-right": "T01-figure-2", "T00-figure-2": "T01-figure-3"}  # fmt: skip
 MARKS = {"better": "**better**", "within two standard errors": "within", "worse": "**worse**", "": ""}
 
 
@@ -33,10 +40,45 @@ def take_over(folder):
     RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
+def compared_rows(record):
+    """Pairs of an experiment and a row whose number can be compared, each number of the papers once.
+
+    T00 and T01 print some of the same numbers: those of T01, the later paper, count.
+    """
+    compared = [(e, row) for e in record["experiments"] for row in e["rows"] if row["group"] in GROUPS]
+    later = {(e["name"], row["quantity"], row["published"]) for e, row in compared if e["name"].startswith("T01-")}
+    for e, row in compared:
+        table, _, quantity = row["quantity"].rpartition(": ")
+        repeated = e["name"].startswith("T00-") and any(
+            quantity == other and row["published"] == published and SAME.get(table or e["name"], "-") in name
+            for name, other, published in later
+        )
+        if not repeated:
+            yield e, row
+
+
+def is_baseline(row):
+    """Whether a number is that of another method, which the paper compares with."""
+    return bool(BASELINES.search(row["quantity"])) and " over " not in row["quantity"]
+
+
+def count_groups(rows):
+    """How many rows came out better, within two standard errors, and worse."""
+    groups = [row["group"] for _, row in rows]
+    return [groups.count(group) for group in GROUPS]
+
+
+def counts_in_words(rows):
+    better, within, worse = count_groups(rows)
+    total = better + within + worse
+    return (f"{better} came out better, {within} within two standard errors, {worse} worse "
+            f"({1 - worse / max(1, total):.0%} not worse)")  # fmt: skip
+
+
 def page(record):
     """The page's text."""
-    counts, machine = record["verdicts"], record["machine"]
-    total = sum(counts.values())
+    machine, rows = record["machine"], list(compared_rows(record))
+    own, baselines = ([pair for pair in rows if is_baseline(pair[1]) == other] for other in (False, True))
     papers = list(dict.fromkeys(e["name"].split("-")[0] for e in record["experiments"]))
     days = sorted({day for e in record["experiments"] for day in e["days"]})
     lines = [
@@ -45,12 +87,13 @@ def page(record):
         "The numbers and figures of the papers, measured again. This page is written by `python "
         "docs/make_reproduction.py` from what `make reproduce` found; nothing on it is typed.",
         "",
-        f"**{total} published numbers can be compared: {counts['better']} came out better, "
-        f"{counts['within two standard errors']} within two standard errors, {counts['worse']} worse "
-        f"({1 - counts['worse'] / max(1, total):.0%} not worse).**",
+        f"**{len(own)} published numbers on these methods can be compared: {counts_in_words(own)}.** "
+        f"Of {len(baselines)} numbers on other methods, support vector machines and Gaussian processes of "
+        f"scikit-learn in the place of the papers', {counts_in_words(baselines)}. A number that both T00 and T01 print "
+        "counts once.",
         "",
         f"Measured {' to '.join(sorted({days[0], days[-1]}))} ({record['how']}), {record['seconds'] / 60:.0f} minutes "
-        f"of CPU in all, on {machine['processor']} ({machine['cores']} cores, one thread a fit), relvec "
+        f"of CPU in all (work that two papers share counts once here, and for each of them in the table), on {machine['processor']} ({machine['cores']} cores, one thread a fit), relvec "
         f"{machine['relvec']}, Python {machine['Python']}, numpy {machine['numpy']}, scipy {machine['scipy']}, "
         f"scikit-learn {machine['scikit-learn']}. Seconds are of CPU.",
         "",
@@ -84,14 +127,18 @@ def page(record):
 def overview(record):
     """All compared numbers in one picture, and counted by paper."""
     lines = [f"![Ours over published](images/reproduction/{record['overview']}.png)", ""] if record["overview"] else []
-    lines += ["| paper | better | within two standard errors | worse | CPU minutes |", "|---|---:|---:|---:|---:|"]
+    lines += ["| paper | better | within two standard errors | worse | other methods | CPU minutes |",
+              "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
+    rows = list(compared_rows(record))
     for paper in dict.fromkeys(e["name"].split("-")[0] for e in record["experiments"]):
         entries = [e for e in record["experiments"] if e["name"].startswith(f"{paper}-")]
-        groups = [row["group"] for e in entries for row in e["rows"]]
+        here = [(e, row) for e, row in rows if e["name"].startswith(f"{paper}-")]
         if entries:
-            counts = (groups.count(group) for group in ("better", "within two standard errors", "worse"))
+            counts = count_groups([pair for pair in here if not is_baseline(pair[1])])
+            others = sum(is_baseline(row) for _, row in here)
             minutes = sum(e["seconds"] for e in entries) / 60
-            lines.append(f"| [{paper}](#{paper.lower()}) | {' | '.join(map(str, counts))} | {minutes:.1f} |")
+            cells = " | ".join(map(str, (*counts, others)))
+            lines.append(f"| [{paper}](#{paper.lower()}) | {cells} | {minutes:.1f} |")
     return [*lines, "", "What came out worse is listed, with reasons, [at the end](#what-came-out-worse).", ""]
 
 
