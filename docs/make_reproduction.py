@@ -93,7 +93,8 @@ def page(record):
         "counts once.",
         "",
         f"Measured {' to '.join(sorted({days[0], days[-1]}))} ({record['how']}), {record['seconds'] / 60:.0f} minutes "
-        f"of CPU in all (work that two papers share counts once here, and for each of them in the table), on {machine['processor']} ({machine['cores']} cores, one thread a fit), relvec "
+        "of CPU in all (work that two papers share counts once here, and for each of them in the table), on "
+        f"{machine['processor']} ({machine['cores']} cores, one thread a fit), relvec "
         f"{machine['relvec']}, Python {machine['Python']}, numpy {machine['numpy']}, scipy {machine['scipy']}, "
         f"scikit-learn {machine['scikit-learn']}. Seconds are of CPU.",
         "",

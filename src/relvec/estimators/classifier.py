@@ -145,8 +145,8 @@ class RelevanceVectorClassifier(ClassPredictions):
         moderates them.
     intercept_ : weight of the constant, a float or (K,); 0.0 where it is not in the model.
     coef_, coef_std_, selected_, gain_ : (n_features,), or (K, n_features) for K > 2 classes, only where ``kernel`` is
-        None and ``basis="linear"``: slopes of the log-odds and their posterior standard deviations; which columns are in the
-        model; the nats of log evidence each of them is worth.
+        None and ``basis="linear"``: slopes of the log-odds and their posterior standard deviations; which columns are
+        in the model; the nats of log evidence each of them is worth.
     alpha_ : weight precisions, in the shape of `weights_`; inf where a function is not in the model of the class.
     gamma_ : how well the data determine each weight, from 0 to 1, in the shape of `weights_`.
     covariance_ : posterior covariance of the weights: (m, m) for two classes, (K, m, m) for "ovr", and
