@@ -1,5 +1,7 @@
 """Error bars and relevance through scikit-learn's pipelines and wrappers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -71,3 +73,18 @@ def test_relevance_that_was_not_learned_is_not_drawn(model):
     model.feature_relevance_ = np.full(3, 1 / 3)
     with pytest.raises(ValueError, match="pass X and y"):
         plot.FeatureRelevanceDisplay.from_estimator(model)
+
+
+@pytest.mark.parametrize("model", [RVR(width=2.0), RVC(width=2.0)], ids=str)
+def test_a_notebook_shows_what_was_fitted(rows, model):
+    X, y = rows
+    assert "rows kept" not in model._repr_html_()
+    model.fit(X, y > y.mean() if isinstance(model, RVC) else y)
+    page = model._repr_html_()
+    assert f"{len(model.relevance_)} rows kept, 2 inputs" in page and model.status_ in page
+    assert "rows kept" in model._repr_mimebundle_()["text/html"]
+    line = page.rsplit("<pre>", 1)[1]
+    assert ("noise" in line) == isinstance(model, RVR)
+    assert "relevance" not in line  # one width has learned none
+    model.fitted_ = replace(model.fitted_, width=np.array([1.0, 2.0]), feature_relevance=np.array([0.2, 0.8]))
+    assert "inputs by relevance: x2, x1" in model._repr_html_()

@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
-from relvec.estimators.fitted import FittedModel, from_attributes, inclusion
+from relvec.estimators.fitted import FittedModel, describe_as_html, from_attributes, inclusion
 from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
@@ -73,6 +73,14 @@ class BaseRelevanceVector(BaseEstimator):
             state = state | {"fitted_": from_attributes(state)}
             state = {name: value for name, value in state.items() if name not in ("_models", "_latents", "_of_counts")}
         super().__setstate__(state)
+
+    def _repr_html_inner(self):
+        return super()._repr_html_inner() + describe_as_html(self.__dict__)
+
+    def _repr_mimebundle_(self, **kwargs):
+        found = super()._repr_mimebundle_(**kwargs)
+        return {kind: text + describe_as_html(self.__dict__) if kind == "text/html" else text
+                for kind, text in found.items()}  # fmt: skip
 
     def fit(self, X, y=None, sample_weight=None):
         """Fit the model.

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -332,6 +333,23 @@ def caller_level() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("relvec."):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def describe_as_html(attributes: dict[str, Any]) -> str:
+    """A line on the fitted model, below scikit-learn's diagram in a notebook; nothing before the fit."""
+    fitted: FittedModel | None = attributes.get("fitted_")
+    if fitted is None:
+        return ""
+    d = attributes["n_features_in_"]
+    facts = [f"{len(fitted.relevance):,} rows kept, {d} inputs"]
+    if np.isfinite(fitted.noise_variance).all():
+        noise = ", ".join(f"{value:.3g}" for value in np.sqrt(fitted.noise_variance))
+        facts.append(f"noise {noise} (standard deviation)")
+    if fitted.feature_relevance is not None and (fitted.processes or np.ndim(fitted.width) > 0):
+        names = attributes.get("feature_names_in_", [f"x{i + 1}" for i in range(d)])
+        first = np.argsort(-fitted.feature_relevance, kind="stable")[:5]
+        facts.append(f"inputs by relevance: {', '.join(str(names[i]) for i in first)}")
+    return f"<pre>{escape('; '.join([*facts, *dict.fromkeys(fitted.status)]))}</pre>"
 
 
 def from_attributes(state: Mapping[str, Any]) -> FittedModel:
