@@ -84,3 +84,52 @@ def test_impatient_searches_stay_where_they_reach_the_edge():
     model = LaplaceModel(problem, units, problem.fit(units, np.array([5.0, 5.0])))
     moved, _ = relax(model, 60)
     assert moved.trust >= min(problem.trusted, model.trust) and moved.objective >= model.objective
+
+
+class TestPrice:
+    """Functions that cost something."""
+
+    @staticmethod
+    def rows(n=120):
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-3, 3, (n, 2))
+        return X, (rng.random(n) < 1.0 / (1.0 + np.exp(-3.0 * np.sin(1.5 * X[:, 0])))).astype(float)
+
+    def test_every_function_is_worth_its_price(self):
+        X, t = self.rows()
+        free, paid = RVC(width=1.0).fit(X, t), RVC(width=1.0, complexity_price=3.0).fit(X, t)
+        assert 0 < len(paid.relevance_) < len(free.relevance_)
+        assert free.log_marginal_likelihood_ > paid.log_marginal_likelihood_
+        assert paid.status_ == "converged" and paid.certificate_ <= paid.tol
+        Phi, k = paid.basis_(X), len(paid.alpha_)
+        evidence = laplace(Phi, t, np.ones(len(t)), paid.alpha_, Bernoulli()).log_evidence
+        assert paid.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-6)  # without the price
+        assert paid.history_["objective"][-1] == pytest.approx(evidence - 3.0 * k, abs=1e-6)
+        assert np.all(np.diff(paid.history_["objective"]) >= 0.0)
+        for i in range(k):
+            less = laplace(np.delete(Phi, i, 1), t, np.ones(len(t)), np.delete(paid.alpha_, i), Bernoulli())
+            assert less.log_evidence + 3.0 <= evidence + paid.tol
+
+    def test_without_a_price_it_is_the_search_of_the_papers(self):
+        X, t = self.rows()
+        one, other = RVC(width=1.0).fit(X, t), RVC(width=1.0, complexity_price=0).fit(X, t)
+        np.testing.assert_array_equal(one.weights_, other.weights_)
+
+    def test_a_price_is_paid_in_a_softmax_too(self):
+        X, _ = self.rows(90)
+        y = np.digitize(X[:, 0] + np.random.default_rng(1).normal(size=90), [-1.0, 1.0])
+        few = RVC(width=1.5, complexity_price=4.0).fit(X, y)
+        assert np.isfinite(few.alpha_).sum() < np.isfinite(RVC(width=1.5).fit(X, y).alpha_).sum()
+
+    def test_a_price_asks_for_the_relevance_vector_machine(self):
+        X, t = self.rows(60)
+        assert RVC(complexity_price=1.0).fit(X, t).kernel_ is not None
+
+    @pytest.mark.parametrize("price", [-1.0, np.nan, np.inf, "much"])
+    def test_prices_that_make_no_sense_are_refused(self, price):
+        with pytest.raises(ValueError, match="complexity_price must be a number of nats"):
+            RVC(complexity_price=price).fit(*self.rows(20))
+
+    def test_fixed_points_know_no_price(self):
+        with pytest.raises(ValueError, match="complexity_price is for solver='sequential'"):
+            RVC(width=1.0, solver="mackay", complexity_price=1.0).fit(*self.rows(20))

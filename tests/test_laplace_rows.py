@@ -137,7 +137,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(likelihood, monkeypatch):
     found = []
     for threads in (1, 2, 3, 50):
         monkeypatch.setattr(rows_module, "n_threads", lambda threads=threads: threads)
-        mode = rows_in_memory(t, weights, likelihood, likelihood.constant(t, weights)).fit(Phi, alpha)
+        mode = rows_in_memory(t, weights, likelihood).fit(Phi, alpha)
         found.append((mode.log_evidence, *mode.mean, *mode.slopes()))
     assert all(each == found[0] for each in found)
     assert found[0][0] == pytest.approx(exact.log_evidence, rel=1e-12)
@@ -150,11 +150,11 @@ def test_an_interrupt_ends_a_sum_over_many_rows():
         raise KeyboardInterrupt
 
     n = 20_000
-    rows = rows_in_memory(np.arange(n) % 2.0, np.ones(n), Bernoulli(), 0.0)
+    rows = rows_in_memory(np.arange(n) % 2.0, np.ones(n), Bernoulli())
     Phi = np.asfortranarray(np.linspace(-1.0, 1.0, n)[:, None])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_module, "run_parts", interrupt)
-        interrupted = rows_in_memory(np.arange(n) % 2.0, np.ones(n), Bernoulli(), 0.0)
+        interrupted = rows_in_memory(np.arange(n) % 2.0, np.ones(n), Bernoulli())
     with pytest.raises(KeyboardInterrupt):
         interrupted.fit(Phi, np.ones(1))
     assert rows.fit(Phi, np.ones(1)) is not None
@@ -165,7 +165,7 @@ def test_targets_that_are_not_numbers_give_no_mode():
     t = problem.target.copy()
     t[3] = np.nan
     Phi = np.asfortranarray(problem.design.columns([5, 40]))
-    assert rows_in_memory(t, problem.weights, Bernoulli(), 0.0).fit(Phi, np.ones(2)) is None
+    assert rows_in_memory(t, problem.weights, Bernoulli()).fit(Phi, np.ones(2)) is None
     assert problem.rows.fit(Phi * np.nan, np.ones(2)) is None
 
 
@@ -185,7 +185,7 @@ def test_arrays_that_do_not_fit_are_refused():
         lambda: mode.system().step(0.0, np.ones(3)),
         lambda: mode.system().gain(np.ones(3)),
         lambda: mode.system().correct(*np.ones((4, 3)), 0.01),
-        lambda: rows_in_memory(problem.target, problem.weights[1:], Bernoulli(), 0.0),
+        lambda: rows_in_memory(problem.target, problem.weights[1:], Bernoulli()),
     ):
         with pytest.raises(ValueError, match=r"for|fit|and \d"):
             call()

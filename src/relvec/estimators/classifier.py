@@ -92,6 +92,11 @@ class RelevanceVectorClassifier(ClassPredictions):
         moderate. Keeps the training rows, O(N) a point.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
+    complexity_price : float, default 0.0
+        Nats that every function of a relevance vector machine costs: functions that raise the evidence by less are not
+        kept, which the evidence of a sparse model of classes, too sure of itself, would keep. Part of what the
+        sequential solver maximises and of `certificate_`; `log_marginal_likelihood_` stays the evidence. 0 is the
+        search of the papers. A price asks for the relevance vector machine, not the process.
     tol : float, default 1e-3
         A fit ends when no single move, refitted, gains more than this many nats of evidence.
     max_iter : int, default 10000
@@ -211,6 +216,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         averaging: str = "posterior",
         predictive: Any = "auto",
         hyperprior: Any = None,
+        complexity_price: float = 0.0,
         tol: float = 1e-3,
         max_iter: int = 10000,
         warm_start: bool = False,
@@ -235,6 +241,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         self.averaging = averaging
         self.predictive = predictive
         self.hyperprior = hyperprior
+        self.complexity_price = complexity_price
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start

@@ -153,6 +153,7 @@ class LaplaceSearch(Search):
                     share=share,
                     shift=shift,
                     tol=options.tol,
+                    price=options.complexity_price,
                     bias=basis.n_atoms - 1 if options.fit_intercept else -1,
                     rng=np.random.default_rng(seed),
                 )
@@ -334,7 +335,9 @@ def _start_from(problem: LaplaceProblem, atoms: np.ndarray, alpha: np.ndarray) -
 
 
 def check_prior(options: FitOptions) -> None:
-    """Refuse a hyperprior that classes and counts, or their solver, cannot have."""
+    """Refuse a hyperprior or a price of functions that classes and counts, or their solver, cannot have."""
+    if options.complexity_price and not isinstance(options.solver, Sequential):
+        raise ValueError("complexity_price is for solver='sequential': the fixed points know no price of functions")
     if options.prior.on_noise:
         raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
     if options.prior.b > 0 and isinstance(options.solver, Sequential):

@@ -86,6 +86,7 @@ class FitOptions:
     share_alpha: bool = False  # whether outputs of a regression share their precisions
     noise: str = "constant"  # or "student-t", "heteroscedastic"
     target_scale: Scale | None = None  # on which a process takes the target; None where it may choose
+    complexity_price: float = 0.0  # nats that a function of a model of classes costs
 
     @property
     def shares_precisions(self) -> bool:
@@ -219,6 +220,7 @@ def resolve_options(
         groups=resolve_groups(parameters),
         share_alpha=bool(parameters.get("share_alpha", False)),
         noise=resolve_noise(parameters),
+        complexity_price=float(parameters.get("complexity_price", 0.0)),
         fit_intercept=bool(parameters["fit_intercept"]),
         solver=solver,
         predictive=as_predictive(predictive) if predictive != "rvm" else None,
@@ -305,6 +307,7 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
             "multi_class": "multinomial",
             "share_alpha": False,
             "averaging": "posterior",
+            "complexity_price": 0.0,
         }
     if parameters.get("likelihood") == "student-t":
         del given["likelihood"]
@@ -348,6 +351,9 @@ def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
             raise ValueError(f"{name} must be None or an integer >= 1, got {most!r}")
     if limit is not None and not (isinstance(limit, numbers.Real) and 0 < float(limit) < np.inf):
         raise ValueError(f"time_limit must be None or a positive number of seconds, got {limit!r}")
+    price = parameters.get("complexity_price", 0.0)
+    if not (isinstance(price, numbers.Real) and 0 <= float(price) < np.inf):
+        raise ValueError(f"complexity_price must be a number of nats, 0 or more, got {price!r}")
     if isinstance(verbose, str) and verbose != "progress":
         raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {verbose!r}")
     if not isinstance(parameters["fit_intercept"], bool | np.bool_):

@@ -89,7 +89,7 @@ def first_of(gains: np.ndarray, ranked: Scan | LaplaceProblem) -> int:
 def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
     grown, most = _grow_best(model, found, batch, tol)
-    if grown is None and model.problem.patient and isinstance(model.fit, Mode):
+    if grown is None and model.problem.thorough and isinstance(model.fit, Mode):
         grown, faint = _grow_faint(model, found, tol)
         most = max(most, faint)
     return grown, most
@@ -115,7 +115,7 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
 
 
 def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
-    gains, most = found.gains.copy(), 0.0
+    gains, most = found.gains - model.problem.price, 0.0
     for _ in range(SETTINGS.max_refuted):
         first = first_of(gains, found)
         if gains[first] <= tol:
@@ -166,8 +166,7 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
     """Delete a unit if that, refitted, gains; None and the largest refitted gain otherwise."""
     if not len(model.active):
         return None, 0.0
-    gains, _ = deletion_gains(model)
-    most = 0.0
+    gains, most = deletion_gains(model)[0] + model.problem.price, 0.0
     for i in np.argsort(-gains)[:4]:
         if gains[i] < -1.0:
             break

@@ -163,9 +163,9 @@ def _try_steps(
 def try_long_steps(model: LaplaceModel) -> LaplaceModel:
     """The model with the precision of one unit far from where it was, and all at their optimum, where that gains.
 
-    The evidence over a single precision may have two maxima. Only for rows in memory: elsewhere a trial is a pass.
+    The evidence over a single precision may have two maxima.
     """
-    if not isinstance(model.fit, Mode):
+    if not model.problem.thorough:
         return model
     best, least = model, min(model.problem.trusted, model.trust)
     for step in np.eye(len(model.active)):

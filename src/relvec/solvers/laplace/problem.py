@@ -22,6 +22,9 @@ from relvec.solvers.laplace.rows import pass_ns, posterior_of, rows_in_memory
 
 TRUSTED = 0.5  # steps do not take `LaplacePosterior.trust` below this
 _PASSES_A_MODE = 4.0  # over the rows
+# Of few rows a function moves the curvature much, and the linearised problem tells little; for more rows moves that it
+# does not propose cost more than they are worth.
+_MAX_THOROUGH_ROWS = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,7 @@ class LaplaceProblem:
     prior: GammaPrior = FLAT
     prior_b: np.ndarray | None = None
     trusted: float = TRUSTED  # steps do not take `LaplacePosterior.trust` below this
+    price: float = 0.0  # nats that every unit costs
     # whether models are moved along the edge of the region of trust, or stay where they reach it
     patient: bool = False
     tol: float = 1e-3  # nats; a fit ends when no single move gains more
@@ -70,14 +74,14 @@ class LaplaceProblem:
         return Observed(self.target, self.weights, self.likelihood)
 
     @cached_property
-    def constant(self) -> float:
-        """The part of the log-likelihood that does not depend on f."""
-        return self.likelihood.constant(self.target, self.weights)
-
-    @cached_property
     def rows(self) -> Rows | None:
         """The rows for compiled loops; None where there are several outputs, or the rows are elsewhere."""
-        return rows_in_memory(self.target, self.weights, self.likelihood, self.constant)
+        return rows_in_memory(self.target, self.weights, self.likelihood)
+
+    @property
+    def thorough(self) -> bool:
+        """Whether moves are tried that the linearised problem does not propose: before a search of few rows ends."""
+        return self.patient and self.rows is not None and self.design.n_rows <= _MAX_THOROUGH_ROWS
 
     def tolerance(self, size: int) -> float:
         """Nats that no single move may gain any more for a model of so many units to be done."""
@@ -128,8 +132,8 @@ class LaplaceProblem:
         return posterior_of(fit) if isinstance(fit, Mode) else fit
 
     def objective(self, units: np.ndarray, posterior: Mode | LaplacePosterior) -> float:
-        """The Laplace evidence plus the hyperprior's terms, T01 eq. (36)."""
-        value = posterior.log_evidence + self.shift
+        """The Laplace evidence less the price of the units, plus the hyperprior's terms, T01 eq. (36)."""
+        value = posterior.log_evidence + self.shift - self.price * len(units)
         if self.prior_b is not None:
             b = self.prior_b[units % self.design.n_atoms]
             value += self.prior.log_density(posterior.alpha[:: self.per_unit], np.nan, b, 0.0)

@@ -18,11 +18,12 @@ MIN_PIVOT_SHARE = 1e-8  # of its diagonal: a larger pivot shows that normal equa
 _PER_SAMPLE_NS, _PER_COLUMN_NS, _PER_PAIR_NS = 25.0, 0.5, 0.05  # of a row in a pass
 
 
-def rows_in_memory(target: Any, weights: Any, likelihood: Likelihood, constant: float) -> Rows | None:
+def rows_in_memory(target: Any, weights: Any, likelihood: Likelihood) -> Rows | None:
     """The rows of targets and weights, both (n,); None where there are several outputs, or the rows are elsewhere."""
     if type(likelihood) not in (Bernoulli, Poisson) or not isinstance(target, np.ndarray):
         return None
     t, w = (np.ascontiguousarray(values, dtype=float) for values in (target, weights))
+    constant = likelihood.constant(t, w)
     return Rows(
         t, w, type(likelihood) is Poisson, constant, MAX_LOG_RATE, run_parts, NEWTON.max_steps, NEWTON.max_idle_steps,
         NEWTON.rough_decrement, NEWTON.exact_decrement, NORMAL_EQUATIONS_LIMIT, MIN_PIVOT_SHARE,

@@ -95,7 +95,7 @@ class Scan:
 def scan(model: LaplaceModel) -> Scan:
     """Gains of all additions, exact for the linearised problem (for K classes: see `ScanRows`).
 
-    For one output on rows in memory a patient problem has the motion of B count too, to first order in 1/alpha.
+    In a thorough search of one output the motion of B counts too, to first order in 1/alpha.
     """
     return _scan_in_memory(model) if isinstance(model.fit, Mode) else _scan_design(model)
 
@@ -104,7 +104,7 @@ def _scan_in_memory(model: LaplaceModel) -> Scan:
     problem, mode = model.problem, model.fit
     design: Any = problem.design  # rows in memory are arrays
     problem.budget.spent += design.scan_size * (SCANS.fixed_ns + SCANS.weight_ns * (1.0 + len(mode.alpha)))
-    projected = np.ascontiguousarray(design.project(mode.directions(problem.patient).T))
+    projected = np.ascontiguousarray(design.project(mode.directions(problem.thorough).T))
     outside = np.ones(design.n_atoms, dtype=bool)
     outside[model.active] = False
     outside[list(problem.closed)] = False
