@@ -264,7 +264,10 @@ class Linear(Monomials):
         return [(k,) for k in features]
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
-        return X[:, [k for (k,) in self.terms]] if namespace(X) is np else super()._columns(X)
+        if namespace(X) is not np:
+            return super()._columns(X)
+        columns = [k for (k,) in self.terms]
+        return X.copy() if columns == list(range(X.shape[1])) else X[:, columns]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -216,26 +216,27 @@ def _centred_squares(X: Any, mean: np.ndarray, weights: np.ndarray) -> np.ndarra
 def centre_columns(design: DenseDesign, constant: int, weights: np.ndarray | None = None) -> DenseDesign:
     """The design with every column but the constant's centred on its mean, under the weights of its rows (n,).
 
-    Without ``weights`` the rows are those of regression, times the roots of their sample weights. The constant's column
-    holds these roots, in any coordinates of the rows: to be centred is to be orthogonal to it, also for rows that were
-    compressed or summed up.
+    The matrix of the design given is overwritten. Without ``weights`` the rows are those of regression, times the roots
+    of their sample weights. The constant's column holds these roots, in any coordinates of the rows: to be centred is
+    to be orthogonal to it, also for rows that were compressed or summed up.
 
     >>> design = centre_columns(DenseDesign(np.array([[1.0, 1.0], [5.0, 1.0]])), 1)
     >>> design.offset.tolist(), np.round(design.scale, 12).tolist()
     ([3.0, 0.0], [2.828427124746, 1.414213562373])
     """
-    Phi, one = design.matrix.copy(), design.matrix[:, constant].copy()
+    Phi, one = design.matrix, design.matrix[:, constant].copy()
     probe = one if weights is None else weights / (weights @ one)
-    share = probe @ Phi
-    Phi -= np.outer(one, share)
-    again = probe @ Phi  # what rounding left
-    Phi -= np.outer(one, again)
-    share += again
+    share = np.zeros(Phi.shape[1])
+    for _ in range(2):  # the second time takes what rounding left
+        more = probe @ Phi
+        for row, value in zip(Phi, one, strict=True):  # in place, without an array of that size
+            row -= value * more
+        share += more
     norm = np.sqrt(np.einsum("ij,ij->j", Phi, Phi))
     norm[norm < _CONSTANT] = 0.0
     Phi *= np.where(norm > 0.0, 1.0 / np.where(norm > 0.0, norm, 1.0), 0.0)
     Phi[:, constant], norm[constant] = one, 1.0
-    centred = DenseDesign.of(np.asfortranarray(Phi), design.scale * norm)
+    centred = DenseDesign.of(Phi, design.scale * norm)
     with np.errstate(over="ignore"):
         centred.offset = design.scale * share / design.scale[constant]
     centred.offset[constant] = 0.0

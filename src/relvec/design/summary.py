@@ -103,13 +103,17 @@ def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndar
     True
     """
     used = np.flatnonzero(weights > 0.0)
-    X, targets, weights = X[used], targets[used], weights[used]
+    if len(used) < len(X):
+        X, targets, weights = X[used], targets[used], weights[used]
     size = basis.n_atoms + targets.shape[1]
     R, at_once = np.zeros((0, size)), max(_AT_ONCE // size, 1)
     for first in range(0, len(X), at_once):
         part = slice(first, first + at_once)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            R = stacked(R, np.column_stack([basis(X[part]), targets[part]]) * np.sqrt(weights[part])[:, None])
+            rows = np.column_stack([basis(X[part]), targets[part]])
+            if np.any(weights[part] != 1.0):
+                rows *= np.sqrt(weights[part])[:, None]
+            R = stacked(R, rows)
     if not np.all(np.isfinite(R)):
         raise ValueError(
             f"basis function {int(np.argmin(np.isfinite(R).all(axis=0)))} is not finite on the training rows; "
@@ -117,9 +121,13 @@ def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndar
         )
     values, weight = np.column_stack([X, targets]), float(weights.sum())
     share = weights / weight if weight else weights
-    largest = np.maximum(np.abs(values).max(axis=0, initial=0.0), np.finfo(float).tiny)  # whose square may overflow
-    mean = largest * (share @ (values / largest))
-    spread = largest * np.sqrt(weights @ ((values - mean) / largest) ** 2)
+    largest = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
+    largest = np.maximum(largest, np.finfo(float).tiny)  # whose square may overflow
+    values /= largest
+    mean = share @ values
+    values -= mean
+    values *= values
+    mean, spread = largest * mean, largest * np.sqrt(weights @ values)
     return Summary(basis, R, len(used), weight, mean, spread)
 
 
@@ -130,7 +138,7 @@ def stacked(R: np.ndarray, below: np.ndarray) -> np.ndarray:
     """
     c = R.shape[1]
     if len(R) < c:
-        rows = np.vstack([R, below])
+        rows = np.vstack([R, below]) if len(R) else below
         if len(rows) <= c:
             return np.triu(qr(rows, mode="r")[0]) if len(rows) == c else rows
         R, below = np.zeros((c, c)), rows

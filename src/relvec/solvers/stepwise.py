@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -76,9 +77,7 @@ class Stepwise:
 
     def cost(self, size: int, n_candidates: int) -> float:
         """Nats that the next function costs a model of so many: log (M - k) / (k + 1), and no less than 1."""
-        if self.support_prior == "flat":
-            return 0.0
-        return max(SETTINGS.min_cost_nats, math.log(max(n_candidates - size, 1)) - math.log(size + 1.0))
+        return 0.0 if self.support_prior == "flat" else _cost(size, n_candidates)
 
     def init(self, problem: Problem) -> State:
         """The empty model; or the one to start from, cut down to the size allowed, if it is better."""
@@ -117,7 +116,7 @@ class Stepwise:
         k, M = count(model), n_candidates(model.problem)
         if k > self.max_size(model.problem):
             return -math.inf
-        return model.objective - sum(self.cost(size, M) for size in range(k))
+        return model.objective - (0.0 if self.support_prior == "flat" else _total_cost(k, M))
 
     def max_size(self, problem: Problem) -> int:
         """Most functions, the constant not counted."""
@@ -180,6 +179,16 @@ class Stepwise:
     def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
         """The search from that model on."""
         return self.init(replace(problem, start=model))
+
+
+@lru_cache(maxsize=4096)
+def _cost(size: int, n_candidates: int) -> float:
+    return max(SETTINGS.min_cost_nats, math.log(max(n_candidates - size, 1)) - math.log(size + 1.0))
+
+
+@lru_cache(maxsize=4096)
+def _total_cost(size: int, n_candidates: int) -> float:
+    return math.fsum(_cost(k, n_candidates) for k in range(size))
 
 
 def _state(model: Model, action: str) -> State:
