@@ -5,9 +5,10 @@ import pytest
 
 from problems import classes_of
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.solvers.laplace.exchange import swaps
-from relvec.solvers.laplace.precisions import deletion_gains
-from relvec.solvers.laplace.scan import alike, overlaps, shared_optimum
+from relvec.solvers.laplace.exchange import ExchangeTask, swaps
+from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
+from relvec.solvers.laplace.problem import empty_model
+from relvec.solvers.laplace.scan import ScanSettings, alike, overlaps, scan, shared_optimum
 
 
 def dense_B(model, apart=False):
@@ -181,3 +182,43 @@ def test_units_are_ranked_by_content_and_then_by_class(K):
     expected = np.lexsort((units // M, model.problem.order[units % M]))
     for ranks in (found.rank(units), model.problem.rank(units)):
         assert np.array_equal(np.argsort(ranks), expected) and ranks.dtype.kind == "i"
+
+
+@pytest.mark.parametrize("K", [1, 3])
+@pytest.mark.parametrize("share", [False, True])
+def test_the_work_of_a_mode_counts_rows_outputs_and_pairs_of_weights(K, share):
+    """n (25 K + k / 2 + k^2 / 20) nanoseconds a pass, four passes a mode: restarts are cut short by it."""
+    model, _ = classes_of(likelihood=Categorical(3) if K > 1 else Bernoulli(), share=share and K > 1)
+    problem, k = model.problem, len(model.posterior.alpha)
+    before = problem.budget.spent
+    problem.fit(model.active, model.alpha)
+    assert problem.budget.spent - before == pytest.approx(4.0 * 40 * (25.0 * K + 0.5 * k + 0.05 * k * k))
+
+
+def test_what_steps_on_the_precisions_find_is_within_reach():
+    model, _ = classes_of(likelihood=Bernoulli())
+    best, _ = relax(model, 60)
+    assert within_reach(model, model.objective) and within_reach(model, best.objective)
+    assert not within_reach(empty_model(model.problem), 1e3)
+
+
+def test_scans_of_classes_are_exact_up_to_a_limit_of_products(monkeypatch):
+    model, found = classes_of()
+    p, design = model.posterior, model.problem.design
+    products = 3 * design.n_rows * design.n_atoms * len(p.alpha)
+    for most, exact in ((products, True), (products - 1, False)):
+        monkeypatch.setattr("relvec.solvers.laplace.scan.SCANS", ScanSettings(max_exact_products=most))
+        assert scan(model).exact is exact
+    assert found.exact
+
+
+def test_exchanges_between_pieces_of_a_dictionary_take_the_better():
+    """A scan in two pieces finds what one finds."""
+    model, found = classes_of(likelihood=Categorical(3))
+    task = ExchangeTask(found.task, model.posterior.variance, model.posterior.mean, False)
+    whole, _ = task(found.moments)
+    halves = [task(found.moments.take(np.arange(12)[i::2])) for i in (0, 1)]
+    best, _ = task.combine(*halves)
+    np.testing.assert_array_equal(best.entering, whole.entering)
+    np.testing.assert_allclose(best.ratio, whole.ratio)
+    np.testing.assert_allclose(best.Q, whole.Q)
