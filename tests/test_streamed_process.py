@@ -150,6 +150,13 @@ def test_limits_end_a_fit_and_the_status_says_which():
     assert any("time limit" in message for message in late.messages)
 
 
+def test_a_stop_asked_for_while_learning_ends_the_fit():
+    rows, X, _ = table()
+    one = (parse_structure("matern32", 1),)
+    stopped = fit_in_passes(rows, candidates=one, progress=lambda stage, fraction: True)
+    assert stopped.status == "interrupted" and np.isfinite(stopped.predict(X)[0]).all()
+
+
 def test_a_fit_in_passes_predicts_as_the_fit_of_all_rows():
     rows, X, y = table()
     X_test, y_test = waves(500, seed=1)

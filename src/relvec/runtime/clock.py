@@ -55,6 +55,12 @@ class Clock:
         self.cut.append(stage)
         return True
 
+    def take_over(self, other: Clock) -> None:
+        """Note what another clock has cut, and stop where that was asked to."""
+        self.cut += other.cut
+        if other.stopped:
+            self.stopped, self._end = True, time.monotonic()
+
     def report(self, stage: str, fraction: float) -> None:
         """Tell the callback that `stage` is done to a fraction of 0 to 1; it asks to stop by returning True."""
         if self._progress is not None and self._progress(stage, fraction) is True:

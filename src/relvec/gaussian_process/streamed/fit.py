@@ -44,6 +44,7 @@ from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress, Recall
 from relvec.runtime.progress import report
 
+_LEARNING_SHARE = 0.6  # of a time limit: the rest is for vectors and the pass over all rows
 _HELD_ROWS = 1000  # of the draw, that tell how many vectors are enough and how wide variances have to be
 _DEVICE_LAST_STAGE = (5000, 50)  # rows and evaluations of the last stage of learning on a device
 _PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate`
@@ -122,10 +123,12 @@ def fit_in_passes(
     True
     """
     clock = Clock(time_limit, progress, recall)
+    learning = Clock(None if time_limit is None else _LEARNING_SHARE * time_limit, progress, recall)
     drawn = table.draw
-    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, clock)
+    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, learning)
     last = LastStage() if table.place is None else LastStage(log_posterior_on(table.place), *_DEVICE_LAST_STAGE)
-    learned = learn_kernels(prepared, candidates, earlier, False, clock, last, rows_to_learn(table.memory))
+    learned = learn_kernels(prepared, candidates, earlier, False, learning, last, rows_to_learn(table.memory))
+    clock.take_over(learning)
     structure, theta, rows = learned.chosen[0].structure, learned.thetas[0], prepared.rows
     most, ended = table.max_vectors(max_vectors)
     n_held = min(_HELD_ROWS, len(rows) // 5)
