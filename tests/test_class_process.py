@@ -23,7 +23,7 @@ from relvec.gaussian_process.classes.candidates import OtherCandidate, standard_
 from relvec.gaussian_process.classes.choose import choose
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.classes.features import Features, LatentKernel, pivots
-from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes
+from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, evidence, learn, settle
 from relvec.gaussian_process.classes.model import Calibration
 from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, merge, standardise
@@ -450,6 +450,12 @@ def test_no_more_vectors_are_kept_than_asked_for():
     X = rng.normal(size=(150, 4))
     y = (np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=150) > 0).astype(int)
     assert 1 <= len(RVC(max_vectors=12).fit(X, y).relevance_) <= 12
+    rows = standardise(merge(X, y, 2))[0]
+    each, one = (Structure((Part(GAUSSIAN, kind),), False, 4) for kind in (True, False))
+    members = tuple(Member(0.5, Calibration(), learn(rows, structure)) for structure in (each, one))
+    small = share_vectors(rows, members, 12)
+    assert 6 <= len(np.unique(np.concatenate([m.model.vectors for m in small]), axis=0)) <= 12
+    assert share_vectors(rows, members, 150) == members
 
 
 def test_class_weights_multiply_sample_weights():

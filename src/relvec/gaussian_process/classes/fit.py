@@ -158,11 +158,11 @@ def fit_classes(
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
     members = tuple(Member(*part) for part in parts)
     if max_vectors is not None and len(members) > 1:
-        members = _share_vectors(rows, members, max_vectors)
+        members = share_vectors(rows, members, max_vectors)
     return ClassModel(units, members, rows.base_rates, selection, status, messages)
 
 
-def _share_vectors(rows: ClassRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:
+def share_vectors(rows: ClassRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:
     """The members with so few vectors each that together they keep at most so many rows."""
     kept = {row.tobytes() for member in members for row in member.model.vectors}
     if len(kept) <= most:
