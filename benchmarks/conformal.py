@@ -127,7 +127,7 @@ def main() -> None:
         for name, (model, draw) in MODELS.items():
             clock = time.process_time()
             print(line(name, run(model, draw, draws), time.process_time() - clock), flush=True)
-        for name in ("rvm", "a straight line", "counts", "four, rvm"):
+        for name in ("rvm", "a straight line", "counts"):
             clock = time.process_time()
             found = run_folds(*MODELS[name], min(CROSS_DRAWS, draws))
             print(line(f"{name}, folds", found, time.process_time() - clock), flush=True)

@@ -1,8 +1,8 @@
 """Student-t and heteroscedastic noise beside constant normal noise, on made data and on tables.
 
-    python benchmarks/noise.py outliers               a tenth of the targets with gross errors, or none
-    python benchmarks/noise.py degrees                degrees of freedom found at N = 2,000
-    python benchmarks/noise.py varying [--tables FOLDER --names autompg,stock --folds 0,1]
+    python benchmarks/noise.py outliers [--models process --rows 200]   a tenth of the targets is wrong, or none
+    python benchmarks/noise.py degrees                                  degrees of freedom found at N = 2,000
+    python benchmarks/noise.py varying [--models rvm --tables FOLDER --names servo,forest --folds 0,1]
 
 "error" is the root mean square error at 2,000 clean new rows (for tables at the rows of the fold), "density" the mean
 log density there, in units of standardised targets for tables (`benchmarks/tables.py` says what FOLDER holds); seconds
@@ -24,7 +24,11 @@ from threadpoolctl import threadpool_limits
 from relvec import RVR
 
 DRAWS = 5
-MODELS: dict[str, dict[str, Any]] = {"process": {}, "rvm": {"predictive": "rvm", "width": "learn"}}
+MODELS: dict[str, dict[str, Any]] = {
+    "process": {},
+    "rvm": {"predictive": "rvm", "width": "learn"},
+    "width 2": {"predictive": "rvm", "width": 2.0},
+}
 LEVELS = {
     "constant": lambda X, f: np.full(len(f), 0.3),
     "along an input": lambda X, f: np.exp(-1.5 + 0.5 * X[:, 0]),
@@ -49,12 +53,13 @@ def measure(model: RVR, X: np.ndarray, y: np.ndarray, new: tuple[np.ndarray, np.
     return np.array([error, model.log_predictive_density(*new).mean(), seconds])
 
 
-def outliers() -> None:
+def outliers(models: list[str], sizes: list[int]) -> None:
     print(
         f"{'model':10}{'rows':>6}{'errors':>8}  {'noise':12}{'error':>8}{'error / clean':>15}{'density':>9}{'CPU s':>8}"
     )
-    for name, options in MODELS.items():
-        for n in (200, 600):
+    for name in models:
+        options = MODELS[name]
+        for n in sizes:
             best = None
             for share in (0.0, 0.1):
                 for noise in ("gaussian", "student-t"):
@@ -85,9 +90,10 @@ def degrees() -> None:
         print(f"{nu:6.0f}{min(found):12.2f} to{max(found):6.2f}", flush=True)
 
 
-def varying(folder: str | None, names: list[str], folds: list[int]) -> None:
+def varying(models: list[str], folder: str | None, names: list[str], folds: list[int]) -> None:
     print(f"{'data':18}{'model':10}{'rows':>6}{'constant':>10}{'varying':>9}{'gain':>7}{'CPU s':>8}{'CPU s':>8}")
-    for model, options in MODELS.items():
+    for model in models:
+        options = MODELS[model]
         for level, spread in LEVELS.items():
             for n in (150, 500):
                 rows = []
@@ -124,17 +130,22 @@ def print_gain(data: str, model: str, n: int, found: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("outliers", "degrees", "varying"))
+    parser.add_argument("--models", default="process,rvm")
+    parser.add_argument("--rows", default="200,600")
     parser.add_argument("--tables")
     parser.add_argument("--names", default="")
     parser.add_argument("--folds", default="0,1")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     with threadpool_limits(1):
+        models = [name for name in options.models.split(",") if name]
         if options.what == "varying":
             names = [name for name in options.names.split(",") if name]
-            varying(options.tables, names, [int(i) for i in options.folds.split(",")])
+            varying(models, options.tables, names, [int(i) for i in options.folds.split(",")])
+        elif options.what == "outliers":
+            outliers(models, [int(n) for n in options.rows.split(",")])
         else:
-            {"outliers": outliers, "degrees": degrees}[options.what]()
+            degrees()
 
 
 if __name__ == "__main__":
