@@ -96,8 +96,9 @@ compare: $(VENV)/.stamp-run
 
 # With npm the formulas are in the pages; without it they come from the network.
 docs/_static/mathjax:
-	command -v npm && npm install --silent --no-save --prefix docs/_build/npm mathjax@3 && mkdir -p $@/output/chtml && \
+	command -v npm && npm install --silent --no-save --prefix docs/_build/npm mathjax@3 && mkdir -p $@/output/chtml $@/input && \
 	  cp docs/_build/npm/node_modules/mathjax/es5/tex-mml-chtml.js $@ && \
+	  cp -r docs/_build/npm/node_modules/mathjax/es5/input/tex $@/input && \
 	  cp -r docs/_build/npm/node_modules/mathjax/es5/output/chtml/fonts $@/output/chtml || true
 
 docs: $(VENV)/.stamp-docs docs/_static/mathjax
