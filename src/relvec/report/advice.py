@@ -13,6 +13,7 @@ CURES = {
     "row. Do not trust its error bars; try a wider kernel (--width).",
     "max_iter": "The search reached its limit of steps. The model is usable; a longer search may find a better one.",
     "time_limit": "The time limit ended the search. The model is the best found by then.",
+    "memory_limit": "More rows would have been kept if the memory limit had allowed for them. The model is usable.",
     "interrupted": "The fit was stopped early. The model is the best found by then.",
     "candidates": "Only some of the rows were candidates for the model, because all of them exceed the memory limit. "
     "The model is usable; more memory may find a better one.",
