@@ -481,7 +481,7 @@ cdef class _Slope(_Pass):
         self.sums = _empty((self.rows.shares, self.k + 3 * BLOCK))
 
     cdef void add(self, int first, int end, double *into) noexcept nogil:
-        cdef int a = first, b, j, last, count, k = self.k, columns = <int>self.root.shape[0]
+        cdef int a = first, b, j, last, count, k = self.k, columns = <int>self.root.shape[0] if self.k else 0
         cdef double *h = into + k
         cdef double *part = h + BLOCK
         cdef double *s = part + BLOCK
