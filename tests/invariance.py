@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from relvec import RVC, RVR
+from relvec.solvers import Sequential
 
 ROWS, MANY = 80, 640  # rows of a data set; and where kernels are reduced to their rank
 UNIT = 1.7e3  # what targets are multiplied by
@@ -77,16 +78,16 @@ def _kernel(X):
     return np.exp(-((X[:, None] - X[None]) ** 2).sum(-1) / 4.0)
 
 
-def with_settings(*patches, **environment):
-    """Return a way to fit with other constants of the code, and other environment variables."""
+def with_settings(*patches, **options):
+    """Return a way to fit with other constants of the code; the fit it is compared with has the same options."""
 
     def way(X, y) -> Found:
         with ExitStack() as stack:
             for name, value in patches:
                 stack.enter_context(mock.patch(name, value))
-            stack.enter_context(mock.patch.dict("os.environ", environment))
-            return fit(X, y)
+            return fit(X, y, **options)
 
+    way.options = options
     return way
 
 
@@ -117,8 +118,10 @@ WAYS = [
     ("640 rows, not reduced to the rank", MANY, (True, False),
      with_settings(("relvec.design.dispatch._compress", decline)), 1e-8),
     ("640 rows, in passes", MANY, (True, False), with_settings(IN_PASSES), 1e-8),
-    ("640 rows, in passes, single precision", MANY, (True, False),
-     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE_MEMORY_SHARE", 0.0)), 1e-3),
+    # The rank in single precision differs in the last digits, and a restart may end at another maximum.
+    ("640 rows, in passes, single precision, no restarts", MANY, (True, False),
+     with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE_MEMORY_SHARE", 0.0), solver=Sequential(restarts=0)),
+     1e-3),
     ("640 rows, in passes, computed anew", MANY, (True, False),
      with_settings(IN_PASSES, ("relvec.design.streamed._DOUBLE_MEMORY_SHARE", 0.0),
                    ("relvec.design.streamed._SINGLE_MEMORY_SHARE", 0.0)), 1e-8),
@@ -135,7 +138,7 @@ def compare(way, rows: int, classes: bool, seeds) -> tuple[int, float]:
     same, apart = 0, 0.0
     for seed in seeds:
         X, y = data(seed, classes, rows)
-        plain, other = fit(X, y), way(X, y)
+        plain, other = fit(X, y, **getattr(way, "options", {})), way(X, y)
         same += plain.support == other.support
         apart = max(apart, abs(plain.evidence - other.evidence))
     return same, apart

@@ -125,7 +125,7 @@ def test_the_surface_is_the_model(flat):
     model = RVC(width=2.0).fit(X, c)
     display = SurfaceDisplay.from_estimator(model, X, c, n_grid=9, ax=new_figure().subplots())
     point = [[display.x0[2], display.x1[5]]]
-    assert display.surface[5, 2] == model.predict_proba(point)[0, 1]
+    assert display.surface[5, 2] == pytest.approx(model.predict_proba(point)[0, 1], rel=1e-12)
     assert model.classes_[display.region[5, 2]] == model.predict(point)[0]
 
 

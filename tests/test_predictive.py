@@ -33,7 +33,7 @@ def wave(n=50, noise=0.1, seed=0, d=1):
 
 @parametrize_with_checks(
     [
-        RVR(width=1.5, predictive="augmented", solver=QUICK),
+        RVR(width=1.0, predictive="augmented", solver=QUICK),
         RVR(width=1.5, predictive="process", solver=QUICK),
         RVC(width=1.5, predictive="augmented", solver=QUICK),
     ],
