@@ -324,7 +324,7 @@ def test_fits_side_by_side_are_the_fits_alone():
 
 
 def test_one_model_moved_by_two_threads():
-    """They share a frame and may spoil each other's numbers, which is an error or a finite number; never memory."""
+    """They share a frame and may wait for each other."""
     model, ended = start_of(*sinc_problem(120, width=0.7)), []
 
     def run():

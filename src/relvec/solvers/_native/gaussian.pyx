@@ -14,6 +14,8 @@ from relvec.solvers._native.blas cimport (
 )
 from relvec.solvers._native.memory cimport room, room_of_integers
 
+from threading import RLock
+
 import numpy as np
 
 from relvec.inference.evidence import Posterior
@@ -110,8 +112,10 @@ cdef class Frame:
     cdef double rest
     cdef unsigned char[::1] held
     cdef Support support  # the one last evaluated
+    cdef readonly object lock  # models share the frame, and products release the interpreter: one thread at a time
 
     def __init__(self, problem):
+        self.lock = RLock()
         design = self.design = problem.design
         if not 0 < design.n_rows < 2**31 or not design.n_atoms < 2**31:
             raise ValueError(f"a dictionary of {design.n_rows} rows and {design.n_atoms} atoms has no place in the engine")
@@ -286,6 +290,10 @@ cdef class Frame:
 
     def model(self, active, alpha, double beta, int atom=-1):
         """The model of some atoms (k,) with precisions (k,)."""
+        with self.lock:
+            return self._model(active, alpha, beta, atom)
+
+    def _model(self, active, alpha, double beta, int atom=-1):
         cdef int[::1] atoms = np.ascontiguousarray(active, dtype=np.intc)
         cdef double[::1] precisions = np.array(alpha, dtype=float, ndmin=1)
         cdef int k = <int>atoms.shape[0], i
@@ -650,6 +658,10 @@ cdef class Model:
         that is positive the results are coarse. The noise variance does not rise above ``ceiling``. Atoms whose
         optimal precision is infinite (q^2 <= s) leave. No step lowers the objective.
         """
+        with self.frame.lock:
+            return self._relax(steps, hold_noise, min_gain_nats, ceiling)
+
+    def _relax(self, int steps, bint hold_noise=False, double min_gain_nats=0.0, double ceiling=INFINITY):
         return self.here().relaxed(steps, hold_noise, min_gain_nats, ceiling)
 
     # ------------------------------------------------------------ additions
@@ -807,6 +819,10 @@ cdef class Model:
 
         Atoms of which less than a part ``apart`` (squared) lies outside the model, in the metric C^-1, do not enter.
         """
+        with self.frame.lock:
+            return self._grow(batch, tol, hold_noise, ceiling, apart)
+
+    def _grow(self, int batch, double tol, bint hold_noise=False, double ceiling=INFINITY, double apart=0.0):
         cdef Model m = self.here()
         cdef Model grown
         cdef Scan scan = m.scanned()
@@ -824,6 +840,10 @@ cdef class Model:
 
     def scan(self):
         """S, Q (M,) of TF03 eq. (22) and the gains (M,) of additions, with all their digits."""
+        with self.frame.lock:
+            return self._scan()
+
+    def _scan(self):
         cdef Model m = self.here()
         cdef Scan scan = m.scanned()
         m.refine(scan)
@@ -888,12 +908,21 @@ cdef class Model:
         active[i], alpha[i] = entering, coarse(S * S / fmax(Q * Q - S, 1e-3 * S), ALPHA_BITS)
         return make(self.frame, active, alpha, self.k, self.beta, entering)
 
+    def make_exchange(self, Py_ssize_t i, int entering, double S, double Q):
+        """The model with atom i exchanged for another, whose S and Q without atom i are given."""
+        with self.frame.lock:
+            return self.exchanged(i, entering, S, Q)
+
     def exchange(self, double tol):
         """Exchange one atom of the model for another outside (TF03 6.2), the precisions re-estimated after.
 
         The pairs of largest gain, at most one for each leaving atom, are tried in turn; the first that raises the
         objective by more than tol is kept. A pair that loses a little before re-estimation may win after it.
         """
+        with self.frame.lock:
+            return self._exchange(tol)
+
+    def _exchange(self, double tol):
         cdef Model m = self.here(), swapped
         cdef double[::1] S, Q, gain
         cdef int[::1] entering
@@ -911,18 +940,26 @@ cdef class Model:
 
     def exchanges(self):
         """The best exchange of every atom: gains (k,), and a function that makes the i-th."""
+        with self.frame.lock:
+            return self._exchanges()
+
+    def _exchanges(self):
         cdef Model m = self.here()
         cdef double[::1] S, Q, gain
         cdef int[::1] entering
         if not m.k:
             return np.zeros(0), None
         entering, S, Q, gain = m.best_exchanges(m.scanned())
-        return np.asarray(gain)[: m.k], lambda Py_ssize_t i: m.exchanged(i, entering[i], S[i], Q[i])
+        return np.asarray(gain)[: m.k], lambda Py_ssize_t i: m.make_exchange(i, entering[i], S[i], Q[i])
 
     # ------------------------------------------------------------ for Python
 
     def trim(self):
         """The model in a frame without what it no longer needs."""
+        with self.frame.lock:
+            return self._trim()
+
+    def _trim(self):
         if self.frame.size <= 1.5 * self.k + 48:
             return self
         self.frame.start()
@@ -945,12 +982,20 @@ cdef class Model:
 
     def gram(self):
         """Inner products (k, k) of the atoms of the model."""
+        with self.frame.lock:
+            return self._gram()
+
+    def _gram(self):
         cdef Model m = self.here()
         upper = as_array(m.frame.load(m.active, m.k).gram, m.k, m.k)
         return np.triu(upper) + np.triu(upper, 1).T
 
     def posterior(self):
         """The posterior, in the coordinates of the frame."""
+        with self.frame.lock:
+            return self._posterior()
+
+    def _posterior(self):
         cdef Model m = self.here()
         k, f = m.k, m.f
         basis = None
