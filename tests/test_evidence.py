@@ -17,7 +17,6 @@ from relvec.inference.linalg import (
     factor_identity_plus,
     factor_ridge,
     inverse_triangular,
-    solve_symmetric,
 )
 from relvec.solvers import Start
 from relvec.solvers.gaussian import textbook
@@ -530,13 +529,6 @@ def test_factor_refuses_what_is_not_finite(bad):
 def test_inverse_refuses_a_zero_pivot():
     with pytest.raises(SingularError, match="zero on its diagonal"):
         inverse_triangular(np.array([[1.0, 2.0], [0.0, 0.0]]))
-
-
-def test_symmetric_solve_tells_definite_from_not():
-    H, g = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([1.0, 0.0])
-    np.testing.assert_allclose(H @ solve_symmetric(H, g), g, atol=1e-15)
-    assert solve_symmetric(np.array([[1.0, 2.0], [2.0, 1.0]]), g) is None
-    assert solve_symmetric(np.array([[np.nan, 0.0], [0.0, 1.0]]), g) is None
 
 
 def test_a_matrix_that_rounding_made_indefinite_is_raised_a_little():

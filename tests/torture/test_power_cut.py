@@ -100,7 +100,7 @@ def test_outputs_of_commands_are_whole_or_the_earlier_ones(name, folder, monkeyp
     assert main(COMMANDS[name]) == 0
     size = path.stat().st_size
     path.write_bytes(OLD)
-    # Two models of one table differ by a few bytes: the seconds of the fit are written with as many digits as they have.
+    # Two models of one table differ by a few bytes: the seconds of the fit have more digits or fewer.
     for number in (size // 2,) if name == "report" else (0, size // 2, size - size // 10):
         assert not die_in_child(lambda: main(COMMANDS[name]), lambda n=number: die_at_byte(n))
         assert path.read_bytes() == OLD

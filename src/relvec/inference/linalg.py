@@ -132,9 +132,3 @@ def triangular_product(A: np.ndarray, T: np.ndarray, lower: bool, out: np.ndarra
         some = slice(0, stop) if lower else slice(start, r)
         np.matmul(A[:, some], T[start:stop, some].T, out=out[:, start:stop])
     return out
-
-
-def solve_symmetric(H: np.ndarray, g: np.ndarray) -> np.ndarray | None:
-    """Solution of H x = g (k,) for a positive definite H (k, k); None where H is not positive definite."""
-    _, x, info = lapack.dposv(H, g, lower=0)
-    return x if info == 0 and np.all(np.isfinite(x)) else None

@@ -47,15 +47,6 @@ def escape_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
-def round_uncertainty(value: float) -> float:
-    """Round an uncertainty to two digits.
-
-    >>> round_uncertainty(561.2), round_uncertainty(0.0321)
-    (560.0, 0.032)
-    """
-    return float(f"{value:.2g}")
-
-
 def format_with_error(value: float, error: float) -> str:
     """Format a value with its standard error, both to the second digit of the error.
 
