@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from relvec.gaussian_process.kernel import Evaluated, Structure
 from relvec.gaussian_process.rows import Rows
 from relvec.runtime.machine import all_threads
+from relvec.runtime.scratch import Scratch
 
 _JITTERS = (1e-10, 1e-8, 1e-6)  # of the largest diagonal element, added where a matrix cannot be factored as it is
 _SHORT_CHAINS = (
@@ -38,7 +40,7 @@ class ExactPosterior:
     weights: np.ndarray
 
 
-def factor(K: np.ndarray, jitter: float = 0.0) -> np.ndarray:
+def factor(K: np.ndarray, jitter: float = 0.0, scratch: Scratch | None = None) -> np.ndarray:
     """Lower Cholesky factor of symmetric K (n, n), in Fortran order; K is changed by at most the largest jitter.
 
     `jitter`, a share of the largest diagonal element, is added first; more only where K cannot be factored.
@@ -46,24 +48,33 @@ def factor(K: np.ndarray, jitter: float = 0.0) -> np.ndarray:
     top, diagonal = K.diagonal().max(), K.diagonal().copy()
     for share in (jitter, *(extra for extra in _JITTERS if extra > jitter)):
         K.flat[:: len(K) + 1] = diagonal + share * top
-        L, info = dpotrf(K.T, lower=1, clean=1)  # K.T: the same matrix, in Fortran order
+        out = np.empty_like(K) if scratch is None else scratch.empty(*K.shape)
+        np.copyto(out, K)
+        L, info = dpotrf(out.T, lower=1, clean=1, overwrite_a=1)  # out.T: the same matrix, in Fortran order
         if info == 0:
             return L
     raise NotPositiveDefinite(f"the covariance of {len(K)} rows is not positive definite at pivot {info}")
 
 
-def evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float, np.ndarray]:
-    """Log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3)."""
+def evidence(
+    structure: Structure, theta: np.ndarray, rows: Rows, scratch: Scratch | None = None
+) -> tuple[float, np.ndarray]:
+    """Log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3).
+
+    Those who ask again and again, for one structure and the same rows, give a `scratch` for the matrices.
+    """
+    scratch = scratch or Scratch()
+    scratch.begin()
     with all_threads(len(rows) ** 3 / _SHORT_CHAINS):
-        return _evidence(structure, theta, rows)
+        return _evidence(structure, theta, rows, scratch)
 
 
-def _evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[float, np.ndarray]:
+def _evidence(structure: Structure, theta: np.ndarray, rows: Rows, scratch: Scratch) -> tuple[float, np.ndarray]:
     s = structure.noise(theta)
-    kernel = Evaluated(structure, theta, rows.X)
-    K = kernel.K  # of no use to the derivatives: factored in place
+    kernel = Evaluated(structure, theta, rows.X, scratch=scratch)
+    K = kernel.K
     K.flat[:: len(K) + 1] += s / rows.weight
-    L = factor(K)
+    L = factor(K, scratch=scratch)
     alpha = dpotrs(L, rows.y, lower=1)[0]
     excess = rows.total - len(rows)  # N - n
     value = (
@@ -77,15 +88,14 @@ def _evidence(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[floa
 
 
 def _outer_less_inverse(L: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """1/2 (alpha alpha' - K^-1), the derivative of log N(y | 0, K) with respect to K (RW eq. (5.9)); L is lost.
+    """1/2 (alpha alpha' - K^-1), the derivative of log N(y | 0, K) with respect to K (RW eq. (5.9)), in L's memory.
 
     K^-1 comes as its upper triangle, off-diagonal elements twice: what it multiplies is symmetric.
     """
-    inverse = dpotri(L, lower=1, overwrite_c=1)[0].T  # its upper triangle in C order, zeros below
-    bar = np.outer(0.5 * alpha, alpha)
-    bar -= inverse
-    bar.flat[:: len(bar) + 1] += 0.5 * inverse.diagonal()
-    return bar
+    bar = dpotri(L, lower=1, overwrite_c=1)[0]  # the lower triangle of K^-1, zeros above
+    bar *= -1.0
+    bar.T.flat[:: len(bar) + 1] *= 0.5
+    return dger(0.5, alpha, alpha, a=bar, overwrite_a=1).T
 
 
 def posterior(structure: Structure, theta: np.ndarray, rows: Rows) -> ExactPosterior:

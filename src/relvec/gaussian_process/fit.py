@@ -67,7 +67,7 @@ class LastStage:
 
     objective: Callable[[Structure, Prior, Rows], Objective] = log_posterior
     n_rows: int = 2000
-    steps: int = 30
+    steps: int = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,8 @@ def _refined(chosen: Candidate, rows: Rows, floors: Floors, last: LastStage, clo
         return chosen.mode.theta
     prior = default_prior(chosen.structure, floors)
     steps = last.steps if len(few) > 1000 else last.steps // 2
-    mode = climb(last.objective(chosen.structure, prior, few), chosen.mode.theta, prior, steps, clock)
+    objective = last.objective(chosen.structure, prior, few)
+    mode = climb(objective, chosen.mode.theta, prior, steps, clock, chosen.curvature)
     clock.report("all rows", 1.0)
     return mode.theta
 

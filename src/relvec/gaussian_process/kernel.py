@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg.blas import daxpy
 
 from relvec.runtime.arrays import Array, add_diagonal, device_of, dots, like, namespace, overwrite, squares, to_host
+from relvec.runtime.scratch import Scratch
 
 CONSTANT = 1.0  # prior variance of the constant, in variances of the target
 _ROOT3, _ROOT5 = np.sqrt(3.0), np.sqrt(5.0)
@@ -34,24 +36,33 @@ class Shape:
     MATERN52 = "matern52"
 
 
-def profile(shape: str, r2: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def profile(shape: str, r2: Array, scratch: Scratch | None = None) -> tuple[Array, Array, float]:
     """k, and g and c with dk/d(r^2) = c g, at the squared distances r2; Rasmussen and Williams eqs. (4.9), (4.17).
+
+    They are written to the arrays of `scratch` where it is given.
 
     >>> k, g, c = profile(Shape.GAUSSIAN, np.array([[0.0, 2.0]]))
     >>> np.round(k, 3).tolist(), np.round(c * g, 3).tolist()
     ([[1.0, 0.368]], [[-0.5, -0.184]])
     """
+    scratch = scratch or Scratch()
+    r = scratch.copy(r2)
     if shape == Shape.GAUSSIAN:
-        k = overwrite("exp", r2 * -0.5)
+        r *= -0.5
+        k = overwrite("exp", r)
         return k, k, -0.5
-    r = namespace(r2).sqrt(r2)
+    r = overwrite("sqrt", r)
     r *= float(_ROOT3 if shape == Shape.MATERN32 else _ROOT5)
-    e = overwrite("exp", -r)
+    e = scratch.copy(r)
+    e *= -1.0
+    e = overwrite("exp", e)
     if shape == Shape.MATERN32:
         r += 1.0
         r *= e
         return r, e, -1.5
-    g = (1.0 + r) * e
+    g = scratch.copy(r)
+    g += 1.0
+    g *= e
     r *= r
     r *= e
     r /= 3.0
@@ -154,32 +165,44 @@ def parse_structure(name: str, n_inputs: int) -> Structure:
 
 
 class Evaluated:
-    """k(X, Z) and what its derivatives need, so that a value and a gradient share the exponentials."""
+    """k(X, Z) and what its derivatives need, so that a value and a gradient share the exponentials.
 
-    def __init__(self, structure: Structure, theta: np.ndarray, X: np.ndarray, Z: np.ndarray | None = None):
+    The matrices are those of `scratch` where it is given, and last until its next round.
+    """
+
+    def __init__(
+        self, structure: Structure, theta: np.ndarray, X: Array, Z: Array | None = None, scratch: Scratch | None = None
+    ):  # fmt: skip
         self.structure, self.theta, self.X, self.Z = structure, theta, X, Z
+        self.scratch = scratch = scratch or Scratch()
         other = X if Z is None else Z
         shape = X.shape[0], other.shape[0]
-        K = np.full(shape, CONSTANT) if isinstance(X, np.ndarray) else device_of(X).zeros(*shape) + CONSTANT
+        if isinstance(X, np.ndarray):
+            K = scratch.empty(*shape)
+            K.fill(CONSTANT)
+        else:
+            K = device_of(X).zeros(*shape) + CONSTANT
         if structure.linear:
-            K += (float(np.exp(theta[structure.linear_at])) / max(structure.n_inputs, 1)) * (X @ other.T)
+            amplitude = float(np.exp(theta[structure.linear_at])) / max(structure.n_inputs, 1)
+            K = _add_scaled(K, amplitude, _products(X, other, scratch))
         self.terms = []
         for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
             inverse = like(X, np.exp(-theta[at]))
-            r2 = squared_distances(X * inverse, None if Z is None else Z * inverse)
-            k, slope, factor = profile(part.shape, r2)
-            K += float(np.exp(theta[i])) * k
+            r2 = squared_distances(X * inverse, None if Z is None else Z * inverse, scratch)
+            k, slope, factor = profile(part.shape, r2, scratch)
+            K = _add_scaled(K, float(np.exp(theta[i])), k)
             self.terms.append((k, slope, factor, r2, inverse))
         self.K = K
 
-    def vjp(self, bar: np.ndarray) -> np.ndarray:
+    def vjp(self, bar: Array) -> np.ndarray:
         """Derivative of sum(bar * K) with respect to theta, for bar (n, m); that of the noise is zero."""
         s, theta = self.structure, self.theta
         X, Z = self.X, self.X if self.Z is None else self.Z
         out = np.zeros(s.n_theta)
         for part, i, at, (k, slope, factor, r2, inverse) in zip(s.parts, s.amplitudes, s.widths, self.terms):
             a = np.exp(theta[i])
-            W = bar * slope
+            W = self.scratch.copy(bar)
+            W *= slope
             out[i] = a * (float(W.sum()) if slope is k else _vdot(bar, k))
             if part.per_input:  # d r^2 / d log l = -2 (x - z)^2 / l^2
                 out[at] = -2.0 * factor * a * _weighted_squares(W, X * inverse, Z * inverse)
@@ -190,25 +213,38 @@ class Evaluated:
         return out
 
 
-def squared_distances(X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
+def squared_distances(X: Array, Z: Array | None = None, scratch: Scratch | None = None) -> Array:
     """|x_i - z_j|^2 (n, m) by one matrix product; exactly zero between a row and itself where Z is not given.
 
     >>> squared_distances(np.array([[0.0], [3.0]]), np.array([[1.0]])).tolist()
     [[1.0], [4.0]]
     """
     other = X if Z is None else Z
-    D = X @ other.T
+    if not isinstance(X, np.ndarray):
+        D = squares(X, 1)[:, None] + squares(other, 1)[None, :] - 2.0 * (X @ other.T)
+        D = namespace(D).clip(D, min=0.0)
+        return add_diagonal(D, -to_host(namespace(D).linalg.diagonal(D))) if Z is None else D
+    D = _products(X, other, scratch or Scratch())
     D *= -2.0
     D += squares(X, 1)[:, None]
     D += squares(other, 1)[None, :]
-    if isinstance(D, np.ndarray):
-        np.maximum(D, 0.0, out=D)
-        if Z is None:
-            np.fill_diagonal(D, 0.0)
-        return D
-    xp = namespace(D)
-    D = xp.clip(D, min=0.0)
-    return add_diagonal(D, -to_host(xp.linalg.diagonal(D))) if Z is None else D
+    np.maximum(D, 0.0, out=D)
+    if Z is None:
+        np.fill_diagonal(D, 0.0)
+    return D
+
+
+def _products(X: Array, Z: Array, scratch: Scratch) -> Array:
+    """X Z' (n, m)."""
+    return np.matmul(X, Z.T, out=scratch.empty(len(X), len(Z))) if isinstance(X, np.ndarray) else X @ Z.T
+
+
+def _add_scaled(x: Array, factor: float, y: Array) -> Array:
+    """X + factor y, written over x in NumPy."""
+    if isinstance(x, np.ndarray):
+        daxpy(y.reshape(-1), x.reshape(-1), a=factor)  # both in C order: views
+        return x
+    return x + factor * y
 
 
 def _vdot(A: Array, B: Array) -> float:

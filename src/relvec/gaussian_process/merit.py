@@ -48,9 +48,9 @@ def hessian(objective: Objective, mode: Mode, clock: Clock | None = None, step: 
     return 0.5 * (H + H.T)
 
 
-def laplace(structure: Structure, objective: Objective, mode: Mode, clock: Clock | None = None) -> Merit:
-    """The merit of the model whose log posterior is `objective`, at its mode."""
-    eigenvalues = np.linalg.eigvalsh(hessian(objective, mode, clock))
+def laplace(structure: Structure, mode: Mode, H: np.ndarray) -> Merit:
+    """The merit of a model with the log posterior of a mode, and minus its second derivatives H (p, p) there."""
+    eigenvalues = np.linalg.eigvalsh(H)
     kept = np.maximum(eigenvalues, _LEAST_CURVATURE)
     exchange = sum(lgamma(k + 1) for k in Counter(structure.parts).values())
     p = len(eigenvalues)

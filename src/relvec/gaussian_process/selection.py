@@ -14,7 +14,7 @@ import numpy as np
 from relvec.gaussian_process.evidence import posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import Mode, assembled, climb, learn, log_posterior
-from relvec.gaussian_process.merit import Merit, laplace
+from relvec.gaussian_process.merit import Merit, hessian, laplace
 from relvec.gaussian_process.priors import Floors, Prior, default_prior
 from relvec.gaussian_process.rows import Rows
 from relvec.runtime.clock import Clock, TimeUp
@@ -22,7 +22,7 @@ from relvec.runtime.clock import Clock, TimeUp
 STAGES = ((160, 99), (400, 4), (1000, 3))  # rows of each stage, and how many candidates reach it
 _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, with all of them
 _THREE_STAGES = 2000  # tables of so many have the third, unless curvatures of very many widths would take too long
-_FIRST_STEPS, _NEXT_STEPS = 40, 30
+_FIRST_STEPS, _NEXT_STEPS = 40, 20
 _BEHIND = 15.0  # nats of merit behind the best: not followed further
 _MANY_INPUTS = 32
 _CHECK_ROWS = 1000
@@ -33,13 +33,15 @@ _REFUSED = 0.1  # nats a row behind the best, and three standard errors: the den
 class Candidate:
     """A structure with its hyperparameters and merit on `n_rows` rows, its NLL on rows held out (nan where none are).
 
-    `refused` says why the candidate may not be chosen; it is empty where it may.
+    `curvature` (p,) are minus the second derivatives at the mode, None where time was up; `refused` says why the
+    candidate may not be chosen, and is empty where it may.
     """
 
     structure: Structure
     mode: Mode
     merit: Merit
     n_rows: int
+    curvature: np.ndarray | None
     held_out: float = float("nan")
     refused: str = ""
 
@@ -85,7 +87,7 @@ def follow(known: list[tuple[Structure, np.ndarray]], rows: Rows, floors: Floors
     few, found = rows.take(slice(0, STAGES[1][0])), []
     for structure, theta in known:
         prior = default_prior(structure, floors)
-        mode = climb(log_posterior(structure, prior, few), theta, prior, _NEXT_STEPS, clock)
+        mode = climb(log_posterior(structure, prior, few), theta, prior, _FIRST_STEPS, clock)
         found.append(_with_merit(structure, mode, prior, few, clock))
     return sorted(found, key=_order)
 
@@ -107,11 +109,12 @@ def learn_candidate(
 def _with_merit(structure: Structure, mode: Mode, prior: Prior, rows: Rows, clock: Clock) -> Candidate:
     """A candidate at its mode; its merit is the posterior density alone where time is up."""
     try:
-        merit = laplace(structure, log_posterior(structure, prior, rows), mode, clock)
+        H = hessian(log_posterior(structure, prior, rows), mode, clock)
     except TimeUp:
         clock.up(f"merit of {structure.name}")
         merit = Merit(mode.value, np.full(structure.n_theta, np.nan), 0, False)
-    return Candidate(structure, mode, merit, len(rows))
+        return Candidate(structure, mode, merit, len(rows), None)
+    return Candidate(structure, mode, laplace(structure, mode, H), len(rows), H.diagonal())
 
 
 def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
@@ -135,12 +138,13 @@ def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors,
         prior = default_prior(c.structure, floors)
         objective = log_posterior(c.structure, prior, more)
         try:
-            mode = climb(objective, c.mode.theta, prior, _NEXT_STEPS, clock)
-            merit = laplace(c.structure, objective, replace(mode, rivals=c.mode.rivals), clock)
+            mode = climb(objective, c.mode.theta, prior, _NEXT_STEPS, clock, c.curvature)
+            H = hessian(objective, mode, clock)
         except TimeUp:
             clock.up(f"{c.structure.name} on {len(more)} rows")
             break
-        grown.append(Candidate(c.structure, mode, merit, len(more)))
+        merit = laplace(c.structure, replace(mode, rivals=c.mode.rivals), H)
+        grown.append(Candidate(c.structure, mode, merit, len(more), H.diagonal()))
         clock.report("more rows", (i + 1) / len(hope))
     done = {c.structure for c in grown}
     return grown + [c for c in found if c.structure not in done]
@@ -164,7 +168,7 @@ def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
         # a few rows far off are what falling apart looks like: a large error does not excuse a large loss
         apart = behind > _REFUSED and (behind > 3.0 * error or behind > 1.0)
         why = f"density on {len(rest)} rows held out is {behind:.2f} nats a row behind the best" if apart else ""
-        out.append(Candidate(c.structure, c.mode, c.merit, n, float(mean), why))
+        out.append(replace(c, held_out=float(mean), refused=why))
     return out + [c for c in found if c.n_rows < n]
 
 
