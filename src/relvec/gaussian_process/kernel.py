@@ -241,10 +241,11 @@ def _products(X: Array, Z: Array, scratch: Scratch) -> Array:
 
 def _add_scaled(x: Array, factor: float, y: Array) -> Array:
     """X + factor y, written over x in NumPy."""
-    if isinstance(x, np.ndarray):
+    if not isinstance(x, np.ndarray):
+        return x + factor * y
+    if x.size:
         daxpy(y.reshape(-1), x.reshape(-1), a=factor)  # both in C order: views
-        return x
-    return x + factor * y
+    return x
 
 
 def _vdot(A: Array, B: Array) -> float:
