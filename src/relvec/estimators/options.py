@@ -84,7 +84,7 @@ class FitOptions:
     max_functions: int | None = None  # most functions of an RVM, the constant not counted, or None
     groups: np.ndarray | None = None  # (d,) numbers of the groups of columns that have one precision, or None
     share_alpha: bool = False  # whether outputs of a regression share their precisions
-    noise: str = "constant"  # or "student-t", "heteroscedastic"
+    noise: str = "constant"  # or "student-t", "heteroscedastic", "censored"
     target_scale: Scale | None = None  # on which a process takes the target; None where it may choose
     complexity_price: float = 0.0  # nats that a function of a model of classes costs
 
@@ -309,20 +309,20 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
             "averaging": "posterior",
             "complexity_price": 0.0,
         }
-    if parameters.get("likelihood") == "student-t":
+    if parameters.get("likelihood") in ("student-t", "censored"):
         del given["likelihood"]
     parameters = parameters | {"device": None} if _is_auto(parameters["device"]) else parameters  # type: ignore[operator]
     return all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
 
 
 def resolve_noise(parameters: Mapping[str, Any]) -> str:
-    """The noise of a regression in one word: "constant", "student-t" or "heteroscedastic"."""
+    """The noise of a regression in one word: "constant", "student-t", "heteroscedastic" or "censored"."""
     likelihood, noise = parameters.get("likelihood", "gaussian"), parameters.get("noise", "constant")
     if noise not in ("constant", "heteroscedastic"):
         raise ValueError(f"noise must be 'constant' or 'heteroscedastic', got {noise!r}")
     if noise == "heteroscedastic" and likelihood != "gaussian":
         raise ValueError(f"noise='heteroscedastic' is for likelihood='gaussian', got {likelihood!r}")
-    return "student-t" if likelihood == "student-t" else noise
+    return likelihood if likelihood in ("student-t", "censored") else noise
 
 
 def _is_auto(value: Any) -> bool:

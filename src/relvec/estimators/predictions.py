@@ -17,6 +17,7 @@ from relvec.estimators.conformal import ConformalIntervals
 from relvec.estimators.conformal.base import check_coverage
 from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.gaussian_process import FittedProcess
+from relvec.inference.censored import as_ends, explained_distance, log_likelihood
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
@@ -234,6 +235,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         ----------
         X : array-like (n, n_features)
         y : array-like (n,) or (n, n_outputs)
+            For ``likelihood="censored"`` also the ends (n, 2): the log probability of the interval where they differ.
 
         Returns
         -------
@@ -247,6 +249,8 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         (1,)
         """
         mean, std = self.predict(X, return_std=True)
+        if self._takes_ends(y):
+            return log_likelihood(as_ends(y), mean, std**2)
         y = like(mean, to_host(y))
         if y.shape != mean.shape:
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
@@ -266,6 +270,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         ----------
         X : array-like (n, n_features)
         y : array-like (n,) or (n, n_outputs)
+            For ``likelihood="censored"`` also the ends (n, 2): the error of a row is the distance from its interval.
         sample_weight : array-like (n,), optional
 
         Examples
@@ -278,6 +283,9 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         from sklearn.metrics import d2_tweedie_score, r2_score  # imports much, and most fits never need it
 
         check_is_fitted(self)
+        if self._takes_ends(y):
+            ends, mean = as_ends(y), self.predict(X)
+            return explained_distance(ends, mean, _check_sample_weight(sample_weight, mean, dtype=np.float64))
         if not self._of_counts and not is_device_array(X):
             return super().score(X, y, sample_weight)
         mean, y = to_host(self.predict(X)), np.asarray(to_host(y), dtype=float)

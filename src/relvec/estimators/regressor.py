@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from relvec.design import Block, DaskSamples, Summary, gather, is_dask, is_sliced, summarise
@@ -20,10 +20,12 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions import RegressionPredictions
 from relvec.estimators.sources import DiskSource, MemorySource, SparseSource, SummarySource
 from relvec.gaussian_process import FittedProcess
+from relvec.inference.censored import as_ends
 from relvec.inference.likelihoods import Poisson
 from relvec.runtime.arrays import as_device, device_of, pick_device
 
 VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
+LIKELIHOODS = ("gaussian", "student-t", "censored", "poisson")
 RVM_ATTRIBUTES = ("alpha_", "gamma_", "covariance_")
 
 
@@ -70,9 +72,13 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         Whether a constant basis function, with its own precision, is among the candidates.
     solver : {"sequential", "mackay", "em"} or solver object, default "sequential"
         How the evidence of a relevance vector machine is maximised; see `relvec.solvers`.
-    likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
+    likelihood : {"gaussian", "student-t", "censored", "poisson"}, default "gaussian"
         "student-t" is for noise with heavy tails and gross errors, whose degrees of freedom are learned: rows far off
         count little and are named in `outliers_`; the evidence is the variational bound (`relvec.inference.student`).
+        "censored" is for targets of which some are known by an interval only: y is (n, 2), the lower and the upper end
+        of each target, equal where it was observed, -inf or inf where there is no end (left and right censoring), or a
+        structured array (event, time). The noise is normal, the posterior is Laplace's approximation, and predictions
+        are of the target itself, censored or not; see the guide, "Noise as it is".
         "poisson" is for counts: the sum of basis functions is the logarithm of the rate, the posterior is Laplace's
         approximation, `predict` gives the mean count averaged over it, quantiles and intervals are counts, `score` is
         the fraction of deviance explained (D^2), and the evidence includes -sum log y!.
@@ -190,6 +196,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     outliers_ : training rows that count less than a quarter of a usual row under Student-t noise, the worst first.
     noise_columns_ : columns of X that the variance of heteroscedastic noise depends on, n_features for the predicted
         mean; empty where noise of one variance explains the targets as well.
+    n_censored_ : training rows whose target is known by an interval only; for ``likelihood="censored"``.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi. Of a process chosen by merit
         it is the lower bound, of its first component.
     certificate_ : nats. Of a process chosen by merit: the upper bound on the exact evidence at its hyperparameters
@@ -316,8 +323,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     @property
     def _wants_counts(self) -> bool:
         """Whether the parameters ask for counts."""
-        if self.likelihood not in ("gaussian", "student-t", "poisson"):
-            raise ValueError(f"likelihood must be 'gaussian', 'student-t' or 'poisson', got {self.likelihood!r}")
+        if self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"likelihood must be one of {', '.join(map(repr, LIKELIHOODS))}, got {self.likelihood!r}")
         return self.likelihood == "poisson"
 
     def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
@@ -331,14 +338,16 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             if is_sliced(X):
                 return self._prepare_disk(options, X, y, sample_weight, names), GaussianSearch.of
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        y = np.asarray(y, dtype=np.float64)
+        censored = self.likelihood == "censored"
+        X, y = self._validate_ends(X, y) if censored else self._validate_targets(X, y)
         weights = self._checked_weights(sample_weight, X)
+        if censored:
+            weights = np.where(np.isinf(y).all(axis=1), 0.0, weights)  # nothing is known of such a row
         check_used(weights)
         device = pick_device(self.device, X)
         if device is not None and on_device is None:
             on_device = as_device(device).to_device(X)
-        targets, single = y.reshape(len(y), -1), y.ndim == 1
+        targets, single = y.reshape(len(y), -1), y.ndim == 1 or censored
         if self.kernel is None and self._comes_in_parts:
             basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())
             return SummarySource(summarise(basis, X, targets, weights), single), GaussianSearch.of
@@ -352,11 +361,21 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         )
         return source, self._search_for_counts(source)
 
+    def _validate_targets(self, X: Any, y: Any, accept_sparse: Any = False) -> tuple[Any, np.ndarray]:
+        """X (n, d) and y (n,) or (n, q) as finite numbers."""
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2,
+                             accept_sparse=accept_sparse)  # fmt: skip
+        return X, np.asarray(y, dtype=np.float64)
+
+    def _validate_ends(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """X (n, d) as finite numbers, and the ends (n, 2) of censored targets."""
+        X, ends = validate_data(self, X, dtype=np.float64, ensure_min_samples=2), as_ends(y)
+        check_consistent_length(X, ends)
+        return X, ends
+
     def _prepare_sparse(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         """Rows of a scipy.sparse matrix, validated."""
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2,
-                             accept_sparse="csc")  # fmt: skip
-        y = np.asarray(y, dtype=np.float64)
+        X, y = self._validate_targets(X, y, "csc")
         weights = self._checked_weights(sample_weight, X)
         check_used(weights)
         identity = (X.data, X.indices, X.indptr, y, weights)
@@ -428,10 +447,11 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             ("merit_", fitted.merit),
             ("degrees_of_freedom_", fitted.noise and fitted.noise.degrees and [fitted.noise.degrees]),
             ("outliers_", fitted.noise and fitted.noise.degrees and [fitted.noise.outliers]),
-            ("noise_columns_", fitted.noise and (None if fitted.noise.degrees else [fitted.noise.columns])),
+            ("noise_columns_", fitted.noise and fitted.noise.kind == "heteroscedastic" and [fitted.noise.columns]),
+            ("n_censored_", fitted.noise and fitted.noise.kind == "censored" and [fitted.noise.n_censored]),
         ):
             self.__dict__.pop(name, None)
-            if values is not None:
+            if values is not None and values is not False:
                 setattr(self, name, per_output(values))
         self._describe_inputs(fitted, per_output)
         for name in ("_summary", "_single", "n_samples_seen_"):

@@ -105,6 +105,7 @@ def fit_process(
     earlier: FittedProcess | None = None,
     recall: Recall | None = None,
     max_rows: int | None = None,
+    noise_variance: float | None = None,
 ) -> FittedProcess:
     """A process with the composite kernel of most merit.
 
@@ -122,6 +123,7 @@ def fit_process(
     earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
     recall : a store for what candidates learned (`relvec.runtime.clock.Clock`)
     max_rows : rows that hyperparameters are learned from at most (`rows_to_learn`); all that help where not given
+    noise_variance : on the scale of the target, of a row of mean weight; learned where not given
 
     Examples
     --------
@@ -132,7 +134,7 @@ def fit_process(
     True
     """
     clock = Clock(time_limit, progress, recall)
-    prepared = prepare(X, y, weights, target, clock)
+    prepared = prepare(X, y, weights, target, clock, noise_variance)
     learned = learn_kernels(prepared, candidates, earlier, average, clock, max_rows=max_rows)
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
@@ -150,7 +152,8 @@ def fit_process(
 
 
 def prepare(
-    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, target: Scale | None, clock: Clock
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, target: Scale | None, clock: Clock,
+    noise_variance: float | None = None,
 ) -> Prepared:  # fmt: skip
     """Rows X (n, d), y (n,) in the order of their hash, merged and standardised, on the scale of the target."""
     X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
@@ -160,7 +163,8 @@ def prepare(
     scale = choose_scale(X, y, weights, clock) if target is None else target
     raw = merge(X, scale.forward(y), weights)
     rows, units = standardise(without_copies(raw))
-    floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X))
+    held = None if noise_variance is None else noise_variance / units.y_scale**2
+    floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X), held)
     return Prepared(raw, rows, units, scale, floors)
 
 

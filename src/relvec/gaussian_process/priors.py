@@ -45,10 +45,14 @@ class Prior:
 
 @dataclass(frozen=True)
 class Floors:
-    """The least noise variance (`noise`), and the least width of parts with one (`width`), in the process's units."""
+    """The least noise variance (`noise`), and the least width of parts with one (`width`), in the process's units.
+
+    The noise is not learned where it is held at a variance (`held_noise`).
+    """
 
     noise: float = 1e-6
     width: float = 0.0
+    held_noise: float | None = None
 
 
 NO_FLOORS = Floors()
@@ -67,4 +71,6 @@ def default_prior(structure: Structure, floors: Floors = NO_FLOORS) -> Prior:
             low[at] = np.clip(np.log(floors.width), low[at], mean[at])
     mean[-1], deviation[-1] = np.log(0.1), 2.5
     low[-1], high[-1] = np.log(floors.noise), np.log(4.0)
+    if floors.held_noise is not None:
+        low[-1] = high[-1] = np.log(floors.held_noise)
     return Prior(mean, deviation, low, high, long)

@@ -11,6 +11,7 @@ from relvec.estimators.conformal.base import ConformalPredictions
 from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.gaussian_process import FittedProcess
 from relvec.gaussian_process.target import AS_IT_IS, Scale
+from relvec.inference.censored import as_ends
 from relvec.inference.conformal import cross_interval, standardised_residuals
 from relvec.inference.predictive import CountPredictor
 from relvec.runtime.arrays import to_host
@@ -21,6 +22,12 @@ class ConformalIntervals(ConformalPredictions):
 
     A process on a logarithmic scale of the target is scored, and has symmetric intervals, on that scale.
     """
+
+    def _takes_ends(self, y: Any) -> bool:
+        """Whether y holds the ends of censored targets, for a model of such."""
+        noise = self.fitted_.noise
+        ends = np.ndim(y) == 2 or np.asarray(y).dtype.names is not None
+        return ends and noise is not None and noise.kind == "censored"
 
     def calibrate(self, X: Any, y: Any, cv: Any = None) -> Any:
         """Make `predict_interval` hold its coverage, by rows that took no part in the fit (conformal prediction).
@@ -64,6 +71,10 @@ class ConformalIntervals(ConformalPredictions):
 
     def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
         rows, _ = self._validated_rows(X, False)
+        if self._takes_ends(y):
+            y, high = as_ends(y).T
+            if (y < high).any():
+                raise ValueError("calibrate needs targets that were observed: leave rows with censored targets out")
         y = check_array(to_host(y), ensure_2d=False, dtype=np.float64, input_name="y")
         check_consistent_length(rows, y)
         targets = y.reshape(len(y), -1).T

@@ -32,7 +32,8 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
     """A model whose noise is learned with it, by fits of the same rows under other weights.
 
     A noise gives rows weights of mean one, and a term to add to the evidence of the model of weighted rows: together
-    that is the variational bound, which rises from fit to fit (`relvec.estimators.noise.models`).
+    that is the variational bound, which rises from fit to fit, or of censored targets the Laplace evidence
+    (`relvec.estimators.noise.models`).
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
     check_rows(options, source)
     learn, began, limit = NOISES[options.noise], time.monotonic(), options.time_limit
     plain = replace(options, noise="constant", target_scale=learn.first_scale)
-    model = fit(_limit(plain, None if limit is None else FIRST_SHARE * limit), source)
+    model = fit(_limit(plain, None if limit is None else FIRST_SHARE * limit), learn.begin(source))
     plain = replace(plain, target_scale=scale_of(model.predictors[0]))
     best, bounds = model, [float(model.log_evidence[0])]
     for i in range(1, MAX_FITS):
@@ -52,11 +53,12 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
         if not noise.varies or (left is not None and left < 0.0):
             break
         start = None if i < KERNELS_CHOSEN_IN and plain.chooses_kernel else model.earlier
-        model = _quietly(fit, replace(_limit(plain, left), earlier=start), source.reweighted(noise.weights))
+        model = noise.settle(_quietly(fit, *noise.apply(replace(_limit(plain, left), earlier=start), source)))
         bounds.append(float(model.log_evidence[0]) + noise.added)
-        if bounds[-1] > max(bounds[:-1]):
+        if not learn.rises or bounds[-1] > max(bounds[:-1]):
             best = model
-        if i >= KERNELS_CHOSEN_IN and bounds[-1] - bounds[-2] < MIN_GAIN_NATS:
+        gain = bounds[-1] - bounds[-2]
+        if i >= KERNELS_CHOSEN_IN and (gain if learn.rises else abs(gain)) < MIN_GAIN_NATS:
             break
     return learn.learn(best, source).assemble(best, np.array(bounds))
 
@@ -78,7 +80,7 @@ def _limit(options: FitOptions, seconds: float | None) -> FitOptions:
 
 def check_rows(options: FitOptions, source: Any) -> None:
     """Errors where the rows or parameters do not allow for noise that is learned by rows."""
-    asked = "likelihood='student-t'" if options.noise == "student-t" else "noise='heteroscedastic'"
+    asked = "noise='heteroscedastic'" if options.noise == "heteroscedastic" else f"likelihood='{options.noise}'"
     if not hasattr(source, "reweighted"):
         raise ValueError(f"{asked} needs rows in memory, and a kernel or a basis that is not summed up")
     if options.chooses_kernel and source.n_rows > MAX_WHOLE_ROWS:
@@ -86,7 +88,7 @@ def check_rows(options: FitOptions, source: Any) -> None:
             f"{asked} fits a process to at most {MAX_WHOLE_ROWS} rows: for more ask for a relevance vector machine, "
             "predictive='rvm', or fit a sample of the rows"
         )
-    if source.n_targets > 1:
+    if source.n_targets > 1 and options.noise != "censored":
         raise ValueError(f"{asked} is for one output: fit one model each, for example by MultiOutputRegressor")
     if options.noise_variance is not None:
         raise ValueError(f"{asked} learns its noise: leave noise_variance at None")

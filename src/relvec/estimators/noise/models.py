@@ -11,14 +11,17 @@ import numpy as np
 from relvec.basis import row_hash64
 from relvec.estimators.noise.predictor import HeteroscedasticPredictor, locate_function, scale_of
 from relvec.estimators.noise.record import NoiseFit
-from relvec.gaussian_process import Scale
+from relvec.gaussian_process import FittedProcess, Scale
 from relvec.gaussian_process.target import AS_IT_IS
+from relvec.inference.censored import first_targets, learn_noise, log_likelihood, working_targets
+from relvec.inference.evidence import LOG_2PI
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, held_out_gain, learn_log_noise
 from relvec.inference.predictive.student import StudentPredictor
 from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, learn_tails
 
 if TYPE_CHECKING:
     from relvec.estimators.fitted import FittedModel
+    from relvec.estimators.options import FitOptions
 
 FOLDS = 10  # in which residuals that took no part tell whether the noise varies at all
 MIN_GAIN_OF_VARYING_NATS = 1.0  # at those: below, noise of one variance explains them as well
@@ -32,6 +35,20 @@ class Noise(ABC):
     added: float  # to the evidence of the model of weighted rows, for the bound
 
     first_scale: ClassVar[Scale | None] = None  # of the target, or None where the first fit may choose it
+    rises: ClassVar[bool] = True  # whether what is maximised can only rise from fit to fit
+
+    @classmethod
+    def begin(cls, source: Any) -> Any:
+        """The rows of the first fit."""
+        return source
+
+    def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
+        """Options and rows of the next fit."""
+        return options, source.reweighted(self.weights)
+
+    def settle(self, model: FittedModel) -> FittedModel:
+        """The model of the next fit with the noise of a row of weight one."""
+        return model
 
     @property
     @abstractmethod
@@ -119,10 +136,68 @@ class VaryingNoise(Noise):
         )
 
 
+@dataclass(frozen=True, eq=False)
+class CensoredNoise(Noise):
+    """Normal noise of one variance about targets of which some are known by intervals only."""
+
+    first_scale = AS_IT_IS
+    rises = False  # Laplace's approximation is one at its fixed point: the last fit counts
+
+    targets: np.ndarray  # (n, 1) working targets, observed with the weights
+    variance: float  # of the noise
+    mean_weight: float
+    n_censored: int
+
+    @property
+    def varies(self) -> bool:
+        return self.n_censored > 0
+
+    @classmethod
+    def begin(cls, source: Any) -> Any:
+        return source.with_targets(first_targets(source.targets)[:, None])
+
+    def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
+        rows = source.with_targets(self.targets).reweighted(self.weights)
+        return replace(options, noise_variance=self.variance / self.mean_weight), rows
+
+    def settle(self, model: FittedModel) -> FittedModel:
+        return hold_noise(model, self.variance)
+
+    @classmethod
+    def learn(cls, model: FittedModel, source: Any) -> CensoredNoise:
+        """The noise of a model's function, and the normal model that is Laplace's approximation there."""
+        ends, w = source.targets, source.weights
+        mean, spread = locate_function(model.predictors[0], source.X)
+        variance = learn_noise(ends, mean, spread, w)
+        targets, scales = working_targets(ends, mean, variance)
+        average = float(w @ scales / w.sum())
+        scales = scales / average
+        # the evidence of the weighted rows has their normal densities in place of the likelihood, both at the mode
+        normal = -0.5 * (LOG_2PI + np.log(variance / average) + (targets - mean) ** 2 * average / variance)
+        added = float(w @ (log_likelihood(ends, mean, variance) - scales * normal))
+        n_censored = int(np.count_nonzero(ends[:, 0] < ends[:, 1]))
+        return cls(scales, added, targets[:, None], variance, average, n_censored)
+
+    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+        noise = NoiseFit("censored", bounds, n_censored=self.n_censored)
+        return replace(model, log_evidence=np.array([bounds[-1]]), noise=noise)
+
+
+def hold_noise(model: FittedModel, variance: float) -> FittedModel:
+    """A model of one output with noise of another variance, in the units of the target."""
+    old = model.predictors[0]
+    if isinstance(old, FittedProcess):
+        own = variance / old.units.y_scale**2
+        new: Any = replace(old, components=tuple(replace(part, noise=own) for part in old.components))
+        return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
+    new = replace(old, noise=variance / old.unit**2)
+    return replace(model, predictors=[new], functions=[new], noise_variance=np.array([variance]))
+
+
 def expected_squares(model: FittedModel, source: Any) -> np.ndarray:
     """E (y - f)^2 (n,) under the posterior over the function, on the scale of the target."""
     mean, variance = locate_function(model.predictors[0], source.X)
     return (scale_of(model.predictors[0]).forward(source.targets[:, 0]) - mean) ** 2 + variance
 
 
-NOISES: dict[str, Any] = {"student-t": StudentNoise, "heteroscedastic": VaryingNoise}
+NOISES: dict[str, Any] = {"student-t": StudentNoise, "heteroscedastic": VaryingNoise, "censored": CensoredNoise}

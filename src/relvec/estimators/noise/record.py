@@ -13,11 +13,13 @@ class NoiseFit:
 
     Attributes
     ----------
-    kind : "student-t" or "heteroscedastic".
-    bounds : (k,) the variational bound after each fit, the last of the model that is kept.
+    kind : "student-t", "heteroscedastic" or "censored".
+    bounds : (k,) the variational bound after each fit, the last of the model that is kept; of censored targets the
+        Laplace evidence.
     degrees : degrees of freedom of Student-t noise, else None.
     outliers : training rows that count less than a quarter of a usual row under Student-t noise, the worst first.
     columns : (c,) columns of the inputs that the variance of heteroscedastic noise depends on; d is the predicted mean.
+    n_censored : training rows whose target is censored, else None.
     """
 
     kind: str
@@ -25,3 +27,4 @@ class NoiseFit:
     degrees: float | None = None
     outliers: np.ndarray | None = None
     columns: np.ndarray | None = None
+    n_censored: int | None = None

@@ -76,6 +76,10 @@ class MemorySource(GaussianSource, LaplaceSource):
         """The same rows, their weights multiplied by positive factors (n,)."""
         return self._changed(weights=self.weights * factors)
 
+    def with_targets(self, targets: np.ndarray) -> MemorySource:
+        """The same rows with other targets (n, q)."""
+        return self._changed(targets=targets)
+
     @property
     def root(self) -> np.ndarray:
         """Roots of the weights (n,)."""
