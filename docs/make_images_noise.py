@@ -20,8 +20,8 @@ def main():
     rng = np.random.default_rng(0)
     X = np.sort(rng.uniform(-3.0, 3.0, (80, 1)), axis=0)
     grid = np.linspace(-3.0, 3.0, 200)[:, None]
-    figure = new_figure(9.2, 3.6)
-    left, right = figure.subplots(1, 2)
+    figure = new_figure(12.4, 3.6)
+    left, right, last = figure.subplots(1, 3)
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(80)
     y[rng.choice(80, 8, replace=False)] += rng.uniform(2.0, 5.0, 8)
     draw_model(left, RVR().fit(X, y), grid, TRUTH, "normal noise")
@@ -38,6 +38,18 @@ def main():
     right.plot(X[:, 0], y, ".", color=POINT, ms=4)
     right.set_title("noise that grows", fontsize="medium", loc="left")
     right.legend(fontsize="small")
+    X = np.sort(rng.uniform(-3.0, 3.0, (80, 1)), axis=0)
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(80)
+    seen = y < 0.5
+    ends = np.column_stack([np.minimum(y, 0.5), np.where(seen, y, np.inf)])
+    draw_model(last, RVR().fit(X, ends[:, 0]), grid, TRUTH, "the limit taken for the target")
+    draw_model(last, RVR(likelihood="censored").fit(X, ends), grid, LINE, "censored")
+    last.plot(X[seen, 0], y[seen], ".", color=POINT, ms=4)
+    last.plot(X[~seen, 0], y[~seen], "x", color=POINT, ms=4, alpha=0.5, label="not seen: above the limit")
+    last.axhline(0.5, color=VECTOR, lw=1, ls=":")
+    last.set_title("a limit of 0.5", fontsize="medium", loc="left")
+    last.set_ylim(-2.2, 1.6)
+    last.legend(fontsize="small", loc="lower left")
     figure.savefig(IMAGES / "noise.png", dpi=90)
 
 

@@ -219,3 +219,23 @@ def test_intervals_are_calibrated_on_observed_targets():
     X, ends, _, _ = limited(0, 40)
     with pytest.raises(ValueError, match="were observed"):
         clone(LINE).fit(X, ends).calibrate(X, ends)
+
+
+def test_a_table_with_lower_and_upper_ends(tmp_path, capsys):
+    from relvec.cli import main
+
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3.0, 3.0, 60)
+    y = 2.0 * x + 0.3 * rng.standard_normal(60)
+    cells = [(f"{v:.3f}", f"{v:.3f}") if -3 < v < 3 else ("3", "") if v > 0 else ("", "-3") for v in y]
+    path, model = tmp_path / "table.csv", tmp_path / "model.relvec"
+    path.write_text("\n".join(["x,from,to", *(f"{a:.4f},{low},{high}" for a, (low, high) in zip(x, cells))]))
+    options = ["--target", "from", "--upper", "to", "--kernel", "linear", "-o", str(model)]
+    assert main(["fit", str(path), *options]) == 0
+    hidden = int(np.sum(np.abs(y) >= 3))
+    assert f"{hidden} targets known by an interval only" in capsys.readouterr().out
+    assert relvec.load(model).predict({"x": [3.0]})[0] == pytest.approx(6.0, abs=0.5)
+    assert main(["evaluate", str(model), str(path)]) == 0
+    assert f"{hidden} rows left out" in capsys.readouterr().out
+    assert main(["evaluate", str(model), str(path), "--cv", "3"]) != 0
+    assert main(["fit", str(path), *options, "--noise", "student-t"]) != 0

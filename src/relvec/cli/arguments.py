@@ -134,6 +134,8 @@ def _fit(parser: Any) -> None:
     add("--kernel", choices=KERNELS, help="by default chosen by merit in a regression, else gaussian")
     add("--noise", choices=NOISES, default="normal", help="of a regression: student-t for gross errors, "
         "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
+    add("--upper", metavar="COL", help="the upper ends of targets that are known by intervals only, whose lower ends "
+        "the column to predict has: equal where a target was observed, empty where there is no end")  # fmt: skip
     add("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
     add("--max-functions", type=_count, metavar="K", help="at most K kernels or columns in a relevance vector machine, "
         "for regression")  # fmt: skip

@@ -68,8 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
     held_out = calibration = None
     if arguments.holdout:
+        drop = [*(arguments.drop or ()), *([] if arguments.upper is None else [arguments.upper])]
         columns = describe(table.without(arguments.target), identifiers=arguments.id or (), strict=arguments.strict,
-                           categorical=arguments.categorical or (), drop=arguments.drop or ())  # fmt: skip
+                           categorical=arguments.categorical or (), drop=drop)  # fmt: skip
         table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
         held_out = _mark_strays(held_out, columns)
     if arguments.calibrate is not None:
@@ -148,6 +149,7 @@ def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | N
         missing=arguments.missing,
         drop_rows=arguments.drop_rows,
         strict=arguments.strict,
+        upper=arguments.upper,
         model=lambda task: make_estimator(task, arguments, seconds),
     )
 
@@ -155,8 +157,10 @@ def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | N
 def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
     """The estimator of a task with the options that were given, and a limit of so many seconds."""
     model: Any = RVC() if task == "classification" else RVR(likelihood="poisson" if task == "count" else "gaussian")
+    if arguments.upper is not None and arguments.noise != "normal":
+        raise TableError("--upper is for normal noise: leave --noise out")
     if task == "regression":
-        model = RVR(**NOISES[arguments.noise])
+        model = RVR(**NOISES[arguments.noise]) if arguments.upper is None else RVR(likelihood="censored")
     given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed}
     if arguments.max_functions is not None:
         if task != "regression":
@@ -196,4 +200,5 @@ def _print_fit(console: Console, fitted: FittedTable) -> None:
 def _next_command(arguments: argparse.Namespace) -> str:
     if arguments.data == "-":
         return f"next:  relvec predict {arguments.out} NEW_DATA"
-    return f"next:  relvec report {arguments.out} {shlex.quote(arguments.data)} --cv 5"
+    folds = " --cv 5" if arguments.upper is None else ""
+    return f"next:  relvec report {arguments.out} {shlex.quote(arguments.data)}{folds}"

@@ -96,6 +96,8 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, {units})"))
     if hasattr(model, "degrees_of_freedom_"):
         facts.append(("outliers", _outliers_in_words(model, step.record_.get("outliers", []))))
+    if hasattr(model, "n_censored_"):
+        facts.append(("censored", f"{plural(model.n_censored_, 'target')} known by an interval only"))
     if hasattr(model, "noise_columns_"):
         names = [*encoded_columns(pipeline), "the prediction"]
         listed = ", ".join(dict.fromkeys(names[i] for i in model.noise_columns_))

@@ -95,11 +95,16 @@ def calibrate_table(pipeline: Pipeline, table: Any) -> int:
     3
     """
     table = as_table(table)
-    table = table.take(np.flatnonzero(has_target(table, pipeline["columns"].target)))
+    table = table.take(np.flatnonzero(has_target(table, pipeline["columns"].target, upper_of(pipeline))))
     if not len(table):
         raise TableError(f"{table.source}: no row has a target, so that there is nothing to calibrate on")
     pipeline[-1].calibrate(pipeline[:-1].transform(table), target_of(pipeline, table))
     return len(table)
+
+
+def upper_of(pipeline: Pipeline) -> str | None:
+    """The column of upper ends, where targets were known by intervals; None elsewhere."""
+    return pipeline["columns"].record_.get("upper")
 
 
 def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int = 0) -> Evaluation:
@@ -129,12 +134,15 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
     >>> found.notes[0][:40]
     'the table holds rows that the model was '
     """
-    table, step, notes = as_table(table), pipeline["columns"], []
-    known = has_target(table, step.target)
+    table, step, notes, upper = as_table(table), pipeline["columns"], [], upper_of(pipeline)
+    if upper is not None and folds:
+        raise TableError("cross-validation would fit the folds without their censored targets: evaluate on other rows")
+    known = has_target(table, step.target, upper)
     if not known.any():
         raise TableError(f"{table.source}, column {step.target.name!r}: every target is missing")
     if not known.all():
-        notes.append(f"{plural(int((~known).sum()), 'row')} left out: {step.target.name!r} is missing there")
+        notes.append(f"{plural(int((~known).sum()), 'row')} left out: {step.target.name!r} is missing there"
+                     + ("" if upper is None else ", or known by an interval only"))  # fmt: skip
     table = table.take(np.flatnonzero(known))
     observed = target_of(pipeline, table)
     if folds == 0:

@@ -20,7 +20,7 @@ from relvec.tables.cells import labels_of
 from relvec.tables.columns import NO_VALUE, Column, TableColumns, names_of
 from relvec.tables.kinds import describe
 from relvec.tables.table import Table, TableError, as_table
-from relvec.tables.target import prepare_target, target_of
+from relvec.tables.target import ends_of, prepare_target, target_of
 from relvec.tables.text import plural
 
 __all__ = ["FittedTable", "Prediction", "fit_table", "predict_table"]
@@ -72,6 +72,7 @@ def fit_table(
     table: Any, target: str, *, task: str = "auto", features: Collection[str] | None = None,
     drop: Collection[str] = (), identifiers: Collection[str] = (), categorical: Collection[str] = (),
     missing: Collection[str] = (), drop_rows: bool = False, strict: bool = False, model: Any = None,
+    upper: str | None = None,
 ) -> FittedTable:  # fmt: skip
     """Fit a model to a table with columns of any kind.
 
@@ -95,6 +96,10 @@ def fit_table(
         Whether a few cells that are not numbers, in a column of numbers, are refused rather than read as missing.
     model : estimator, or function of the task that returns one, optional
         By default `RVR()`, `RVC()` or `RVR(likelihood="poisson")`, depending on the task.
+    upper : str, optional
+        A column of upper ends, for a regression whose targets are known by intervals only: the target column then holds
+        lower ends. Equal ends are a target that was observed; an empty cell is no end. The default model is
+        ``RVR(likelihood="censored")``.
 
     Returns
     -------
@@ -114,7 +119,11 @@ def fit_table(
         for name in features:
             table[name]  # raises where there is none
         drop = [*drop, *(n for n in table.names if n not in {*features, *identifiers, target})]
-    notes = list(table.notes)
+    notes, whole, ends = list(table.notes), table, None
+    if upper is not None:
+        task, drop = "regression", [*drop, upper]
+        ends = ends_of(table, target, upper, missing)
+        table = table.with_column(target, np.where(np.isinf(ends[:, 0]), ends[:, 1], ends[:, 0]))
     table, task, column, target_notes = prepare_target(table, target, task, missing=missing, strict=strict)
     notes += target_notes
 
@@ -127,14 +136,15 @@ def fit_table(
         table = _drop_incomplete(table, columns, notes)
         columns = describe_inputs()  # no cell is missing any more
     _check_inputs(columns, table, features)
-    chosen = _default_model(task) if model is None else model(task) if callable(model) else clone(model)
+    chosen = _default_model(task, upper) if model is None else model(task) if callable(model) else clone(model)
     pipeline = _make_pipeline(TableColumns(columns, column, task), chosen)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        pipeline.fit(table.without(target), target_of(pipeline, table))
+        y = target_of(pipeline, table) if ends is None else ends[np.searchsorted(whole.numbers, table.numbers)]
+        pipeline.fit(table.without(target), y)
     notes += [f"warning: {message}" for message in dict.fromkeys(str(w.message) for w in caught)]
-    pipeline["columns"].record_ = _record(pipeline, table, notes, time.perf_counter() - start)
+    pipeline["columns"].record_ = _record(pipeline, table, notes, time.perf_counter() - start) | {"upper": upper}
     return FittedTable(pipeline, table, tuple(notes))
 
 
@@ -201,7 +211,9 @@ def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> T
     return table.take(np.flatnonzero(complete))
 
 
-def _default_model(task: str) -> Any:
+def _default_model(task: str, upper: str | None) -> Any:
+    if upper is not None:
+        return RVR(likelihood="censored")
     return RVC() if task == "classification" else RVR(likelihood="poisson") if task == "count" else RVR()
 
 

@@ -89,9 +89,33 @@ def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
     return np.array(labels) if None not in labels else np.array([*labels, None], dtype=object)[:-1]
 
 
-def has_target(table: Table, column: Column) -> np.ndarray:
-    """Mask (n,) of the rows whose target is known."""
-    return np.array([label is not None for label in labels_of(mark_missing(table[column.name], column.missing))])
+def ends_of(table: Table, lower: str, upper: str, missing: Collection[str] = ()) -> np.ndarray:
+    """Lower and upper ends (n, 2) of targets that are known by intervals, -inf and inf where a cell is empty.
+
+    >>> from relvec.tables import as_table
+    >>> ends_of(as_table({"from": ["1", "2", ""], "to": ["1", "", "3"]}), "from", "to").tolist()
+    [[1.0, 1.0], [2.0, inf], [-inf, 3.0]]
+    """
+    words, columns = tuple(word.strip().lower() for word in missing), []
+    for name, none in ((lower, -np.inf), (upper, np.inf)):
+        cells = mark_missing(table[name], words)
+        own = numbers_of(table.with_column(name, cells), name, find_number_style(cells))
+        columns.append(np.where(np.isnan(own), none, own))
+    ends = np.column_stack(columns)
+    wrong = np.flatnonzero(ends[:, 0] > ends[:, 1])
+    if len(wrong):
+        low, high = ends[wrong[0]]
+        raise TableError(f"{table.locate(int(wrong[0]), upper)}: the upper end {high:g} is below the lower end {low:g}")
+    return ends
+
+
+def has_target(table: Table, column: Column, upper: str | None = None) -> np.ndarray:
+    """Mask (n,) of the rows whose target is known; with a column of upper ends, not by an interval only."""
+    known = np.array([label is not None for label in labels_of(mark_missing(table[column.name], column.missing))])
+    if upper is None or upper not in table.names:
+        return known
+    low, high = ends_of(table, column.name, upper, column.missing).T
+    return known & (low == high)
 
 
 def _drop_missing(table: Table, name: str, notes: list[str]) -> Table:
