@@ -168,6 +168,26 @@ def test_examples_of_the_gallery_run(script, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def markdown_tables(page):
+    """Return the tables of a page: a dictionary from the first cell of a row to its cells by heading, for each table."""
+    found, text = [], (ROOT / page).read_text()
+    for lines in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        header, _, *rows = ([cell.strip() for cell in line.strip("|\n ").split("|")] for line in lines.splitlines())
+        found.append({row[0]: dict(zip(header, row)) for row in rows})
+    return found
+
+
+@pytest.mark.parametrize(("page", "heading"), [("regression", "table"), ("classification", "set")])
+def test_the_numbers_of_the_readme_are_those_of_the_guide(page, heading):
+    """Apart from the bold face of the best, which depends on the columns shown."""
+    shown = [table for table in markdown_tables("README.md") if heading in next(iter(table.values()))]
+    measured = markdown_tables(f"docs/guide/{page}.md")
+    for name, cells in shown[0].items():
+        rows = [table[name] for table in measured if name in table and cells.keys() <= table[name].keys()]
+        plain = [{key: row[key].replace("*", "") for key in cells} for row in rows]
+        assert {key: value.replace("*", "") for key, value in cells.items()} in plain, name
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run(capsys, monkeypatch, tmp_path):
     from relvec.cli import main
