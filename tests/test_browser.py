@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_iris
 
 import messy
 from relvec import cli
@@ -36,12 +37,20 @@ def browser():
         chromium.close()
 
 
+def flowers():
+    """Return a table of three classes."""
+    data = load_iris()
+    rows = [",".join(map(str, row)) + f",{data.target_names[k]}" for row, k in zip(data.data, data.target)]
+    return "\n".join(["a,b,c,d,kind", *rows]).encode()
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     hostile = messy.houses(60, seed=3).replace(b"Ulm", b"<img src=x onerror=document.title=1>")
     for name, data, target, task in (("houses", messy.houses(), "Price", "auto"), ("hostile", hostile, "Price", "auto"),
                                      ("patients", messy.patients(), "recovered", "auto"),
+                                     ("flowers", flowers(), "kind", "auto"),
                                      ("calls", messy.calls(), "calls", "count")):  # fmt: skip
         (folder / name).write_bytes(data)
         table, model = str(folder / name), str(folder / f"{name}.relvec")
@@ -67,15 +76,15 @@ def keep(page, name):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["houses", "patients", "calls", "hostile"])
+@pytest.mark.parametrize("name", ["houses", "patients", "flowers", "calls", "hostile"])
 def test_report(browser, reports, name, width):
     page, said, asked = opened(browser, reports / f"{name}.html", width)
     keep(page, f"{name}-{width}")
     assert said == []
     assert all(url.startswith(("file:", "data:")) for url in asked)
-    assert page.title() == {"patients": "Classification of recovered", "calls": "Count of calls"}.get(
-        name, "Regression of Price"
-    )
+    titles = {"patients": "Classification of recovered", "flowers": "Classification of kind", "calls": "Count of calls"}
+    assert page.title() == titles.get(name, "Regression of Price")
+    page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
     size = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     assert page.evaluate(size)[0] <= page.evaluate(size)[1], "the page scrolls sideways"
     pictures = page.evaluate("[...document.images].map(i => [i.complete, i.naturalWidth, i.clientWidth])")
@@ -139,16 +148,21 @@ def test_reproduction(browser, reproduction, width):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_front_page_of_the_docs(browser, width):
-    if not FRONT.is_file():
+@pytest.mark.parametrize("name", ["index", "guide/index", "guide/start", "guide/regression", "auto_examples/index",
+                                  "auto_examples/plot_01_sinc", "commands", "reproduction"])  # fmt: skip
+def test_pages_of_the_docs(browser, name, width):
+    path = FRONT.with_name(f"{name}.html")
+    if not path.is_file():
         pytest.skip("the docs are not built: make docs")
-    page, said, _ = opened(browser, FRONT, width)
-    keep(page, f"docs-{width}")
+    page, said, _ = opened(browser, path, width)
+    keep(page, f"docs-{name.replace('/', '-')}-{width}")
     assert said == []
-    assert "relvec" in page.inner_text("h1")
+    assert page.inner_text("h1")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     pictures = page.evaluate("[...document.images].filter(i => i.clientWidth).map(i => i.naturalWidth)")
     assert all(pictures)
+    if page.query_selector("div.highlight-python"):
+        assert page.query_selector("button.copybtn"), "code has a button that copies it"
     page.close()
 
 

@@ -508,14 +508,14 @@ def test_control_characters_reach_no_terminal(capsys, tmp_path, monkeypatch):
 
 def test_what_width_auto_did_is_printed_and_reported(capsys, tmp_path):
     out = run(capsys, "inspect", "houses.relvec")
-    assert "chosen by merit, as kernel='auto' decided" in out
+    assert "chosen by merit (kernel='auto')" in out
     assert re.search(r"relevance  .*Area \(m²\) \d\d%", out)
     out = run(capsys, "inspect", "patients.relvec")
-    assert "chosen by the density of rows that took no part" in out
+    assert "chosen by the density of rows held out" in out
     assert run_json(capsys, "inspect", "houses.relvec")["width_rule"] == "merit"
     run(capsys, "report", "patients.relvec", "patients.csv", "-o", str(tmp_path / "r.html"))
     page = (tmp_path / "r.html").read_text()
-    assert "chosen by the density of rows that took no part" in page and "log loss" in page
+    assert "chosen by the density of rows held out" in page and "log loss" in page
 
 
 @pytest.mark.parametrize("data, target", [("houses.csv", "Price"), ("patients.csv", "recovered")])

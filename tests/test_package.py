@@ -169,7 +169,7 @@ def test_examples_of_the_gallery_run(script, tmp_path, monkeypatch):
 
 
 def markdown_tables(page):
-    """Return the tables of a page: a dictionary from the first cell of a row to its cells by heading, for each table."""
+    """Return the tables of a page, each as a dictionary from the first cell of a row to its cells by heading."""
     found, text = [], (ROOT / page).read_text()
     for lines in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         header, _, *rows = ([cell.strip() for cell in line.strip("|\n ").split("|")] for line in lines.splitlines())

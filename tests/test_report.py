@@ -29,7 +29,7 @@ HOSTILE = [
     "' onload='",
 ]  # fmt: skip
 TAGS = set("html head meta title style body main p h1 h2 h3 nav a section div b span ul li table thead tbody tr th td "
-           "small figure img figcaption footer".split())  # fmt: skip
+           "small figure img figcaption footer details summary".split())  # fmt: skip
 ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "class", "id", "href", "tabindex", "alt", "src",
               "data-label"}  # fmt: skip
 
@@ -123,6 +123,14 @@ def test_a_good_model_has_no_warnings():
 ])  # fmt: skip
 def test_warnings_in_plain_words(changes, words):
     assert [w for w in found(**changes) if words in w]
+
+
+def test_a_process_that_keeps_every_row_is_no_reason_for_a_warning():
+    x = np.linspace(0, 6, 40)
+    table = {"x": x, "y": np.sin(x) + np.random.default_rng(0).normal(0, 0.1, 40)}
+    pipeline = fit_table(table, "y").pipeline
+    assert len(pipeline[-1].relevance_) > 20 and hasattr(pipeline[-1], "process_")
+    assert not any("sparse" in warning for warning in plain_warnings(pipeline, evaluate_table(pipeline, table)))
 
 
 def test_warnings_of_the_fit():

@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+SECONDS = re.compile(r", fitted in \d+ s$")  # other on every machine
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?P<between>\s+)(?:```text\n(?P<text>.*?)```)?", re.DOTALL)
 
 
@@ -31,7 +32,7 @@ def refreshed(page: str) -> str:
             exec(compile(match["code"], "<page>", "exec"), names)
         if match["text"] is None:
             return match[0]
-        lines = [line.rstrip() for line in printed.getvalue().rstrip().splitlines()]
+        lines = [SECONDS.sub("", line.rstrip()) for line in printed.getvalue().rstrip().splitlines()]
         return f"```python\n{match['code']}```{match['between']}```text\n" + "\n".join(lines) + "\n```"
 
     return BLOCK.sub(run, page)

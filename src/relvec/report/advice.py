@@ -40,9 +40,7 @@ def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
     found += [CURES[name] for name in dict.fromkeys(status) if name in CURES]
     if n < 30:
         found.append(f"Only {plural(n, 'row')} to evaluate on: the scores are rough.")
-    if (process := getattr(model, "process_", None)) is not None and hasattr(process, "extrapolation"):
-        found.append(process.extrapolation)
-    elif len(model.relevance_) > 0.5 * rows:
+    if not hasattr(model, "process_") and len(model.relevance_) > 0.5 * rows:
         found.append(f"{len(model.relevance_):,} of {rows:,} rows were kept: the model is not sparse, often because "
                      "the kernel is too narrow for these data. Try a larger --width.")  # fmt: skip
     if "coverage" in scores:

@@ -144,9 +144,10 @@ def _name_columns(importance: Importance) -> str:
     if not matter:
         return "No single column changes the predictions much."
     listed = matter[0] if len(matter) == 1 else f"{', '.join(matter[:5][:-1])} and {matter[:5][-1]}"
-    more = f" ({len(matter) - 5} more matter a little)" if len(matter) > 5 else ""
+    more = len(matter) - 5
+    others = f" ({more} more {'matters' if more == 1 else 'matter'} a little)" if more > 0 else ""
     tail = f"; {plural(rest, 'other column')} hardly {'matters' if rest == 1 else 'matter'}" if rest else ""
-    return f"The predictions depend most on {listed}{more}{tail}."
+    return f"The predictions depend most on {listed}{others}{tail}."
 
 
 def find_worst_rows(

@@ -55,7 +55,8 @@ td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowra
 th.n { text-align: right; }
 footer { margin-top: 48px; color: var(--soft); font-size: 0.85rem; }
 nav { font-size: 0.9rem; margin: 12px 0; display: flex; flex-wrap: wrap; gap: 4px 16px; }
-a { color: var(--blue); }
+a, summary { color: var(--blue); }
+summary { cursor: pointer; margin: 12px 0; }
 @media (max-width: 520px) {
   main { padding: 14px 14px 48px; } h1 { font-size: 1.35rem; } .plain { font-size: 1.02rem; }
   th, td { padding: 5px 8px; }
@@ -65,6 +66,7 @@ a { color: var(--blue); }
   .stack td { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 2px 12px; max-width: none;
     text-align: right; white-space: normal; border-bottom: 0; padding: 3px 10px; overflow-wrap: anywhere; }
   .stack td::before { content: attr(data-label); color: var(--soft); text-align: left; flex: none; max-width: 45%; }
+  .stack td:empty { display: none; }
   .stack td:first-child { font-weight: 600; }
   .stack td small { flex-basis: 100%; text-align: left; font-weight: 400; min-width: 0; }
 }
@@ -110,6 +112,11 @@ def frame_table(head: str, body: str, name: str = "") -> str:
     """A table that scrolls sideways where the page is narrow."""
     content = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll {name}" tabindex="0">{content}</div>'
+
+
+def fold(words: str, content: str) -> str:
+    """Content that is shown when the reader asks for it."""
+    return f"<details><summary>{text(words)}</summary>{content}</details>"
 
 
 def figure_grid(figures: Sequence[str], name: str = "figures") -> str:

@@ -14,14 +14,15 @@ from relvec import plot
 from relvec.plot.axes import CLASSES, DASHED
 from relvec.plot.fit import draw_predictions
 from relvec.report.facts import Facts
-from relvec.report.html import Draw, figure_grid, html_table, sample_rows, shorten, text
+from relvec.report.html import Draw, figure_grid, fold, html_table, sample_rows, shorten, text
 from relvec.report.learning_curve import LearningCurve
-from relvec.report.summary import vectors_of
+from relvec.report.summary import format_width, vectors_of
 from relvec.tables.evaluation import BASELINE_MEANING, Evaluation
 from relvec.tables.importance import Dependence
 from relvec.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
 
 MAX_VECTORS = 30  # relevance vectors listed
+MAX_OPEN_ROWS = 8  # of a long table; the others are shown on demand
 MAX_BARS = 15
 
 
@@ -31,10 +32,11 @@ def summary_section(pipeline: Pipeline, facts: Facts) -> str:
     cards = [(format_with_error(s.value, s.error), f"{s.name}: {s.meaning}", format_to_error(s.baseline, s.error))
              for s in (facts.scores[0], facts.scores[2])]  # fmt: skip
     if step.task == "regression":
-        noise = float(np.sqrt(model.noise_variance_))
+        noise = format_cell(float(f"{np.sqrt(model.noise_variance_):.3g}"))
         units = "" if "logarithmic" not in dict(facts.model)["noise"] else ", on a logarithmic scale"
-        cards.append((f"{noise:.3g}", f"noise: the standard deviation that no column explains{units}", ""))
-    cards.append((f"{len(model.relevance_):,} of {step.record_['rows']:,}", "training rows kept by the model", ""))
+        cards.append((noise, f"noise: the standard deviation that no column explains{units}", ""))
+    if len(model.relevance_):
+        cards.append((f"{len(model.relevance_):,} of {step.record_['rows']:,}", "training rows kept by the model", ""))
     words = [(value, f"{what} (baseline {base})" if base else what) for value, what, base in cards]
     listed = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(what)}</span></div>' for value, what in words)
     plain = "".join(f"<p>{text(sentence)}</p>" for sentence in facts.sentences)
@@ -105,7 +107,7 @@ def _draw_curve(ax: Any, curve: LearningCurve) -> None:
     ax.set(xlabel="rows fitted", ylabel=curve.measure, xscale="log")
     ax.set_xticks(curve.rows, [f"{n:,}" for n in curve.rows])
     ax.minorticks_off()
-    ax.set_ylim(0, None)
+    ax.set_ylim(0, 1.1 * float(curve.error.max()))
     ax.spines[["top", "right"]].set_visible(False)
 
 
@@ -185,7 +187,7 @@ def _rows_of_columns(facts: Facts, measure: str) -> tuple[list[str], list[list[s
     for name, loss, error in zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True):
         row = [name, format_with_error(loss, error)]
         row += [f"{facts.relevance[name]:.1%}"] if facts.relevance else []
-        row += [f"{facts.widths[name]:.2g}"] if facts.widths else []
+        row += [format_width(facts.widths[name])] if facts.widths else []
         rows.append(row)
     return header, rows
 
@@ -221,6 +223,8 @@ def _draw_dependence(ax: Any, curve: Dependence) -> None:
 def vectors_section(pipeline: Pipeline) -> str:
     """The relevance vectors as rows of the table."""
     header, rows = vectors_of(pipeline)
+    if not rows:
+        return "<p>The model keeps no row of the table: it is a linear function of the columns, or a constant.</p>"
     hidden = len(rows) - MAX_VECTORS
     more = f"{plural(hidden, 'more vector')}; relvec inspect --json lists all." if hidden > 0 else ""
     words = ("The prediction is a weighted sum of similarities to these rows of the training table; the others were "
@@ -228,7 +232,9 @@ def vectors_section(pipeline: Pipeline) -> str:
              "nearly cancel.")  # fmt: skip
     rest = f'<p class="soft">{text(more)}</p>' if more else ""
     numbers = [i for i, name in enumerate(header) if name == "row" or name.startswith("weight")]
-    return f"<p>{text(words)}</p>{html_table(header, rows[:MAX_VECTORS], numbers, 'rows')}{rest}"
+    first = html_table(header, rows[:MAX_OPEN_ROWS], numbers, "rows")
+    folded = fold("More of them", html_table(header, rows[MAX_OPEN_ROWS:MAX_VECTORS], numbers, "rows") + rest)
+    return f"<p>{text(words)}</p>{first}{folded if len(rows) > MAX_OPEN_ROWS else ''}"
 
 
 def preparation_section(facts: Facts) -> str:
@@ -240,7 +246,8 @@ def preparation_section(facts: Facts) -> str:
 def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
     """How the fit went, and its options."""
     model = pipeline[-1]
-    table = html_table(("what", "value"), [*facts.model, *facts.options])
+    table = html_table(("what", "value"), facts.model)
+    table += fold("All options of the estimator", html_table(("option", "value"), facts.options))
     if hasattr(model, "selection_"):
         return table + _compared_section(getattr(model.selection_, "entries", model.selection_))
     figure = draw(
@@ -254,8 +261,8 @@ def _compared_section(records: Sequence[Any]) -> str:
     names = [field.name for field in fields(records[0])]
     rows = [[_compared_cell(getattr(record, name)) for name in names] for record in records]
     numbers = [i for i, name in enumerate(names) if isinstance(getattr(records[0], name), float | int)]
-    words = "Kernels that were compared, the best first; those with a share make the predictions."
-    return f"<p>{text(words)}</p>" + html_table([name.replace("_", " ") for name in names], rows, numbers)
+    words = f"The {len(rows)} kernels that were compared, the best first; those with a share make the predictions."
+    return fold(words, html_table([name.replace("_", " ") for name in names], rows, numbers))
 
 
 def _compared_cell(value: Any) -> str:

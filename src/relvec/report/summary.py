@@ -11,7 +11,7 @@ from relvec.estimators.explain.shapley import shapley_values
 from relvec.plot.relevance import find_relevance
 from relvec.tables.pipelines import encoded_columns
 from relvec.tables.table import as_table
-from relvec.tables.text import plural
+from relvec.tables.text import format_cell, plural
 
 MAX_LISTED_COLUMNS = 8
 SHAPLEY_ROWS, SHAPLEY_BACKGROUND_ROWS = 20, 10  # whose Shapley values are averaged: a second or two at most
@@ -80,6 +80,15 @@ def learned_widths(pipeline: Pipeline) -> dict[str, float]:
     return widths
 
 
+def format_width(width: float) -> str:
+    """Two digits of a width, without a power of ten.
+
+    >>> format_width(0.6543), format_width(1575.3)
+    ('0.65', '1,575')
+    """
+    return f"{width:.2g}" if width < 100.0 else f"{width:,.0f}"
+
+
 def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     """Facts about a fitted model, as names and words.
 
@@ -93,7 +102,7 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     if step.task == "regression":
         log_scale = hasattr(model, "merit_") and model.process_.scale.sign != 0
         units = "on the logarithmic scale of the target" if log_scale else "in the target's units"
-        facts.append(("noise", f"{np.sqrt(model.noise_variance_):.4g} (standard deviation, {units})"))
+        facts.append(("noise", f"{format_cell(float(np.sqrt(model.noise_variance_)))} (standard deviation, {units})"))
     if hasattr(model, "degrees_of_freedom_"):
         facts.append(("outliers", _outliers_in_words(model, step.record_.get("outliers", []))))
     if hasattr(model, "n_censored_"):
@@ -103,8 +112,11 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         listed = ", ".join(dict.fromkeys(names[i] for i in model.noise_columns_))
         facts.append(("noise depends on", listed or "nothing: one variance explains the targets as well"))
     if hasattr(model, "selection_"):
-        rule = "merit" if hasattr(model, "merit_") else "the density of rows that took no part"
-        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by {rule}, as kernel='auto' decided"))
+        rule = "merit" if hasattr(model, "merit_") else "the density of rows held out"
+        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by {rule} (kernel='auto')"))
+        width = np.asarray(getattr(model, "width_", np.nan))
+        if not learned_widths(pipeline) and np.isfinite(width).all():
+            facts.append(("width", f"{format_width(width.flat[0])} for all inputs, in standard deviations"))
     elif hasattr(model, "width_"):
         facts.append(("width", _width_in_words(model)))
     relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
@@ -113,10 +125,12 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         facts.append(("relevance", f"{listed} (shares of the columns)"))
     widths = sorted(learned_widths(pipeline).items(), key=lambda item: item[1])
     if widths:
-        listed = ", ".join(f"{name} {width:.2g}" for name, width in widths[:MAX_LISTED_COLUMNS])
+        listed = ", ".join(f"{name} {format_width(width)}" for name, width in widths[:MAX_LISTED_COLUMNS])
         facts.append(
             ("widths", f"{listed} (in standard deviations; a large one means nearly straight along the column)")
         )
+    if hasattr(getattr(model, "process_", None), "extrapolation"):
+        facts.append(("far from the data", model.process_.extrapolation))
     if hasattr(model, "calibration_"):
         what = "sets of classes" if step.task == "classification" else "intervals"
         n, most = model.calibration_.n_rows, model.calibration_.max_coverage

@@ -25,8 +25,7 @@ RESAMPLES = 1000  # fewer for long tables: at most MOST_DRAWS rows are drawn in 
 MOST_DRAWS = 20_000_000
 COVERAGE = 0.9
 LOG_2PI_E = 1.0 + float(np.log(2 * np.pi))
-BASELINE_MEANING = ("baseline: the score of the best prediction that is the same for every row; for the coverage, the "
-                    "share that is aimed at")  # fmt: skip
+BASELINE_MEANING = "baseline: the score of the best prediction that is the same for every row"
 
 
 @dataclass(frozen=True)
@@ -221,8 +220,8 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
         ("MAE", lambda i: float(np.mean(np.abs(error[i]))), "mean absolute error, in the target's units",
          float(np.mean(np.abs(y - np.median(y))))),
         ("R2", r_squared, "share of the target's variance that is explained; 0 is a constant, 1 is perfect", 0.0),
-        ("coverage", lambda i: float(np.mean(held[i])), f"share of targets inside the {COVERAGE:.0%} interval",
-         COVERAGE),
+        ("coverage", lambda i: float(np.mean(held[i])),
+         f"share of targets inside the {COVERAGE:.0%} interval; the baseline is what it should be", COVERAGE),
         ("interval width", lambda i: float(np.mean(width[i])), f"mean width of the {COVERAGE:.0%} interval",
          float(np.ptp(np.quantile(y, [0.5 - COVERAGE / 2, 0.5 + COVERAGE / 2])))),
     ]  # fmt: skip
