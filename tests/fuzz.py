@@ -7,9 +7,11 @@ of the file's length, or more than a few seconds for one file, is a failure.
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import sys
+import threading
 import time
 import tracemalloc
 import warnings
@@ -175,32 +177,43 @@ def mutated(rng, files):
 
 
 class Watch:
-    """Reports what the interpreter is asked to do while a file is loaded."""
+    """Reports what the interpreter is asked to run or open within a `with`, besides one file and what is allowed.
 
-    def __init__(self):
-        self.on, self.events = False, []
+    Other threads do not count, and the collector rests, which would end objects of others here.
+    """
+
+    def __init__(self, allowed: tuple[str, ...] = ()) -> None:
+        self.allowed, self.thread, self.path, self.events = allowed, None, "", []
         sys.addaudithook(self.hook)
 
-    def hook(self, event, arguments):
-        if self.on and event.startswith(FORBIDDEN):
+    def hook(self, event, arguments) -> None:
+        if self.thread != threading.get_ident() or not event.startswith(FORBIDDEN) or event in self.allowed:
+            return
+        if event != "open" or str(arguments[0]) != self.path:
             self.events.append((event, str(arguments)[:200]))
+
+    def __enter__(self) -> None:
+        gc.disable()
+        self.events.clear()
+        self.thread = threading.get_ident()
+
+    def __exit__(self, *error) -> None:
+        self.thread = None
+        gc.enable()
 
 
 def attempt(data: bytes, watch: Watch) -> str:
     """Load one file: "loaded" or "refused"; an AssertionError for anything else."""
-    watch.events.clear()
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     start = time.process_time()
-    watch.on = True
-    try:
-        model = loads(data)
-        result = "loaded"
-    except ModelFileError as error:
-        result, model = "refused", None
-        assert str(error)
-    finally:
-        watch.on = False
+    with watch:
+        try:
+            model = loads(data)
+            result = "loaded"
+        except ModelFileError as error:
+            result, model = "refused", None
+            assert str(error)
     seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
     assert model is None or isinstance(model, BaseEstimator)
     assert not watch.events, watch.events

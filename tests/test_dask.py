@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def cluster():
     with (
         dask.config.set(config),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit="1GB"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -68,9 +69,14 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    """The client of the cluster, once both workers are there."""
-    cluster.wait_for_workers(2)
-    return cluster
+    """The client of the cluster, once both workers answer: one that an earlier test killed may still be listed."""
+    for _ in range(100):
+        cluster.wait_for_workers(2)
+        answers = cluster.run(os.getpid, on_error="return").values()
+        if len(answers) == 2 and all(isinstance(answer, int) for answer in answers):
+            return cluster
+        time.sleep(0.2)
+    raise RuntimeError(f"two workers do not answer: {answers}")
 
 
 @pytest.fixture

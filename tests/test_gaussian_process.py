@@ -279,7 +279,7 @@ def test_constant_and_copied_columns_are_left_out():
     np.testing.assert_allclose(flat.predict(np.ones((1, 2)))[0], 9.5, atol=0.5)
 
 
-def test_time_limit_is_obeyed_and_told():
+def test_time_limit_is_obeyed_and_told(slow_clock):
     X, y = table(400, 3)
     seen = []
     model = fit_process(X, y, time_limit=0.05, progress=lambda stage, fraction: seen.append((stage, fraction)))
@@ -334,7 +334,7 @@ def test_a_logarithm_is_found_where_there_is_one_and_only_there():
     assert loss(*model.predict(new)) < loss(*plain.predict(new)) - 0.1
 
 
-def test_a_short_time_limit_is_kept_on_many_rows():
+def test_a_short_time_limit_is_kept_on_many_rows(slow_clock):
     X, y = table(6000, 3)
     model = fit_process(X, y, time_limit=0.5)
     assert len(model.vectors) < 600 and model.status == "time_limit"

@@ -73,7 +73,7 @@ def test_links_are_followed_and_pipes_are_written_into(folder, command):
     assert (folder / "link.csv").is_symlink() and (folder / "elsewhere").read_bytes() != b"old"
     os.mkfifo(folder / "pipe")
     got = []
-    reader = threading.Thread(target=lambda: got.append((folder / "pipe").read_bytes()))
+    reader = threading.Thread(target=lambda: got.append((folder / "pipe").read_bytes()), daemon=True)
     reader.start()
     assert cli.main([*WRITERS[command], "pipe"]) == 0
     reader.join(20)

@@ -55,15 +55,9 @@ def test_import_brings_no_optional_package():
 
 
 def test_import_adds_little_to_scikit_learn():
-    """Less than a second of processor time (the clock on the wall belongs to others as well), and no large part."""
-    code = """
-import sys, time, sklearn.base
-begin = time.process_time()
-import relvec
-print(time.process_time() - begin, *(name for name in sys.modules if name.startswith("sklearn.")))
-"""
-    seconds, *parts = run(code).split()
-    assert float(seconds) < 1.0
+    """No large part of it."""
+    code = "import sys, sklearn.base, relvec; print(*sys.modules)"
+    parts = set(run(code).split())
     large = {
         "metrics",
         "preprocessing",
@@ -74,7 +68,7 @@ print(time.process_time() - begin, *(name for name in sys.modules if name.starts
         "gaussian_process",
         "ensemble",
     }
-    assert not {f"sklearn.{part}" for part in large} & set(parts)
+    assert not {f"sklearn.{part}" for part in large} & parts
 
 
 def test_import_loads_modules_on_first_use():

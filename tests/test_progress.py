@@ -107,6 +107,7 @@ class Terminal(io.StringIO):
 )
 def test_when_a_line_is_shown(monkeypatch, verbose, stream, shown):
     monkeypatch.setattr(sys, "stderr", stream())
+    monkeypatch.setattr(progress, "_SECONDS_BEFORE_SHOWN", 3600.0)
     RVR(width=3.0, verbose=verbose).fit(X, Y)
     assert not sys.stderr.getvalue()  # a moment is not worth a line
     monkeypatch.setattr(progress, "_SECONDS_BEFORE_SHOWN", 0.0)

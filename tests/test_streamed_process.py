@@ -145,7 +145,7 @@ def test_limits_end_a_fit_and_the_status_says_which():
     assert capped.status == "max_vectors" and len(capped.vectors) == 20
     low = fit_in_passes(Table(rows.samples, rows.draw, 2e5), candidates=one)
     assert low.status == "memory_limit" and len(low.vectors) < 64
-    late = fit_in_passes(rows, candidates=one, time_limit=1e-3)
+    late = fit_in_passes(rows, candidates=one, time_limit=1e-9)
     assert late.status == "time_limit" and np.isfinite(late.predict(X)[0]).all()
     assert any("time limit" in message for message in late.messages)
 

@@ -352,9 +352,12 @@ def test_wide_headers_take_time_in_proportion(write):
 
     def seconds(names):
         path = write(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
-        begin = time.process_time()
-        assert len(read_table(path).names) == len(names)
-        return time.process_time() - begin
+        taken = []
+        for _ in range(3):  # the quickest: the machine may be busy
+            begin = time.process_time()
+            assert len(read_table(path).names) == len(names)
+            taken.append(time.process_time() - begin)
+        return min(taken)
 
     for names in ([f"c{i}" for i in range(40_000)], ["a"] * 40_000):
         assert seconds(names) < max(100 * seconds(names[:2_000]), 3.0)
