@@ -23,7 +23,7 @@ class Swaps:
     entering: np.ndarray
     gain: np.ndarray
     alpha: np.ndarray
-    weight: list[np.ndarray]
+    weight: np.ndarray  # (u, 1), or (u, K) where the classes share their precisions
 
 
 def swaps(model: LaplaceModel, found: Scan) -> Swaps:
@@ -35,22 +35,17 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
         best = task.best(found.classes, found.outside, found.order)
     else:
         best, _ = problem.design.scan_weighted(found.moments, task, task.combine)
-    rows = []
-    for i, entering, S, Q, ratio in zip(best.leaving, best.entering, best.S, best.Q, best.ratio, strict=True):
-        if problem.share:
-            if ratio > 0.0:
-                gain, alpha = shared_optimum(S[:, None], Q[:, None])
-                a = float(alpha[0]) if np.isfinite(alpha[0]) else 1e3 * float(S.mean())
-                rows.append((i, entering, lost[i] + gain[0], a, Q / (a + S)))
-            continue
+    some, S, Q = best.ratio > 0.0, best.S, best.Q
+    if problem.share:
+        gain, alpha = shared_optimum(S.T, Q.T)
+        alpha = np.where(np.isfinite(alpha), alpha, 1e3 * S.mean(axis=1))
+    else:
         # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
-        s, q = (S[0] if ratio > 0.0 else 1.0), Q[0]
-        a = s * s / max(q * q - s, 1e-3 * s)
-        rows.append((i, entering, lost[i] + float(gain_add(s, q)) if ratio > 0.0 else -np.inf, a, Q / (a + s)))
-    if not rows:
-        return Swaps(np.zeros(0, int), np.zeros(0, int), np.zeros(0), np.zeros(0), [])
-    leaving, entering, gains, alphas, weight = zip(*rows)
-    return Swaps(np.array(leaving), np.array(entering), np.array(gains), np.array(alphas), list(weight))
+        S = np.where(some[:, None], S, 1.0)
+        s, q = S[:, 0], Q[:, 0]
+        gain, alpha = gain_add(s, q), s * s / np.maximum(q * q - s, 1e-3 * s)
+    gain = np.where(some, lost[best.leaving] + gain, -np.inf)
+    return Swaps(best.leaving, best.entering, gain, alpha, Q / (alpha[:, None] + S))
 
 
 class Best(NamedTuple):

@@ -79,6 +79,8 @@ class ModelInSearch:
         return scan(self.model)
 
     def _try(self, action: str, move: Move, tol: float) -> ModelInSearch | None:
+        if action in self.offers:
+            return None
         moved, gain = move(tol)
         if moved is None:
             self.offers[action] = gain
@@ -94,9 +96,12 @@ class ModelInSearch:
             model, expected = relax(model, SETTINGS.settling_steps)
             if expected <= SETTINGS.slow_share * tol or model.objective <= before + SETTINGS.slow_share * tol:
                 break
-        if model.objective < self.objective and len(model.active) == len(self.active):  # by rounding
+        same = len(model.active) == len(self.active)
+        if model.objective < self.objective and same:  # by rounding
             model = self.model
-        return ModelInSearch(replace(model, problem=problem), self.problem, {"reestimate": expected})
+        still = same and model.objective <= self.objective + SETTINGS.slow_share * tol
+        offers = {**(self.offers if still else {}), "reestimate": expected}
+        return ModelInSearch(replace(model, problem=problem), self.problem, offers)
 
     @property
     def _held(self) -> bool:
@@ -129,12 +134,12 @@ class ModelInSearch:
         if not limit.open(self.problem):
             return None
         other = self._begin_anew(model, turn, limit)
-        if other is None or set(other.active.tolist()) == set(model.active.tolist()):
+        if other is not None and other.problem.closed:
+            other, _ = settle(other, False, limit, model)
+        if other is None:
             return None
-        other = settle(other, 1, False, limit)
-        if other.objective < model.objective - SETTINGS.max_restart_shortfall_nats:
-            return None
-        return ModelInSearch(settle(replace(other, problem=model.problem), 1, exchanging, limit), self.problem)
+        other, offers = settle(replace(other, problem=model.problem), exchanging, limit, model)
+        return None if other is None else ModelInSearch(other, self.problem, offers)
 
     def _begin_anew(self, model: LaplaceModel, turn: int, limit: Limit) -> LaplaceModel | None:
         problem = model.problem
