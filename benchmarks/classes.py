@@ -192,8 +192,8 @@ def calibration_error(P: np.ndarray, y: np.ndarray) -> float:
     return float(gap.sum() / len(y))
 
 
-def measure(task: tuple[str, int, str]) -> tuple[tuple[str, int, str], list[float] | None]:
-    """Log loss, error, calibration error, vectors, CPU seconds of one method on one split."""
+def measure(task: tuple[str, int, str]) -> tuple[tuple[str, int, str], tuple[list[float], np.ndarray] | None]:
+    """Log loss, error, calibration error, vectors, CPU seconds of one method on one split, and its wrong rows (n,)."""
     name, split, method = task
     X, y, Z, z = list(splits_of(name, split + 1))[split]
     with warnings.catch_warnings():
@@ -205,7 +205,8 @@ def measure(task: tuple[str, int, str]) -> tuple[tuple[str, int, str], list[floa
             return task, None
         P = np.concatenate([made[0](part) for part in np.array_split(Z, max(1, len(Z) // 1000))])
     loss = -np.mean(np.log(np.clip(P[np.arange(len(z)), z], 1e-12, 1.0)))
-    return task, [loss, np.mean(P.argmax(axis=1) != z), calibration_error(P, z), made[1], spent]
+    wrong = P.argmax(axis=1) != z
+    return task, ([loss, wrong.mean(), calibration_error(P, z), made[1], spent], wrong)
 
 
 def main() -> None:
@@ -226,43 +227,67 @@ def main() -> None:
         tasks += [(name, i, method) for i in range(count) for method in methods]
     with ProcessPoolExecutor(options.jobs) as pool:
         results = dict(pool.map(measure, tasks))
-    table = {
-        (name, method): np.mean(found, axis=0)
-        for name in sets
-        for method in methods
-        if (found := [v for (s, _, m), v in results.items() if s == name and m == method and v is not None])
-    }
+    table, wrong = {}, {}
+    for name in sets:
+        for method in methods:
+            found = [v for (s, _, m), v in results.items() if s == name and m == method and v is not None]
+            if found:
+                table[name, method] = np.mean([values for values, _ in found], axis=0)
+                wrong[name, method] = np.concatenate([rows for _, rows in found])
     show(table, sets, [m for m in methods if any((s, m) in table for s in sets)])
+    for own in [m for m in ("relvec", "rvc") if m in methods]:
+        compare(table, wrong, sets, own, [m for m in methods if m not in ("relvec", "rvc")])
 
 
 def show(table: dict, sets: list[str], methods: list[str]) -> None:
-    """A row a set and method, means over the sets, and how far each method is behind the best of the others."""
+    """A row a set and method, and means over the sets."""
     print("| set | method | log loss | error | calibration error | vectors | CPU s |\n|---|---|---|---|---|---|---|")
     for name in sets:
         for method in methods:
             if (name, method) in table:
-                loss, error, ece, vectors, spent = table[name, method]
-                print(f"| {name} | {method} | {loss:.3f} | {error:.3f} | {ece:.3f} | {vectors:.0f} | {spent:.2f} |")
+                print_row(name, method, table[name, method])
     for method in methods:
         rows = np.array([table[s, method] for s in sets if (s, method) in table])
-        loss, error, ece, vectors, spent = rows.mean(axis=0)
-        name = f"mean of {len(rows)}"
-        print(f"| {name} | {method} | {loss:.3f} | {error:.3f} | {ece:.3f} | {vectors:.0f} | {spent:.2f} |")
-    for own in [m for m in ("relvec", "rvc") if m in methods]:
-        peers = [m for m in methods if m not in ("relvec", "rvc")]
-        gaps = {}
-        for s in sets:
-            best = [table[s, m][:2] for m in peers if (s, m) in table]
-            if best and (s, own) in table:
-                gaps[s] = table[s, own][:2] - np.min(best, axis=0)
-        if gaps:
-            G = np.array(list(gaps.values()))
-            worst = max(gaps, key=lambda s: gaps[s][0])
-            print(
-                f"\n{own}: log loss no worse than the best peer's on {int((G[:, 0] <= 0).sum())} of {len(G)} sets, "
-                f"within .005 on {int((G[:, 0] <= 0.005).sum())}, within .01 on {int((G[:, 0] <= 0.01).sum())}; error "
-                f"no worse on {int((G[:, 1] <= 0).sum())}; furthest behind on {worst}, by {gaps[worst][0]:.3f} nats"
-            )
+        print_row(f"mean of {len(rows)}", method, rows.mean(axis=0))
+
+
+def print_row(name: str, method: str, values: np.ndarray) -> None:
+    """A row of the table."""
+    loss, error, ece, vectors, spent = values
+    print(f"| {name} | {method} | {loss:.3f} | {error:.3f} | {ece:.3f} | {vectors:.0f} | {spent:.2f} |")
+
+
+def compare(table: dict, wrong: dict, sets: list[str], own: str, peers: list[str]) -> None:
+    """How far a method is behind the best of the others, and which differences in error are more than chance.
+
+    Differences are paired by row; twice the standard error of their mean counts as chance.
+    """
+    losses, errors, times = {}, {}, {}
+    for s in sets:
+        there = [m for m in peers if (s, m) in table]
+        if not there or (s, own) not in table:
+            continue
+        losses[s] = table[s, own][0] - min(table[s, m][0] for m in there)
+        best = min(there, key=lambda m: table[s, m][1])
+        apart = wrong[s, own].astype(float) - wrong[s, best]
+        errors[s] = best, apart.mean(), apart.std() / np.sqrt(len(apart))
+        if "svc" in there:
+            times[s] = table[s, own][4] / table[s, "svc"][4]
+    if not losses:
+        return
+    L, worst = np.array(list(losses.values())), max(losses, key=lambda s: losses[s])
+    print(f"\n{own}: log loss no worse than the best peer's on {(L <= 0).sum()} of {len(L)} sets, within .005 on "
+          f"{(L <= 0.005).sum()}, within .01 on {(L <= 0.01).sum()}; furthest behind on {worst}, by "
+          f"{losses[worst]:.3f} nats")  # fmt: skip
+    behind = {s: e for s, e in errors.items() if e[1] > 0.0}
+    beyond = [f"{s} by {gap:.3f} +- {se:.3f} ({best})" for s, (best, gap, se) in behind.items() if gap > 2 * se]
+    mean, fair = np.mean([gap for _, gap, _ in errors.values()]), len(errors) - len(behind)
+    print(f"error no worse than the least of the peers' on {fair}, {mean:.4f} above it on average; worse by chance on "
+          f"{len(behind) - len(beyond)}, by more on {len(beyond)}: {', '.join(beyond) or 'none'}")  # fmt: skip
+    if times:
+        slow = max(times, key=lambda s: times[s])
+        print(f"CPU time over that of the support vector machine: {np.mean(list(times.values())):.1f} on average, "
+              f"{times[slow]:.1f} at most, on {slow}")  # fmt: skip
 
 
 if __name__ == "__main__":

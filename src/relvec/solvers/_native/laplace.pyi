@@ -2,10 +2,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-class WorkBudget:
-    spent: float
-    first: float
-
 class Rows:
     def __init__(
         self, t: np.ndarray, weights: np.ndarray, counts: bool, constant: float, largest: float,

@@ -33,16 +33,6 @@ cdef enum:
 cdef object _empty = np.empty
 
 
-cdef class WorkBudget:
-    """Nanoseconds that the Newton steps of a search would take on one core of about 20 GFlop/s.
-
-    What a clock would say, but the same in every run: restarts are cut short by it.
-    """
-
-    cdef public double spent
-    cdef public double first  # on the way to the first maximum; 0 before it is reached
-
-
 cdef class Rows:
     """Targets t (n,) and sample weights (n,) of n rows, and the likelihood: counts (Poisson) or two classes.
 

@@ -33,10 +33,9 @@ class LaplaceSettings:
     # Before re-estimation: an exchange that loses more is not tried. Of 197 that lost more than 2 nats one led up.
     max_exchange_loss_nats: float = 2.0
     exchange_steps: tuple[int, ...] = (2, 6)  # on the precisions, while more may lead up
-    # The way to the first maximum keeps `LaplaceModel.trust` above ``held_trust``, as regression holds the noise, and
-    # is then let go; a model above ``released_trust`` was not held back.
+    # The way to the first maximum keeps `LaplaceModel.trust` above this, as regression holds the noise, and is then let
+    # go where that cut moves short.
     held_trust: float = 0.7
-    released_trust: float = 0.8
     # Restarts multiply the likelihood's weight by these; None starts without the constant, 0 by single additions.
     heats: tuple[float | None, ...] = (None, 0.0, 4.0, 10.0)
     heat_tol_nats: float = 0.05  # smaller additions are not worth making in a heated model
@@ -67,7 +66,9 @@ class Limit:
 
 def trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
     """Whether a move stays where the Laplace approximation is self-consistent, or comes nearer to it."""
-    return new.trust >= min(new.problem.trusted, old.trust)
+    inside = new.trust >= min(new.problem.trusted, old.trust)
+    new.problem.budget.crossings += not inside
+    return inside
 
 
 def tempered(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
@@ -199,7 +200,7 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
             swapped = relax(swapped, steps)[0]
             gain = swapped.objective - model.objective if trusted(swapped, model) else 0.0
             if gain > tol:
-                return replace(relax(swapped, 20)[0], atom=int(pairs.entering[i])), gain
+                return swapped, gain
             most = max(most, gain)
     return None, most
 

@@ -64,6 +64,7 @@ class _Edge:
         """Whether a trial is beyond it; the next step is then aimed short of where this one ended."""
         if trial.trust >= self.least:
             return False
+        self.model.problem.budget.crossings += 1
         with np.errstate(divide="ignore"):
             self.margin += max(PRECISIONS.edge_recoil * float(np.log(self.least / trial.trust)), 1e-15)
         return True
@@ -131,7 +132,7 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
         if moved is None:
             break
         model = moved
-        if expected < max(accuracy, PRECISIONS.evidence_rounding * abs(old)):
+        if abs(expected) < max(accuracy, PRECISIONS.evidence_rounding * abs(old)):  # a step back to the edge loses
             break
     return prune(model), expected
 

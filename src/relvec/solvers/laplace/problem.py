@@ -17,7 +17,7 @@ from relvec.design import LaplaceDesign, ModelOnRows, Observed
 from relvec.inference.laplace import LaplacePosterior, PosteriorOnRows
 from relvec.inference.likelihoods import Likelihood
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, WorkBudget, evidence_system, moved_mode
+from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, evidence_system, moved_mode
 from relvec.solvers.laplace.rows import pass_ns, posterior_of, rows_in_memory
 
 TRUSTED = 0.5  # steps do not take `LaplacePosterior.trust` below this
@@ -25,6 +25,18 @@ _PASSES_A_MODE = 4.0  # over the rows
 # Of few rows a function moves the curvature much, and the linearised problem tells little; for more rows moves that it
 # does not propose cost more than they are worth.
 _MAX_THOROUGH_ROWS = 2000
+
+
+@dataclass(eq=False)
+class WorkBudget:
+    """The work of a search, in nanoseconds that it would take on one core of about 20 GFlop/s.
+
+    What a clock would say, but the same in every run: restarts are cut short by it.
+    """
+
+    spent: float = 0.0
+    first: float = 0.0  # on the way to the first maximum; 0 before it is reached
+    crossings: int = 0  # trials that were refused because they left the region of trust
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +183,10 @@ class LaplaceModel:
     fit: Any  # Mode or LaplacePosterior
     atom: int = -1
     refused: frozenset[int] = frozenset()
+    objective: float = field(init=False)  # `LaplaceProblem.objective`
 
-    @cached_property
-    def objective(self) -> float:
-        """The Laplace evidence plus the terms of the hyperprior."""
-        return self.problem.objective(self.active, self.fit)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "objective", self.problem.objective(self.active, self.fit))
 
     @property
     def alpha(self) -> np.ndarray:
@@ -192,7 +203,7 @@ class LaplaceModel:
         """The model as designs know it."""
         return ModelOnRows(self.problem.observed, self.problem.pairs(self.active)[1], self.posterior)
 
-    @cached_property
+    @property
     def trust(self) -> float:
         """Self-consistency of the approximation."""
         return self.fit.trust

@@ -36,6 +36,7 @@ class ModelInSearch:
     model: LaplaceModel
     problem: LaplaceProblem  # as it was given
     offers: dict[str, float] = field(default_factory=dict)  # nats that moves tried in vain would have gained
+    cut: set[str] = field(default_factory=set)  # those of which the edge of trust cut trials short
 
     @property
     def active(self) -> np.ndarray:
@@ -81,15 +82,18 @@ class ModelInSearch:
     def _try(self, action: str, move: Move, tol: float) -> ModelInSearch | None:
         if action in self.offers:
             return None
+        before = self.problem.budget.crossings
         moved, gain = move(tol)
         if moved is None:
             self.offers[action] = gain
+            if self.problem.budget.crossings > before:
+                self.cut.add(action)
             return None
         return ModelInSearch(moved, self.problem)
 
     def settle(self, tol: float) -> ModelInSearch:
         """With precisions at their optimum."""
-        problem = self.model.problem
+        problem, crossings = self.model.problem, self.problem.budget.crossings
         model = replace(self.model, problem=replace(problem, patient=True), refused=frozenset())
         for _ in range(SETTINGS.max_settlings):
             before = model.objective
@@ -100,8 +104,14 @@ class ModelInSearch:
         if model.objective < self.objective and same:  # by rounding
             model = self.model
         still = same and model.objective <= self.objective + SETTINGS.slow_share * tol
-        offers = {**(self.offers if still else {}), "reestimate": expected}
-        return ModelInSearch(replace(model, problem=problem), self.problem, offers)
+        settled = ModelInSearch(replace(model, problem=problem), self.problem)
+        if still:
+            settled.offers.update(self.offers)
+            settled.cut.update(self.cut)
+        settled.offers["reestimate"] = expected
+        if self.problem.budget.crossings > crossings:
+            settled.cut.add("reestimate")
+        return settled
 
     @property
     def _held(self) -> bool:
@@ -112,7 +122,7 @@ class ModelInSearch:
 
     def release(self) -> ModelInSearch | None:
         """Without the higher limit of trust, where that held the model back."""
-        if not self._held or self.model.trust >= SETTINGS.released_trust:
+        if not self._held or not self.cut:
             return None
         return ModelInSearch(self._free(False), self.problem)
 
@@ -138,8 +148,10 @@ class ModelInSearch:
             other, _ = settle(other, False, limit, model)
         if other is None:
             return None
+        before = budget.crossings
         other, offers = settle(replace(other, problem=model.problem), exchanging, limit, model)
-        return None if other is None else ModelInSearch(other, self.problem, offers)
+        cut = set(offers) if budget.crossings > before else set()
+        return None if other is None else ModelInSearch(other, self.problem, offers, cut)
 
     def _begin_anew(self, model: LaplaceModel, turn: int, limit: Limit) -> LaplaceModel | None:
         problem = model.problem
@@ -170,12 +182,7 @@ class ModelInSearch:
         same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
         # additions are looked at once more, with the motion of B
         kept = {action: gain for action, gain in self.offers.items() if action != "add"}
-        return ModelInSearch(model, self.problem, kept if same and self._at_rest else {})
-
-    @property
-    def _at_rest(self) -> bool:
-        """Whether no move was cut short by the edge of trust."""
-        return self.model.trust >= SETTINGS.released_trust
+        return ModelInSearch(model, self.problem, kept if same and not self.cut else {})
 
     def largest_gain(self, exchanging: bool) -> float:
         """The largest gain (nats) that a move, refitted, still offers."""
@@ -194,11 +201,11 @@ class ModelInSearch:
         return None
 
     def notes(self) -> dict:
-        """Limits of trust, units refused, and the work done."""
+        """Limits of trust, units and moves refused, and the work done."""
         budget, own = self.problem.budget, self.model.problem
         return {
             "trusted": own.trusted, "patient": own.patient, "refused": sorted(self.model.refused),
-            "spent": budget.spent, "first": budget.first,
+            "cut": sorted(self.cut), "spent": budget.spent, "first": budget.first,
         }  # fmt: skip
 
 
@@ -223,7 +230,7 @@ def resume(problem: LaplaceProblem, model: Start, notes: dict) -> ModelInSearch:
     fit = own.fit(model.active, model.alpha)
     budget.spent, budget.first = float(notes["spent"]), float(notes["first"])
     found = LaplaceModel(own, model.active, fit, refused=frozenset(map(int, notes["refused"])))
-    return ModelInSearch(found, problem)
+    return ModelInSearch(found, problem, cut=set(notes["cut"]))
 
 
 def _bias_units(problem: LaplaceProblem) -> np.ndarray:
