@@ -1,4 +1,4 @@
-"""A messy table as people keep them: made, so that what is in it is known."""
+"""Messy tables as people keep them: made, so that what is in them is known."""
 
 import csv
 import io
@@ -46,3 +46,26 @@ def calls(n=150, seed=2):
     count = rng.poisson(np.exp(1 + np.sin(hour / 24 * 2 * np.pi)))
     return "\n".join(json.dumps({"hour": h, "holiday": bool(i % 7 == 0), "calls": int(c)})
                      for i, (h, c) in enumerate(zip(hour, count, strict=True))).encode()  # fmt: skip
+
+
+def cars(n=120, seed=0):
+    """Return the bytes of a CSV file with semicolons, decimal commas, units, mixed dates, gaps and a stray word."""
+    rng = np.random.default_rng(seed)
+    lines = ["Nr;Erstzulassung;Leistung;Kilometer;Kraftstoff;Preis"]
+    for i in range(n):
+        year, power, km = rng.integers(2008, 2024), rng.choice([75, 90, 110, 150]), rng.integers(5, 200) * 1000
+        price = 30000 * np.exp(-0.09 * (2024 - year)) * (power / 110) ** 0.7 * np.exp(0.05 * rng.normal())
+        day = f"{year}-03-1{i % 9}" if i % 6 == 0 else f"1{i % 9}.04.{year}"
+        cell = "unbekannt" if i in (5, 50) else f"{power} PS"
+        row = [f"A{i}", day, cell, "" if i % 15 == 2 else str(km), rng.choice(["Benzin", "Diesel"]), f"{price:.2f}"]
+        lines.append(";".join([*row[:-1], row[-1].replace(".", ",")]))
+    return ("\n".join(lines) + "\n").encode("latin-1")
+
+
+def plain(data, target, n, rng):
+    """Return the bytes of a CSV file with rows of a data set of scikit-learn."""
+    chosen = rng.permutation(len(data.data))[:n]
+    names = [str(name).replace(" ", "_") for name in data.feature_names]
+    lines = [",".join([*names, target])]
+    lines += [",".join([*(f"{v:.6g}" for v in data.data[i]), str(data.target[i])]) for i in chosen]
+    return ("\n".join(lines) + "\n").encode()

@@ -1,4 +1,4 @@
-"""From a table to a decision in single commands: five tables, two of them messy."""
+"""From a table to a decision in single commands: five tables, two of them messy. benchmarks/paths.py times them."""
 
 import json
 
@@ -10,36 +10,14 @@ import messy
 from relvec import cli
 
 
-def write(path, data, target, rows, rng):
-    """Write some rows of a data set of scikit-learn as CSV."""
-    chosen = rng.permutation(len(data.data))[:rows]
-    names = [str(name).replace(" ", "_") for name in data.feature_names]
-    lines = [",".join([*names, target])]
-    lines += [",".join([*(f"{v:.6g}" for v in data.data[i]), str(data.target[i])]) for i in chosen]
-    path.write_text("\n".join(lines) + "\n")
-
-
-def cars(path, rng):
-    """Write a table as people keep them: semicolons, decimal commas, units, mixed dates, gaps and a stray word."""
-    lines = ["Nr;Erstzulassung;Leistung;Kilometer;Kraftstoff;Preis"]
-    for i in range(120):
-        year, power, km = rng.integers(2008, 2024), rng.choice([75, 90, 110, 150]), rng.integers(5, 200) * 1000
-        price = 30000 * np.exp(-0.09 * (2024 - year)) * (power / 110) ** 0.7 * np.exp(0.05 * rng.normal())
-        day = f"{year}-03-1{i % 9}" if i % 6 == 0 else f"1{i % 9}.04.{year}"
-        cell = "unbekannt" if i in (5, 50) else f"{power} PS"
-        row = [f"A{i}", day, cell, "" if i % 15 == 2 else str(km), rng.choice(["Benzin", "Diesel"]), f"{price:.2f}"]
-        lines.append(";".join([*row[:-1], row[-1].replace(".", ",")]))
-    path.write_text("\n".join(lines) + "\n", encoding="latin-1")
-
-
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("paths"), np.random.default_rng(0)
-    write(folder / "diabetes.csv", load_diabetes(), "progression", 120, rng)
-    write(folder / "cancer.csv", load_breast_cancer(), "benign", 120, rng)
-    write(folder / "wine.csv", load_wine(), "cultivar", 120, rng)
+    for name, data, target in (("diabetes", load_diabetes(), "progression"), ("cancer", load_breast_cancer(), "benign"),
+                               ("wine", load_wine(), "cultivar")):  # fmt: skip
+        (folder / f"{name}.csv").write_bytes(messy.plain(data, target, 120, rng))
     (folder / "houses.csv").write_bytes(messy.houses(120))
-    cars(folder / "cars.csv", rng)
+    (folder / "cars.csv").write_bytes(messy.cars(120))
     return folder
 
 
