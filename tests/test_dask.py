@@ -533,7 +533,7 @@ def test_digits_that_a_gram_matrix_would_lose():
         (RVR(width=2.5), (X, Y, -W), "Negative values"),
         (RVR(width=2.5), (X, Y, 0.0 * W), "positive weight"),
         (RVR(width=2.5), (X, Y[:-1]), "inconsistent numbers of samples"),
-        (RVR(width=2.5, basis=KernelBasis("laplace")), (X, Y), "one kernel may stand on every row"),
+        (RVR(width=2.5, basis=KernelBasis("laplace")), (X, Y), "one kernel can be centred on every row"),
         (RVR(kernel="precomputed"), (X, Y), "precomputed"),
         (RVR(width=2.5, solver="em"), (X, Y), "must be 'sequential'"),
         (RVR(width=2.5, solver=Sequential(select="gain")), (X, Y), "select='batch'"),

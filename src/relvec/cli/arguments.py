@@ -52,7 +52,7 @@ Every score comes with a standard error and a 95% interval, by resampling the ro
 
 examples:
   relvec evaluate houses.relvec held_out.csv
-  relvec evaluate houses.relvec houses.csv --cv 5     on the rows of the fit: cross-validation, which fits again
+  relvec evaluate houses.relvec houses.csv --cv 5     five models, each tested on rows it has not seen
 """
 CALIBRATE = f"""{DATA}
 Intervals of 90%, or sets of classes, then hold 90% of new targets or more, however wrong the model is, if new rows are
@@ -84,16 +84,16 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line. The parsed arguments have the ``module`` whose `run` does the work."""
     parser = argparse.ArgumentParser(
         prog="relvec",
-        description="Sparse Bayesian learning: the relevance vector machine.",
+        description="Predictions with error bars from a table: Gaussian processes and relevance vector machines.",
         epilog=OVERVIEW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"relvec {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, help, description, epilog, add_arguments in (
-        ("fit", "fit a model to a table", "Fit a relevance vector machine to a table and save it.", FIT, _fit),
+        ("fit", "fit a model to a table", "Fit a model to a table and save it.", FIT, _fit),
         ("predict", "predict the rows of a table", "Predict the target for every row of a table.", PREDICT, _predict),
-        ("inspect", "print what a fitted model is", "Print a fitted model: vectors, noise, evidence, options, columns.",
+        ("inspect", "describe a fitted model", "Describe a fitted model: vectors, noise, evidence, options, columns.",
          INSPECT, _inspect),
         ("calibrate", "make a model's intervals hold their coverage", "Calibrate a model on rows that took no part in "
          "its fit.", CALIBRATE, _calibrate),
@@ -122,8 +122,15 @@ def _fit(parser: Any) -> None:
     _add_data(parser)
     add = parser.add_argument
     add("--target", required=True, metavar="COL", help="the column to predict")
-    add("--task", choices=TASKS, default="auto", help="by default the target decides")
-    add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="model.relvec by default")
+    add("--task", choices=TASKS, default="auto", help="what to predict; by default the target column decides")
+    add(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("model.relvec"),
+        metavar="FILE",
+        help="where to save the model (model.relvec)",
+    )
     for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),
                        ("id", "columns to copy to the predictions"),
                        ("categorical", "columns of numbers that name categories")):  # fmt: skip
@@ -131,17 +138,25 @@ def _fit(parser: Any) -> None:
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
         "reading a few as missing")  # fmt: skip
-    add("--kernel", choices=KERNELS, help="by default chosen by merit in a regression, else gaussian")
-    add("--noise", choices=NOISES, default="normal", help="of a regression: student-t for gross errors, "
+    add(
+        "--kernel",
+        choices=KERNELS,
+        help="ask for a relevance vector machine with this kernel; by default the data choose the kernel",
+    )
+    add("--noise", choices=NOISES, default="normal", help="noise of a regression: student-t for gross errors, "
         "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
     add("--upper", metavar="COL", help="the upper ends of targets that are known by intervals only, whose lower ends "
         "the column to predict has: equal where a target was observed, empty where there is no end")  # fmt: skip
-    add("--width", type=_width, help="a number, auto, scale, learn or learn-per-feature")
+    add(
+        "--width",
+        type=_width,
+        help="width of the kernel of a relevance vector machine: a number, auto, scale, learn or learn-per-feature",
+    )
     add("--max-functions", type=_count, metavar="K", help="at most K kernels or columns in a relevance vector machine, "
         "for regression")  # fmt: skip
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
         "saved, and the output says that the fit was cut short")  # fmt: skip
-    add("--seed", type=int, default=0, help="of random choices (0)")
+    add("--seed", type=int, default=0, help="seed of all random choices (0)")
     add("--holdout", type=_holdout, metavar="SHARE",
         help="share of the rows to keep out of the fit and evaluate on; by "
         "default all rows are fitted, and up to 600 of them are also split to fit and evaluate a second model; 0 "
@@ -174,28 +189,46 @@ def _inspect(parser: Any) -> None:
 def _calibrate(parser: Any) -> None:
     _add_model(parser)
     _add_data(parser)
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the model itself by default")
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="where to save the calibrated model; by default it replaces MODEL",
+    )
 
 
 def _evaluate(parser: Any) -> None:
     _add_model(parser)
     _add_data(parser)
-    parser.add_argument("--cv", type=_folds, default=0, metavar="K", help="K-fold cross-validation, which fits again")
-    parser.add_argument("--seed", type=int, default=0, help="of the resampling and the folds (0)")
+    parser.add_argument(
+        "--cv", type=_folds, default=0, metavar="K", help="K-fold cross-validation, which fits K models"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the resampling and the folds (0)")
 
 
 def _report(parser: Any) -> None:
     _evaluate(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="report.html by default"
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="where to write the report (report.html)",
     )
-    parser.add_argument("--as", dest="form", choices=("html", "markdown", "json"), help="by default the suffix decides")
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=("html", "markdown", "json"),
+        help="format of the report; by default the suffix of FILE decides",
+    )
 
 
 def _export(parser: Any) -> None:
     _add_model(parser)
-    parser.add_argument("--onnx", nargs="?", const="", metavar="FILE", help="write ONNX, beside the model by default")
-    parser.add_argument("--c", nargs="?", const="", metavar="FILE", help="write C99, beside the model by default")
+    parser.add_argument("--onnx", nargs="?", const="", metavar="FILE", help="write ONNX; by default next to the model")
+    parser.add_argument("--c", nargs="?", const="", metavar="FILE", help="write C99; by default next to the model")
     parser.add_argument("--interval", type=_share, default=0.9, metavar="P",
                         help="coverage of the intervals or sets of a calibrated model (0.9)")  # fmt: skip
 
@@ -210,7 +243,7 @@ def _add_demo(commands: Any) -> None:
 
 def _add_data(parser: Any) -> None:
     parser.add_argument("data", metavar="DATA", help="a table, or - for standard input")
-    parser.add_argument("--format", choices=FORMATS, help="of DATA, where its name and content do not tell")
+    parser.add_argument("--format", choices=FORMATS, help="format of DATA, if its name and content do not show it")
     parser.add_argument("--missing", nargs="+", action="extend", default=[], metavar="VALUE",
                         help="values that stand for a missing cell, besides empty, NA, NaN, null, ? and -")  # fmt: skip
 

@@ -246,7 +246,7 @@ class BaseRelevanceVector(BaseEstimator):
         on the scale of the target, and above the mean (the default threshold) for more of the inputs that matter.
         """
         if not hasattr(self, "feature_relevance_"):
-            raise AttributeError("feature_importances_ is known after fit, for kernels with a width")
+            raise AttributeError("feature_importances_ exists after fit, and only for kernels with a width")
         root = np.sqrt(self.feature_relevance_)
         return root / root.sum()
 

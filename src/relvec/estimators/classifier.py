@@ -271,7 +271,9 @@ class RelevanceVectorClassifier(ClassPredictions):
                  "multi_class": "multinomial", "share_alpha": False, "averaging": "posterior"}  # fmt: skip
         for name, value in usual.items():
             if type(getattr(self, name)) is not type(value) or getattr(self, name) != value:
-                raise ValueError(f"predictive='process' has no {name}={getattr(self, name)!r}: leave it at {value!r}")
+                raise ValueError(
+                    f"predictive='process' does not support {name}={getattr(self, name)!r}: leave it at {value!r}"
+                )
         auto = [isinstance(value, str) and value == "auto" for value in (self.kernel, self.width)]
         return replace(options, chooses_kernel=all(auto))
 
@@ -367,7 +369,7 @@ class RelevanceVectorClassifier(ClassPredictions):
     def covariance_(self) -> np.ndarray:
         """Posterior covariance of the weights, see the class."""
         if not hasattr(self, "fitted_") or not self.fitted_.functions:
-            raise AttributeError("covariance_ is known after fit, for an RVM: predictive='rvm'")
+            raise AttributeError("covariance_ exists only for a fitted relevance vector machine: set predictive='rvm'")
         found, m = self.fitted_.covariances(), len(self.atoms_)
         if len(found) > 1:
             return np.stack(found)

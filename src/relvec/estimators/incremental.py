@@ -168,7 +168,9 @@ class IncrementalFitMixin(BaseRelevanceVector):
         summary = self._summary
         for other in others:
             if other._single != self._single:
-                raise ValueError("models of y of shape (n,) and of shape (n, 1) do not merge: give all parts the same")
+                raise ValueError(
+                    "models of y of shape (n,) and of shape (n, 1) cannot be merged: use one shape for all parts"
+                )
             if list(getattr(other, "feature_names_in_", ())) != list(getattr(self, "feature_names_in_", ())):
                 raise ValueError("the models have seen features of different names: give all parts the same columns")
             summary = summary.merged(other._summary)

@@ -337,7 +337,7 @@ def _start_from(problem: LaplaceProblem, atoms: np.ndarray, alpha: np.ndarray) -
 def check_prior(options: FitOptions) -> None:
     """Refuse a hyperprior or a price of functions that classes and counts, or their solver, cannot have."""
     if options.complexity_price and not isinstance(options.solver, Sequential):
-        raise ValueError("complexity_price is for solver='sequential': the fixed points know no price of functions")
+        raise ValueError("complexity_price needs solver='sequential': leave it at 0 for 'mackay' and 'em'")
     if options.prior.on_noise:
         raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
     if options.prior.b > 0 and isinstance(options.solver, Sequential):

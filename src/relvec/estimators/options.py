@@ -253,7 +253,7 @@ def as_stepwise(parameters: Mapping[str, Any], solver: Solver) -> Solver:
         return solver
     if not plain or parameters["hyperprior"] is not None or parameters.get("likelihood", "gaussian") != "gaussian":
         raise ValueError(
-            "support_prior='size' and max_functions have a search of their own, for likelihood='gaussian': leave "
+            "support_prior='size' and max_functions use a separate search, which needs likelihood='gaussian': leave "
             "solver at 'sequential' and hyperprior at None"
         )
     return Stepwise(prior, None if most is None else int(most), solver.time_limit)
@@ -267,13 +267,13 @@ def resolve_groups(parameters: Mapping[str, Any]) -> np.ndarray | None:
     gaussian = parameters.get("likelihood", "gaussian") == "gaussian" and parameters["hyperprior"] is None
     if not gaussian or parameters.get("noise", "constant") != "constant" or parameters["solver"] != "sequential":
         raise ValueError(
-            "groups and share_alpha have a search of their own, for likelihood='gaussian' and noise='constant': leave "
+            "groups and share_alpha use a separate search, which needs likelihood='gaussian' and noise='constant': leave "
             "solver at 'sequential' and hyperprior at None"
         )
     if groups is None:
         return None
     if not takes_columns(parameters["kernel"], parameters["basis"]):
-        raise ValueError("groups are of columns of X: they need kernel=None and basis='linear'")
+        raise ValueError("groups are groups of columns of X: they need kernel=None and basis='linear'")
     labels = np.asarray(groups)
     if labels.ndim != 1:
         raise ValueError(f"groups must hold a label for each column of X (n_features,), got shape {labels.shape}")
@@ -361,7 +361,7 @@ def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
     if noise is not None and not (isinstance(noise, numbers.Real) and 0 < float(noise) < np.inf):
         raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
     if not (isinstance(forgetting, numbers.Real) and 0 < float(forgetting) <= 1):
-        raise ValueError(f"forgetting must be a number above 0 and up to 1 (nothing), got {forgetting!r}")
+        raise ValueError(f"forgetting must be above 0 and at most 1 (1 forgets nothing), got {forgetting!r}")
 
 
 def resolve_prior(hyperprior: Any) -> GammaPrior:

@@ -113,7 +113,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         """Predictions for a collection of Dask, as such collections."""
         check_is_fitted(self)
         if return_cov:
-            raise ValueError("a covariance is of the size of all pairs of rows: with Dask ask for return_std")
+            raise ValueError("a covariance matrix has an entry for every pair of rows: with Dask ask for return_std")
         from relvec.design import predict_lazily
 
         names = None if self.fitted_.single else [f"prediction {i}" for i in range(len(self.fitted_.predictors))]

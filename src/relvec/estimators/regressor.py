@@ -307,7 +307,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         found: list[Any] = processes if isinstance(processes, list) else [processes]
         if not all(isinstance(process, FittedProcess) for process in found):
             raise AttributeError(
-                "vectors_ is known after a fit whose kernel was chosen by merit; others have relevance_"
+                "vectors_ exists only if the kernel was chosen by merit; use relevance_ for other fits"
             )
         place = {row.tobytes(): int(number) for number, row in zip(self.relevance_, self.relevance_vectors_ + 0.0)}
         records = [
@@ -472,7 +472,7 @@ def check_counts(options: FitOptions, whole: bool) -> None:
     if not whole:
         raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
     if options.predictive is not None:
-        raise ValueError("likelihood='poisson' has the predictive distribution of the RVM alone: predictive='rvm'")
+        raise ValueError("likelihood='poisson' works with predictive='auto' and 'rvm' only")
     if options.noise_variance is not None:
         raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
 

@@ -69,7 +69,7 @@ def find_thresholds(calibration: ConformalScores | None, coverage: float) -> np.
     if calibration.folds or calibration.randomised:
         kind = "cross-conformal intervals" if calibration.folds else "randomised sets"
         warnings.warn(
-            f"{kind} are not exported, mean and probabilities are: calibrate on rows of their own, without "
+            f"{kind} cannot be exported, only means and probabilities: calibrate on separate rows, without "
             "randomisation, to export intervals or sets",
             UserWarning,
             stacklevel=caller_level(),

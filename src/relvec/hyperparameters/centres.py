@@ -58,7 +58,7 @@ class Space:
         parts = leaves(basis)
         own = [part for part in parts if isinstance(part, KernelBasis)]
         if not own:
-            raise ValueError("centres can move where the dictionary has kernels at centres; this one has none")
+            raise ValueError("centres='move' needs kernels with centres, and this model has none")
         others = tuple(part for part in parts if not isinstance(part, KernelBasis))
         rest = Concat(others, n_features=X.shape[1]) if others else None
         kernels, rows = tuple(part.kernel for part in own), tuple(part.bound_centres() for part in own)

@@ -75,12 +75,14 @@ def change_priors(proba: ArrayLike, old: ArrayLike, new: ArrayLike) -> np.ndarra
         prior = np.asarray(value, dtype=float)
         wrong = prior.shape != (P.shape[1],) or not np.all(np.isfinite(prior)) or np.any(prior < 0.0)
         if wrong or prior.sum() <= 0.0 or (name == "old" and np.any(prior == 0.0)):
-            raise ValueError(f"{name} must hold {P.shape[1]} class frequencies, those of old positive; got {value!r}")
+            raise ValueError(f"{name} must hold {P.shape[1]} class frequencies (positive ones in old); got {value!r}")
         ratio.append(prior / prior.sum())
     changed = P * (ratio[1] / ratio[0])
     total = changed.sum(axis=1, keepdims=True)
     if np.any(total <= 0.0):
-        raise ValueError("some rows have no probability left under the new frequencies: give every class seen a part")
+        raise ValueError(
+            "the new frequencies give some rows probability 0 for all classes: make them positive for all classes"
+        )
     return changed / total
 
 

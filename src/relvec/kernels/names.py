@@ -49,7 +49,9 @@ def as_kernel(spec: str | Kernel | Callable, width: str | ArrayLike = "scale") -
     if not callable(spec):
         raise ValueError(f"kernel must be a Kernel, a function(X, Z), or one of {', '.join(_NAMES)}; got {spec!r}")
     if width != "scale":
-        raise ValueError(f"width={width} goes with a kernel given by name; give {spec!r} its width itself")
+        raise ValueError(
+            f"width={width} goes with a kernel given by name; set the width of {spec!r} when you create it"
+        )
     return spec if isinstance(spec, Kernel) else FromCallable(spec)
 
 

@@ -151,7 +151,7 @@ def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *, 
 def draw_predictions(y: np.ndarray, mean: np.ndarray, std: np.ndarray, ax: Any = None, *, n_std: float = 2.0) -> Any:
     """Draw predictions against observed targets, from y, mean and std (n,)."""
     if y.shape != mean.shape:
-        raise ValueError(f"y must hold one observed target a row, shape {mean.shape}; got {y.shape}")
+        raise ValueError(f"y must hold one observed target per row, shape {mean.shape}; got {y.shape}")
     ax = axes_or_new(ax)
     held = np.abs(y - mean) <= n_std * std
     ends = [y.min(), y.max()]

@@ -68,7 +68,7 @@ class ResidualsDisplay:
         array([1., 1.])
         """
         if y.shape != mean.shape:
-            raise ValueError(f"y must hold one observed target a row, shape {mean.shape}; got {y.shape}")
+            raise ValueError(f"y must hold one observed target per row, shape {mean.shape}; got {y.shape}")
         return cls(mean, std, y - mean).plot(ax)
 
     def plot(self, ax: Any = None, *, n_std: float = 2.0) -> ResidualsDisplay:

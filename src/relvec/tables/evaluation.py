@@ -96,7 +96,7 @@ def calibrate_table(pipeline: Pipeline, table: Any) -> int:
     table = as_table(table)
     table = table.take(np.flatnonzero(has_target(table, pipeline["columns"].target, upper_of(pipeline))))
     if not len(table):
-        raise TableError(f"{table.source}: no row has a target, so that there is nothing to calibrate on")
+        raise TableError(f"{table.source}: no row has a target, so there is nothing to calibrate on")
     pipeline[-1].calibrate(pipeline[:-1].transform(table), target_of(pipeline, table))
     return len(table)
 

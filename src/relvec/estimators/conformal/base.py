@@ -27,7 +27,7 @@ class ConformalPredictions(BaseRelevanceVector):
         """Scores of the calibration rows (`relvec.inference.conformal.ConformalScores`), after `calibrate`."""
         found = self.fitted_.calibration if hasattr(self, "fitted_") else None
         if found is None:
-            raise AttributeError("calibration_ is known after fit and calibrate")
+            raise AttributeError("calibration_ exists after calibrate: call fit, then calibrate")
         return found
 
     @abstractmethod
@@ -69,9 +69,7 @@ class ConformalPredictions(BaseRelevanceVector):
         if same is not None and getattr(same, "classes_", np.zeros(0)).tolist() != (
             getattr(self, "classes_", np.zeros(0)).tolist()
         ):
-            raise ValueError(
-                "a fold has not all classes in its training rows: give fewer folds, or calibrate on rows of their own"
-            )
+            raise ValueError("the training rows of a fold lack a class: use fewer folds, or calibrate on separate rows")
         other = copy.copy(self)
         other.fitted_ = fitted
         return other

@@ -100,7 +100,7 @@ def relevance_path(
     if not isinstance(plain, RelevanceVectorRegressor) or plain.likelihood != "gaussian":
         raise ValueError(f"a relevance path needs a RelevanceVectorRegressor under Gaussian noise, got {plain!r}")
     if np.ndim(y) != 1:
-        raise ValueError(f"a relevance path is that of one target: y must be (n_samples,), got {np.shape(y)}")
+        raise ValueError(f"relevance_path needs one target: y must have the shape (n_samples,), got {np.shape(y)}")
     check_consistent_length(X, y, sample_weight)
     y, weights = np.asarray(y), np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     plain.set_params(predictive="rvm", max_functions=None)

@@ -82,17 +82,17 @@ def check_rows(options: FitOptions, source: Any) -> None:
     """Errors where the rows or parameters do not allow for noise that is learned by rows."""
     asked = "noise='heteroscedastic'" if options.noise == "heteroscedastic" else f"likelihood='{options.noise}'"
     if not hasattr(source, "reweighted"):
-        raise ValueError(f"{asked} needs rows in memory, and a kernel or a basis that is not summed up")
+        raise ValueError(f"{asked} needs all rows in memory: it cannot be fitted in parts, on disk or with Dask")
     if options.chooses_kernel and source.n_rows > MAX_WHOLE_ROWS:
         raise ValueError(
             f"{asked} fits a process to at most {MAX_WHOLE_ROWS} rows: for more ask for a relevance vector machine, "
             "predictive='rvm', or fit a sample of the rows"
         )
     if source.n_targets > 1 and options.noise != "censored":
-        raise ValueError(f"{asked} is for one output: fit one model each, for example by MultiOutputRegressor")
+        raise ValueError(f"{asked} works for one output: fit a model for each, for example with MultiOutputRegressor")
     if options.noise_variance is not None:
         raise ValueError(f"{asked} learns its noise: leave noise_variance at None")
     if options.predictive is not None:
-        raise ValueError(f"{asked} has the predictive distributions 'auto' and 'rvm'")
+        raise ValueError(f"{asked} works with predictive='auto' and 'rvm' only")
     if options.keeps_checkpoint:
-        raise ValueError(f"{asked} is fitted many times over, and keeps no checkpoint: leave checkpoint at None")
+        raise ValueError(f"{asked} does not support checkpoints: leave checkpoint at None")

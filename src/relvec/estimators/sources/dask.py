@@ -41,7 +41,9 @@ def check_dask(options: FitOptions) -> None:
     if options.precomputed:
         raise ValueError("a precomputed kernel has as many columns as rows: give Dask the inputs and the kernel's name")
     if options.predictive is not None:
-        raise ValueError("rows of Dask are fitted for predictive='rvm' only: the others keep their training rows")
+        raise ValueError(
+            "with Dask use predictive='auto' or 'rvm': the other distributions need the training rows in memory"
+        )
 
 
 class DaskSource(GaussianSource, LaplaceSource):
@@ -90,7 +92,7 @@ class DaskSource(GaussianSource, LaplaceSource):
             bound.append(part.bind(bounds, None, self._rng))
         if len(on_rows) > 1:
             raise ValueError(
-                "with Dask one kernel may stand on every row: give the others centres, as in "
+                "with Dask only one kernel can be centred on every row: give the others centres, as in "
                 "relvec.basis.KernelBasis(kernel, centres=Z)"
             )
         self._on_rows = on_rows[0] if on_rows else None

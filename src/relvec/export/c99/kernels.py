@@ -37,7 +37,7 @@ def _add_kernel(source: Source, kernel: kernels.Kernel) -> str:
         body = _loop(f"const double u = (x[i] - z[i]) / {_write_width(source, kernel)}; s += u * u;")
         return _add_function(source, f"{body}\n    if (s > 1e300) s = 1e300;\n{_PROFILES[type(kernel)](kernel)}")
     raise NotImplementedError(
-        f"to_c cannot translate the kernel {kernel!r}: use one of relvec.kernels, but no function"
+        f"to_c cannot translate the kernel {kernel!r}: use one of relvec.kernels; Python functions cannot be translated"
     )
 
 

@@ -77,7 +77,7 @@ def check_record(record: Any) -> None:
     for field, letters in _SHAPES.get(type(record), {}).items():
         array = getattr(record, field)
         if array is not None and not _fits(array.shape, letters, sizes):
-            raise ModelFileError(f"{name}.{field} has the shape {array.shape}, which does not fit to the others")
+            raise ModelFileError(f"{name}.{field} has the shape {array.shape}, which does not match the other arrays")
     if not _is_consistent(record, sizes):
         raise ModelFileError(f"the parts of {name} do not fit together")
 
@@ -92,9 +92,9 @@ def check_fitted(model: Any, max_numbers: int) -> None:
     fitted = read_model(model)
     basis, d = fitted.basis, fitted.n_features
     if not (isinstance(basis, Basis) and type(d) is int and basis.n_features == d):
-        raise ModelFileError(f"n_features_in_ is {d!r} and does not fit to the basis")
+        raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
     if not (isinstance(fitted.predictors, list) and fitted.predictors and _has_all_outputs(fitted)):
-        raise ModelFileError("the predictive distributions do not fit to the outputs or classes")
+        raise ModelFileError("the predictive distributions do not match the outputs or classes")
     for predictor in fitted.predictors:
         small = 0 < d <= max(max_numbers, 1000)
         if not isinstance(predictor, Predictor) or (small and not _predicts(predictor, d)):
