@@ -94,8 +94,8 @@ def page(record):
         "",
         f"**{len(own)} published numbers on these methods can be compared: {counts_in_words(own)}.** "
         f"Of {len(baselines)} numbers on other methods, support vector machines and Gaussian processes of "
-        f"scikit-learn in the place of the papers', {counts_in_words(baselines)}. A number that both T00 and T01 print, "
-        "or that was measured by two methods, counts once.",
+        f"scikit-learn in the place of the papers', {counts_in_words(baselines)}. A number that both T00 and T01 "
+        "print, or that was measured by two methods, counts once.",
         "",
         f"Measured {' to '.join(sorted({days[0], days[-1]}))} ({record['how']}), {record['seconds'] / 60:.0f} minutes "
         "of CPU in all (work that two papers share counts once here, and for each of them in the table), on "

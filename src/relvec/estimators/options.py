@@ -267,8 +267,8 @@ def resolve_groups(parameters: Mapping[str, Any]) -> np.ndarray | None:
     gaussian = parameters.get("likelihood", "gaussian") == "gaussian" and parameters["hyperprior"] is None
     if not gaussian or parameters.get("noise", "constant") != "constant" or parameters["solver"] != "sequential":
         raise ValueError(
-            "groups and share_alpha use a separate search, which needs likelihood='gaussian' and noise='constant': leave "
-            "solver at 'sequential' and hyperprior at None"
+            "groups and share_alpha use a separate search, which needs likelihood='gaussian' and noise='constant': "
+            "leave solver at 'sequential' and hyperprior at None"
         )
     if groups is None:
         return None
