@@ -27,6 +27,10 @@ CORPUS = [
     ("certificates", 0, 22),  # an addition of 87 nats counted as none: its column was nearly collinear
     ("certificates of classes", 0, 34),  # a precision that gained .2 nats inside the trusted region
     ("certificates of classes", 0, 32),  # an addition that gained .03 nats there
+    ("certificates of counts", 2002, 719),  # an addition that gained at ten times the precision proposed for it
+    ("certificates of classes", 2001, 691),  # one that the linearised problem gave no ratio of .7
+    ("certificates of classes", 2002, 823),  # a precision beyond one at which the approximation is not trusted
+    ("certificates of counts", 2003, 1004),  # steps on the precisions that had become short, and promised too little
     ("problems", 1794844332, 46),  # a weight of 0 with a gamma of 0 in MacKay's update
     ("problems", 1794844332, 386),  # a precision that overflowed under a hyperprior whose rate underflowed
     ("problems", 77, 743),  # an objective that fell by 3e-7 with a given noise variance

@@ -267,7 +267,7 @@ def check(kind: str, seed: int, number: int) -> tuple[str, str]:
         return model.status_, ""
     gains = (GaussianCheck if kind == "regression" else LaplaceCheck)(problem).gains()
     top = max(gains, key=gains.get, default="")
-    tol = 1e-4 if model.tol is None else model.tol
+    tol = model._options().tol
     if not top or gains[top] <= max(tol, model.certificate_) * (1 + 1e-6):
         return "converged", ""
     told = f"{kind} {number}: {top} gains {float(gains[top]):.3g} nats, certificate_ {model.certificate_:.3g}: {model}"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+import guards
 from relvec import RVC, RVR
 from relvec.inference.priors import GammaPrior
 
@@ -306,3 +307,8 @@ def test_a_hyperprior_out_of_proportion_is_refused(task):
     scaled = (X, 1e-140 * y) if task == "gaussian" else (1e140 * X, y)
     attempt(Case("hyperprior", model(task, **options), *scaled, words="out of all proportion"))
     attempt(Case("hyperprior", model(task, **options), X, y))
+
+
+@pytest.mark.parametrize(("kind", "seed", "number"), guards.CORPUS)
+def test_what_a_guard_once_found_is_mended(kind, seed, number):
+    assert sum(guards.GUARDS[kind][0](1, seed, number).values()) == 1

@@ -201,7 +201,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         it is the lower bound, of its first component.
     certificate_ : nats. Of a process chosen by merit: the upper bound on the exact evidence at its hyperparameters
         minus the lower; 0 where every row is a vector. Of a relevance vector machine: the largest gain that any single
-        move still offered; inf where it was not established.
+        move still offered (of counts, see `RVC`); inf where it was not established.
     status_ : how the fit ended: "converged", or the name of a warning.
     history_ : structured array, a row a step of the solver, empty for a process: action, atom (number in the
         dictionary), row (training row the atom is centred on, -1 for none), gain, objective, size, noise_variance.

@@ -24,11 +24,11 @@ class LaplaceSettings:
     batch_gain_share: float = 0.3  # of the best gain, for further units of a batch
     max_batch_correlation: float = 0.3  # of those with the units before them
     max_refuted: int = 6  # additions refitted in vain before the search for additions ends
-    # Units with Q^2 / S of at least this, which the linearised problem would not add, are added at these precisions,
-    # times S, before a search ends.
-    min_faint_ratio: float = 0.7
-    faint_additions: int = 3
-    faint_precisions: tuple[float, ...] = (1.0, 0.05)
+    # Units with Q^2 / S of at least this, which the linearised problem would not add or not at its own precision, are
+    # added at these precisions, times S, before a search ends: all in small tables, and never less than three.
+    min_faint_ratio: float = 0.1
+    faint_precisions: tuple[float, ...] = (100.0, 10.0, 1.0, 0.05)
+    faint_additions_times_rows: int = 2500
     max_exchanges: int = 8  # refitted before the search for exchanges ends
     # Before re-estimation: an exchange that loses more is not tried. Of 197 that lost more than 2 nats one led up.
     max_exchange_loss_nats: float = 2.0
@@ -106,7 +106,8 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
     S, Q = found.classes[0].S, found.classes[0].Q
     ratio = np.where(found.outside[0] & (S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
     best, most = None, 0.0
-    for i in np.lexsort((found.order, -np.round(ratio, 9)))[: SETTINGS.faint_additions]:
+    count = max(3, SETTINGS.faint_additions_times_rows // model.problem.design.n_rows)
+    for i in np.lexsort((found.order, -np.round(ratio, 9)))[:count]:
         for factor in SETTINGS.faint_precisions:
             if ratio[i] < SETTINGS.min_faint_ratio:
                 continue

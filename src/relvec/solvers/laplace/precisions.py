@@ -30,7 +30,8 @@ class PrecisionSettings:
     max_crossings: int = 4  # of the edge, before the step is damped
     path_length: int = 10  # gradients of earlier steps that correct the curvature
     min_curvature_ratio: float = 1e-2  # of that on the path to the linearised one, for such a correction
-    long_factors: tuple[float, ...] = (0.15, 7.0)  # of single precisions, at the end: beyond where Newton's steps see
+    # of single precisions, at the end: beyond where Newton's steps see
+    long_factors: tuple[float, ...] = (0.03, 0.1, 0.3, 3.0, 10.0, 30.0)
     # Damping, and how many times the quadratic model's gain steps may bring: measured on a thousand exchanges.
     reach: tuple[tuple[float, float], ...] = ((0.0, 2.0), (0.1, 10.0), (1.0, 10.0))
     accuracy_share: float = 1e-3  # of tol: steps that promise less end the search for precisions

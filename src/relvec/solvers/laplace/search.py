@@ -174,9 +174,12 @@ class ModelInSearch:
         """With precisions at their maximum, along the edge of trust where it lies there."""
         before = self._free(True)
         accuracy = SETTINGS.sharp_share * max(1.0, abs(before.objective))
-        model, _ = relax(before, SETTINGS.settling_steps, accuracy)
-        far = try_long_steps(model)
-        model = model if far is model else relax(far, SETTINGS.settling_steps, accuracy)[0]
+        model, far = before, before
+        for _ in range(1 + SETTINGS.max_settlings):
+            model, _ = relax(far, SETTINGS.settling_steps, accuracy)
+            rise, far = model.objective - far.objective, try_long_steps(model)
+            if far is model and rise <= SETTINGS.slow_share * self.problem.tol:
+                break
         if model.objective < self.objective and len(model.active) == len(self.active):
             model = before
         same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
@@ -188,7 +191,8 @@ class ModelInSearch:
         """The largest gain (nats) that a move, refitted, still offers."""
         tol = self.problem.tol
         if "reestimate" not in self.offers:
-            _, self.offers["reestimate"] = relax(self.model, 1)
+            _, expected = relax(self.model, 1)
+            self.offers["reestimate"] = max(expected, try_long_steps(self.model).objective - self.objective)
         moved = []
         for action, move in (("add", partial(self.grow, 1)), ("delete", self.shrink), ("exchange", self.exchange)):
             if action not in self.offers and (exchanging or action != "exchange"):
