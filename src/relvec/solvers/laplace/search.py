@@ -205,11 +205,12 @@ class ModelInSearch:
         return None
 
     def notes(self) -> dict:
-        """Limits of trust, units and moves refused, and the work done."""
+        """Limits of trust, units and moves refused, the weights, and the work done."""
         budget, own = self.problem.budget, self.model.problem
         return {
             "trusted": own.trusted, "patient": own.patient, "refused": sorted(self.model.refused),
-            "cut": sorted(self.cut), "spent": budget.spent, "first": budget.first,
+            "cut": sorted(self.cut), "offers": self.offers, "mean": self.model.fit.mean.tolist(),
+            "spent": budget.spent, "first": budget.first,
         }  # fmt: skip
 
 
@@ -231,10 +232,11 @@ def resume(problem: LaplaceProblem, model: Start, notes: dict) -> ModelInSearch:
     """The model of a checkpoint."""
     own = replace(problem, trusted=float(notes["trusted"]), patient=bool(notes["patient"]))
     budget = problem.budget
-    fit = own.fit(model.active, model.alpha)
+    fit = own.fit(model.active, model.alpha, np.array(notes["mean"], dtype=float))
     budget.spent, budget.first = float(notes["spent"]), float(notes["first"])
     found = LaplaceModel(own, model.active, fit, refused=frozenset(map(int, notes["refused"])))
-    return ModelInSearch(found, problem, cut=set(notes["cut"]))
+    offers = {str(action): float(gain) for action, gain in notes["offers"].items()}
+    return ModelInSearch(found, problem, offers, cut=set(notes["cut"]))
 
 
 def _bias_units(problem: LaplaceProblem) -> np.ndarray:
