@@ -131,5 +131,5 @@ class TestPrice:
             RVC(complexity_price=price).fit(*self.rows(20))
 
     def test_fixed_points_know_no_price(self):
-        with pytest.raises(ValueError, match="complexity_price is for solver='sequential'"):
+        with pytest.raises(ValueError, match="complexity_price needs solver='sequential'"):
             RVC(width=1.0, solver="mackay", complexity_price=1.0).fit(*self.rows(20))
