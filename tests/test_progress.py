@@ -11,6 +11,8 @@ from relvec import RVC, RVR
 from relvec.runtime import progress
 from relvec.runtime.progress import Progress, ProgressLine, watch
 from relvec.solvers import Sequential
+from relvec.tables.evaluation import evaluate_table
+from relvec.tables.pipelines import fit_table
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-8.0, 8.0, size=(120, 1))
@@ -49,7 +51,9 @@ def test_stages(model, data, stages):
         assert all(p.remaining >= 0.0 for p in steps if p.fraction > 0.0)
     assert np.all(np.diff([p.elapsed for p in seen]) >= 0.0)
     last = [p for p in seen if p.stage == "search"][-1]
-    assert last.fraction == 1.0 and last.remaining == 0.0
+    assert last.fraction == 1.0 and last.overall >= 0.9
+    overall = [p.overall for p in seen if not np.isnan(p.overall)]
+    assert np.all(np.diff(overall) >= 0.0) and overall[-1] <= 1.0, "one bar over all stages"
     assert last.evidence == pytest.approx(model.log_marginal_likelihood_, abs=1e-3)
     assert last.size == len(model.weights_)
 
@@ -115,22 +119,49 @@ def test_when_a_line_is_shown(monkeypatch, verbose, stream, shown):
     text = sys.stderr.getvalue()
     assert bool(text) is shown
     if shown:
-        assert "search 1" in text and "functions" in text and "elapsed" in text
-        assert text.endswith("\r\x1b[K") if stream is Terminal else "\r" not in text
+        assert "searching: step 1, 0 functions" in text and "elapsed" in text
+        assert text.endswith(" \r") if stream is Terminal else "\r" not in text
 
 
-def test_the_line(monkeypatch):
+class Notebook(io.StringIO):
+    """Stands for the stream of a cell, which is no terminal; text after a carriage return replaces the line."""
+
+
+Notebook.__module__ = "ipykernel.iostream"
+
+
+@pytest.mark.parametrize("kind", [Terminal, Notebook])
+def test_the_line(monkeypatch, kind):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_REDRAWS", 0.0)
-    stream = Terminal()
+    stream = kind()
     line = ProgressLine(stream)
-    line(Progress("search", 7, 12, -3.25, 1.0, 0.5, 1.0))
+    line(Progress("search", 7, 12, -3.25, 1.0, 0.5, 1.0, overall=0.5))
     assert not stream.getvalue()
-    line(Progress("search", 7, 12, -3.25, 75.0, 0.5, 75.0))
-    assert "[########........] search 7, 12 functions, evidence -3.25, 1 min 15 s elapsed, about 1 min 15 s left" in (
-        stream.getvalue()
+    line(Progress("search", 7, 12, -3.25, 75.0, 0.9, 75.0, overall=0.5))
+    long = (
+        "[########........] searching: step 7, 12 functions, evidence -3.25, 1 min 15 s elapsed, about 1 min 15 s left"
     )
+    assert stream.getvalue() == f"\r{long}"
     line(Progress("kernel", 1, 128, np.nan, 4.0, np.nan, np.nan))
-    assert "[................] kernel 1, 128 functions, 4 s elapsed\x1b[K" in stream.getvalue()
+    short = "[................] factorising the kernel: step 1, 128 functions, 4 s elapsed"
+    assert stream.getvalue() == f"\r{long}\r{short:{len(long)}}", "nothing is left of the line before"
+    line.close()
+    assert stream.getvalue().endswith(f"\r{'':{len(short)}}\r")
+
+
+def test_one_bar_over_outputs_and_folds():
+    seen = watched(RVR(width=3.0), X, np.column_stack([Y, Y**2]))
+    overall = np.array([p.overall for p in seen if not np.isnan(p.overall)])
+    assert np.all(np.diff(overall) >= 0.0) and overall.min() < 0.5 <= overall.max() <= 1.0
+    table = {"x": X[:, 0], "y": Y}
+    pipeline, seen = fit_table(table, "y", model=RVR(width=3.0)).pipeline, []
+    with watch(seen.append):
+        evaluate_table(pipeline, table, folds=3)
+    ends = [p.overall for p in seen if p.fraction == 1.0]
+    assert np.all(np.diff([p.overall for p in seen if not np.isnan(p.overall)]) >= 0.0)
+    assert 0.25 < ends[0] < 1 / 3 and 0.9 < ends[-1] <= 1.0
+    late = [p for p in seen if p.overall > 0.5]
+    assert all(p.remaining == pytest.approx(p.elapsed * (1 - p.overall) / p.overall) for p in late)
 
 
 def test_other_words_are_refused():

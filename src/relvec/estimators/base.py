@@ -24,7 +24,7 @@ from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, to_host
-from relvec.runtime.progress import show_progress, watch
+from relvec.runtime.progress import share_of_work, show_progress, watch
 
 MAX_WEIGHT_SUM = 1e150  # samples: the square is still a double
 
@@ -204,7 +204,8 @@ class BaseRelevanceVector(BaseEstimator):
         before = dict(self.__dict__)
         asked = isinstance(self.verbose, str) and self.verbose == "progress"
         try:
-            with show_progress(None if self.verbose is None else asked), checkpoint.session(self.checkpoint):
+            shown = show_progress(None if self.verbose is None else asked)
+            with shown, share_of_work(), checkpoint.session(self.checkpoint):
                 yield
         except BaseException:  # bad input, Ctrl-C: as if nothing had been called
             self.__dict__.clear()

@@ -25,7 +25,7 @@ from relvec.inference.process import Process, ProcessPredictor, ProcessRows, ker
 from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
-from relvec.runtime.progress import stage
+from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Stepwise, solve
 from relvec.solvers.gaussian.model import begin, model_of
 from relvec.solvers.joint import solve_joint
@@ -233,7 +233,8 @@ class GaussianSearch(Search):
         if constant and problem.prior.b == 0:
             return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples, offset)
         shift = -problem.n_samples * np.log(unit)
-        with one_thread(), checkpoint.section(f"output {output}"), stage("search", shift=shift):
+        share = share_of_work(output, len(self.units))
+        with one_thread(), checkpoint.section(f"output {output}"), share, stage("search", shift=shift):
             if isinstance(solver, Stepwise) and solver.support_prior == "flat":
                 problem = self._from_any_number(problem)
             result = solve(solver, problem, self.options.max_iter, int(self.options.logs_steps))

@@ -23,7 +23,7 @@ from relvec.inference.process import kernels_of
 from relvec.kernels import Kernel
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
-from relvec.runtime.progress import stage
+from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Result, Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
@@ -234,7 +234,8 @@ class LaplaceSearch(Search):
     def _fit_output(
         self, output: int, solver: Any, problem: LaplaceProblem, part: Any | None, whole: bool
     ) -> LaplaceFit:
-        with one_thread(), stage("search", shift=problem.shift), checkpoint.section(f"output {output}"):
+        share = share_of_work(output, len(self.problems))
+        with one_thread(), share, stage("search", shift=problem.shift), checkpoint.section(f"output {output}"):
             if part is not None and problem.start is None:
                 start = self._coarse_to_fine_start(output, problem, part, whole)
                 problem = problem if start is None else replace(problem, start=start)

@@ -23,6 +23,12 @@ _SECONDS_BEFORE_SHOWN = 3.0  # shorter fits show nothing
 _SECONDS_BETWEEN_REDRAWS = 0.2  # on a terminal: as fast as one reads
 _SECONDS_BETWEEN_LINES = 5.0  # elsewhere, such as in a log file
 _BAR_CHARACTERS = 16
+_WORDS = {"widths": "learning widths", "kernel": "factorising the kernel", "search": "searching",
+          "process": "fitting the process"}  # fmt: skip
+# Share of the work that is left when a stage begins, as measured on tables of some hundred rows. A stage that is not
+# named, such as the search of the last output, takes most.
+_STAGE_SHARES = {"widths": 0.7, "kernel": 0.1, "process": 1.0}
+_USUAL_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -39,10 +45,11 @@ class Progress:
         rows they are learned from, for "process" that of the process; nan where there is none.
     elapsed : seconds since the fit began.
     fraction : estimated share of this stage that is done, from 0 to 1; nan where unknown.
-    remaining : estimated seconds until this stage ends; nan where unknown.
+    remaining : estimated seconds until all stages, outputs and folds are done; nan where unknown.
     rows : rows that the fit is to, 0 where that is not told.
     density : mean log density of rows held out under the model so far, in units of the standardised target; nan where
         there is none.
+    overall : estimated share of all stages, outputs and folds that is done, from 0 to 1; nan where unknown.
     """
 
     stage: str
@@ -54,9 +61,10 @@ class Progress:
     remaining: float
     rows: int = 0
     density: float = math.nan
+    overall: float = math.nan
 
     def __str__(self) -> str:
-        parts = [f"{self.stage} {self.step}"]
+        parts = [f"{_WORDS.get(self.stage, self.stage)}: step {self.step}"]
         if self.rows:
             parts += [f"{self.rows:,} rows", f"{self.size:,} vectors"]
         else:
@@ -75,20 +83,30 @@ Watcher = Callable[[Progress], Any]
 
 
 @dataclass
+class _Part:
+    """A part of the work, as shares of the whole: where it ends, and how much is done."""
+
+    end: float = 1.0
+    done: float = 0.0
+
+
+@dataclass
 class _Stage:
     """The current stage: its name, the offset from its objectives to evidences, and how many of its parts are done."""
 
     name: str
+    begin: float  # shares of the whole work
+    end: float
     shift: float = 0.0
     total: int = 0  # parts, where their number is known
     done: int = 0
     step: int = 0
-    began: float = 0.0
     fraction: float = math.nan
 
 
 _watchers: ContextVar[tuple[tuple[Watcher, float], ...]] = ContextVar("watchers", default=())
 _stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
+_part: ContextVar[_Part | None] = ContextVar("part", default=None)
 
 
 @contextmanager
@@ -131,11 +149,27 @@ def stage(name: str, total: int = 0, shift: float = 0.0) -> Iterator[None]:
     if _stage.get() is not None:
         yield
         return
-    token = _stage.set(_Stage(name, shift, total, began=time.monotonic()))
+    whole = _part.get() or _Part()
+    end = whole.done + _STAGE_SHARES.get(name, _USUAL_SHARE) * (whole.end - whole.done)
+    token = _stage.set(_Stage(name, whole.done, end, shift, total))
     try:
         yield
     finally:
         _stage.reset(token)
+        whole.done = max(whole.done, end)
+
+
+@contextmanager
+def share_of_work(index: int = 0, count: int = 1) -> Iterator[None]:
+    """Tell that the work within is one of ``count`` equal parts: folds, outputs, or a whole fit."""
+    whole = _part.get() or _Part()
+    end = whole.done + (whole.end - whole.done) / (count - index)
+    token = _part.set(_Part(end, whole.done))
+    try:
+        yield
+    finally:
+        _part.reset(token)
+        whole.done = max(whole.done, end)
 
 
 def advance(more: int = 0) -> None:
@@ -157,18 +191,18 @@ def report(
     watchers, now = _watchers.get(), time.monotonic()
     if not watchers:
         return False
-    here = _stage.get() or _Stage("search", began=now)
+    here = _stage.get() or _Stage("search", 0.0, 1.0)
     here.step += 1
     if here.total:
         fraction = min(here.done / here.total, 1.0)
     here.fraction = max(fraction, here.fraction) if math.isfinite(here.fraction) else fraction
-    known = here.fraction > 0.0
-    remaining = (now - here.began) * (1.0 - here.fraction) / here.fraction if known else math.nan
+    overall = here.begin + (here.end - here.begin) * here.fraction
     stop = False
     for function, began in watchers:
+        remaining = (now - began) * (1.0 - overall) / overall if overall > 0.0 else math.nan
         progress = Progress(
             here.name, here.step, size, float(evidence + here.shift), now - began, here.fraction, remaining, rows,
-            density,
+            density, overall,
         )  # fmt: skip
         stop |= bool(function(progress) is True)
     return stop
@@ -181,13 +215,13 @@ def run_in_current_context(function: Callable) -> Callable:
 
 
 class ProgressLine:
-    """A callback that shows the progress of a long fit: a line redrawn on a terminal, lines of text elsewhere."""
+    """A callback that shows the progress of a long fit: a line redrawn on a terminal or in a notebook, else lines."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._terminal = _is_terminal(self._stream)
-        self._interval = _SECONDS_BETWEEN_REDRAWS if self._terminal else _SECONDS_BETWEEN_LINES
-        self._shown = -math.inf
+        self._redrawn = _is_redrawn(self._stream)
+        self._interval = _SECONDS_BETWEEN_REDRAWS if self._redrawn else _SECONDS_BETWEEN_LINES
+        self._shown, self._length = -math.inf, 0
         self._lock = threading.Lock()  # outputs of a model may be fitted in several threads
 
     def __call__(self, progress: Progress) -> None:
@@ -196,26 +230,28 @@ class ProgressLine:
             if progress.elapsed < _SECONDS_BEFORE_SHOWN or now - self._shown < self._interval:
                 return
             self._shown = now
-            if self._terminal:
-                self._stream.write(f"\r{_bar(progress.fraction)}{progress}\x1b[K")
-            else:
-                self._stream.write(f"{progress}\n")
-            self._stream.flush()
+            self._write(f"{_bar(progress.overall)}{progress}" if self._redrawn else f"{progress}\n")
 
     def close(self) -> None:
         """Clear the line."""
-        if self._terminal and math.isfinite(self._shown):
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        if self._redrawn and self._length:
+            self._write("")
+            self._stream.write("\r")
+
+    def _write(self, text: str) -> None:
+        """Write text over the last one, with spaces behind it where that was longer."""
+        self._stream.write(f"\r{text:{self._length}}" if self._redrawn else text)
+        self._stream.flush()
+        self._length = len(text)
 
 
 @contextmanager
 def show_progress(wanted: bool | None) -> Iterator[None]:
-    """Show a `ProgressLine` within, unless one is shown: True, False, or None for a terminal in the main process."""
+    """Show a `ProgressLine` within, unless one is shown. None: on a terminal or in a notebook, in the main process."""
     there = any(isinstance(function, ProgressLine) for function, _ in _watchers.get())
     if wanted is None:
         main = multiprocessing.current_process().name == "MainProcess"
-        wanted = main and threading.current_thread() is threading.main_thread() and _is_terminal(sys.stderr)
+        wanted = main and threading.current_thread() is threading.main_thread() and _is_redrawn(sys.stderr)
     if there or not wanted:
         yield
         return
@@ -227,8 +263,9 @@ def show_progress(wanted: bool | None) -> Iterator[None]:
         shown.close()
 
 
-def _is_terminal(stream: Any) -> bool:
-    return bool(getattr(stream, "isatty", lambda: False)())
+def _is_redrawn(stream: Any) -> bool:
+    """Whether a line can be written over: on a terminal, and in the cells of a notebook."""
+    return type(stream).__module__.startswith("ipykernel.") or bool(getattr(stream, "isatty", lambda: False)())
 
 
 def _bar(fraction: float) -> str:

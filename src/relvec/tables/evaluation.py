@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
+from relvec.runtime.progress import share_of_work, show_progress
 from relvec.tables.cells import labels_of
 from relvec.tables.pipelines import Prediction, predict_table
 from relvec.tables.table import Table, TableError, as_table
@@ -182,12 +183,13 @@ def _out_of_fold(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int, se
     if classes and min(np.unique(y, return_counts=True)[1]) < folds:
         raise TableError(f"{table.source}: a class has fewer rows than there are folds ({folds}); use fewer folds")
     parts, places = [], []
-    for train, test in splitter.split(np.zeros(len(y)), y):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the fit on all rows has said it
-            fitted = clone(pipeline).fit(table.take(train), y[train])
-        parts.append(predict_table(fitted, table.take(test), COVERAGE, quantiles=True))
-        places.append(test)
+    with show_progress(None), share_of_work():
+        for k, (train, test) in enumerate(splitter.split(np.zeros(len(y)), y)):
+            with warnings.catch_warnings(), share_of_work(k, folds):
+                warnings.simplefilter("ignore")  # the fit on all rows has said it
+                fitted = clone(pipeline).fit(table.take(train), y[train])
+            parts.append(predict_table(fitted, table.take(test), COVERAGE, quantiles=True))
+            places.append(test)
     order = np.argsort(np.concatenate(places))
 
     def join(name: str) -> Any:
