@@ -13,6 +13,8 @@ Parts:
   besides its data.
 - disk: the sinc from a memory map on disk.
 - table: 12 features, 5 of them of use (Friedman #1), with all defaults: learned widths, candidates in subsets.
+- parquet: the same table, a million rows in a Parquet file, by the command `relvec fit`; once as it comes, once with
+  the whole table and all rows held in memory. The peak is that of the command.
 - kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): RVR() as it comes beside sparse processes of the
   literature (plain PyTorch) and boosted trees; --device says where relvec and the sparse processes work, --peer-seconds
   how long the latter learn.
@@ -35,7 +37,7 @@ from pathlib import Path
 
 import numpy as np
 
-PARTS = ("sinc", "classes", "memory", "disk", "table", "kin40k", "growth", "peers")
+PARTS = ("sinc", "classes", "memory", "disk", "table", "parquet", "kin40k", "growth", "peers")
 KIN40K_METHODS = ("relvec", "sgpr300", "sgpr1000", "svgp1000", "trees")
 GROWTH = (2_000, 6_000, 20_000, 60_000, 200_000)
 GROWTH_VECTORS = 500
@@ -139,6 +141,35 @@ def robot_arm(who: str, device: str | None, seconds: float) -> dict:
             "predict s": time.perf_counter() - began, "peak MB": peak, "status or steps": steps}  # fmt: skip
 
 
+HELD = "from relvec.tables import binary; from relvec.design import readers; binary.MAX_HELD_CELLS = 10**12; "
+HELD += "readers.MAX_PASSES_SHARE = 1.0; "
+
+
+def parquet(n: int, where: str) -> dict:
+    """The command `relvec fit` on a Parquet file, read as it comes or held in memory."""
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    from relvec import load
+
+    X, y, X_test, f_test = friedman(n, np.random.default_rng(0))
+    command = ("" if where == "file" else HELD) + "from relvec.cli.entry import main; raise SystemExit(main())"
+    with tempfile.TemporaryDirectory() as folder:
+        columns = {f"x{i + 1}": column for i, column in enumerate(X.T)} | {"y": y}
+        write_table(pyarrow.table(columns), f"{folder}/table.parquet", row_group_size=100_000)
+        del X, y, columns
+        began = time.perf_counter()
+        arguments = ["fit", f"{folder}/table.parquet", "--target", "y", "-o", f"{folder}/m.relvec"]
+        subprocess.run([sys.executable, "-c", command, *arguments], check=True, capture_output=True)
+        seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        pipeline = load(f"{folder}/m.relvec")
+    model = pipeline[-1]
+    mean = pipeline.predict({f"x{i + 1}": column for i, column in enumerate(X_test.T)})
+    return {"read from": where, "N": n, "seconds": seconds, "CPU s": used.ru_utime + used.ru_stime,
+            "peak MB": used.ru_maxrss / 1024, "RMSE": float(np.sqrt(np.mean((mean - f_test) ** 2))),
+            "log evidence": f"{model.log_marginal_likelihood_:.6f}", **told(model)}  # fmt: skip
+
+
 def rmse(model, X, truth) -> float:
     """Root of the mean square of what predictions miss."""
     return float(np.sqrt(np.mean((model.predict(X) - truth) ** 2)))
@@ -209,6 +240,8 @@ def child(part: str, n: int, extra: str) -> dict:
         idle = float(model.feature_relevance_[5:].sum())
         return {"N": n, **row, "RMSE": rmse(model, X_test, f_test), "noise": float(np.sqrt(model.noise_variance_)),
                 "idle features": idle, **told(model)}  # fmt: skip
+    if part == "parquet":
+        return parquet(n, extra)
     if part == "kin40k":
         who, device, seconds = extra.split()
         return robot_arm(who, None if device == "host" else device, float(seconds))
@@ -246,6 +279,7 @@ def jobs(part: str, sizes: tuple[int, ...], device: str, seconds: float) -> list
         "memory": [(n, f"{kind} {limit}") for kind, n, limit in LIMITS],
         "disk": [(1_000_000, "1e8")],
         "table": [(400_000, "")],
+        "parquet": [(1_000_000, "file"), (1_000_000, "memory")],
         "kin40k": [(36_000, f"{who} {device} {seconds}") for who in KIN40K_METHODS],
         "growth": [(n, str(GROWTH_VECTORS)) for n in GROWTH],
         "peers": [(10_000, f"{kind} {who}") for kind in ("regression", "classes") for who in ("fastrvm", "relvec")],

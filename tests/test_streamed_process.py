@@ -60,7 +60,7 @@ def test_one_model_from_memory_disk_and_dask(small_draws, tmp_path, monkeypatch)
     assert hasattr(model, "process_") and len(model.process_.vectors) < 120
     stored = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     stored[:] = X
-    monkeypatch.setattr(readers_module, "MAX_MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(readers_module, "MAX_PASSES_SHARE", 0.0)
     assert_same(fit_quietly(RVR(), stored, y), model, X)
     chunks = da.from_array(X, chunks=(400, 1)), da.from_array(y, chunks=400)
     assert_same(fit_quietly(RVR(), *chunks), model, X)

@@ -14,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fuzz_tables
-from relvec.tables import Table, TableError, as_table, binary, delimited, files, read_table, write_table
+from relvec import RVR
+from relvec.tables import Table, TableError, as_table, binary, delimited, files, fit_table, read_table, write_table
+from relvec.tables import table as table_module
+from relvec.tables.cells import labels_of
 from relvec.tables.table import TableLimits
 
 HEAD = "name,age\n"
@@ -388,6 +391,54 @@ def test_impossible_shapes_in_an_archive_are_refused(write, shape, message):
     np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
     with pytest.raises(TableError, match=message):
         read_table(write(packed("x.npy", header.getvalue() + bytes(10_000)), "t.npz"))
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """A table of every kind of column in memory, and the same one in a Parquet file of several row groups."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    rng, n = np.random.default_rng(0), 400
+    gaps = rng.random(n) < 0.1
+    x = rng.normal(3.0, 2.0, n)
+    columns = {
+        "x": pa.array(x, mask=gaps), "count": pa.array(rng.integers(0, 50, n), mask=rng.random(n) < 0.02),
+        "whole": rng.integers(0, 9, n), "city": pa.array(rng.choice(["Ulm", "Bonn", "Rom"], n), mask=gaps[::-1]),
+        "yes": pa.array(rng.random(n) < 0.5, mask=rng.random(n) < 0.02),
+        "when": np.datetime64("2020-01-01") + rng.integers(0, 1500, n), "y": np.sin(x) + 0.1 * rng.standard_normal(n),
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=90)
+    held = read_table(tmp_path / "t.parquet")
+    monkeypatch.setattr(binary, "MAX_HELD_CELLS", 0)
+    monkeypatch.setattr(table_module, "BLOCK_CELLS", 100 * len(columns))
+    return held, read_table(tmp_path / "t.parquet")
+
+
+def test_a_large_parquet_file_is_read_when_it_is_asked_for(stored):
+    held, large = stored
+    assert large.is_stored and not held.is_stored and len(large) == len(held) == 400
+    rng = np.random.default_rng(1)
+    for rows in (slice(85, 290), np.array([399, 0, 91, 90]), rng.random(400) < 0.3):
+        some = large.take(rows).take(slice(1, 60))
+        for name in held.names:
+            expected = held.take(rows).take(slice(1, 60))
+            assert labels_of(some[name]) == labels_of(expected[name])
+            assert np.array_equal(some.numbers, expected.numbers)
+
+
+def test_a_large_parquet_file_gives_the_model_of_a_table_in_memory(stored, monkeypatch):
+    held, large = stored
+    model = RVR(width=2.0)
+    memory, file = (fit_table(table, "y", model=model).pipeline for table in (held, large))
+    assert file["columns"].columns == memory["columns"].columns
+    assert np.array_equal(file[:-1].transform(large), memory[:-1].transform(held))  # to the last bit
+    assert np.array_equal(file[-1].relevance_, memory[-1].relevance_)
+    assert np.array_equal(file.predict(held), memory.predict(held))
+    assert file["columns"].record_["relevance"] == memory["columns"].record_["relevance"]
+    monkeypatch.setattr(table_module, "BLOCK_CELLS", 10**6)  # medians, means and scales without blocks
+    whole = fit_table(held, "y", model=model).pipeline
+    np.testing.assert_allclose(file[:-1].transform(held), whole[:-1].transform(held), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("format", ["parquet", "feather"])

@@ -156,6 +156,8 @@ def _fit(parser: Any) -> None:
         "for regression")  # fmt: skip
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
         "saved, and the output says that the fit was cut short")  # fmt: skip
+    add("--memory-limit", metavar="SIZE", help="memory that the fit may use in addition to its data, such as 500MB "
+        "(4GB)")  # fmt: skip
     add("--seed", type=int, default=0, help="seed of all random choices (0)")
     add("--holdout", type=_holdout, metavar="SHARE",
         help="share of the rows to keep out of the fit and evaluate on; by "

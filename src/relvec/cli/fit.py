@@ -16,6 +16,7 @@ from relvec.cli.evaluate import print_scores, scores_as_dict
 from relvec.cli.files import check_output, naming_output
 from relvec.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.report.summary import summary
+from relvec.runtime.machine import unmap_freed_arrays
 from relvec.runtime.progress import Progress, watch
 from relvec.tables.cells import mark_missing
 from relvec.tables.columns import Column
@@ -65,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.out)
     console = Console(arguments.json)
     table = read_table(arguments.data, arguments.format)
+    if table.is_stored:
+        unmap_freed_arrays()
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
     held_out = calibration = None
     if arguments.holdout:
@@ -161,7 +164,8 @@ def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | No
         raise TableError("--upper is for normal noise: leave --noise out")
     if task == "regression":
         model = RVR(**NOISES[arguments.noise]) if arguments.upper is None else RVR(likelihood="censored")
-    given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed}
+    given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed,
+             "memory_limit": arguments.memory_limit}  # fmt: skip
     if arguments.max_functions is not None:
         if task != "regression":
             raise TableError(f"--max-functions is for regression, and {arguments.target!r} is for {task}: leave it out")

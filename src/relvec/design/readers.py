@@ -19,6 +19,7 @@ from relvec.design.samples import BLOCK_ROWS, read
 
 _BATCH = 65_536  # rows of a Parquet file read at once
 MAX_MEMORY_SHARE = 0.1  # share of the memory limit up to which rows are read into memory
+MAX_PASSES_SHARE = 0.01  # the same for a fit that reads its rows in a few passes, the default process
 
 
 class Loaded(NamedTuple):
@@ -40,21 +41,24 @@ def is_blocks(X: Any) -> bool:
     return isinstance(X, Iterator) or (callable(X) and not hasattr(X, "shape"))
 
 
-def load(X: Any, y: Any, weights: Any, memory: float) -> Loaded | None:
-    """The rows of a source, in memory where they take at most a tenth of ``memory`` bytes; None for no source.
+def load(X: Any, y: Any, weights: Any, memory: float, in_passes: bool = False) -> Loaded | None:
+    """The rows of a source, in memory where they take a small part of ``memory`` bytes; None for no source.
+
+    A fit ``in_passes`` reads its rows a few times only, so that fewer are held.
 
     A Parquet file holds the targets too: ``y`` names their column (or columns), ``weights`` that of the weights.
     Blocks are tuples (X, y) or (X, y, weights).
     """
+    most_bytes = (MAX_PASSES_SHARE if in_passes else MAX_MEMORY_SHARE) * memory
     if is_parquet(X):
-        return _gathered(_parquet_blocks(X, y, weights), memory, parquet_features(X, y, weights))
+        return _gathered(_parquet_blocks(X, y, weights), most_bytes, parquet_features(X, y, weights))
     if is_blocks(X):
         if y is not None or weights is not None:
             raise ValueError("blocks bring their targets: give tuples (X, y) or (X, y, weights), and y=None")
-        return _gathered(iter(X() if callable(X) else X), memory)
+        return _gathered(iter(X() if callable(X) else X), most_bytes)
     if not is_sliced(X):
         return None
-    small = 8 * X.shape[0] * X.shape[1] <= MAX_MEMORY_SHARE * memory
+    small = 8 * X.shape[0] * X.shape[1] <= most_bytes
     return Loaded(read(X, 0, X.shape[0]) if small else X, y if y is None else np.asarray(y), weights)
 
 
@@ -110,8 +114,8 @@ def _parquet_blocks(X: Any, y: Any, weights: Any) -> Iterator[tuple]:
         yield (*block, table[weights].to_numpy()) if weights is not None else block
 
 
-def _gathered(blocks: Iterator[tuple], memory: float, names: list[str] | None = None) -> Loaded:
-    """Blocks put together in memory, or X in a temporary file once it takes more than its share."""
+def _gathered(blocks: Iterator[tuple], most_bytes: float, names: list[str] | None = None) -> Loaded:
+    """Blocks put together in memory, or X in a temporary file once it takes more than so many bytes."""
     held: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     weights: list[np.ndarray] = []
@@ -129,7 +133,7 @@ def _gathered(blocks: Iterator[tuple], memory: float, names: list[str] | None = 
         if shape[1] not in (0, X.shape[1]) or len(X) != len(targets[-1]):
             raise ValueError(f"a block has X {X.shape} and y {targets[-1].shape} after blocks of {shape[1]} features")
         shape, size = (shape[0] + len(X), X.shape[1]), size + X.nbytes
-        if file is None and size > MAX_MEMORY_SHARE * memory:
+        if file is None and size > most_bytes:
             file = FileRows(X.shape[1])
             for part in held:
                 file.append(part)

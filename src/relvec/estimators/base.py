@@ -179,9 +179,14 @@ class BaseRelevanceVector(BaseEstimator):
             if found is not None:
                 setattr(self, f"{name}_", per_function(getattr(found, name)))
 
-    def _load(self, X: Any, y: Any, sample_weight: Any, options: FitOptions) -> tuple[Any, Any, Any, list[str] | None]:
-        """X, y and weights of a source that was read into memory, or as they are; names where X stays on disk."""
-        found = load(X, y, sample_weight, options.memory)
+    def _load(
+        self, X: Any, y: Any, sample_weight: Any, options: FitOptions, in_passes: bool = False
+    ) -> tuple[Any, Any, Any, list[str] | None]:
+        """X, y and weights of a source that was read into memory, or as they are; names where X stays on disk.
+
+        in_passes : whether the fit reads its rows a few times only, so that they had better stay on disk.
+        """
+        found = load(X, y, sample_weight, options.memory, in_passes)
         if found is None:
             return X, y, sample_weight, None
         if not is_sliced(found.X):

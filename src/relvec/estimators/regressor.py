@@ -334,7 +334,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
                 return self._prepare_sparse(options, X, y, sample_weight)
             if is_dask(X):
                 return self._prepare_dask(options, X, y, sample_weight)
-            X, y, sample_weight, names = self._load(X, y, sample_weight, options)
+            in_passes = options.chooses_kernel and options.noise == "constant" and self.device is None
+            X, y, sample_weight, names = self._load(X, y, sample_weight, options, in_passes)
             if is_sliced(X):
                 return self._prepare_disk(options, X, y, sample_weight, names), GaussianSearch.of
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)

@@ -7,16 +7,19 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relvec.tables.delimited import unique_names
-from relvec.tables.table import LIMITS, Table, TableError, column_array
+from relvec.tables.table import LIMITS, StoredColumn, Table, TableError, column_array
 
 NEEDS_PYARROW = "{what} needs pyarrow, which is not installed: pip install 'relvec[data]'"
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 MAX_BATCH_ROWS = 10_000  # of a Parquet file read at a time, so that its size is known before there is much of it
+MAX_HELD_CELLS = 5_000_000  # of a Parquet file, 40 MB as numbers: columns of a longer one are read when they are needed
 
 
 def read_npz(data: bytes, source: str) -> Table:
@@ -109,6 +112,74 @@ def read_parquet(data: bytes, source: str) -> Table:
         yield from file.iter_batches(MAX_BATCH_ROWS)
 
     return _read_arrow(arrow, batches, data, source, "Parquet")
+
+
+def open_parquet(path: Path, source: str) -> Table | None:
+    """The table of a large Parquet file, whose columns stay there; None for a small file, or one that cannot be used.
+
+    `read_parquet` reads the former, and says what is wrong with the latter.
+    """
+    with path.open("rb") as file:
+        if file.read(4) != b"PAR1":
+            return None
+    arrow = import_pyarrow("reading Parquet")
+    try:
+        schema = arrow.parquet.read_schema(path)
+        text = [f.name for f in schema if arrow.types.is_string(f.type) or arrow.types.is_binary(f.type)]
+        file = arrow.parquet.ParquetFile(path, read_dictionary=text)
+    except (OSError, ValueError, arrow.ArrowException):
+        return None
+    rows, given = file.metadata.num_rows, schema.names
+    most = LIMITS.max_unpacked_bytes(path.stat().st_size)
+    nested = any(arrow.types.is_nested(f.type) for f in schema)
+    if not MAX_HELD_CELLS < rows * len(given) <= most // 8 or nested or len(set(given)) < len(given):
+        return None
+    names, notes = unique_names(given, source)
+    columns = {
+        name: _ParquetColumn(file, key, source, most, range(rows)) for name, key in zip(names, given, strict=True)
+    }
+    return Table(columns, source, None, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _ParquetColumn(StoredColumn):
+    """Rows of a column of a Parquet file, by their numbers (n,)."""
+
+    file: Any
+    key: str
+    source: str
+    max_bytes: int
+    rows: range | np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: Any) -> _ParquetColumn:
+        if isinstance(rows, slice):
+            return replace(self, rows=self.rows[rows])
+        chosen = np.arange(len(self))[rows] if rows.dtype == bool else rows
+        whole = self.rows == range(self.file.metadata.num_rows)  # then columns share the numbers that are given
+        return replace(self, rows=chosen if whole else np.asarray(self.rows)[chosen])
+
+    def read(self) -> np.ndarray:
+        arrow, meta = import_pyarrow("reading Parquet"), self.file.metadata
+        if not len(self.rows):
+            return np.empty(0)
+        first, last = (int(end) for end in (np.min(self.rows), np.max(self.rows)))
+        ends = np.cumsum([meta.row_group(i).num_rows for i in range(meta.num_row_groups)])
+        begin, end = np.searchsorted(ends, (first, last), side="right")
+        try:
+            found = self.file.read_row_groups(range(begin, end + 1), columns=[self.key]).column(0)
+        except (OSError, ValueError, arrow.ArrowException) as error:
+            raise TableError(f"{self.source}: not a readable Parquet file: {error}") from error
+        if found.nbytes > self.max_bytes:
+            raise TableError(f"{self.source}: column {self.key!r} unpacks to more than {self.max_bytes} bytes: convert "
+                             "the file to CSV first")  # fmt: skip
+        skipped = first - int(np.append(0, ends)[begin])
+        values = _from_arrow(arrow, found.slice(skipped, last - first + 1), self.source, self.key)
+        return (
+            values if len(values) == len(self.rows) and first == self.rows[0] else values[np.asarray(self.rows) - first]
+        )
 
 
 def read_feather(data: bytes, source: str) -> Table:

@@ -11,7 +11,8 @@ import numpy as np
 
 from relvec.tables.table import Table, TableError, text_array
 
-__all__ = ["NumberStyle", "describe_strays", "find_number_style", "labels_of", "mark_missing", "parse_numbers"]
+__all__ = ["NumberStyle", "count_distinct", "describe_strays", "find_number_style", "is_missing", "labels_of",
+           "mark_missing", "parse_numbers"]  # fmt: skip
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "nil", "?", "-", "--", ".", "missing", "<na>"}
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -68,6 +69,30 @@ def labels_of(column: np.ndarray) -> list[str | None]:
     if column.dtype.kind == "b":
         return ["true" if v else "false" for v in cells]
     return [None if v is None or str(v).strip().lower() in MISSING else str(v).strip() for v in cells]
+
+
+def is_missing(column: np.ndarray) -> np.ndarray:
+    """Mask (n,) of the missing cells, those without a label.
+
+    >>> import numpy as np
+    >>> is_missing(np.array([1.0, np.nan])).tolist(), is_missing(np.array(["a", "N/A"], dtype=object)).tolist()
+    ([False, True], [False, True])
+    """
+    if column.dtype.kind != "O":
+        return column != column  # NaN and NaT
+    return np.array([label is None for label in labels_of(column)])
+
+
+def count_distinct(column: np.ndarray) -> int:
+    """How many different labels the cells have, missing ones aside; labels of numbers need not be made.
+
+    >>> import numpy as np
+    >>> count_distinct(np.array([1.0, 2.5, 1.0, np.nan]))
+    2
+    """
+    if column.dtype.kind != "O":
+        return len(np.unique(column[~is_missing(column)]))
+    return len({label for label in labels_of(column) if label is not None})
 
 
 def mark_missing(column: np.ndarray, words: Collection[str]) -> np.ndarray:

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from relvec.runtime.files import write_atomically
-from relvec.tables.binary import import_pyarrow, read_feather, read_npz, read_parquet, write_arrow, write_npz
+from relvec.tables.binary import (
+    import_pyarrow,
+    open_parquet,
+    read_feather,
+    read_npz,
+    read_parquet,
+    write_arrow,
+    write_npz,
+)
 from relvec.tables.delimited import read_csv, read_jsonl, read_tsv, write_text
 from relvec.tables.table import LIMITS, Table, TableError
 from relvec.tables.text import escape_controls
@@ -66,14 +74,17 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
     source = "standard input" if str(path) == "-" else str(path)
     if format is not None and format not in FORMATS:
         raise TableError(f"unknown format {format!r}: one of {', '.join(FORMATS)}")
+    known = format or SUFFIXES.get(_suffix(path))
     try:
+        if str(path) != "-" and known == "parquet" and (large := open_parquet(Path(path), source)) is not None:
+            return large
         data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
     except OSError as error:
         raise TableError(f"{source}: {error.strerror or error}") from error
     data = _decompress(data, source)
     if not data.strip():
         raise TableError(f"{source}: the file is empty; expected a table with a header and rows")
-    table = READERS[format or SUFFIXES.get(_suffix(path)) or _recognise(data)](data, source)
+    table = READERS[known or _recognise(data)](data, source)
     if not table.columns:
         raise TableError(f"{source}: no columns found")
     if len(table) == 0:

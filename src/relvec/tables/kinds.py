@@ -6,13 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from relvec.tables.cells import (
     NumberStyle,
+    count_distinct,
     describe_strays,
     find_number_style,
+    is_missing,
     labels_of,
     mark_missing,
     parse_numbers,
@@ -39,25 +42,32 @@ MAX_MISSING_WORDS = 100  # strange values of a column that are remembered for ne
 
 @dataclass(frozen=True)
 class _Cells:
-    """A column of a table with its labels, and counts of them."""
+    """A column of a table with its labels, and counts of them; labels are made where text is looked at."""
 
     table: Table
     name: str
-    labels: list[str | None]
-    present: list[str]
+    cells: np.ndarray
     strict: bool
 
-    @property
-    def cells(self) -> np.ndarray:
-        return self.table[self.name]
+    @cached_property
+    def labels(self) -> list[str | None]:
+        return labels_of(self.cells)
 
-    @property
+    @cached_property
+    def present(self) -> list[str]:
+        return [label for label in self.labels if label is not None]
+
+    @cached_property
+    def distinct(self) -> int:
+        return count_distinct(self.cells)
+
+    @cached_property
     def n_missing(self) -> int:
-        return len(self.labels) - len(self.present)
+        return int(is_missing(self.cells).sum())
 
     def flags(self, n_missing: int) -> tuple[str, ...]:
         """The part of a column that flags missing cells, where there are many."""
-        return ("missing",) if n_missing and n_missing >= MIN_FLAGGED_SHARE * len(self.labels) else ()
+        return ("missing",) if n_missing and n_missing >= MIN_FLAGGED_SHARE * len(self.cells) else ()
 
     def describe_filling(self, n_missing: int) -> str:
         """How missing cells are filled, in words."""
@@ -112,15 +122,12 @@ def describe(
 
 def describe_column(table: Table, name: str, *, categorical: bool, strict: bool) -> Column:
     """Decide what one column is."""
-    labels = labels_of(table[name])
-    present = [label for label in labels if label is not None]
-    column = _Cells(table, name, labels, present, strict)
-    distinct = len(set(present))
-    if distinct == 0:
+    column = _Cells(table, name, table[name], strict)
+    if column.distinct == 0:
         return Column(name, "constant", "left out: every cell is missing")
-    if distinct == 1 and column.n_missing < MIN_FLAGGED_SHARE * len(labels):
-        return Column(name, "constant", f"left out: every cell is {present[0]!r}")
-    if categorical or distinct == 1:
+    if column.distinct == 1 and column.n_missing < MIN_FLAGGED_SHARE * len(table):
+        return Column(name, "constant", f"left out: every cell is {column.present[0]!r}")
+    if categorical or column.distinct == 1:
         return _category(column)
     return (
         _number(column, rare=False) or _boolean(column) or _date(column) or _number(column, rare=True) or _text(column)
@@ -131,11 +138,11 @@ def _number(column: _Cells, rare: bool) -> Column | None:
     """The column as numbers, if all its cells are; with ``rare``, if nearly all are."""
     style = find_number_style(column.cells)
     values, strays = parse_numbers(column.cells, style)
-    most = MAX_STRAY_SHARE * len(column.present) if rare else 1
+    most = MAX_STRAY_SHARE * (len(values) - column.n_missing) if rare else 1
     if _has_codes(column, style) or strays.sum() >= most:
         return None
-    distinct, whole = len(set(column.present)), bool(np.all(values[np.isfinite(values)] % 1 == 0))
-    if whole and distinct == len(column.labels) and IDENTIFIER.fullmatch(column.name) and not strays.any():
+    whole = bool(np.all(values[np.isfinite(values)] % 1 == 0))
+    if whole and column.distinct == len(values) and IDENTIFIER.fullmatch(column.name) and not strays.any():
         return Column(column.name, "identifier", "copied to the predictions: a different number in every row")
     refuse_infinite(values, column.table, column.name)
     words, note = _read_strays(column, strays, "number")
@@ -220,8 +227,7 @@ def _date(column: _Cells) -> Column | None:
 
 def _text(column: _Cells) -> Column:
     """The column as identifiers, free text or categories."""
-    name, present = column.name, column.present
-    distinct = len(set(present))
+    name, present, distinct = column.name, column.present, column.distinct
     numbers = 1 - parse_numbers(column.cells, find_number_style(column.cells))[1].sum() / len(present)
     if numbers >= 0.5 and distinct > MAX_LEVELS:
         return Column(name, "text", f"left out: only {numbers:.0%} of the cells are numbers; name the other values "

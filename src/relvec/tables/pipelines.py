@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def fit_table(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         y = target_of(pipeline, table) if ends is None else ends[np.searchsorted(whole.numbers, table.numbers)]
-        pipeline.fit(table.without(target), y)
+        _fit_steps(pipeline, table.without(target), y)
     notes += [f"warning: {message}" for message in dict.fromkeys(str(w.message) for w in caught)]
     pipeline["columns"].record_ = _record(pipeline, table, notes, time.perf_counter() - start) | {"upper": upper}
     return FittedTable(pipeline, table, tuple(notes))
@@ -211,6 +212,31 @@ def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> T
     return table.take(np.flatnonzero(complete))
 
 
+def _fit_steps(pipeline: Pipeline, table: Table, y: np.ndarray) -> None:
+    """Fit the steps to a table and its targets y (n,): a long one block by block, a column in memory at a time."""
+    first, encode, model = pipeline
+    if len(start := next(table.blocks())) == len(table):
+        pipeline.fit(table, y)
+        return
+    encode.fit(first.fit_transform(start))  # numbers are fitted again below; all else was given
+    if places := feature_places(first)["numbers"]:
+        imputer, scaler = encode.named_transformers_["numbers"]
+        alone = [TableColumns([column]) for column in first.inputs() if column.kind != "category"]
+        numbers = (one.transform(table)[:, feature_places(one)["numbers"]] for one in alone)
+        imputer.fit(np.concatenate([np.nanmedian(values, axis=0) for values in numbers])[None])
+        scaler.fit(imputer.transform(first.transform(start)[:, places]))
+        for block in islice(table.blocks(), 1, None):
+            scaler.partial_fit(imputer.transform(first.transform(block)[:, places]))
+
+    def rows() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        at = 0
+        for block in table.blocks():
+            yield encode.transform(first.transform(block)), y[at : at + len(block)]
+            at += len(block)
+
+    model.fit(rows)
+
+
 def _default_model(task: str, upper: str | None) -> Any:
     if upper is not None:
         return RVR(likelihood="censored")
@@ -273,6 +299,6 @@ def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) 
         "outliers": [int(row) for row in table.numbers[getattr(pipeline[-1], "outliers_", [])]],
         "relevance": {
             "rows": [int(row) for row in shown.numbers],
-            "columns": {name: labels_of(column) for name, column in shown.columns.items()},
+            "columns": {name: labels_of(shown[name]) for name in shown.names},
         },
     }

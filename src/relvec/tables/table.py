@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = ["Table", "TableError", "as_table"]
 
 MAX_EXACT_FLOAT = 2**53  # larger whole numbers are not all doubles
 MAX_SPELLING_CANDIDATES = 2_000  # names compared with a misspelt one: the comparison is slow
+BLOCK_CELLS = 500_000  # of a block of rows: some 4 MB as numbers, and less than 100 where all are categories
 
 
 class TableError(ValueError):
@@ -59,6 +61,20 @@ class TableLimits:
 LIMITS = TableLimits()
 
 
+class StoredColumn(ABC):
+    """A column (n,) of a table that stays in its file; rows are chosen by slices, indices or a mask, and then read."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> StoredColumn: ...
+
+    @abstractmethod
+    def read(self) -> np.ndarray:
+        """The cells of the rows chosen."""
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Named columns of equal length.
@@ -67,6 +83,7 @@ class Table:
     ----------
     columns : dict of arrays (n,)
         Text (object arrays of str, None where a cell is missing), numbers (NaN where missing), booleans or datetimes.
+        A `StoredColumn` in place of an array is read when it is asked for by ``table[name]``.
     source : str
         Name of the file, for messages.
     lines : (n,) line of the file on which each row began, or None.
@@ -81,7 +98,7 @@ class Table:
     (2, ['x', 'city'])
     """
 
-    columns: dict[str, np.ndarray]
+    columns: dict[str, Any]
     source: str = "table"
     lines: np.ndarray | None = None
     notes: tuple[str, ...] = ()
@@ -95,18 +112,30 @@ class Table:
         """The names of the columns, in order."""
         return list(self.columns)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether columns are in a file and read when they are asked for."""
+        return any(isinstance(column, StoredColumn) for column in self.columns.values())
+
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.columns:
             close = difflib.get_close_matches(name, self.names[:MAX_SPELLING_CANDIDATES], n=1, cutoff=0.6)
             hint = f"; did you mean {close[0]!r}?" if close else f"; there are {list_names(self.names)}"
             raise TableError(f"{self.source}: there is no column {name!r}{hint}")
-        return self.columns[name]
+        column = self.columns[name]
+        return column.read() if isinstance(column, StoredColumn) else column
 
     def take(self, rows: Any) -> Table:
         """Some of the rows, by their indices or a mask."""
         lines = None if self.lines is None else self.lines[rows]
         columns = {name: column[rows] for name, column in self.columns.items()}
         return replace(self, columns=columns, lines=lines, rows=self.numbers[rows])
+
+    def blocks(self) -> Iterator[Table]:
+        """The rows in order, some ten thousand at a time: whatever is summed up so is the same from file and memory."""
+        rows = max(BLOCK_CELLS // max(len(self.columns), 1), 1)
+        for start in range(0, len(self), rows):
+            yield self.take(slice(start, start + rows))
 
     @property
     def numbers(self) -> np.ndarray:

@@ -11,8 +11,10 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec.tables.cells import (
+    count_distinct,
     describe_strays,
     find_number_style,
+    is_missing,
     labels_of,
     mark_missing,
     parse_numbers,
@@ -111,7 +113,7 @@ def ends_of(table: Table, lower: str, upper: str, missing: Collection[str] = ())
 
 def has_target(table: Table, column: Column, upper: str | None = None) -> np.ndarray:
     """Mask (n,) of the rows whose target is known; with a column of upper ends, not by an interval only."""
-    known = np.array([label is not None for label in labels_of(mark_missing(table[column.name], column.missing))])
+    known = ~is_missing(mark_missing(table[column.name], column.missing))
     if upper is None or upper not in table.names:
         return known
     low, high = ends_of(table, column.name, upper, column.missing).T
@@ -123,21 +125,22 @@ def _drop_missing(table: Table, name: str, notes: list[str]) -> Table:
     if known.sum() < 2:
         raise TableError(f"{table.source}, column {name!r}: {plural(int(known.sum()), 'row')} with a target; at "
                          "least 2 are needed")  # fmt: skip
-    if not known.all():
-        notes.append(f"{plural(int((~known).sum()), 'row')} left out: {name!r} is missing there")
+    if known.all():
+        return table
+    notes.append(f"{plural(int((~known).sum()), 'row')} left out: {name!r} is missing there")
     return table.take(np.flatnonzero(known))
 
 
 def _guess_task(table: Table, name: str) -> tuple[str, str]:
     """The task that the values of a target ask for, and why."""
     cells = table[name]
-    counts = Counter(label for label in labels_of(cells) if label is not None)
+    labels = count_distinct(cells)
     values, strays = parse_numbers(cells, find_number_style(cells))
     if strays.any():
-        if strays.sum() < MAX_STRAY_SHARE * len(table) and len(counts) > MAX_NUMBERED_CLASSES:
+        if strays.sum() < MAX_STRAY_SHARE * len(table) and labels > MAX_NUMBERED_CLASSES:
             return "regression", f"nearly all cells of {name!r} are numbers"
         return "classification", f"{name!r} holds text"
-    if cells.dtype == bool or len(counts) == 2:
+    if cells.dtype == bool or labels == 2:
         return "classification", f"{name!r} has two values"
     distinct, rows = np.unique(values, return_counts=True)
     consecutive = np.array_equal(distinct, distinct[0] + np.arange(len(distinct))) and distinct[0] in (0, 1)
