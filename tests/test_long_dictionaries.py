@@ -148,6 +148,7 @@ def test_the_order_of_a_long_dictionary_does_not_matter():
     assert models[0].status_ == models[1].status_ == "converged"
 
 
+@pytest.mark.filterwarnings("ignore:NOISE_FLOOR")  # so many functions can interpolate
 def test_a_long_dictionary_reaches_the_evidence_of_a_short_one_with_the_same_functions():
     """Copies of sixty functions, more than are searched at once: nothing is gained or lost."""
     Phi, t = sinc_problem(60, width=1.0)

@@ -151,7 +151,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         at least 10,000 rows are fitted or predicted, else the CPU. None is the CPU, or the device X lives on where
         scikit-learn's ``array_api_dispatch`` is set. The model found is the same; fitted attributes are NumPy arrays.
     random_state : int, RandomState or None
-        Used where something is drawn: random centres, ``select="random"``, restarts beyond the fourth.
+        Used where something is drawn: random centres, ``select="random"``, restarts beyond the third.
     verbose : None, "progress", bool or int, default None
         None shows a line with stage, size, evidence and times on a terminal (stderr) while a fit takes longer than
         three seconds, "progress" also where stderr is none, False or 0 never; True or 1 logs every step (logger

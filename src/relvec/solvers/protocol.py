@@ -60,12 +60,12 @@ class SearchModel(Protocol):
         """Without a restriction that held during the first search; None where there is none."""
         ...
 
-    def turns(self, restarts: int) -> int:
-        """How many kinds of restart there are for this model, where so many in a row may fail."""
+    def may_restart(self, turn: int, failed: int, restarts: int) -> bool:
+        """Whether to try the kind of restart numbered ``turn``, after ``failed`` in a row that gained little."""
         ...
 
     def repeats(self, turn: int) -> bool:
-        """Whether a restart of that kind is tried again after it has gained."""
+        """Whether a restart of that kind is tried again after it has gained, and counts as failed where it has not."""
         ...
 
     def restart(self, turn: int, batch: int, exchanging: bool, deadline: float) -> Self | None:

@@ -15,7 +15,9 @@ import numpy as np
 from relvec.solvers.loop import Start, State, Status, check_time_limit
 from relvec.solvers.protocol import SearchModel
 
-MIN_RESTART_GAIN_NATS = 1.0  # a restart that gains as much is tried again
+MIN_REPEAT_GAIN_NATS = 1.0  # a restart that gains as much is tried again
+MIN_RESTART_GAIN_NATS = 0.1  # one that gains less has failed
+BATCH = 4  # atoms added a scan, where the settings name no number
 _EVIDENCE_ROUNDING = 1e-9  # of an evidence: it may fall by as much when it is evaluated anew
 
 
@@ -36,15 +38,17 @@ class Sequential:
         "batch" adds several nearly orthogonal atoms a scan and is the fastest. The others take one action at a
         time as in TF03 4.2, with the update formulas of its appendix: the one of largest gain, a random atom's, or
         the atoms in order.
-    batch : int
-        Most atoms added a scan.
+    batch : int, optional
+        Most atoms added a scan. Without one a regression takes one at a time until no addition gains, so that it never
+        ends below the greedy path, and four in restarts; classes and counts four.
     exchange : bool
         Whether to try exchanges (TF03 6.2). The certificate covers them only if so.
     noise_every : int
         Steps between updates of the noise.
     restarts : int
-        How many restarts in a row may gain less than a nat before the search ends. Models of more than 600 atoms are
-        restarted only where more than 3 are asked for.
+        Kinds of restart that may be tried; one that gains a nat is tried again. Up to three, a regression ends with the
+        first that gains less than a tenth of a nat, and has none with more than 600 atoms. Those after the third remove
+        atoms at random.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange.
@@ -59,7 +63,7 @@ class Sequential:
 
     start: str = "projection"
     select: str = "batch"
-    batch: int = 4
+    batch: int | None = None
     exchange: bool = True
     noise_every: int = 1
     restarts: int = 3
@@ -76,7 +80,8 @@ class Sequential:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         for name, least in (("batch", 1), ("noise_every", 1), ("restarts", 0)):
             value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < least:
+            whole = isinstance(value, (int, np.integer)) or (name == "batch" and value is None)
+            if not whole or (value is not None and value < least):
                 raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
         check_time_limit(self.time_limit)
 
@@ -93,6 +98,7 @@ class Search:
     begin: Callable[[Any, bool], SearchModel]
     resume: Callable[[Any, Start, dict], SearchModel]
     one_at_a_time: Callable[[Any, State, Sequential], State] | None = None
+    first_batch: int = BATCH
 
     @property
     def time_limit(self) -> float | None:
@@ -112,7 +118,7 @@ class Search:
         settings, model = self.settings, notes.model
         tol = problem.tolerance(len(state.active))
         if not notes.grown:
-            grown = model.grow(settings.batch, tol, notes.steps % settings.noise_every != 0)
+            grown = model.grow(settings.batch or self.first_batch, tol, notes.steps % settings.noise_every != 0)
             if grown is not None:
                 return _advance(grown, "add", notes, settled=False)
             notes = notes.but(grown=True)
@@ -129,8 +135,8 @@ class Search:
             if (released := model.release()) is not None:
                 return _advance(released, "", notes, settled=False)
             notes = notes.but(exhausted=True)
-        while thorough and self._may_restart(notes):
-            other = model.restart(notes.turn, settings.batch, settings.exchange, notes.deadline)
+        while thorough and self._may_restart(model, notes):
+            other = model.restart(notes.turn, settings.batch or BATCH, settings.exchange, notes.deadline)
             if other is not None:
                 return self._judge(state, notes, other, tol)
             notes = notes.but(turn=notes.turn + 1)
@@ -175,19 +181,19 @@ class Search:
             return stepped.stepped(done=True, largest_gain=gain, posterior=model.full_posterior)
         return stepped
 
-    def _may_restart(self, notes: Notes) -> bool:
-        restarts = self.settings.restarts
-        left = notes.failed < restarts and notes.turn < notes.model.turns(restarts)
-        return left and time.monotonic() < notes.deadline
+    def _may_restart(self, model: SearchModel, notes: Notes) -> bool:
+        wanted = model.may_restart(notes.turn, notes.failed, self.settings.restarts)
+        return wanted and time.monotonic() < notes.deadline
 
     @staticmethod
     def _judge(state: State, notes: Notes, other: SearchModel, tol: float) -> State:
         """The better of the model and another local maximum."""
         model = notes.model
         gain = other.objective - state.objective if model.admits(other) else -np.inf
-        useful = gain >= MIN_RESTART_GAIN_NATS
-        turn = notes.turn + (not (useful and model.repeats(notes.turn)))
-        notes = notes.but(turn=turn, failed=0 if useful else notes.failed + 1)
+        repeats = model.repeats(notes.turn)
+        again = repeats and gain >= MIN_REPEAT_GAIN_NATS
+        failed = 0 if gain >= MIN_RESTART_GAIN_NATS else notes.failed + repeats
+        notes = notes.but(turn=notes.turn + (not again), failed=failed)
         if gain > tol:
             return _advance(other, "restart", notes, settled=False)
         return state.stepped(action="", notes=notes)

@@ -116,13 +116,13 @@ class GaussianModel:
     def release(self) -> None:
         """None: nothing is held back."""
 
-    def turns(self, restarts_in_a_row: int) -> int:
-        """How many kinds of restart there are."""
-        return restarts.count_turns(self, restarts_in_a_row)
+    def may_restart(self, turn: int, failed: int, restarts_wanted: int) -> bool:
+        """While restarts gain, or some more where many are asked for."""
+        return restarts.may_restart(self, turn, failed, restarts_wanted)
 
     def repeats(self, turn: int) -> bool:
-        """All but those that do not depend on the model."""
-        return turn not in (restarts.RESTART.single_turn, restarts.RESTART.scratch_turn)
+        """All but that which does not depend on the model."""
+        return turn != restarts.RESTART.scratch_turn
 
     def restart(self, turn: int, batch: int, exchanging: bool, deadline: float) -> GaussianModel | None:
         """Another local maximum."""

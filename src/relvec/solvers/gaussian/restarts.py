@@ -1,4 +1,4 @@
-"""Other local maxima of the evidence: atoms one at a time, the noise held low, another start, atoms left out."""
+"""Other local maxima of the evidence: the noise held low, another start, atoms left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relvec.solvers.fixed_point import MacKay
+from relvec.inference.evidence import gaussian
 
 if TYPE_CHECKING:
     from relvec.solvers.gaussian.model import GaussianModel
@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 class RestartSettings:
     """How a search is started again, chosen on the evidences that the data sets of the papers reach.
 
-    That numbered ``single_turn`` takes one atom at a time (`restart_singly`), so that no search ends below one greedy
-    path; ``scratch_turn`` begins anew in another way where that is promising; the others hold the noise at
-    ``low_noise_fractions`` of the one found, in turn. Those after ``scheduled`` are random, and taken only where as
-    many are asked for.
+    That numbered ``scratch_turn`` begins anew in another way where that is promising; the next hold the noise at
+    ``low_noise_fractions`` of the one found, in turn; those after are random.
     """
 
+    scratch_turn: int = 0
     low_noise_fractions: tuple[float, ...] = (0.5, 0.2, 0.3)
-    single_turn: int = 1
-    scratch_turn: int = 2
     max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little,
-    usual: int = 3  # unless more than these are asked for
+    usual: int = 3  # unless more than these are asked for; and then one that gains little does not end the search
     max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
     rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
     min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
@@ -36,36 +33,29 @@ class RestartSettings:
     # Start from scratch: a noise above so many times its start may hide signal, a lower one in a model of few atoms
     max_noise_rise: float = 5.0
     few_noise_rise: float = 1.0
-    few_atoms_share: float = 0.1  # of the samples
+    few_atoms_share: float = 0.15  # of the samples
     capped_atoms: int = 30  # and capped_share of the samples: the size at which the cap of the noise is lifted
     capped_share: float = 0.1
-    max_backward_atoms: int = 256  # dictionaries up to this length may be searched from the full model too
-    backward_updates: int = 20
-    backward_alpha: float = 1e3  # precision at which an atom leaves the full model
+    max_backward_atoms: int = 256  # dictionaries up to this length may be searched from the full model too,
+    quick_backward_atoms: int = 128  # and up to this, where that is quick, whatever the noise
+    backward_updates: int = 12
+    backward_alphas: tuple[float, float] = (1e-12, 1e3)  # least precision, and that at which an atom leaves
     dropped_share: float = 0.2  # of the atoms, in a random restart
     newton_steps: int = 5  # after the noise was held, and after it was released
     # Models that explain the noise too: a noise near its floor by this factor, more atoms than this share.
     noiseless_factor: float = 0.01
     crowded_share: float = 0.5
 
-    @property
-    def scheduled(self) -> int:
-        """Number of restarts that are not random."""
-        return len(self.low_noise_fractions) + 2
-
-    def low_noise(self, turn: int) -> float:
-        """The fraction of the noise that a scheduled restart holds."""
-        return self.low_noise_fractions[turn - (turn > self.single_turn) - (turn > self.scratch_turn)]
-
 
 RESTART = RestartSettings()
 
 
-def count_turns(model: GaussianModel, restarts: int) -> int:
-    """How many kinds of restart a model has, where so many in a row may fail."""
-    if model.size > RESTART.max_atoms and restarts <= RESTART.usual:
-        return 0
-    return max(restarts, RESTART.scheduled)
+def may_restart(model: GaussianModel, turn: int, failed: int, restarts: int) -> bool:
+    """Whether a search goes on after so many restarts in a row that gained little."""
+    few = restarts <= RESTART.usual
+    if few and model.size > RESTART.max_atoms:
+        return False
+    return turn <= restarts and failed < min(restarts, 1 if few else restarts)
 
 
 def is_noiseless(model: GaussianModel) -> bool:
@@ -80,18 +70,17 @@ def is_crowded(model: GaussianModel) -> bool:
 
 
 def restart(model: GaussianModel, turn: int, batch: int, deadline: float) -> GaussianModel | None:
-    """Another local maximum; None where nothing suggests that this kind of restart would help."""
-    if turn == RESTART.single_turn:
-        batch = 1
-        other: GaussianModel | None = restart_singly(model, deadline)
-    elif turn == RESTART.scratch_turn:
+    """Another local maximum, or the same; None where nothing suggests that this kind of restart would help."""
+    other: GaussianModel | None
+    fractions = RESTART.low_noise_fractions
+    if turn == RESTART.scratch_turn:
         other = _restart_from_scratch(model, batch, deadline)
-    elif turn < RESTART.scheduled:
-        other = perturb_low_noise(model, RESTART.low_noise(turn), batch, deadline)
+    elif turn <= len(fractions):
+        other = perturb_low_noise(model, fractions[turn - 1], batch, deadline)
     elif turn % 2:
         other = drop_atoms(model)
     else:
-        other = perturb_low_noise(drop_random_atoms(model), RESTART.low_noise_fractions[0], batch, deadline)
+        other = perturb_low_noise(drop_random_atoms(model), fractions[0], batch, deadline)
     if other is None:
         return None
     other = _settle(other, batch, deadline)
@@ -101,13 +90,6 @@ def restart(model: GaussianModel, turn: int, batch: int, deadline: float) -> Gau
         while other.objective <= model.objective + tol and (swapped := other.exchange(tol)) is not None:
             other = _settle(swapped, batch, deadline, 0.0)
     return other
-
-
-def restart_singly(model: GaussianModel, deadline: float) -> GaussianModel:
-    """One atom at a time from none: several at once may keep each other from leaving."""
-    problem = model.problem
-    beta = 1.0 / (problem.noise_variance or problem.noise_start)
-    return _settle(model.at(model.active[:0], np.zeros(0), beta), 1, deadline)
 
 
 def _settle(
@@ -165,8 +147,9 @@ def _restart_from_scratch(model: GaussianModel, batch: int, deadline: float) -> 
     problem = model.problem
     with np.errstate(over="ignore", divide="ignore"):
         risen = np.float64(1.0) / (model.core.beta * problem.noise_start)  # the noise, of where it started
-    hidden = risen > RESTART.few_noise_rise and model.size <= RESTART.few_atoms_share * problem.n_samples
-    if problem.design.n_atoms <= RESTART.max_backward_atoms and (problem.fixed_noise or hidden):
+    n_atoms, few = problem.design.n_atoms, model.size <= RESTART.few_atoms_share * problem.n_samples
+    likely = few and (risen > RESTART.few_noise_rise or n_atoms <= RESTART.quick_backward_atoms)
+    if n_atoms <= RESTART.max_backward_atoms and (problem.fixed_noise or likely):
         other = restart_from_full(model)
     elif not problem.fixed_noise and risen > RESTART.max_noise_rise:
         other = restart_capped_noise(model, batch, deadline)
@@ -191,13 +174,25 @@ def restart_capped_noise(model: GaussianModel, batch: int, deadline: float) -> G
 
 def restart_from_full(model: GaussianModel) -> GaussianModel:
     """Start from every atom and prune (T01): another basin."""
-    solver = MacKay(prune_alpha=RESTART.backward_alpha)
-    state = solver.init(model.problem)
+    problem, (least, most) = model.problem, RESTART.backward_alphas
+    active, beta = np.flatnonzero(problem.design.scale > 0.0), 1.0 / (problem.noise_variance or problem.noise_start)
+    # not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
+    alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
+    columns = problem.design.columns(active)
+    gram = columns.T @ columns
     for _ in range(RESTART.backward_updates):
-        if state.done:
+        p = gaussian(columns, problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta, gram)
+        with np.errstate(all="ignore"):
+            alpha = p.gamma / p.mean**2  # T01 eq. (16); a start needs no step that is safe
+        keep = alpha < most  # not where it is not a number
+        free = problem.n_samples - p.gamma.sum()
+        if not problem.fixed_noise and free > 0.0:
+            beta = 1.0 / max(p.residual / free, problem.noise_floor)  # T01 eq. (18)
+        active, alpha, columns = active[keep], np.maximum(alpha[keep], least), columns[:, keep]
+        gram = gram[np.ix_(keep, keep)]
+        if not active.size:
             break
-        state = solver.step(model.problem, state)
-    return model.at(state.active, state.posterior.alpha, state.posterior.beta)
+    return model.at(active, alpha, beta)
 
 
 def drop_atoms(model: GaussianModel) -> GaussianModel:

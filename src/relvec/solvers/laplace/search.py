@@ -126,9 +126,9 @@ class ModelInSearch:
             return None
         return ModelInSearch(self._free(False), self.problem)
 
-    def turns(self, restarts: int) -> int:
-        """As many restarts as are asked for, while their work is allowed, and none at the edge of trust."""
-        return 0 if self.model.problem.patient else restarts
+    def may_restart(self, turn: int, failed: int, restarts: int) -> bool:
+        """As many times as are asked for, while their work is allowed, and never at the edge of trust."""
+        return turn < restarts and not self.model.problem.patient
 
     def repeats(self, turn: int) -> bool:
         """No restart is tried again."""
