@@ -23,6 +23,7 @@ from relvec.gaussian_process.classes.features import LEFT_OUT, Features
 
 _ROOT2 = np.sqrt(2.0)
 _STEPS, _INNER = 100, 50
+_MANY_INNER = 10  # conjugate gradients of a step beyond which a new preconditioner is cheaper
 _GAIN = 1e-7  # nats that a further Newton step would bring: there the mode is found
 
 
@@ -69,15 +70,18 @@ class _Curvature:
     def __call__(self, V: np.ndarray) -> np.ndarray:
         return V + 0.5 * (self.Phi.T @ self.across(self.Phi @ V))
 
-    def solve(self, R: np.ndarray, inverses: np.ndarray, tolerance: float) -> np.ndarray:
-        """The solution (q, K) for the right-hand side R (q, K) by conjugate gradients; inverses (K, q, q) of B_c."""
+    def solve(self, R: np.ndarray, inverses: np.ndarray, tolerance: float) -> tuple[np.ndarray, int]:
+        """The solution (q, K) for the right-hand side R (q, K) by conjugate gradients, and how many they were.
+
+        The preconditioner is the inverses (K, q, q) of B_c, here or nearby.
+        """
         X, residual = np.zeros_like(R), R.copy()
         Z = _precondition(inverses, residual)
         direction, rho = Z, np.vdot(residual, Z)
         end = tolerance * rho
-        for _ in range(_INNER):
+        for spent in range(_INNER):
             if rho <= end:
-                break
+                return X, spent
             H = self(direction)
             step = rho / np.vdot(direction, H)
             X += step * direction
@@ -85,7 +89,7 @@ class _Curvature:
             Z = _precondition(inverses, residual)
             rho, last = np.vdot(residual, Z), rho
             direction = Z + (rho / last) * direction
-        return X
+        return X, _INNER
 
 
 def _precondition(inverses: np.ndarray, R: np.ndarray) -> np.ndarray:
@@ -115,18 +119,20 @@ def factor_classes(Phi: np.ndarray, weight: np.ndarray, P: np.ndarray) -> np.nda
 
 
 def mode(Phi: np.ndarray, counts: np.ndarray, offset: np.ndarray, start: SoftmaxMode | None = None) -> SoftmaxMode:
-    """Newton's method with conjugate gradients from another mode or from zero; counts (n, K), offset (K,)."""
+    """Newton's method with conjugate gradients from the better of another mode and zero; counts (n, K), offset (K,)."""
     weight = counts.sum(1)
     begin = [np.zeros((Phi.shape[1], counts.shape[1]))]
     if start is not None:  # at a mode U = Phi' G / sqrt(2): the weights of the other one, or those its residuals make
-        begin = [start.u, Phi.T @ start.G / _ROOT2]
+        begin += [start.u, Phi.T @ start.G / _ROOT2]
     tried = [(*_objective(Phi, counts, offset, U), U) for U in begin]
     value, F, P, U = max(tried, key=lambda one: one[0])
-    inverses = invert_factors(factor_classes(Phi, weight, P))
+    spent = _INNER
     for _ in range(_STEPS):
+        if spent > _MANY_INNER:
+            inverses = invert_factors(factor_classes(Phi, weight, P))
         G = counts - weight[:, None] * P
         slope = Phi.T @ G / _ROOT2 - U
-        step = _Curvature(Phi, weight, P).solve(slope, inverses, 1e-2)
+        step, spent = _Curvature(Phi, weight, P).solve(slope, inverses, 1e-2)
         gain = 0.5 * np.vdot(step, slope)
         if gain < _GAIN:
             break
@@ -165,7 +171,7 @@ def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start: S
     b = eta * kappa * (s + t[:, None]) * weight[:, None] * (1.0 - 2.0 * P) * P
     r = -0.5 * (b - P * b.sum(1, keepdims=True))
     W = _Curvature(Phi, weight, P)
-    z = r - 0.5 * W.across(Phi @ W.solve(Phi.T @ r, inverses, 1e-6))  # the mode moves with theta
+    z = r - 0.5 * W.across(Phi @ W.solve(Phi.T @ r, inverses, 1e-6)[0])  # the mode moves with theta
     bar += (G + z) @ found.u.T / _ROOT2 + 0.5 * (G @ (Phi.T @ z).T)
     slope = features.vjp(bar, -0.25 * LEFT_OUT * D.sum(1))
     return found.log_evidence(features.left_out), slope, found
