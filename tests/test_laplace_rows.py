@@ -11,10 +11,11 @@ from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Poisson
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
+from relvec.solvers._native import memory
 from relvec.solvers._native.laplace import Mode, NewtonSystem, evidence_system
 from relvec.solvers.laplace import rows as rows_module
 from relvec.solvers.laplace.moves import grow
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, WorkBudget, empty_model
 from relvec.solvers.laplace.rows import posterior_of, rows_in_memory
 from relvec.solvers.laplace.scan import scan
 from relvec.solvers.laplace.solve import solve_laplace
@@ -177,11 +178,7 @@ def test_arrays_that_do_not_fit_are_refused():
         lambda: problem.rows.fit(Phi[:-1].copy(order="F"), np.ones(2)),
         lambda: problem.rows.fit(Phi, np.ones(3)),
         lambda: problem.rows.fit(Phi, np.ones(2), np.ones(3)),
-        lambda: mode.drop(np.zeros(3, np.uint8)),
-        lambda: mode.add(Phi, np.ones(1), np.ones(1)),
-        lambda: mode.swap(2, Phi[:, :1].copy(order="F"), 1.0, 1.0),
         lambda: mode.slopes(np.ones((3, 3))),
-        lambda: mode.at(np.ones(1), np.ones(2)),
         lambda: mode.system().step(0.0, np.ones(3)),
         lambda: mode.system().gain(np.ones(3)),
         lambda: mode.system().correct(*np.ones((4, 3)), 0.01),
@@ -215,3 +212,28 @@ def test_closed_atoms_are_not_added():
         model = empty_model(replace(problem, closed=tuple(closed)))
         closed.append(grow(model, scan(model), 1, 1e-3)[0].atom)
     assert len(set(closed)) == 3
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=["classes", "counts"])
+def test_every_allocation_may_fail(likelihood):
+    """Whichever fails, the search ends in MemoryError, and the next one is as if nothing had been."""
+    problem, solver = replace(problem_of(likelihood, n=8), tol=0.1), Sequential(restarts=1)
+
+    def search():
+        return solve_laplace(solver, replace(problem, budget=WorkBudget(), rng=np.random.default_rng(0)), 1000).state
+
+    expected, count = search(), 0
+    try:
+        while True:
+            memory.fail_after(count)
+            try:
+                found = search()
+                break
+            except MemoryError:
+                count += 1
+    finally:
+        memory.fail_after(-1)
+    assert count > 100
+    for state in (found, search()):
+        np.testing.assert_array_equal(state.active, expected.active)
+        np.testing.assert_array_equal(state.posterior.mean, expected.posterior.mean)

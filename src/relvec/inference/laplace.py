@@ -123,7 +123,7 @@ class PosteriorOnRows(LaplacePosterior):
         """
         if not len(self.alpha):
             return np.zeros(0)
-        return self._back(self._evidence_slope(likelihood, weights, root), likelihood)
+        return self._back(self.evidence_slope(likelihood, weights, root), likelihood)
 
     def design_gradient(self, likelihood: Likelihood, weights: np.ndarray) -> np.ndarray:
         """dL/dPhi (n, k) of the Laplace evidence, the motion of the mode included.
@@ -136,7 +136,7 @@ class PosteriorOnRows(LaplacePosterior):
         dw = Sigma (dPhi' r - Phi'B dPhi w). Each column takes the part of its own output.
         """
         own = self._own(likelihood)
-        s = self._evidence_slope(likelihood, weights)
+        s = self.evidence_slope(likelihood, weights)
         u = self.root @ (self.root.T @ self._back(s, likelihood))
         moved = _curved(self.W, weights, latent(self.Phi, u, own))
         by_output = s - moved
@@ -158,9 +158,7 @@ class PosteriorOnRows(LaplacePosterior):
     def _own(self, likelihood: Likelihood) -> list[np.ndarray]:
         return [np.flatnonzero(self.outputs == a) for a in range(likelihood.n_outputs)]
 
-    def _evidence_slope(
-        self, likelihood: Likelihood, weights: np.ndarray, root: np.ndarray | None = None
-    ) -> np.ndarray:
+    def evidence_slope(self, likelihood: Likelihood, weights: np.ndarray, root: np.ndarray | None = None) -> np.ndarray:
         """dL/df through B alone, in the shape of f: -1/2 d log|Phi'B Phi + A|/df; ``root`` as in `slopes`."""
         Phi, root = self.Phi, self.root if root is None else root
         if likelihood.n_outputs == 1:

@@ -150,6 +150,15 @@ cdef inline int solve(int k, double[::1] A, double[::1] x) except -1:
     return abs(info)
 
 
+cdef inline int solve_factored(int k, const double[::1] U, double[::1] x) except -1:
+    """x = (U'U)^-1 x for an upper triangular U (k, k)."""
+    cdef int info, one = 1
+    check(U, <Py_ssize_t>k * k)
+    check(x, k)
+    lapack.dpotrs(b"U", &k, &one, <double*>&U[0], &k, &x[0], &k, &info)
+    return abs(info)
+
+
 cdef inline int factor_qr(int rows, int k, double[::1] A, double[::1] tau) except -1:
     """A (rows, k) becomes R and the reflections of A = Q R."""
     cdef int info, width = 64 * k

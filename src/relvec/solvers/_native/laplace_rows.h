@@ -100,20 +100,11 @@ static inline double exponential(double x) {
     const double magic = 6755399441055744.0; /* added, it rounds to a whole number in the lowest bits */
     double y = x * 1.4426950408889634 + magic, m = y - magic;
     double r = (x - m * 6.93147180369123816490e-01) - m * 1.90821492927058770002e-10, s;
-    s = 1.0 / 6227020800.0;
-    s = s * r + 1.0 / 479001600.0;
-    s = s * r + 1.0 / 39916800.0;
-    s = s * r + 1.0 / 3628800.0;
-    s = s * r + 1.0 / 362880.0;
-    s = s * r + 1.0 / 40320.0;
-    s = s * r + 1.0 / 5040.0;
-    s = s * r + 1.0 / 720.0;
-    s = s * r + 1.0 / 120.0;
-    s = s * r + 1.0 / 24.0;
-    s = s * r + 1.0 / 6.0;
-    s = s * r + 0.5;
-    s = s * r + 1.0;
-    s = s * r + 1.0;
+    s = (1.0 / 6227020800.0 * r + 1.0 / 479001600.0) * r + 1.0 / 39916800.0;
+    s = ((s * r + 1.0 / 3628800.0) * r + 1.0 / 362880.0) * r + 1.0 / 40320.0;
+    s = ((s * r + 1.0 / 5040.0) * r + 1.0 / 720.0) * r + 1.0 / 120.0;
+    s = ((s * r + 1.0 / 24.0) * r + 1.0 / 6.0) * r + 0.5;
+    s = (s * r + 1.0) * r + 1.0;
     int64_t bits, power;
     memcpy(&power, &y, sizeof power);
     memcpy(&bits, &s, sizeof bits);

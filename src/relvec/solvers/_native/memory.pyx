@@ -2,6 +2,7 @@
 
 import numpy as np
 
+cdef object new_array = np.empty
 cdef Py_ssize_t left = -1  # allocations before one fails; negative: none does
 
 
@@ -31,3 +32,9 @@ cpdef int[::1] room_of_integers(Py_ssize_t count):
     """``count`` integers of zero, and room for one at least."""
     count_down()
     return np.zeros(max(count, 1), np.intc)
+
+
+cpdef object empty(object shape):
+    """An array of NumPy, its numbers not yet written."""
+    count_down()
+    return new_array(shape)

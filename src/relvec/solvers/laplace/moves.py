@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -150,19 +149,13 @@ def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batc
         return np.array([first])
     near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
     near = np.concatenate([[first], near[near != first]])
-    if isinstance(model.fit, Mode):
-        design: Any = model.problem.design  # rows in memory are arrays
-        columns, scanned = np.asfortranarray(design.approximate(near)), found.classes[0]
-        return near[
-            model.fit.choose_apart(columns, scanned.T[:, near], scanned.S[near], batch, SETTINGS.max_batch_correlation)
-        ]
     close = overlaps(model, found, near) > SETTINGS.max_batch_correlation
-    chosen = [0]
-    for j in range(1, len(near)):
-        if len(chosen) == batch:
-            break
-        if not close[j, chosen].any():
-            chosen.append(j)
+    chosen: list[int] = []
+    free = np.ones(len(near), dtype=bool)
+    while len(chosen) < batch and free.any():
+        chosen.append(int(free.argmax()))
+        free[chosen[-1]] = False
+        free &= ~close[chosen[-1]]
     return near[chosen]
 
 

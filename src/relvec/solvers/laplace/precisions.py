@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from relvec.inference.evidence import gain_delete
-from relvec.solvers._native.laplace import Mode, NewtonSystem
+from relvec.solvers._native.laplace import NewtonSystem
 from relvec.solvers.laplace.problem import LaplaceModel
 from relvec.solvers.loop import not_lower
 
@@ -224,12 +224,8 @@ def prune(model: LaplaceModel) -> LaplaceModel:
 def deletion_gains(model: LaplaceModel) -> tuple[np.ndarray, np.ndarray]:
     """Linearised gain (u,) of deleting each unit, and whether its optimal precision is infinite."""
     p, problem = model.fit, model.problem
-    if isinstance(p, Mode):
-        return p.deletions()
-    each = gain_delete(p.alpha, p.gamma, p.mean, p.variance)
-    s, q = p.sparsity_quality()
+    gain, square, least = gain_delete(p.alpha, p.gamma, p.mean, p.variance), p.mean**2, p.gamma * p.variance
     if not problem.share:
-        with np.errstate(over="ignore"):
-            return each, q * q <= s
-    total = problem.gather(each)
-    return total, (problem.gather(q * q - s) <= 0.0) & (total >= 0.0)
+        return gain, square <= least
+    gain = problem.gather(gain)
+    return gain, (problem.gather((square - least) / p.variance**2) <= 0.0) & (gain >= 0.0)

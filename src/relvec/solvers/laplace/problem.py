@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
+from scipy.linalg import block_diag, lapack
 
 from relvec.design import LaplaceDesign, ModelOnRows, Observed
 from relvec.inference.laplace import LaplacePosterior, PosteriorOnRows
@@ -210,9 +210,7 @@ class LaplaceModel:
 
     def at(self, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The same units at other precisions."""
-        if isinstance(self.fit, Mode):
-            return self._with(self.active, self.fit.at(alpha, start), alpha, start)
-        return self._with(self.active, None, alpha, start, self.fit.root)
+        return self._with(self.active, alpha, start, self.fit.root, Phi=self._Phi)
 
     def step_to(self, step: np.ndarray, predict: bool) -> LaplaceModel:
         """The same units at log alpha + step (u,), from where the linearised problem has its mode if ``predict``."""
@@ -223,54 +221,55 @@ class LaplaceModel:
     def drop(self, leave: np.ndarray) -> LaplaceModel:
         """The model without some of its units (mask)."""
         keep, p = ~leave, self.fit
-        if isinstance(p, Mode):
-            fit = p.drop(leave.view(np.uint8))
-            if fit is not None:
-                return self._with(self.active[keep], fit)
         each = np.repeat(keep, self.problem.per_unit)
         # the others move to where the linearised problem puts them: mu_keep - Sigma_kl Sigma_ll^-1 mu_l (TF03 A.4)
-        start = p.mean[each] - p.root[each] @ np.linalg.lstsq(p.root[~each], p.mean[~each], rcond=None)[0]
-        return self._with(self.active[keep], None, self.alpha[keep], start, p.root[each])
+        gone = p.root[~each]
+        _, pull, failed = lapack.dposv(gone @ gone.T, p.mean[~each])
+        start = p.mean[each] if failed else p.mean[each] - p.root[each] @ (gone.T @ pull)
+        Phi = None if self._Phi is None else self._Phi.T[keep].T
+        return self._with(self.active[keep], self.alpha[keep], start, p.root[each], Phi=Phi)
 
     def add(self, units: np.ndarray, alpha: np.ndarray, start: np.ndarray) -> LaplaceModel:
         """The model with further units, whose weights (pair by pair) begin at ``start``."""
-        p, problem, active, atom = self.fit, self.problem, np.append(self.active, units), int(units[0])
-        if isinstance(p, Mode):
-            fit = p.add(self._columns(units), alpha, start)
-            if fit is not None:
-                return self._with(active, fit, atom=atom)
-        guess = None
-        if problem.K > 1:
+        p, problem = self.fit, self.problem
+        Phi = guess = None
+        if self._Phi is not None:
+            Phi = np.concatenate([self._Phi.T, self._columns(units).T]).T
+        elif problem.K > 1:
             guess = block_diag(p.root, np.diag(1.0 / np.sqrt(np.repeat(alpha, problem.per_unit))))
         alpha, start = np.append(self.alpha, alpha), np.append(p.mean, start)
-        return self._with(active, None, alpha, start, guess, atom)
+        return self._with(np.append(self.active, units), alpha, start, guess, int(units[0]), Phi)
 
     def swap(self, place: int, unit: int, alpha: float, weights: np.ndarray) -> LaplaceModel:
         """The model with another unit, its precision and weights, in the place of one."""
-        p, k, active = self.fit, self.problem.per_unit, self.active.copy()
-        active[place] = unit
-        if isinstance(p, Mode):
-            fit = p.swap(place, self._columns([unit]), alpha, float(weights[0]))
-            if fit is not None:
-                return self._with(active, fit, atom=unit)
-        precisions, start = self.alpha.copy(), p.mean.copy()
-        precisions[place], start[place * k : place * k + k] = alpha, weights
-        return self._with(active, None, precisions, start, atom=unit)
+        k, active, Phi = self.problem.per_unit, self.active.copy(), self._Phi
+        precisions, start = self.alpha.copy(), self.fit.mean.copy()
+        active[place], precisions[place], start[place * k : place * k + k] = unit, alpha, weights
+        if Phi is not None:
+            Phi = Phi.copy(order="F")
+            Phi[:, place] = self._columns([unit])[:, 0]
+        return self._with(active, precisions, start, atom=unit, Phi=Phi)
+
+    @property
+    def _Phi(self) -> np.ndarray | None:
+        """The columns (n, k), column by column in memory, where compiled loops have the rows."""
+        return self.fit.Phi if isinstance(self.fit, Mode) else None
 
     def _columns(self, units: Any) -> np.ndarray:
         design: Any = self.problem.design  # rows in memory are arrays
-        return np.asfortranarray(design.columns(units))
+        return design.columns(units)
 
     def _with(
-        self, active: np.ndarray, fit: Any, alpha: Any = None, start: Any = None, guess: Any = None,
-        atom: int | None = None,
+        self, active: np.ndarray, alpha: np.ndarray, start: np.ndarray, guess: Any = None, atom: int | None = None,
+        Phi: np.ndarray | None = None,
     ) -> LaplaceModel:  # fmt: skip
-        """A model of units with their mode, or to be fitted from a start."""
-        problem = self.problem
+        """Units with their mode, from a start; ``guess`` as in `laplace`, Phi their columns where they are known."""
+        problem, fit = self.problem, None
+        if Phi is not None:
+            fit = self.fit.rows.fit(Phi, alpha, start)
+            problem.count_mode(len(active))
         if fit is None:
             fit = problem.fit(active, alpha, start, self, guess)
-        else:
-            problem.count_mode(len(active))
         return LaplaceModel(problem, active, fit, self.atom if atom is None else atom, self.refused)
 
     def slopes(self, root: np.ndarray | None = None) -> np.ndarray:

@@ -104,7 +104,7 @@ def _scan_in_memory(model: LaplaceModel) -> Scan:
     problem, mode = model.problem, model.fit
     design: Any = problem.design  # rows in memory are arrays
     problem.budget.spent += design.scan_size * (SCANS.fixed_ns + SCANS.weight_ns * (1.0 + len(mode.alpha)))
-    projected = np.ascontiguousarray(design.project(mode.directions(problem.thorough).T))
+    projected = np.ascontiguousarray(design.project(_directions_in_memory(model)))
     outside = np.ones(design.n_atoms, dtype=bool)
     outside[model.active] = False
     outside[list(problem.closed)] = False
@@ -113,6 +113,24 @@ def _scan_in_memory(model: LaplaceModel) -> Scan:
     own, atoms = np.arange(len(model.active)), np.arange(design.n_atoms)
     classes = [ClassScan(S, Q, projected[:k], mode.root, own)]
     return Scan(classes, True, atoms, problem.order, atoms, gains, alpha, outside[None])
+
+
+def _directions_in_memory(model: LaplaceModel) -> np.ndarray:
+    """Y (n, k + 1) with Y'Phi = [T; Q]: B Phi_a root, and the residuals.
+
+    In a thorough search with a further column E, the way in which an atom moves log|Phi'B Phi + A| through B:
+    s - B Phi_a Sigma Phi_a's with the s of `PosteriorOnRows.evidence_slope`.
+    """
+    mode, problem = model.fit, model.problem
+    (k, thorough), (_, r, W) = (len(mode.alpha), problem.thorough), mode.state
+    Y = np.empty((k + 1 + thorough, len(W)))
+    np.matmul(mode.root.T, mode.Phi.T, out=Y[:k])
+    Y[:k] *= W
+    Y[k] = r
+    if thorough:
+        s = model.posterior.evidence_slope(problem.likelihood, problem.weights)
+        Y[k + 1] = s - (mode.root.T @ (mode.Phi.T @ s)) @ Y[:k]
+    return Y.T
 
 
 def _scan_design(model: LaplaceModel) -> Scan:
