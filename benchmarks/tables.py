@@ -36,16 +36,21 @@ PREDICTED_ROWS = 10_000
 EXACT_ROWS = 2000  # of more, exact processes are left out
 
 
-def relvec(X, y):
+def relvec(X, y, **options):
     from relvec import RVR
 
-    model = RVR().fit(X, y)
+    model = RVR(**options).fit(X, y)
 
     def predict(T):
         mean, std = model.predict(T, return_std=True)
         return mean, std**2
 
     return predict, len(model.relevance_), model
+
+
+def relvec_constant(X, y):
+    """Error bars of one noise level everywhere."""
+    return relvec(X, y, noise="constant")
 
 
 def one_gaussian(X, y):
@@ -203,7 +208,7 @@ def bayes_ridge(X, y):
 
 
 METHODS = {f.__name__: f for f in (
-    relvec, one_gaussian, exact_gp, sgpr300, ngboost, boosted_trees, svr, fastrvm, bayes_ridge,
+    relvec, relvec_constant, one_gaussian, exact_gp, sgpr300, ngboost, boosted_trees, svr, fastrvm, bayes_ridge,
 )}  # fmt: skip
 FIELDS = ("table", "fold", "method", "n_test", "nll", "rmse", "inside", "vectors", "cpu_s", "kib", "predict_s")
 

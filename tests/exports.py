@@ -1,10 +1,13 @@
 """Models that every export must reproduce."""
 
 import warnings
+from functools import cache
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from relvec import RVC, RVR, SparseBayesianClassifier, SparseBayesianRegressor, basis, kernels
 
@@ -78,3 +81,12 @@ def wide_latent(scale):
     latent = model.fitted_.predictors[0]
     object.__setattr__(latent, "root", latent.root * scale / np.sqrt(latent.moments(NEW)[1].max()))
     return model
+
+
+@cache
+def with_varying_error_bars():
+    """A pipeline whose last step has error bars that depend on two columns and the mean, and new rows."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-3, 3, (180, 3))
+    y = np.sin(X[:, 0]) + 10 ** (0.5 * X[:, 1] - 1.0) * rng.standard_normal(180)
+    return make_pipeline(StandardScaler(), RVR()).fit(X, y), rng.uniform(-5, 5, (40, 3))

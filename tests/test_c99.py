@@ -24,7 +24,7 @@ from sklearn.preprocessing import (
 )
 
 import relvec
-from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent
+from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent, with_varying_error_bars
 from relvec import RVC, RVR, basis, kernels
 
 GCC = shutil.which("gcc")
@@ -86,6 +86,14 @@ def test_every_kernel_in_a_pipeline(name, compiled):
     mean, std = regression(compiled(model), NEW)
     expected = model.predict(NEW, return_std=True)
     np.testing.assert_allclose(np.stack([mean[:, 0], std[:, 0]]), expected, rtol=1e-9, atol=1e-9)
+
+
+@needs_gcc
+@pytest.mark.parametrize("part", [slice(None), slice(1, None)], ids=["pipeline", "estimator"])
+def test_error_bars_that_depend_on_the_inputs(part, compiled):
+    model, X = with_varying_error_bars()
+    mean, std = regression(compiled(model[part]), X)
+    np.testing.assert_allclose([mean[:, 0], std[:, 0]], model[part].predict(X, return_std=True), rtol=1e-9, atol=1e-9)
 
 
 @needs_gcc

@@ -207,6 +207,50 @@ def test_errors_at_new_rows_are_larger_than_at_those_fitted():
     assert prediction_error(merit(np.nan, np.nan), 50.0) == 1.0  # time was up before there were curvatures
 
 
+def varying_table(n, seed):
+    """Noise that grows a hundredfold along the second input."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1.0, 1.0, (n, 3))
+    return X, np.sin(3.0 * X[:, 0]) + 10 ** (X[:, 1] - 1.0) * rng.normal(size=n)
+
+
+def test_error_bars_follow_noise_that_depends_on_an_input():
+    (X, y), (X_new, y_new) = varying_table(200, 0), varying_table(1000, 1)
+    both = {"candidates": default_candidates(3)[:2], "target": AS_IT_IS}
+    model, plain = (fit_process(X, y, vary=vary, **both) for vary in (True, False))
+    assert 1 in model.noise_columns and len(plain.noise_columns) == 0
+    np.testing.assert_array_equal(model.predict(X_new)[0], plain.predict(X_new)[0])
+    assert (model.log_density(X_new, y_new) - plain.log_density(X_new, y_new)).mean() > 0.3
+    low, high = model.quantiles(X_new, np.array([0.05, 0.95]), True).T
+    inside = (low < y_new) & (y_new < high)
+    for some in (X_new[:, 1] < -0.3, X_new[:, 1] > 0.3):
+        assert 0.8 < inside[some].mean() < 0.98
+
+
+def test_all_of_a_process_has_the_error_bars_of_its_moments(tmp_path):
+    X, y = varying_table(200, 0)
+    for target in (AS_IT_IS, Scale(1, float(y.min()), 1.0, 1.0)):
+        process, new = fit_process(X, y, candidates=default_candidates(3)[:2], target=target), X[:4] + 0.05
+        assert process.components[0].varying is not None
+        for noise in (False, True):
+            _, variance = process.moments(new, True, noise)
+            np.testing.assert_allclose(process.covariance(new, noise).diagonal(), variance, rtol=1e-6)
+            drawn = process.samples(new, 40_000, np.random.RandomState(0), noise)
+            np.testing.assert_allclose(np.quantile(drawn, [0.1, 0.9], axis=1).T,
+                                       process.quantiles(new, np.array([0.1, 0.9]), noise), atol=0.05)  # fmt: skip
+    model = RVR().fit(X, y)
+    assert 1 in model.noise_columns_ and not hasattr(RVR(noise="constant").fit(X[:40], y[:40]), "noise_columns_")
+    save(model, tmp_path / "model.relvec")
+    np.testing.assert_array_equal(load(tmp_path / "model.relvec").predict(X, return_std=True)[1],
+                                  model.predict(X, return_std=True)[1])  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_error_bars_are_those_of_the_process_where_the_noise_is_one(seed):
+    X, y = table(120, seed=seed)
+    assert len(fit_process(X, y, candidates=default_candidates(3)[:2]).noise_columns) == 0
+
+
 def test_exchangeable_parts_add_log_factorial():
     rows = standardise(merge(*table(40)))[0]
     twice = Structure((Part(GAUSS), Part(GAUSS)), False, 3)

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
 
 import relvec
-from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent
+from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent, with_varying_error_bars
 from relvec import RVC, RVR, kernels
 from relvec.basis import Functions
 from relvec.export.onnx import pipelines, register
@@ -39,6 +39,14 @@ def test_regression(name):
     assert found["mean"].dtype == np.float64 and found["mean"].shape == mean.shape
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found["std"], std, rtol=1e-9, atol=1e-9)
+
+
+def test_error_bars_that_depend_on_the_inputs():
+    pipeline, X = with_varying_error_bars()
+    model = pipeline[-1]
+    assert len(model.noise_columns_)
+    found = run(relvec.to_onnx(model), {"X": X})
+    np.testing.assert_allclose([found["mean"], found["std"]], model.predict(X, return_std=True), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

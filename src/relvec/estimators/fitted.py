@@ -118,6 +118,14 @@ class FittedModel:
         return found[~np.isnan(found).any(axis=1)]
 
     @property
+    def noise_columns(self) -> list[np.ndarray] | None:
+        """Columns of X that the error bars of each output depend on, None where they do not."""
+        if self.noise is not None:
+            return [self.noise.columns] if self.noise.columns is not None else None
+        found = [p.noise_columns for p in self.processes or []] if self.selection is not None else []
+        return found if any(len(columns) for columns in found) else None
+
+    @property
     def earlier(self) -> EarlierModel:
         """The model for a warm start."""
         return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta, self.processes)

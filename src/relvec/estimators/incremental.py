@@ -23,7 +23,7 @@ MAX_SUMMARY_SIZE = 10_000_000  # numbers that `fit` leaves in a model for `parti
 def _takes_parts(model: Any) -> bool:
     """Whether rows may come in parts; an AttributeError says why not."""
     gaussian = isinstance(model.likelihood, str) and model.likelihood == "gaussian"
-    gaussian = gaussian and isinstance(model.noise, str) and model.noise == "constant"
+    gaussian = gaussian and isinstance(model.noise, str) and model.noise in ("auto", "constant")
     if not gaussian or not isinstance(model.predictive, str) or model.predictive not in ("auto", "rvm"):
         raise AttributeError(
             "rows can come in parts for likelihood='gaussian', noise='constant' and predictive='rvm' only"

@@ -84,7 +84,7 @@ class FitOptions:
     max_functions: int | None = None  # most functions of an RVM, the constant not counted, or None
     groups: np.ndarray | None = None  # (d,) numbers of the groups of columns that have one precision, or None
     share_alpha: bool = False  # whether outputs of a regression share their precisions
-    noise: str = "constant"  # or "student-t", "heteroscedastic", "censored"
+    noise: str = "auto"  # or "constant", "student-t", "heteroscedastic", "censored"
     target_scale: Scale | None = None  # on which a process takes the target; None where it may choose
     complexity_price: float = 0.0  # nats that a function of a model of classes costs
 
@@ -265,7 +265,7 @@ def resolve_groups(parameters: Mapping[str, Any]) -> np.ndarray | None:
     if groups is None and not shares:
         return None
     gaussian = parameters.get("likelihood", "gaussian") == "gaussian" and parameters["hyperprior"] is None
-    if not gaussian or parameters.get("noise", "constant") != "constant" or parameters["solver"] != "sequential":
+    if not gaussian or parameters.get("noise") == "heteroscedastic" or parameters["solver"] != "sequential":
         raise ValueError(
             "groups and share_alpha use a separate search, which needs likelihood='gaussian' and noise='constant': "
             "leave solver at 'sequential' and hyperprior at None"
@@ -316,10 +316,10 @@ def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
 
 
 def resolve_noise(parameters: Mapping[str, Any]) -> str:
-    """The noise of a regression in one word: "constant", "student-t", "heteroscedastic" or "censored"."""
-    likelihood, noise = parameters.get("likelihood", "gaussian"), parameters.get("noise", "constant")
-    if noise not in ("constant", "heteroscedastic"):
-        raise ValueError(f"noise must be 'constant' or 'heteroscedastic', got {noise!r}")
+    """The noise of a regression in one word: "auto", "constant", "student-t", "heteroscedastic" or "censored"."""
+    likelihood, noise = parameters.get("likelihood", "gaussian"), parameters.get("noise", "auto")
+    if noise not in ("auto", "constant", "heteroscedastic"):
+        raise ValueError(f"noise must be 'auto', 'constant' or 'heteroscedastic', got {noise!r}")
     if noise == "heteroscedastic" and likelihood != "gaussian":
         raise ValueError(f"noise='heteroscedastic' is for likelihood='gaussian', got {likelihood!r}")
     return likelihood if likelihood in ("student-t", "censored") else noise

@@ -149,7 +149,7 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     source : the rows.
     search_for : makes the search under a likelihood, for the options, the source and the bound dictionary.
     """
-    if options.noise != "constant":
+    if options.noise not in ("auto", "constant"):
         return fit_noise(options, source, partial(fit, search_for=search_for))
     if (options.chooses_kernel or options.asks_class_process) and (
         chosen := choose_process(options, source)

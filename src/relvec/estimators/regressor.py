@@ -95,8 +95,9 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
           hold the widths.
 
         See the guide, "How much to trust the error bars".
-    noise : {"constant", "heteroscedastic"}, default "constant"
-        Whether the variance of the noise depends on the inputs; see the guide, "Noise as it is".
+    noise : {"auto", "constant", "heteroscedastic"}, default "auto"
+        Whether error bars depend on the inputs. With "auto" those of a process whose kernel was chosen do, where rows
+        left out say so clearly; "heteroscedastic" learns the noise with the function. See the guide, "Noise as it is".
     noise_variance : float, optional
         Fixed noise variance; None learns it. Counts have none: `noise_variance_` is nan.
     hyperprior : GammaPrior or dict, optional
@@ -194,8 +195,8 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     noise_variance_ : noise variance, on the scale of the target where a process has one.
     degrees_of_freedom_ : of Student-t noise, at least 2.1; 200 is as good as normal.
     outliers_ : training rows that count less than a quarter of a usual row under Student-t noise, the worst first.
-    noise_columns_ : columns of X that the variance of heteroscedastic noise depends on, n_features for the predicted
-        mean; empty where noise of one variance explains the targets as well.
+    noise_columns_ : columns of X that error bars depend on, n_features for the predicted mean. With noise="auto" only
+        where they do; empty with noise="heteroscedastic" where noise of one variance explains the targets as well.
     n_censored_ : training rows whose target is known by an interval only; for ``likelihood="censored"``.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi. Of a process chosen by merit
         it is the lower bound, of its first component.
@@ -260,7 +261,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
     def __init__(
         self, *, kernel: Any = "auto", width: Any = "auto", centres: str = "data", basis: Any = None,
         fit_intercept: bool = True, solver: Any = "sequential", likelihood: str = "gaussian",
-        predictive: Any = "auto", noise: str = "constant", noise_variance: float | None = None, hyperprior: Any = None,
+        predictive: Any = "auto", noise: str = "auto", noise_variance: float | None = None, hyperprior: Any = None,
         tol: float | None = None, max_iter: int = 10000, warm_start: bool = False, checkpoint: Any = None,
         forgetting: float = 1.0, memory_limit: Any = "4GB", max_vectors: int | None = None,
         max_functions: int | None = None, support_prior: str = "auto", groups: Any = None, share_alpha: bool = False,
@@ -448,7 +449,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             ("merit_", fitted.merit),
             ("degrees_of_freedom_", fitted.noise and fitted.noise.degrees and [fitted.noise.degrees]),
             ("outliers_", fitted.noise and fitted.noise.degrees and [fitted.noise.outliers]),
-            ("noise_columns_", fitted.noise and fitted.noise.kind == "heteroscedastic" and [fitted.noise.columns]),
+            ("noise_columns_", fitted.noise_columns),
             ("n_censored_", fitted.noise and fitted.noise.kind == "censored" and [fitted.noise.n_censored]),
         ):
             self.__dict__.pop(name, None)

@@ -5,10 +5,12 @@ With phi(x) = [k_p(z_j, x) for every part p and vector j; the inputs of a linear
     mean(x) = w'phi(x),    variance(x) = max(prior + |T'phi(x)|^2 - |S'phi(x)|^2, 0) + noise,
 
 where k(Z, x) of `predictor` is linear in phi, the stationary parts have the variance ``prior`` everywhere, and T'phi
-holds the linear part and the constant. The factor f of `predictor` is in all terms of the variance.
+holds the linear part and the constant. The factor f of `predictor` is in all terms of the variance, exp(h) beside them.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
 from relvec.gaussian_process.kernel import CONSTANT, Shape, Structure
 from relvec.gaussian_process.predictor import Component, FittedProcess
 from relvec.gaussian_process.rows import Units
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.process import LinearExpansion
 from relvec.kernels import Gaussian, Kernel, Matern
 
@@ -85,4 +88,13 @@ def _expand(
     f = c.spread
     prior = f * float(amplitudes.sum()) * y_scale**2
     roots = np.sqrt(f) * root, np.sqrt(f) * lift(c.R.T if variance else c.R.T[:, :0])
-    return LinearExpansion(basis, weights, *roots, prior, c.noise_variance * y_scale**2)
+    varying = None if c.varying is None else _in_units(c.varying, u, n_features)
+    return LinearExpansion(basis, weights, *roots, prior, c.noise_variance * y_scale**2, varying)
+
+
+def _in_units(varying: LogNoise, u: Units, n_features: int) -> LogNoise:
+    """The same function of the columns of X and the mean in their own units."""
+    place, unit = np.append(u.columns, n_features), np.append(u.scale, u.y_scale)
+    centre, scale = np.zeros(n_features + 1), np.ones(n_features + 1)
+    centre[place], scale[place] = np.append(u.centre, u.y_mean) + unit * varying.centre, unit * varying.scale
+    return replace(varying, centre=centre, scale=scale, columns=place[varying.columns])

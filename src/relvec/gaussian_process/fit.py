@@ -33,6 +33,7 @@ from relvec.gaussian_process.rows import (
 )
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow, learn_candidate
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
+from relvec.gaussian_process.varying import vary_error_bars
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
 from relvec.runtime.clock import Clock, Progress, Recall
 
@@ -106,6 +107,7 @@ def fit_process(
     recall: Recall | None = None,
     max_rows: int | None = None,
     noise_variance: float | None = None,
+    vary: bool = True,
 ) -> FittedProcess:
     """A process with the composite kernel of most merit.
 
@@ -124,6 +126,7 @@ def fit_process(
     recall : a store for what candidates learned (`relvec.runtime.clock.Clock`)
     max_rows : rows that hyperparameters are learned from at most (`rows_to_learn`); all that help where not given
     noise_variance : on the scale of the target, of a row of mean weight; learned where not given
+    vary : whether error bars may depend on the inputs, where rows left out say that they do (`varying`)
 
     Examples
     --------
@@ -140,6 +143,8 @@ def fit_process(
     most = min(len(rows), MAX_VECTORS if max_vectors is None else max_vectors, _affordable(len(rows), clock))
     kept = _choose(chosen[0].structure, thetas[0], rows, most, clock)
     parts = [_component(c, theta, rows, kept.index, max_rows) for c, theta in zip(chosen, thetas)]
+    if vary and noise_variance is None and not clock.up("error bars that depend on the inputs"):
+        parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)))
     clock.report("vectors", 1.0)
     return FittedProcess(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,

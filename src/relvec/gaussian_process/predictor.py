@@ -3,12 +3,12 @@
 A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m), r <= m:
 
     mean(x)     = k(Z, x)'a
-    variance(x) = f (k(x, x) - |R k(Z, x)|^2 + s)
+    variance(x) = f exp(h(x)) (k(x, x) - |R k(Z, x)|^2 + s)
 
 in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
 a time, in their standard deviations (`spread`), times what fitting hyperparameters to the same rows hides
-(`prediction_error`). Several components are averaged: the mean of their mixture and its
-variance.
+(`prediction_error`); h is zero unless rows left out say that errors depend on the inputs (`varying`). Several
+components are averaged: the mean of their mixture and its variance.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.runtime.arrays import Array, like, namespace, squares, to_host
 
 _BLOCK = 2048
@@ -35,7 +36,11 @@ _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is le
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """One process: structure, theta (p,), vectors Z (m, d) in its units, weights a (m,), R (r, m), noise s and f."""
+    """One process: structure, theta (p,), vectors Z (m, d) in its units, weights a (m,), R (r, m), noise s, f and h.
+
+    `varying` is h as a function of the standardised inputs and the mean (d + 1,), None where it is zero; exp(h) is one
+    on average over the training rows.
+    """
 
     structure: Structure
     theta: np.ndarray
@@ -44,6 +49,7 @@ class Component:
     R: np.ndarray
     noise: float
     spread: float = 1.0
+    varying: LogNoise | None = None
 
     def __post_init__(self) -> None:
         for array in (self.theta, self.Z, self.weights, self.R):
@@ -59,8 +65,14 @@ class Component:
 
     @property
     def noise_variance(self) -> float:
-        """Noise variance f s of predictions."""
+        """Noise variance f s of predictions, on average over the training rows."""
         return self.spread * self.noise
+
+    def factor(self, X: Array, mean: Array) -> Array:
+        """F exp(h) (q,) of variances at standardised X (q, d), where the means are (q,); f alone where h is zero."""
+        if self.varying is None:
+            return self.spread
+        return like(X, self.spread * self.varying.variance(np.column_stack([to_host(X), to_host(mean)])))
 
     def mean(self, X: Array) -> Array:
         """Mean (q,) at standardised X (q, d), on the device of both."""
@@ -71,14 +83,16 @@ class Component:
         K = self.structure(self.theta, self.Z, X)
         variance = self.structure.prior_variance(self.theta, X) - squares(self.R @ K, 0)
         variance = np.maximum(variance, 0.0) if isinstance(X, np.ndarray) else namespace(X).clip(variance, min=0.0)
-        return K.T @ self.weights, self.spread * (variance + (self.noise if noise else 0.0))
+        mean = K.T @ self.weights
+        return mean, self.factor(X, mean) * (variance + (self.noise if noise else 0.0))
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
         """Covariance (q, q) of targets, or without noise of the function, at standardised X (q, d)."""
         half = self.R @ self.structure(self.theta, self.Z, X)
         C = self.structure(self.theta, X) - half.T @ half
         C.flat[:: len(C) + 1] = np.maximum(C.diagonal(), 0.0) + (self.noise if noise else 0.0)
-        return self.spread * C
+        root = np.sqrt(np.broadcast_to(self.factor(X, self.mean(X)), len(C)))
+        return root[:, None] * C * root
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +149,12 @@ class FittedProcess:
         return np.where(self.relevant, "relevance", "coverage")
 
     @property
+    def noise_columns(self) -> np.ndarray:
+        """Columns of X that error bars depend on, the number of columns for the mean; empty where they do not."""
+        varying, place = self.components[0].varying, np.append(self.units.columns, self.vectors.shape[1])
+        return np.unique(place[varying.columns]) if varying is not None else np.zeros(0, dtype=int)
+
+    @property
     def gap(self) -> float:
         """(upper - lower) / N of the bounds on the evidence."""
         return self.bounds.gap
@@ -182,7 +202,7 @@ class FittedProcess:
 
     def _component_moments(self, c: Component, rows: Array, noise: bool) -> tuple[np.ndarray, np.ndarray]:
         u, (mean, variance) = self.units, map(to_host, c.predict(rows, False))
-        added = u.y_scale**2 * c.noise_variance
+        added = u.y_scale**2 * c.noise * c.factor(to_host(rows), mean)
         return self.scale.moments(u.y_mean + u.y_scale * mean, u.y_scale**2 * variance, added, noise)
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
@@ -190,9 +210,10 @@ class FittedProcess:
         u, rows = self.units, self.units.inputs(X)
         means, C = [], np.zeros((len(X), len(X)))
         for share, c in zip(self.shares, self.components):
-            added = u.y_scale**2 * c.noise_variance
+            mean = c.mean(rows)
+            added = u.y_scale**2 * c.noise * c.factor(rows, mean)
             latent = u.y_scale**2 * c.covariance(rows, False)
-            mean, own = self.scale.joint_moments(u.y_mean + u.y_scale * c.mean(rows), latent, added, noise)
+            mean, own = self.scale.joint_moments(u.y_mean + u.y_scale * mean, latent, added, noise)
             means.append(mean)
             C += share * own
         apart = np.array(means) - self.shares @ np.array(means)
@@ -206,8 +227,9 @@ class FittedProcess:
             c, mine = self.components[i], which == i
             size, axes = np.linalg.eigh(c.covariance(rows, noise))
             standard = (axes * np.sqrt(np.maximum(size, 0.0))) @ rng.standard_normal((len(rows), mine.sum()))
-            latent = u.y_mean + u.y_scale * (c.mean(rows)[:, None] + standard)
-            drawn[:, mine] = self.scale.inverse(latent, 0.0 if noise else u.y_scale**2 * c.noise_variance)
+            mean = c.mean(rows)[:, None]
+            added = 0.0 if noise else u.y_scale**2 * c.noise * np.reshape(c.factor(rows, mean[:, 0]), (-1, 1))
+            drawn[:, mine] = self.scale.inverse(u.y_mean + u.y_scale * (mean + standard), added)
         return drawn
 
     def location(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -222,8 +244,12 @@ class FittedProcess:
         """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
         u, (mean, deviation) = self.units, self.location(X, noise)
         latent = mean[:, None] + deviation[:, None] * ndtri(q)  # u rises with y
-        added = 0.0 if noise else u.y_scale**2 * float(self.shares @ [c.noise_variance for c in self.components])
-        return self.scale.inverse(latent, added)
+        rows = u.inputs(X)
+        noises = [
+            s * c.noise * np.reshape(c.factor(rows, c.mean(rows)), (-1, 1))
+            for s, c in zip(self.shares, self.components)
+        ]
+        return self.scale.inverse(latent, 0.0 if noise else u.y_scale**2 * sum(noises))
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Log density (n,) of targets y (n,) at X: of the mixture, on the scale of the target."""

@@ -67,7 +67,7 @@ class Scale:
         return np.zeros(len(y)) if self.sign == 0 else -np.log(self._inside(y)) - np.log(self.scale)
 
     def moments(
-        self, mean: np.ndarray, variance: np.ndarray, noise: float = 0.0, with_noise: bool = True
+        self, mean: np.ndarray, variance: np.ndarray, noise: np.ndarray | float = 0.0, with_noise: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of y where the function is normal with these on the scale, and the noise is added to it.
 
@@ -80,7 +80,7 @@ class Scale:
         return self.end + self.sign * self.scale * (level - self.offset), self.scale**2 * level**2 * np.expm1(v)
 
     def joint_moments(
-        self, mean: np.ndarray, C: np.ndarray, noise: float, with_noise: bool
+        self, mean: np.ndarray, C: np.ndarray, noise: np.ndarray | float, with_noise: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Means (n,) and covariances (n, n) of y where the function has these on the scale."""
         if with_noise:
@@ -91,7 +91,7 @@ class Scale:
         moved = self.end + self.sign * self.scale * (level - self.offset)
         return moved, self.scale**2 * np.outer(level, level) * np.expm1(np.minimum(C, MAX_LOG_VARIANCE))
 
-    def inverse(self, u: np.ndarray, noise: float = 0.0) -> np.ndarray:
+    def inverse(self, u: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray:
         """Y at values u of the scale; with a noise variance the mean of y for noise about u."""
         return u if self.sign == 0 else self.end + self.sign * self.scale * (self._level(u, noise) - self.offset)
 

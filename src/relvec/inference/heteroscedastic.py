@@ -57,7 +57,7 @@ class LogNoise:
     def moments(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) of psi'u, the logarithm of the variance above its level."""
         Psi = self.features(Z)
-        return Psi @ self.mean, np.einsum("ij,jk,ik->i", Psi, self.covariance, Psi)
+        return Psi @ self.mean, _quadratic(Psi, self.covariance)
 
     def variance(self, Z: np.ndarray) -> np.ndarray:
         """Expected noise variance (n,) at columns Z."""
@@ -133,7 +133,7 @@ def _climb(
     """The level b and the posterior (mu, S) of most bound at fixed precisions, by Newton steps that are cut short."""
     value = _bound(Psi, squares, weights, alpha, b, mu, S)
     for _ in range(_NEWTON_STEPS):
-        spread = 0.5 * np.einsum("ij,jk,ik->i", Psi, S, Psi)
+        spread = 0.5 * _quadratic(Psi, S)
         rate = squares * np.exp(spread - Psi @ mu)
         b = float(np.log(weights @ rate / weights.sum()))  # its maximum
         c = weights * rate * np.exp(-b)
@@ -158,10 +158,15 @@ def _bound(
     S: np.ndarray,
 ) -> float:  # fmt: skip
     """The part (1) of the bound."""
-    mean, spread = Psi @ mu, np.einsum("ij,jk,ik->i", Psi, S, Psi)
+    mean, spread = Psi @ mu, _quadratic(Psi, S)
     with np.errstate(over="ignore"):
         rows = -0.5 * (b + mean) - 0.5 * squares * np.exp(-b - mean + 0.5 * spread)
     return float(weights @ rows) - _divergence(alpha, mu, S)
+
+
+def _quadratic(Psi: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """psi_i'S psi_i (n,)."""
+    return np.einsum("ij,ij->i", Psi @ S, Psi)
 
 
 def _divergence(alpha: np.ndarray, mu: np.ndarray, S: np.ndarray) -> float:

@@ -51,7 +51,7 @@ class HeteroscedasticPredictor:
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean and, if asked, variance (n,) of the function, or of a new target if ``noise``."""
         mean, spread = locate_function(self.function, X)
-        found = self.scale.moments(mean, spread, self.noise_variance(X, mean), noise)  # type: ignore[arg-type]
+        found = self.scale.moments(mean, spread, self.noise_variance(X, mean), noise)
         return found[0], found[1] if variance else None
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:

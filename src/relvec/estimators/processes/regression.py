@@ -102,7 +102,8 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
         both["target"] = options.target_scale
         if rows.table is None:
             both |= {"max_vectors": max_vectors(options, len(X)), "max_rows": rows_to_learn(options.memory)}
-            process = fit_process(X, y, weights, noise_variance=options.noise_variance, **both)
+            both |= {"noise_variance": options.noise_variance, "vary": options.noise == "auto"}
+            process = fit_process(X, y, weights, **both)
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)

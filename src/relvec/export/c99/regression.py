@@ -12,6 +12,7 @@ from relvec.export.c99.kernels import add_columns
 from relvec.export.c99.source import Source, add_dot, add_squares, format_double, open_body, write_dot, write_squares
 from relvec.export.exported import ExportedModel, ExportedOutput, expand_output
 from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE
+from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 from relvec.inference.process import LinearExpansion
 
 
@@ -33,8 +34,9 @@ def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bo
 
 def _add_moments(source: Source, head: str, outputs: list[ExportedOutput], prepared: bool, std: bool) -> None:
     """A function with this head that sets mean and, if asked, std."""
-    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, std)]
-    names = [name for name in "fvle" if name == "f" or any(f" {name} " in line for line in body)]
+    x = "u" if prepared else "x"
+    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, std, x)]
+    names = [name for name in "fvleht" if name == "f" or any(f" {name} " in line for line in body)]
     most = max(len(each.parts) for each in outputs)
     names += [f"m[{most}]", f"w[{most}]"] if most > 1 else []
     first = open_body(prepared, f"    double {', '.join(names)};")
@@ -66,13 +68,13 @@ def _add_interval(
     source.add(f"void @predict_interval({arguments})\n{{\n" + "\n".join(lines) + "\n}")
 
 
-def _write_output(source: Source, index: int, output: ExportedOutput, std: bool) -> Iterator[str]:
+def _write_output(source: Source, index: int, output: ExportedOutput, std: bool, x: str) -> Iterator[str]:
     """Statements that compute the mean and, if asked, the standard deviation of one output."""
     if len(output.parts) == 1:
-        yield from _write_part(source, output, output.parts[0], std)
+        yield from _write_part(source, output, output.parts[0], std, x)
     else:
         for i, part in enumerate(output.parts):
-            yield from _write_part(source, output, part, std)
+            yield from _write_part(source, output, part, std, x)
             yield f"    m[{i}] = f;\n    w[{i}] = {'v' if output.needs_variance(std) else '0.0'};"
         shares = [format_double(share) for share in output.shares]
         yield "    f = " + " + ".join(f"{share} * m[{i}]" for i, share in enumerate(shares)) + ";"
@@ -84,7 +86,7 @@ def _write_output(source: Source, index: int, output: ExportedOutput, std: bool)
     yield f"    mean[{index}] = f;" + (f"\n    std[{index}] = sqrt(v);" if std else "")
 
 
-def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, std: bool) -> Iterator[str]:
+def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, std: bool, x: str) -> Iterator[str]:
     """Statements that set f and, where it is needed, v to the mean and variance of one part of a mixture."""
     yield f"    f = {write_dot(source, part.weights)};"
     if output.needs_variance(std):
@@ -93,6 +95,8 @@ def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, s
             known = f"@squares(phi, {source.table(part.represented, 's')}, {part.represented.shape[1]})"
             value += f"\n    l = v + {format_double(part.prior)} - {known};\n    v = l > 0.0 ? l : 0.0;"
         yield value + (f"\n    v += {format_double(part.noise)};" if part.noise else "")
+        if part.varying is not None:
+            yield from _write_factor(part.varying, x)
     if output.counts:  # moments of a log-normal rate, and of the counts
         yield "    f = exp(f + 0.5 * v);" + ("\n    v = f * f * expm1(v) + f;" if std else "")
     if output.scale.sign:  # `Scale.moments`
@@ -103,6 +107,21 @@ def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, s
         yield f"    e = exp({sign} * f + 0.5 * v);\n    f = {end} + {sign} * {scale} * (e - {offset});"
         if std:
             yield f"    v = {scale} * {scale} * e * e * expm1(v);"
+
+
+def _write_factor(varying: LogNoise, x: str) -> Iterator[str]:
+    """Statements that multiply v by the factor of variances that depend on the inputs x and the mean f."""
+    yield f"    h = {format_double(varying.level)};"
+    inputs, most = len(varying.centre) - 1, format_double(CUT_OFF)
+    for column, place, weight in zip(varying.columns, varying.places, varying.mean, strict=True):
+        value = "f" if column == inputs else f"{x}[{column}]"
+        centre, scale = (format_double(a[column]) for a in (varying.centre, varying.scale))
+        yield f"    t = fmax(fmin(({value} - {centre}) / {scale}, {most}), -{most});"
+        if np.isfinite(place):
+            away = f"((t - {format_double(place)}) / {format_double(BUMP_WIDTH)})"
+            yield f"    t = exp(-0.5 * {away} * {away});"
+        yield f"    h += {format_double(weight)} * t;"
+    yield "    v *= exp(h);"
 
 
 def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[ExportedOutput]]:

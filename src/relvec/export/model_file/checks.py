@@ -178,7 +178,9 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
         indices = _is_index(record.places, sizes["m"]) and _is_index(record.outputs, record.n_outputs)
         return _is_bound(record.basis) and record.basis.n_atoms == sizes["m"] and indices
     if isinstance(record, Component):
-        return record.structure.n_theta == sizes["p"] and record.structure.n_inputs == sizes["d"]
+        varying = record.varying
+        fits = varying is None or (isinstance(varying, LogNoise) and len(varying.centre) == sizes["d"] + 1)
+        return fits and record.structure.n_theta == sizes["p"] and record.structure.n_inputs == sizes["d"]
     if isinstance(record, FittedProcess):
         inputs, Z = len(record.units.columns), [c.Z.shape for c in record.components]
         return (

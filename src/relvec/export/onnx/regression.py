@@ -10,6 +10,7 @@ from relvec.export.exported import ExportedModel, ExportedOutput, expand_output
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns
 from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE
+from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 from relvec.inference.process import LinearExpansion
 
 
@@ -18,7 +19,7 @@ def add_regression(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str
     outputs = [expand_output(model, predictor, "to_onnx") for predictor in model.predictors]
     bases = {id(part.basis): part.basis for output in outputs for part in output.parts}
     columns = {key: add_columns(graph, basis, x) for key, basis in bases.items()}
-    found = [_add_output(graph, output, [columns[id(part.basis)] for part in output.parts]) for output in outputs]
+    found = [_add_output(graph, output, [columns[id(part.basis)] for part in output.parts], x) for output in outputs]
     if len(found) == 1:
         return found[0]
     mean, std = (graph.node("Concat", *[pair[i] for pair in found], axis=1) for i in (0, 1))
@@ -33,7 +34,7 @@ def add_interval(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
     for predictor, threshold in zip(model.predictors, model.thresholds, strict=True):
         output = expand_output(model, predictor, "to_onnx")
         columns = [add_columns(graph, part.basis, x) for part in output.parts]
-        centre, deviation = _add_output(graph, replace(output, scale=AS_IT_IS), columns)
+        centre, deviation = _add_output(graph, replace(output, scale=AS_IT_IS), columns, x)
         reach, scale = g("Mul", deviation, c(float(threshold))), output.scale
         for found, op in zip(ends, ("Sub", "Add"), strict=True):
             end = g(op, centre, reach)
@@ -47,10 +48,10 @@ def add_interval(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
     return lower, upper
 
 
-def _add_output(graph: Graph, output: ExportedOutput, columns: list[str]) -> tuple[str, str]:
+def _add_output(graph: Graph, output: ExportedOutput, columns: list[str], x: str) -> tuple[str, str]:
     """Mean and standard deviation (n, 1) of new targets of one output, a mixture of its parts."""
     g, c = graph.node, graph.constant
-    parts = [_add_part(graph, output, *pair) for pair in zip(output.parts, columns, strict=True)]
+    parts = [_add_part(graph, output, *pair, x) for pair in zip(output.parts, columns, strict=True)]
     if len(parts) == 1:
         return parts[0][0], g("Sqrt", parts[0][1])
     shares = [c(float(share)) for share in output.shares]
@@ -60,7 +61,7 @@ def _add_output(graph: Graph, output: ExportedOutput, columns: list[str]) -> tup
     return mean, g("Sqrt", g("Sum", *(g("Mul", v, share) for v, share in zip(spread, shares, strict=True))))
 
 
-def _add_part(graph: Graph, output: ExportedOutput, part: LinearExpansion, columns: str) -> tuple[str, str]:
+def _add_part(graph: Graph, output: ExportedOutput, part: LinearExpansion, columns: str, x: str) -> tuple[str, str]:
     """Mean and variance (n, 1) of new targets under one part of a mixture."""
     g, c, scale = graph.node, graph.constant, output.scale
     # The units are in the matrices: ONNX Runtime would join a factor beside a product to it, in single precision.
@@ -76,6 +77,8 @@ def _add_part(graph: Graph, output: ExportedOutput, part: LinearExpansion, colum
         growth = g("Sub", g("Exp", variance), c(1.0))
         return rate, g("Add", g("Mul", g("Mul", rate, rate), growth), rate)
     variance = g("Add", variance, c(part.noise))
+    if part.varying is not None:
+        variance = g("Mul", variance, g("Exp", _add_log_factor(graph, part.varying, x, mean)))
     if scale.sign == 0:
         return mean, variance
     v = g("Min", variance, c(MAX_LOG_VARIANCE))  # `relvec.gaussian_process.target.Scale.moments`
@@ -83,6 +86,20 @@ def _add_part(graph: Graph, output: ExportedOutput, part: LinearExpansion, colum
     moved = g("Mul", g("Sub", level, c(scale.offset)), c(scale.sign * scale.scale))
     growth = g("Mul", g("Sub", g("Exp", v), c(1.0)), c(scale.scale**2))
     return g("Add", moved, c(scale.end)), g("Mul", g("Mul", level, level), growth)
+
+
+def _add_log_factor(graph: Graph, varying: LogNoise, x: str, mean: str) -> str:
+    """The logarithm (n, 1) of the factor of variances that depend on the inputs: `LogNoise.features`, weighted."""
+    g, c, at = graph.node, graph.constant, varying.columns
+    z = g("Gather", g("Concat", x, mean, axis=1), c(at.astype(np.int64)), axis=1)
+    t = g("Mul", g("Sub", z, c(varying.centre[at])), c(1.0 / varying.scale[at]))
+    t = g("Max", g("Min", t, c(CUT_OFF)), c(-CUT_OFF))
+    straight = np.isinf(varying.places)
+    away = g("Sub", t, c(np.where(straight, 0.0, varying.places)))
+    bump = g("Exp", g("Mul", g("Mul", away, away), c(-0.5 / BUMP_WIDTH**2)))
+    weights = [add_matrix(graph, np.where(some, varying.mean, 0.0)[:, None]) for some in (straight, ~straight)]
+    log = g("Add", g("MatMul", t, weights[0]), g("MatMul", bump, weights[1]))
+    return g("Add", log, c(varying.level))
 
 
 def add_matrix(graph: Graph, weights: np.ndarray) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, leaves
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive.linear import WeightPredictor
 from relvec.inference.process.covariance import Covariance
 from relvec.inference.process.fit import MAX_WIDTH_LOG_STEP, ProcessRows, evidence, maximise_evidence
@@ -57,7 +58,10 @@ class ProcessPredictor(WeightPredictor):
 
 @dataclass(frozen=True, eq=False)
 class LinearExpansion:
-    """Mean w'phi(x) and variance max(prior + |root'phi(x)|^2 - |represented'phi(x)|^2, 0) + noise of new targets."""
+    """Mean w'phi(x) and variance max(prior + |root'phi(x)|^2 - |represented'phi(x)|^2, 0) + noise of new targets.
+
+    Where error bars depend on the inputs, exp(h) of `varying`, a function of the inputs and the mean, multiplies them.
+    """
 
     basis: Basis  # bound basis of the k functions phi
     # (k,), (k, j), (k, m)
@@ -67,6 +71,7 @@ class LinearExpansion:
     # variances
     prior: float
     noise: float
+    varying: LogNoise | None = None
 
 
 def expand_process(process: ProcessPredictor) -> LinearExpansion:
