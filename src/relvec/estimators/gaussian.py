@@ -14,15 +14,15 @@ from relvec.design import DenseDesign, Rows, centre_columns, max_gram_atoms
 from relvec.estimators.fitted import linear_predictor, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
+from relvec.estimators.processes.vectors import augment, condition
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
 from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import LearnedWidths
 from relvec.inference.evidence import Posterior
-from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
+from relvec.inference.predictive import Augmented, LinearPredictor
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.inference.process import Process, ProcessPredictor, ProcessRows, kernels_of, process_predictor
-from relvec.kernels import Kernel
+from relvec.inference.process import kernels_of
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
@@ -366,40 +366,3 @@ def _constant(problem: Problem) -> Result:
     step = Step("start", problem.bias, 0.0, model.objective, model.size, problem.noise_floor)
     state = State(model.active, model.full_posterior, model.objective, largest_gain=0.0, done=True)
     return Result(state, Status.CONSTANT_TARGET, [step], 0)
-
-
-def augment(
-    spec: Augmented, functions: Sequence[LinearPredictor], alphas: np.ndarray, kernel: Kernel, X: np.ndarray,
-    weights: np.ndarray, targets: np.ndarray, variances: np.ndarray,
-) -> list[AugmentedPredictor]:  # fmt: skip
-    """RVM* (RQ05) of the model of each output, with precisions alphas (q, m), on targets (q, n) in their units."""
-    root, found = np.sqrt(weights), []
-    for model, t, variance, alpha in zip(functions, targets, variances, alphas, strict=True):
-        if spec.alpha is None:
-            star = 1.0 / variance if variance > 0.0 else np.inf
-        else:
-            star = None if isinstance(spec.alpha, str) else float(spec.alpha) * model.unit**2
-        with np.errstate(over="ignore", under="ignore"):
-            precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
-        remainder = root * (t - model.columns(X) @ model.mean)
-        found.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
-    return found
-
-
-def condition(
-    spec: Process, functions: Sequence[LinearPredictor], alphas: np.ndarray, basis: Basis,
-    kernels: tuple[Kernel, ...], intercept: bool, X: np.ndarray, weights: np.ndarray, targets: np.ndarray,
-    variances: np.ndarray, floors: Sequence[float | None],
-) -> tuple[list, list[ProcessPredictor | None]]:  # fmt: skip
-    """Processes on the relevance vectors of each output, and what predicts it: its model where it has no vectors."""
-    processes: list[ProcessPredictor | None] = []
-    for i, model in enumerate(functions):
-        own = np.flatnonzero(np.isfinite(alphas[i]))
-        rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
-        weight = model.mean[own] / model.scale[own]
-        with stage("process", shift=-weights.sum() * np.log(model.unit)):
-            found = own.size and process_predictor(
-                spec, kernels, basis.take(own), weight, rows, intercept, model.unit, variances[i], model.noise,
-                floors[i])  # fmt: skip
-        processes.append(found or None)
-    return [process or model for process, model in zip(processes, functions, strict=True)], processes

@@ -22,6 +22,7 @@ from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
 from relvec.runtime.arrays import is_device_array, like, namespace, to_host
 
+VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
 OWN_QUANTILES = (CountPredictor, FittedProcess, StudentPredictor, HeteroscedasticPredictor)
 
 
@@ -91,6 +92,22 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
             raise ValueError("return_interval needs rows in memory: with Dask call predict and predict_interval")
         interval, mean = self.predict_interval(X, coverage, noise), self.predict(X)
         return namespace(mean).concat([mean[..., None], interval], axis=-1)
+
+    @property
+    def vectors_(self) -> Any:
+        """Records (row, why) of the training rows that a process keeps, ascending; a list of q for several outputs."""
+        processes: Any = getattr(self, "process_", None)
+        found: list[Any] = processes if isinstance(processes, list) else [processes]
+        if not all(isinstance(process, FittedProcess) for process in found):
+            raise AttributeError(
+                "vectors_ exists only if the kernel was chosen by merit; use relevance_ for other fits"
+            )
+        place = {row.tobytes(): int(number) for number, row in zip(self.relevance_, self.relevance_vectors_ + 0.0)}
+        records = [
+            np.sort(np.array([(place[row.tobytes()], why) for row, why in zip(p.vectors, p.why)], dtype=VECTOR))
+            for p in found
+        ]
+        return records if isinstance(processes, list) else records[0]
 
     @property
     def _native(self) -> bool:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
-from relvec.design import Block, DaskSamples, Summary, gather, is_dask, is_sliced, summarise
+from relvec.design import Summary, is_dask, is_sliced, summarise
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.incremental import IncrementalFitMixin
-from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions import RegressionPredictions
-from relvec.estimators.sources import DiskSource, MemorySource, SparseSource, SummarySource
-from relvec.gaussian_process import FittedProcess
+from relvec.estimators.sources import MemorySource, SummarySource
+from relvec.estimators.sources.base import check_used
+from relvec.estimators.sources.regression import RowsElsewhere, check_counts
 from relvec.inference.censored import as_ends
-from relvec.inference.likelihoods import Poisson
 from relvec.runtime.arrays import as_device, device_of, pick_device
 
-VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
 LIKELIHOODS = ("gaussian", "student-t", "censored", "poisson")
 RVM_ATTRIBUTES = ("alpha_", "gamma_", "covariance_")
 
 
-class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
+class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, IncrementalFitMixin):
     """Regression with error bars: a process whose kernel the data choose, or a relevance vector machine.
 
     With nothing but the defaults, ``RVR().fit(X, y)`` compares kernels by merit p(t | M), the evidence integrated over
@@ -302,22 +299,6 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         return tags
 
     @property
-    def vectors_(self) -> Any:
-        """Records (row, why) of the training rows that a process keeps, ascending; a list of q for several outputs."""
-        processes: Any = getattr(self, "process_", None)
-        found: list[Any] = processes if isinstance(processes, list) else [processes]
-        if not all(isinstance(process, FittedProcess) for process in found):
-            raise AttributeError(
-                "vectors_ exists only if the kernel was chosen by merit; use relevance_ for other fits"
-            )
-        place = {row.tobytes(): int(number) for number, row in zip(self.relevance_, self.relevance_vectors_ + 0.0)}
-        records = [
-            np.sort(np.array([(place[row.tobytes()], why) for row, why in zip(p.vectors, p.why)], dtype=VECTOR))
-            for p in found
-        ]
-        return records if isinstance(processes, list) else records[0]
-
-    @property
     def _learns_widths(self) -> bool:
         return not self._wants_counts
 
@@ -335,7 +316,7 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
                 return self._prepare_sparse(options, X, y, sample_weight)
             if is_dask(X):
                 return self._prepare_dask(options, X, y, sample_weight)
-            in_passes = options.chooses_kernel and options.noise == "constant" and self.device is None
+            in_passes = options.chooses_kernel and options.noise in ("auto", "constant") and self.device is None
             X, y, sample_weight, names = self._load(X, y, sample_weight, options, in_passes)
             if is_sliced(X):
                 return self._prepare_disk(options, X, y, sample_weight, names), GaussianSearch.of
@@ -375,54 +356,6 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
         check_consistent_length(X, ends)
         return X, ends
 
-    def _prepare_sparse(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
-        """Rows of a scipy.sparse matrix, validated."""
-        X, y = self._validate_targets(X, y, "csc")
-        weights = self._checked_weights(sample_weight, X)
-        check_used(weights)
-        identity = (X.data, X.indices, X.indptr, y, weights)
-        source = SparseSource(X, y.reshape(len(y), -1), weights, identity, y.ndim == 1)
-        if not self._wants_counts:
-            return source, GaussianSearch.of
-        check_counts(options, bool(np.all(y >= 0.0) and np.all(y == np.floor(y))))
-        return source, self._search_for_counts(source)
-
-    def _search_for_counts(self, source: Any) -> Callable:
-        labels = () if source.single else tuple(f"output {i}: " for i in range(source.n_targets))
-        return partial(LaplaceSearch.of, likelihood=Poisson(), labels=labels)
-
-    def _prepare_disk(
-        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None
-    ) -> DiskSource:
-        """Rows that stay on disk, validated."""
-        if self._wants_counts:
-            self._refuse_disk(X)
-        if options.predictive is not None or options.device not in (None, "auto") or options.centres != "data":
-            raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
-        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        weights = self._checked_weights(sample_weight, y)
-        if len(y) != X.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
-        check_used(weights)
-        source = DiskSource(X, y.reshape(len(y), -1), weights, options.memory_limit, y.ndim == 1)
-        self._store_features(source.n_features, names)
-        return source
-
-    def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
-        """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
-
-        check_dask(options)
-        samples = DaskSamples(X, y, sample_weight)
-        if samples.n_rows <= MAX_GATHERED_ROWS:
-            return self._prepare(options, *gather(X, y, sample_weight))
-        counts = self._wants_counts
-        if counts:
-            check_counts(options, samples.reduce(has_whole_numbers, both))
-        self._store_features(samples.n_features, samples.names)
-        source = DaskSource(samples, gaussian=not counts)
-        return source, self._search_for_counts(source) if counts else GaussianSearch.of
-
     def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
         """Public attributes, in the units of X and y."""
 
@@ -460,30 +393,3 @@ class RelevanceVectorRegressor(RegressionPredictions, IncrementalFitMixin):
             self.__dict__.pop(name, None)
         if isinstance(summary := getattr(source, "summary", None), Summary):
             self._keep_summary(summary, fitted.single)
-
-
-def check_used(weights: np.ndarray) -> None:
-    """Refuse weights (n,) of which fewer than two are positive."""
-    used = np.count_nonzero(weights > 0.0)
-    if used < 2:
-        raise ValueError(f"at least 2 samples need a positive weight, got {used}: check sample_weight")
-
-
-def check_counts(options: FitOptions, whole: bool) -> None:
-    """Errors where targets, ``whole`` numbers from 0 on or not, or parameters are not for counts."""
-    if not whole:
-        raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
-    if options.predictive is not None:
-        raise ValueError("likelihood='poisson' works with predictive='auto' and 'rvm' only")
-    if options.noise_variance is not None:
-        raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
-
-
-def has_whole_numbers(block: Block) -> bool:
-    """Whether the targets of some rows are counts."""
-    return bool(np.all(block.targets >= 0.0) and np.all(block.targets == np.floor(block.targets)))
-
-
-def both(a: bool, b: bool) -> bool:
-    """Whether both are true."""
-    return a and b

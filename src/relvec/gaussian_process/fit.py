@@ -20,6 +20,7 @@ from relvec.gaussian_process.predictor import (
     prediction_error,
     sparse_component,
     spread,
+    vary_error_bars,
 )
 from relvec.gaussian_process.priors import Floors, Prior, default_prior
 from relvec.gaussian_process.rows import (
@@ -33,7 +34,6 @@ from relvec.gaussian_process.rows import (
 )
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow, learn_candidate
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
-from relvec.gaussian_process.varying import vary_error_bars
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
 from relvec.runtime.clock import Clock, Progress, Recall
 
@@ -126,7 +126,7 @@ def fit_process(
     recall : a store for what candidates learned (`relvec.runtime.clock.Clock`)
     max_rows : rows that hyperparameters are learned from at most (`rows_to_learn`); all that help where not given
     noise_variance : on the scale of the target, of a row of mean weight; learned where not given
-    vary : whether error bars may depend on the inputs, where rows left out say that they do (`varying`)
+    vary : whether error bars may depend on the inputs, where rows left out say that they do
 
     Examples
     --------

@@ -7,7 +7,7 @@ A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m
 
 in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
 a time, in their standard deviations (`spread`), times what fitting hyperparameters to the same rows hides
-(`prediction_error`); h is zero unless rows left out say that errors depend on the inputs (`varying`). Several
+(`prediction_error`); h is zero unless rows left out say that errors depend on the inputs (`vary_error_bars`). Several
 components are averaged: the mean of their mixture and its variance.
 """
 
@@ -25,11 +25,21 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
-from relvec.inference.heteroscedastic import LogNoise
+from relvec.inference.heteroscedastic import (
+    LogNoise,
+    constant_noise,
+    density_gains,
+    held_out_gains,
+    learn_log_noise,
+)
 from relvec.runtime.arrays import Array, like, namespace, squares, to_host
 
 _BLOCK = 2048
 _SPREAD_ROWS = 1000
+_LEAST_VARYING_ROWS = 60  # that tell whether error bars depend on the inputs
+_MOST_VARYING_INPUTS = 32  # of more inputs, they may depend on the mean alone
+_FOLDS = 5
+_LEAST_GAIN, _GAIN_ERRORS = 0.02, 2.5  # nats a row, and standard errors, at rows that took no part
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R
 
@@ -270,6 +280,45 @@ def spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
     few = rows.take(slice(0, _SPREAD_ROWS))
     mean, variance = leave_one_out(structure, theta, few)
     return max(1.0, float(np.mean((few.y - mean) ** 2 / variance))) if len(few) >= 30 else 1.0
+
+
+def vary_error_bars(parts: list[Component], shares: np.ndarray, rows: Rows) -> list[Component]:
+    """The components with a factor of their variances that depends on the inputs; as they are where that is no gain.
+
+    A process has one noise and one smoothness everywhere. Rows left out one at a time tell where that is wrong: the
+    logarithm of their squared errors, in predicted variances, is learned as a sparse sum of functions of single inputs
+    and of the mean (`relvec.inference.heteroscedastic`). Rows that took no part in learning it have to gain clearly.
+    """
+    few = rows.take(slice(0, _SPREAD_ROWS))
+    if len(few) < _LEAST_VARYING_ROWS:
+        return parts
+    Z, squares = left_out_squares(parts, shares, few)
+    w, total = few.weight, few.total
+    found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w)
+    if w @ density_gains(found, plain, Z, squares) < _LEAST_GAIN * total:
+        return parts
+    gains = held_out_gains(Z, squares, w, np.arange(len(few)) % _FOLDS)  # rows come in the order of their hash
+    mean = w @ gains / total
+    if mean < max(_LEAST_GAIN, _GAIN_ERRORS * np.sqrt(w**2 @ (gains - mean) ** 2) / total):
+        return parts
+    found = replace(found, covariance=np.zeros_like(found.covariance))
+    # squared errors are those predicted in the mean, and the factor, in units of that of one variance, is one
+    level = np.log(w @ (squares / found.variance(Z)) / total) - plain.level
+    average = float(w @ found.variance(Z) / total * np.exp(level))
+    varying = replace(found, level=float(found.level + level - np.log(average)))
+    return [replace(part, spread=part.spread * average, varying=varying) for part in parts]
+
+
+def left_out_squares(parts: list[Component], shares: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Columns Z (n, d + 1), inputs and mean, and squared errors of rows left out in their predicted variances (n,)."""
+    left = [leave_one_out(part.structure, part.theta, rows) for part in parts]
+    means = np.array([mean for mean, _ in left])
+    variances = [np.maximum(v - part.noise / rows.weight, 0.0) + part.noise for (_, v), part in zip(left, parts)]
+    mean = shares @ means
+    variance = shares @ (np.array(variances) + (means - mean) ** 2)
+    squares = ((rows.y - mean) ** 2 + rows.scatter / rows.weight) / variance
+    inputs = rows.X if rows.X.shape[1] <= _MOST_VARYING_INPUTS else np.zeros_like(rows.X)  # constants say nothing
+    return np.column_stack([inputs, mean]), squares
 
 
 def prediction_error(merit: Merit, n_rows: float) -> float:

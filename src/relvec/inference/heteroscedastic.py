@@ -113,17 +113,21 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
     return found, float(-0.5 * weights @ (Psi @ mu)) - _divergence(alpha, mu, S)
 
 
-def held_out_gain(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray, fold: np.ndarray) -> float:
-    """Nats by which varying noise is ahead of constant noise at rows in folds (n,) that took no part in learning it."""
-    gain = 0.0
+def held_out_gains(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray, fold: np.ndarray) -> np.ndarray:
+    """Nats (n,) by which varying noise is ahead of constant noise at rows whose fold (n,) took no part in learning."""
+    gains = np.empty(len(Z))
     for i in np.unique(fold):
         own = fold == i
         rest = Z[~own], squares[~own], weights[~own]
-        varying, _ = learn_log_noise(*rest)
-        levels = np.log(varying.variance(Z[own])), np.full(int(own.sum()), constant_noise(*rest).level)
-        losses = [0.5 * float(weights[own] @ (g + squares[own] * np.exp(-g))) for g in levels]
-        gain += losses[1] - losses[0]
-    return gain
+        gains[own] = density_gains(learn_log_noise(*rest)[0], constant_noise(*rest), Z[own], squares[own])
+    return gains
+
+
+def density_gains(varying: LogNoise, plain: LogNoise, Z: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Nats (n,) by which squared residuals have more density under the first noise than under the second."""
+    levels = [np.log(noise.variance(Z)) for noise in (varying, plain)]
+    losses = [0.5 * (g + squares * np.exp(-g)) for g in levels]
+    return losses[1] - losses[0]
 
 
 def _climb(

@@ -292,3 +292,10 @@ def scaled_precisions(scale: np.ndarray, atoms: np.ndarray, alpha: np.ndarray) -
     """Those of the atoms (k,) that were in a model, and their precisions for columns divided by scale (M,)."""
     kept = np.isfinite(alpha) & (scale[atoms] > 0.0)
     return atoms[kept], alpha[kept] / scale[atoms[kept]] ** 2
+
+
+def check_used(weights: np.ndarray) -> None:
+    """Refuse weights (n,) of which fewer than two are positive."""
+    used = np.count_nonzero(weights > 0.0)
+    if used < 2:
+        raise ValueError(f"at least 2 samples need a positive weight, got {used}: check sample_weight")

@@ -1,0 +1,97 @@
+"""Rows of a regression that are no dense array in memory, checked on their way into a source, and rows of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array
+
+from relvec.design import Block, DaskSamples, gather
+from relvec.estimators.gaussian import GaussianSearch
+from relvec.estimators.laplace import LaplaceSearch
+from relvec.estimators.options import FitOptions
+from relvec.estimators.sources import DiskSource, SparseSource
+from relvec.estimators.sources.base import check_used
+from relvec.inference.likelihoods import Poisson
+
+
+class RowsElsewhere:
+    """The part of a regressor that takes sparse rows, rows on disk and rows of Dask."""
+
+    _prepare: Callable
+    _validate_targets: Callable
+    _checked_weights: Callable
+    _store_features: Callable
+    _refuse_disk: Callable
+    likelihood: str
+
+    def _prepare_sparse(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        """Rows of a scipy.sparse matrix, validated."""
+        X, y = self._validate_targets(X, y, "csc")
+        weights = self._checked_weights(sample_weight, X)
+        check_used(weights)
+        identity = (X.data, X.indices, X.indptr, y, weights)
+        source = SparseSource(X, y.reshape(len(y), -1), weights, identity, y.ndim == 1)
+        if self.likelihood != "poisson":
+            return source, GaussianSearch.of
+        check_counts(options, bool(np.all(y >= 0.0) and np.all(y == np.floor(y))))
+        return source, self._search_for_counts(source)
+
+    def _search_for_counts(self, source: Any) -> Callable:
+        labels = () if source.single else tuple(f"output {i}: " for i in range(source.n_targets))
+        return partial(LaplaceSearch.of, likelihood=Poisson(), labels=labels)
+
+    def _prepare_disk(
+        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None
+    ) -> DiskSource:
+        """Rows that stay on disk, validated."""
+        if self.likelihood == "poisson":
+            self._refuse_disk(X)
+        if options.predictive is not None or options.device not in (None, "auto") or options.centres != "data":
+            raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        weights = self._checked_weights(sample_weight, y)
+        if len(y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
+        check_used(weights)
+        source = DiskSource(X, y.reshape(len(y), -1), weights, options.memory_limit, y.ndim == 1)
+        self._store_features(source.n_features, names)
+        return source
+
+    def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+        """Rows that stay with the workers of Dask; few are brought here."""
+        from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
+
+        check_dask(options)
+        samples = DaskSamples(X, y, sample_weight)
+        if samples.n_rows <= MAX_GATHERED_ROWS:
+            return self._prepare(options, *gather(X, y, sample_weight))
+        counts = self.likelihood == "poisson"
+        if counts:
+            check_counts(options, samples.reduce(has_whole_numbers, both))
+        self._store_features(samples.n_features, samples.names)
+        source = DaskSource(samples, gaussian=not counts)
+        return source, self._search_for_counts(source) if counts else GaussianSearch.of
+
+
+def check_counts(options: FitOptions, whole: bool) -> None:
+    """Errors where targets, ``whole`` numbers from 0 on or not, or parameters are not for counts."""
+    if not whole:
+        raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
+    if options.predictive is not None:
+        raise ValueError("likelihood='poisson' works with predictive='auto' and 'rvm' only")
+    if options.noise_variance is not None:
+        raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
+
+
+def has_whole_numbers(block: Block) -> bool:
+    """Whether the targets of some rows are counts."""
+    return bool(np.all(block.targets >= 0.0) and np.all(block.targets == np.floor(block.targets)))
+
+
+def both(a: bool, b: bool) -> bool:
+    """Whether both are true."""
+    return a and b
