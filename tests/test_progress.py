@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from relvec import RVC, RVR
 from relvec.runtime import progress
@@ -162,6 +163,19 @@ def test_one_bar_over_outputs_and_folds():
     assert 0.25 < ends[0] < 1 / 3 and 0.9 < ends[-1] <= 1.0
     late = [p for p in seen if p.overall > 0.5]
     assert all(p.remaining == pytest.approx(p.elapsed * (1 - p.overall) / p.overall) for p in late)
+
+
+@pytest.mark.parametrize("model", [RVC(), RVC(width=3.0), RVR(), RVR(predictive="rvm")])
+def test_small_fits_take_one_thread_of_blas(model):
+    """More of them wait for each other, most of all on a busy machine."""
+    threads = set()
+
+    def count(_):
+        threads.update(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    with threadpool_limits(2, user_api="blas"), watch(count):
+        model.fit(X[:60], LABEL[:60] if isinstance(model, RVC) else Y[:60])
+    assert threads == {1}
 
 
 def test_other_words_are_refused():

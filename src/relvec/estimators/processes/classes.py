@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,13 @@ from relvec.gaussian_process.kernel import Shape
 from relvec.kernels import Gaussian, as_kernel
 from relvec.runtime import checkpoint
 from relvec.runtime.clock import Clock
+from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import report, stage
 
 _MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
+# Rows times classes. A fit of fewer is a chain of small products, in which threads of BLAS wait for each other: on a
+# busy machine two of them took forty times the CPU seconds of one.
+MAX_ONE_THREAD_ROWS = 10_000
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
@@ -44,7 +49,8 @@ def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel 
     options.identify(*source.identity)
     labels = source.targets[:, 0].astype(int) if source.single else source.targets.argmax(axis=1)
     n_classes = 2 if source.single else source.n_targets
-    with stage("process"):
+    small = source.n_rows * n_classes <= MAX_ONE_THREAD_ROWS
+    with one_thread() if small else nullcontext(), stage("process"):
         model = fit_classes(
             source.X, labels, n_classes, source.weights, earlier=_earlier(options, n_classes),
             max_vectors=_most_vectors(options, source.n_rows), kernel=kernel,
