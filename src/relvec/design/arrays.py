@@ -18,7 +18,8 @@ from relvec.design.base import (
     RowDirections,
     Value,
 )
-from relvec.inference.laplace import PosteriorOnRows, laplace, ridge_on_device
+from relvec.inference.laplace import laplace, ridge_on_device
+from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.linalg import factor_ridge
 from relvec.runtime.arrays import Array, is_device_array, namespace, take, to_host
 

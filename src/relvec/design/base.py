@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from relvec.inference.laplace import LaplacePosterior, PosteriorOnRows
+from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
 from relvec.inference.likelihoods import Likelihood
 from relvec.runtime.arrays import Array
 

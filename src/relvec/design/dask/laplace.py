@@ -24,16 +24,8 @@ from relvec.design.dask.reductions import DaskSamples
 from relvec.design.dask.terms import BasisTerms, RowTerms, Sums, Terms
 from relvec.design.samples import Block
 from relvec.design.streamed import tall_qr
-from relvec.inference.laplace import (
-    LaplacePosterior,
-    PosteriorOnRows,
-    Weighting,
-    curvature_gram,
-    latent,
-    log_evidence,
-    newton,
-    pulled_back,
-)
+from relvec.inference.laplace import Weighting, curvature_gram, log_evidence, newton, pulled_back
+from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows, latent
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge
 
 _MAX_CANDIDATES = 512  # atoms that a scan brings here: more are not looked at before the next scan

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import block_diag, lapack
 
 from relvec.design import LaplaceDesign, ModelOnRows, Observed
-from relvec.inference.laplace import LaplacePosterior, PosteriorOnRows
+from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
 from relvec.inference.likelihoods import Likelihood
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, evidence_system, moved_mode

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from relvec.inference.laplace import NEWTON, PosteriorOnRows
+from relvec.inference.laplace import NEWTON
+from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.likelihoods import MAX_LOG_RATE, Bernoulli, Likelihood, Poisson
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT
 from relvec.runtime.machine import n_threads

@@ -14,7 +14,7 @@ import numpy as np
 
 from relvec.design import Piece
 from relvec.inference.evidence import gain_add, optimal_alpha
-from relvec.inference.laplace import PosteriorOnRows
+from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.likelihoods import others
 from relvec.inference.linalg import inverse_triangular
 from relvec.runtime.arrays import like, namespace, take, to_host

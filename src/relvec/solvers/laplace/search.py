@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.inference.laplace import LaplacePosterior
+from relvec.inference.laplace_posterior import LaplacePosterior
 from relvec.solvers.laplace import moves
 from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, settle, trusted
 from relvec.solvers.laplace.precisions import relax, try_long_steps
