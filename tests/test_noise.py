@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import relvec
 from relvec import RVR
@@ -222,8 +224,38 @@ def test_varying_noise_is_found_where_there_is_any(kind, gain):
         assert samples.std() == pytest.approx(std[1], rel=0.1)
         np.testing.assert_allclose(varying.predict([[2.5, 0.0]], return_cov=True)[1], std[1] ** 2, rtol=1e-9)
         np.testing.assert_array_equal(loads(dumps(varying)).predict_interval(X), varying.predict_interval(X))
-        with pytest.raises(NotImplementedError, match="HeteroscedasticPredictor"):
-            relvec.to_c(varying)
+
+
+@pytest.mark.parametrize("kind", ["rvm", "pipeline", pytest.param("process", marks=pytest.mark.slow)])
+def test_varying_noise_in_onnx_and_c(kind, tmp_path):
+    from test_conformal import compiled, pointer, run
+
+    X, y = wavy(0, 200)
+    y = np.exp(y) if kind == "process" else y  # on a logarithmic scale
+    model = RVR(noise="heteroscedastic", **({} if kind == "process" else {"width": 2.0, "predictive": "rvm"}))
+    if kind == "pipeline":
+        model, X = make_pipeline(StandardScaler(), model), X * [10.0, 0.1]
+    model.fit(X[:120], y[:120])
+    last = model[-1] if kind == "pipeline" else model
+    last.calibrate(model[:-1].transform(X[120:]) if kind == "pipeline" else X[120:], y[120:])
+    assert len(last.noise_columns_)
+    rows = np.vstack([X, 3.0 * X[:20]])  # beyond the data as well, where the noise stays
+    mean, std = model.predict(rows, return_std=True)
+    inputs = model[:-1].transform(rows) if kind == "pipeline" else rows
+    expected = np.column_stack([mean, std, last.predict_interval(inputs)])
+    assert std.max() > 2.0 * std.min()
+    if shutil.which("gcc"):
+        library, found = compiled(relvec.to_c(model), tmp_path), np.zeros((len(rows), 4))
+        for row, own in zip(rows, found):
+            library.relvec_predict(pointer(row), pointer(own[:1]), pointer(own[1:]))
+            library.relvec_predict_interval(pointer(row), pointer(own[2:]), pointer(own[3:]))
+        np.testing.assert_allclose(found, expected, rtol=1e-8)
+    runtime = pytest.importorskip("onnxruntime")
+    if kind == "pipeline":
+        pytest.importorskip("skl2onnx")
+    found = run(runtime, relvec.to_onnx(model, rows if kind == "pipeline" else None), rows)
+    names = ["mean", "std", "lower", "upper"]
+    np.testing.assert_allclose(np.column_stack([np.ravel(found[name]) for name in names]), expected, rtol=1e-6)
 
 
 @pytest.mark.slow

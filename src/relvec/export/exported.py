@@ -12,11 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.basis import Basis
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.fitted import caller_level
+from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.gaussian_process import FittedProcess, Scale
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
 from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
 
@@ -93,10 +95,16 @@ class ExportedOutput:
     shares: np.ndarray  # (k,) their shares in a mixture
     scale: Scale = AS_IT_IS  # the scale of the target on which the parts are normal
     counts: bool = False  # whether targets are counts
+    noise: LogNoise | None = None  # that depends on the inputs, beside that of the parts
 
     def needs_variance(self, std: bool) -> bool:
         """Whether variances have to be computed, for standard deviations or for the mean."""
         return std or self.counts or self.scale.sign != 0
+
+    @property
+    def function(self) -> ExportedOutput:
+        """The function on the scale of the target, without the noise that depends on the inputs."""
+        return replace(self, scale=AS_IT_IS, noise=None)
 
 
 def expand_output(model: ExportedModel, predictor: Any, function: str) -> ExportedOutput:
@@ -106,6 +114,9 @@ def expand_output(model: ExportedModel, predictor: Any, function: str) -> Export
     if type(predictor) is StudentPredictor:  # its noise, in the place of that of the normal model
         found = expand_output(model, predictor.function, function)
         return replace(found, parts=[replace(part, noise=predictor.noise) for part in found.parts])
+    if type(predictor) is HeteroscedasticPredictor:
+        found = expand_output(model, predictor.function, function)
+        return replace(found, parts=[replace(part, noise=0.0) for part in found.parts], noise=predictor.noise)
     counts = type(predictor) is CountPredictor
     return ExportedOutput([_expand_linear(model, predictor, function)], np.ones(1), counts=counts)
 

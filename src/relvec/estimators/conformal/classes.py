@@ -23,10 +23,8 @@ class ConformalSets(ConformalPredictions):
     def calibrate(self, X: Any, y: Any, cv: Any = None, randomised: bool = False) -> Any:
         """Make `predict_set` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
-        If calibration rows and new rows are exchangeable (drawn from one distribution, in any order), sets of coverage
-        c hold the class of a new row with a probability of at least c: whatever the data and however wrong the
-        probabilities. The probability is over the draw of the calibration rows and the new row together; it is not
-        promised for every x or every class. A further `fit` forgets the calibration; model files, ONNX and C keep it.
+        The promise is that of `RelevanceVectorRegressor.calibrate`, for the class of a new row: it holds on average over
+        new rows, not for every x or every class, and however wrong the probabilities are.
 
         Parameters
         ----------
@@ -35,9 +33,7 @@ class ConformalSets(ConformalPredictions):
         y : array-like (n,)
             Their classes. A class that the model does not know is never in a set.
         cv : int or splitter, optional
-            Number of folds for cross-conformal prediction, which needs no rows besides the training rows; see
-            `RelevanceVectorRegressor.calibrate`. The coverage is about c in practice; what is guaranteed is
-            1 - 2 (1 - c) - sqrt(2 / n).
+            Folds for cross-conformal prediction; see `RelevanceVectorRegressor.calibrate`.
         randomised : bool, default False
             The score of a class is the total probability of all more probable classes and a part of its own: half, or
             if randomised a uniform part, as Romano et al. (2020) have it. Without randomisation sets depend on nothing

@@ -34,9 +34,9 @@ def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bo
 
 def _add_moments(source: Source, head: str, outputs: list[ExportedOutput], prepared: bool, std: bool) -> None:
     """A function with this head that sets mean and, if asked, std."""
-    x = "u" if prepared else "x"
-    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, std, x)]
-    names = [name for name in "fvleht" if name == "f" or any(f" {name} " in line for line in body)]
+    inputs = "u" if prepared else "x"
+    body = [line for o, each in enumerate(outputs) for line in _write_output(source, o, each, std, inputs)]
+    names = [name for name in "fvle" if name == "f" or any(f" {name} " in line for line in body)]
     most = max(len(each.parts) for each in outputs)
     names += [f"m[{most}]", f"w[{most}]"] if most > 1 else []
     first = open_body(prepared, f"    double {', '.join(names)};")
@@ -68,13 +68,54 @@ def _add_interval(
     source.add(f"void @predict_interval({arguments})\n{{\n" + "\n".join(lines) + "\n}")
 
 
-def _write_output(source: Source, index: int, output: ExportedOutput, std: bool, x: str) -> Iterator[str]:
+def _write_output(source: Source, index: int, output: ExportedOutput, std: bool, inputs: str) -> Iterator[str]:
     """Statements that compute the mean and, if asked, the standard deviation of one output."""
+    if output.noise is None:
+        yield from _write_mixture(source, output, std, inputs)
+    else:
+        deviates = output.needs_variance(std)
+        yield from _write_mixture(source, output.function, deviates, inputs)
+        if deviates:
+            yield f"    v += {_add_noise(source, output.noise)}({inputs}, f);"
+        yield from _write_scale(output, std)
+    yield f"    mean[{index}] = f;" + (f"\n    std[{index}] = sqrt(v);" if std else "")
+
+
+def _add_noise(source: Source, noise: LogNoise) -> str:
+    """The name of a function of the inputs and the predicted mean, the variance of the noise: `LogNoise.variance`."""
+    name, k, d = source.new_name("noise"), len(noise.columns), len(noise.centre) - 1
+    columns, bumps = source.table(noise.columns, "j", "int"), source.table(~np.isinf(noise.places), "b", "int")
+    centre, scale = (source.table(values[noise.columns], "n") for values in (noise.centre, noise.scale))
+    places = source.table(np.where(np.isinf(noise.places), 0.0, noise.places), "n")
+    mean, covariance = source.table(noise.mean, "n"), source.table(noise.covariance, "n")
+    source.add(f"""static double {name}(const double *x, double mean)
+{{
+    double psi[{k}], s = {format_double(noise.level)};
+    int i, j;
+    for (i = 0; i < {k}; i++) {{
+        double t = (({columns}[i] < {d} ? x[{columns}[i]] : mean) - {centre}[i]) / {scale}[i];
+        t = fmin(fmax(t, {format_double(-CUT_OFF)}), {format_double(CUT_OFF)});
+        if ({bumps}[i]) {{
+            t = (t - {places}[i]) / {format_double(BUMP_WIDTH)};
+            t = exp(-0.5 * t * t);
+        }}
+        psi[i] = t;
+        s += psi[i] * {mean}[i];
+    }}
+    for (i = 0; i < {k}; i++)
+        for (j = 0; j < {k}; j++) s += 0.5 * psi[i] * {covariance}[i * {k} + j] * psi[j];
+    return exp(s);
+}}""")
+    return name
+
+
+def _write_mixture(source: Source, output: ExportedOutput, std: bool, inputs: str) -> Iterator[str]:
+    """Statements that set f and, where it is needed, v to the mean and variance of a mixture."""
     if len(output.parts) == 1:
-        yield from _write_part(source, output, output.parts[0], std, x)
+        yield from _write_part(source, output, output.parts[0], std, inputs)
     else:
         for i, part in enumerate(output.parts):
-            yield from _write_part(source, output, part, std, x)
+            yield from _write_part(source, output, part, std, inputs)
             yield f"    m[{i}] = f;\n    w[{i}] = {'v' if output.needs_variance(std) else '0.0'};"
         shares = [format_double(share) for share in output.shares]
         yield "    f = " + " + ".join(f"{share} * m[{i}]" for i, share in enumerate(shares)) + ";"
@@ -83,10 +124,9 @@ def _write_output(source: Source, index: int, output: ExportedOutput, std: bool,
             yield "    v = " + " + ".join(apart) + ";"
         else:
             yield "    (void)w;"
-    yield f"    mean[{index}] = f;" + (f"\n    std[{index}] = sqrt(v);" if std else "")
 
 
-def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, std: bool, x: str) -> Iterator[str]:
+def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, std: bool, inputs: str) -> Iterator[str]:
     """Statements that set f and, where it is needed, v to the mean and variance of one part of a mixture."""
     yield f"    f = {write_dot(source, part.weights)};"
     if output.needs_variance(std):
@@ -96,10 +136,15 @@ def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, s
             value += f"\n    l = v + {format_double(part.prior)} - {known};\n    v = l > 0.0 ? l : 0.0;"
         yield value + (f"\n    v += {format_double(part.noise)};" if part.noise else "")
         if part.varying is not None:
-            yield from _write_factor(part.varying, x)
+            yield f"    v *= {_add_noise(source, part.varying)}({inputs}, f);"
     if output.counts:  # moments of a log-normal rate, and of the counts
         yield "    f = exp(f + 0.5 * v);" + ("\n    v = f * f * expm1(v) + f;" if std else "")
-    if output.scale.sign:  # `Scale.moments`
+    yield from _write_scale(output, std)
+
+
+def _write_scale(output: ExportedOutput, std: bool) -> Iterator[str]:
+    """Statements that take f and v from the scale of the target to its units: `Scale.moments`."""
+    if output.scale.sign:
         sign, end, scale, offset = (
             format_double(v) for v in (output.scale.sign, output.scale.end, output.scale.scale, output.scale.offset)
         )
@@ -107,21 +152,6 @@ def _write_part(source: Source, output: ExportedOutput, part: LinearExpansion, s
         yield f"    e = exp({sign} * f + 0.5 * v);\n    f = {end} + {sign} * {scale} * (e - {offset});"
         if std:
             yield f"    v = {scale} * {scale} * e * e * expm1(v);"
-
-
-def _write_factor(varying: LogNoise, x: str) -> Iterator[str]:
-    """Statements that multiply v by the factor of variances that depend on the inputs x and the mean f."""
-    yield f"    h = {format_double(varying.level)};"
-    inputs, most = len(varying.centre) - 1, format_double(CUT_OFF)
-    for column, place, weight in zip(varying.columns, varying.places, varying.mean, strict=True):
-        value = "f" if column == inputs else f"{x}[{column}]"
-        centre, scale = (format_double(a[column]) for a in (varying.centre, varying.scale))
-        yield f"    t = fmax(fmin(({value} - {centre}) / {scale}, {most}), -{most});"
-        if np.isfinite(place):
-            away = f"((t - {format_double(place)}) / {format_double(BUMP_WIDTH)})"
-            yield f"    t = exp(-0.5 * {away} * {away});"
-        yield f"    h += {format_double(weight)} * t;"
-    yield "    v *= exp(h);"
 
 
 def expand_outputs(model: ExportedModel) -> tuple[bases.Basis, list[ExportedOutput]]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from relvec.export.exported import ExportedModel, ExportedOutput, expand_output
 from relvec.export.onnx.graph import Graph
-from relvec.export.onnx.kernels import add_columns
-from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE
+from relvec.export.onnx.kernels import add_columns, add_decay
+from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE, Scale
 from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 from relvec.inference.process import LinearExpansion
 
@@ -51,6 +51,11 @@ def add_interval(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
 def _add_output(graph: Graph, output: ExportedOutput, columns: list[str], x: str) -> tuple[str, str]:
     """Mean and standard deviation (n, 1) of new targets of one output, a mixture of its parts."""
     g, c = graph.node, graph.constant
+    if output.noise is not None:
+        mean, std = _add_output(graph, output.function, columns, x)
+        variance = g("Add", g("Mul", std, std), _add_noise(graph, output.noise, g("Concat", x, mean, axis=1)))
+        mean, variance = _add_scale(graph, output.scale, mean, variance)
+        return mean, g("Sqrt", variance)
     parts = [_add_part(graph, output, *pair, x) for pair in zip(output.parts, columns, strict=True)]
     if len(parts) == 1:
         return parts[0][0], g("Sqrt", parts[0][1])
@@ -63,7 +68,7 @@ def _add_output(graph: Graph, output: ExportedOutput, columns: list[str], x: str
 
 def _add_part(graph: Graph, output: ExportedOutput, part: LinearExpansion, columns: str, x: str) -> tuple[str, str]:
     """Mean and variance (n, 1) of new targets under one part of a mixture."""
-    g, c, scale = graph.node, graph.constant, output.scale
+    g, c = graph.node, graph.constant
     # The units are in the matrices: ONNX Runtime would join a factor beside a product to it, in single precision.
     mean = g("MatMul", columns, add_matrix(graph, part.weights[:, None]))
     spread = g("MatMul", columns, add_matrix(graph, part.root))
@@ -78,28 +83,36 @@ def _add_part(graph: Graph, output: ExportedOutput, part: LinearExpansion, colum
         return rate, g("Add", g("Mul", g("Mul", rate, rate), growth), rate)
     variance = g("Add", variance, c(part.noise))
     if part.varying is not None:
-        variance = g("Mul", variance, g("Exp", _add_log_factor(graph, part.varying, x, mean)))
+        variance = g("Mul", variance, _add_noise(graph, part.varying, g("Concat", x, mean, axis=1)))
+    return _add_scale(graph, output.scale, mean, variance)
+
+
+def _add_noise(graph: Graph, noise: LogNoise, Z: str) -> str:
+    """Noise variance (n, 1) at the inputs and the predicted mean Z (n, p): `LogNoise.variance`."""
+    g, c, straight = graph.node, graph.constant, np.isinf(noise.places)
+    centred = g("Sub", g("Gather", Z, c(noise.columns.astype(np.int64)), axis=1), c(noise.centre[noise.columns][None]))
+    t = g("Div", centred, c(noise.scale[noise.columns][None]))
+    t = g("Min", g("Max", t, c(-CUT_OFF)), c(CUT_OFF))
+    u = g("Div", g("Sub", t, c(np.where(straight, 0.0, noise.places)[None])), c(BUMP_WIDTH))
+    bump = g("Mul", add_decay(graph, g("Mul", g("Mul", u, u), c(0.5))), c(np.where(straight, 0.0, 1.0)[None]))
+    Psi = g("Add", g("Mul", t, c(np.where(straight, 1.0, 0.0)[None])), bump)
+    log = g("Add", g("MatMul", Psi, add_matrix(graph, noise.mean[:, None])), c(noise.level))
+    if noise.covariance.any():
+        spread = g("MatMul", Psi, add_matrix(graph, np.linalg.cholesky(noise.covariance)))
+        log = g("Add", log, g("Mul", graph.total(g("Mul", spread, spread), 1, keep=True), c(0.5)))
+    return g("Exp", log)
+
+
+def _add_scale(graph: Graph, scale: Scale, mean: str, variance: str) -> tuple[str, str]:
+    """Mean and variance (n, 1) of targets that are normal with these on a scale: `Scale.moments`."""
+    g, c = graph.node, graph.constant
     if scale.sign == 0:
         return mean, variance
-    v = g("Min", variance, c(MAX_LOG_VARIANCE))  # `relvec.gaussian_process.target.Scale.moments`
+    v = g("Min", variance, c(MAX_LOG_VARIANCE))
     level = g("Exp", g("Add", g("Mul", mean, c(float(scale.sign))), g("Mul", v, c(0.5))))
     moved = g("Mul", g("Sub", level, c(scale.offset)), c(scale.sign * scale.scale))
     growth = g("Mul", g("Sub", g("Exp", v), c(1.0)), c(scale.scale**2))
     return g("Add", moved, c(scale.end)), g("Mul", g("Mul", level, level), growth)
-
-
-def _add_log_factor(graph: Graph, varying: LogNoise, x: str, mean: str) -> str:
-    """The logarithm (n, 1) of the factor of variances that depend on the inputs: `LogNoise.features`, weighted."""
-    g, c, at = graph.node, graph.constant, varying.columns
-    z = g("Gather", g("Concat", x, mean, axis=1), c(at.astype(np.int64)), axis=1)
-    t = g("Mul", g("Sub", z, c(varying.centre[at])), c(1.0 / varying.scale[at]))
-    t = g("Max", g("Min", t, c(CUT_OFF)), c(-CUT_OFF))
-    straight = np.isinf(varying.places)
-    away = g("Sub", t, c(np.where(straight, 0.0, varying.places)))
-    bump = g("Exp", g("Mul", g("Mul", away, away), c(-0.5 / BUMP_WIDTH**2)))
-    weights = [add_matrix(graph, np.where(some, varying.mean, 0.0)[:, None]) for some in (straight, ~straight)]
-    log = g("Add", g("MatMul", t, weights[0]), g("MatMul", bump, weights[1]))
-    return g("Add", log, c(varying.level))
 
 
 def add_matrix(graph: Graph, weights: np.ndarray) -> str:
