@@ -7,8 +7,12 @@ the function over that of the noise) and number of columns p, at n = 200 rows an
 F1 counts the ten largest slopes, which they could not know to be ten.
 
     python benchmarks/linear.py [--columns 50,500,2000,20000] [--repeats 5] [--peers relvec;LassoCV] [--sparse]
+                                [--classes] [--evidence 50,500,2000]
 
-`--sparse` fits 50,000 sparse columns of 500 rows as well. skglm is compared where it is installed. ARDRegression,
+`--classes` measures two classes, with and without a price for columns and by l1 regularisation in folds. `--evidence`
+compares the log evidence of ARDRegression with that of relvec: both without a prior over sets, in one formula, T01 eq.
+(15), each at its own precisions and noise for centred columns and targets. `--sparse` fits 50,000 sparse columns of 500
+rows as well. skglm is compared where it is installed. ARDRegression,
 BayesianRidge and relvec without a prior over sets are left out above 2,000 columns; ARDRegression is fitted once a
 cell there.
 """
@@ -26,11 +30,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import ARDRegression, BayesianRidge, LassoCV
+from sklearn.linear_model import ARDRegression, BayesianRidge, LassoCV, LogisticRegressionCV
 from threadpoolctl import threadpool_limits
 
-from relvec import SparseBayesianRegressor
+from relvec import SparseBayesianClassifier, SparseBayesianRegressor
 
 N_ROWS, N_TRUE = 200, 10
 CORRELATIONS, RATIOS = (0.0, 0.5, 0.9), (1.0, 10.0)
@@ -188,6 +193,68 @@ def sparse_columns(seed: int) -> None:
     )
 
 
+def log_evidence(X: np.ndarray, y: np.ndarray, columns: np.ndarray, alpha: np.ndarray, noise: float) -> float:
+    """T01 eq. (15) for some columns with precisions alpha (k,), columns and target centred."""
+    Phi, t = (X - X.mean(axis=0))[:, columns], y - y.mean()
+    C = noise * np.eye(len(t)) + (Phi / alpha) @ Phi.T
+    return float(-0.5 * (len(t) * np.log(2.0 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t)))
+
+
+def compare_evidence(columns: list[int], repeats: int, seed: int) -> None:
+    """Print the evidence and CPU seconds of ARDRegression and of relvec, both without a prior over sets."""
+    print(f"{'p':>7}{'corr.':>7}{'S/N':>5}{'ARDRegression':>15}{'columns':>9}{'CPU s':>8}{'flat':>12}{'columns':>9}"
+          f"{'CPU s':>8}{'relvec CPU s':>14}")  # fmt: skip
+    for p in columns:
+        for correlation in CORRELATIONS:
+            for ratio in RATIOS:
+                rows = []
+                for i in range(1 if p >= MAX_COLUMNS["ARDRegression"] else repeats):
+                    X, y, _ = draw(p, correlation, ratio, np.random.default_rng([seed, p, i]))
+                    clock = [time.process_time()]
+                    ard = ARDRegression().fit(X, y)
+                    clock.append(time.process_time())
+                    flat = SparseBayesianRegressor(support_prior="flat").fit(X, y)
+                    clock.append(time.process_time())
+                    SparseBayesianRegressor().fit(X, y)
+                    spent = np.diff([*clock, time.process_time()])
+                    kept = np.flatnonzero(ard.lambda_ < ard.threshold_lambda)
+                    own = np.flatnonzero(flat.selected_)
+                    alpha = flat.alpha_[[name != "bias" for name in flat.atoms_]]
+                    peer = log_evidence(X, y, kept, ard.lambda_[kept], 1.0 / ard.alpha_)
+                    ours = log_evidence(X, y, own, alpha, flat.noise_variance_)
+                    rows.append([peer, len(kept), spent[0], ours, len(own), spent[1], spent[2]])
+                m = np.mean(rows, axis=0)
+                print(f"{p:7,}{correlation:7.1f}{ratio:5.0f}{m[0]:15.1f}{m[1]:9.0f}{m[2]:8.2f}{m[3]:12.1f}{m[4]:9.0f}"
+                      f"{m[5]:8.2f}{m[6]:14.3f}", flush=True)  # fmt: skip
+
+
+def classes(repeats: int, seed: int) -> None:
+    """Print how many columns of two classes are found, and the log loss above that of the true probabilities."""
+    makers = {
+        "relvec": SparseBayesianClassifier,
+        "no price": lambda: SparseBayesianClassifier(complexity_price=0.0),
+        "l1, folds": lambda: LogisticRegressionCV(penalty="l1", solver="liblinear", scoring="neg_log_loss", cv=5),
+    }
+    print(f"{'p':>6}  {'model':12}{'columns':>8}{'F1':>6}{'loss':>7}{'CPU s':>8}")
+    for p in (50, 500, 2000):
+        for name, make in makers.items():
+            rows = []
+            for i in range(repeats):
+                rng = np.random.default_rng([seed, p, i])
+                X, new, slopes = rng.standard_normal((N_ROWS, p)), rng.standard_normal((5000, p)), np.zeros(p)
+                slopes[rng.choice(p, 5, replace=False)] = rng.choice([-1.0, 1.0], 5) * rng.uniform(1.0, 2.0, 5)
+                y = rng.uniform(size=N_ROWS) < expit(X @ slopes)
+                began = time.process_time()
+                model = make().fit(X, y)
+                spent, true, found = time.process_time() - began, slopes != 0.0, np.ravel(model.coef_) != 0.0
+                log_p, q = model.predict_log_proba(new), expit(new @ slopes)
+                best = q * np.log(q) + (1.0 - q) * np.log1p(-q)
+                loss = np.mean(best - q * log_p[:, 1] - (1.0 - q) * log_p[:, 0])
+                rows.append([found.sum(), 2.0 * np.sum(found & true) / (found.sum() + 5), loss, spent])
+            m = np.mean(rows, axis=0)
+            print(f"{p:6,}  {name:12}{m[0]:8.0f}{m[1]:6.2f}{m[2]:7.3f}{m[3]:8.2f}", flush=True)
+
+
 def main() -> None:
     """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -195,12 +262,19 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peers", default=";".join(peers()))
     parser.add_argument("--sparse", action="store_true")
+    parser.add_argument("--classes", action="store_true")
+    parser.add_argument("--evidence", default="")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     with threadpool_limits(1):
         columns = [int(p) for p in arguments.columns.split(",") if p]
-        table(columns, arguments.repeats, arguments.peers.split(";"), arguments.seed)
+        if columns:
+            table(columns, arguments.repeats, arguments.peers.split(";"), arguments.seed)
+        if arguments.evidence:
+            compare_evidence([int(p) for p in arguments.evidence.split(",")], arguments.repeats, arguments.seed)
+        if arguments.classes:
+            classes(arguments.repeats, arguments.seed)
         if arguments.sparse:
             sparse_columns(arguments.seed)
 

@@ -46,6 +46,15 @@ def test_sparse_rows_give_the_model_of_dense_rows(weights):
     assert found.score(rows, SPARSE_Y) == pytest.approx(dense.score(SPARSE_X, SPARSE_Y))
 
 
+def test_columns_of_classes_pay_for_their_number():
+    rng = np.random.default_rng(1)
+    rows, slopes = rng.standard_normal((200, 400)), np.zeros(400)
+    slopes[[5, 50, 300]] = [2.0, -1.5, 1.5]
+    y = rng.uniform(size=200) < 1.0 / (1.0 + np.exp(-rows @ slopes))
+    model, plain = SparseBayesianClassifier().fit(rows, y), SparseBayesianClassifier(complexity_price=0.0).fit(rows, y)
+    assert np.flatnonzero(model.selected_).tolist() == [5, 50, 300] and plain.selected_.sum() > 10
+
+
 def test_sparse_classes_and_counts():
     rows = sparse.csc_matrix(SPARSE_X)
     y = SPARSE_Y > 4.0

@@ -6,7 +6,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 import oracle
-from relvec import RVC, RVR, SparseBayesianRegressor, relevance_path
+from relvec import RVC, RVR, SparseBayesianClassifier, SparseBayesianRegressor, relevance_path
 from relvec.cli.entry import main
 from relvec.plot import RelevancePathDisplay, new_figure
 
@@ -72,10 +72,30 @@ def test_a_model_of_at_most_k_functions(k):
         assert model.log_marginal_likelihood_ >= plain.log_marginal_likelihood_ - 1e-6
 
 
+def test_classes():
+    y = WIDE[:, [3, 50]] @ [2.0, -2.0] + 0.5 * RNG.standard_normal(80) > 0.0
+    path = relevance_path(WIDE[:, :60], y, SparseBayesianClassifier(complexity_price=0.0), max_functions=4, n_folds=3)
+    assert set(path.functions[1]) == {"x3", "x50"} and np.all(np.diff(path.log_evidence) >= 0.0)
+    assert path.log_density[1] > path.log_density[0] + 0.05
+    plain = SparseBayesianClassifier(complexity_price=0.0).fit(WIDE[:, :60], y)
+    for k in (1, 3):  # never below the plain fit cut down, the precisions estimated again
+        own = np.argsort(-np.abs(plain.coef_ / np.where(plain.selected_, plain.coef_std_, 1.0)))[:k]
+        cut = SparseBayesianClassifier(complexity_price=0.0).fit(WIDE[:, own], y)
+        assert path.log_evidence[k - 1] >= cut.log_marginal_likelihood_ - 1e-3
+
+
+@pytest.mark.slow
+def test_several_classes_with_kernels():
+    t = np.digitize(X[:, 0] + RNG.standard_normal(90), [-3.0, 3.0])
+    path = relevance_path(X, t, RVC(width=3.0), n_folds=2)
+    assert np.all(np.diff(path.log_evidence) >= 0.0) and all(
+        len(names) <= k for names, k in zip(path.functions, path.sizes, strict=True)
+    )
+
+
 def test_what_has_no_path_is_refused():
-    for estimator in (RVC(), RVR(likelihood="poisson")):
-        with pytest.raises(ValueError, match="relevance path"):
-            relevance_path(X, Y, estimator)
+    with pytest.raises(ValueError, match="relevance path"):
+        relevance_path(X, Y, RVR(likelihood="poisson"))
     with pytest.raises(ValueError, match="one target"):
         relevance_path(X, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="max_functions"):

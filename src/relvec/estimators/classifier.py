@@ -92,11 +92,12 @@ class RelevanceVectorClassifier(ClassPredictions):
         moderate. Keeps the training rows, O(N) a point.
     hyperprior : GammaPrior or dict, optional
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
-    complexity_price : float, default 0.0
+    complexity_price : float or "auto", default 0.0
         Nats that every function of a relevance vector machine costs: functions that raise the evidence by less are not
         kept, which the evidence of a sparse model of classes, too sure of itself, would keep. Part of what the
         sequential solver maximises and of `certificate_`; `log_marginal_likelihood_` stays the evidence. 0 is the
-        search of the papers. A price asks for the relevance vector machine, not the process.
+        search of the papers. A price asks for the relevance vector machine, not the process. "auto" is log M where the
+        candidates are M columns of X and the constant, what it takes to name one of them, and 0 elsewhere.
     tol : float, default 1e-3
         A fit ends when no single move, refitted, gains more than this many nats of evidence.
     max_iter : int, default 10000

@@ -153,7 +153,7 @@ class LaplaceSearch(Search):
                     share=share,
                     shift=shift,
                     tol=options.tol,
-                    price=options.complexity_price,
+                    price=options.price_among(basis.n_atoms),
                     bias=basis.n_atoms - 1 if options.fit_intercept else -1,
                     rng=np.random.default_rng(seed),
                 )

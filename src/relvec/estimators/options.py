@@ -39,6 +39,11 @@ class EarlierModel:
     theta: np.ndarray | None = None  # (p,) logarithms of the kernels' parameters of the whole dictionary, or None
     processes: list | None = None  # the processes of all outputs, where the kernel was chosen by merit; else None
 
+    def without_functions(self) -> EarlierModel:
+        """The parameters of kernels and processes alone."""
+        none = np.zeros(0, dtype=np.intp)
+        return replace(self, basis=self.basis.take(none), alpha=self.alpha[:, none])
+
     def find_in(self, basis: Basis, n_functions: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Atoms of a dictionary that are in this model (k,), and their precisions (n_functions, k)."""
         if len(self.alpha) != n_functions:
@@ -86,7 +91,7 @@ class FitOptions:
     share_alpha: bool = False  # whether outputs of a regression share their precisions
     noise: str = "auto"  # or "constant", "student-t", "heteroscedastic", "censored"
     target_scale: Scale | None = None  # on which a process takes the target; None where it may choose
-    complexity_price: float = 0.0  # nats that a function of a model of classes costs
+    complexity_price: float | None = 0.0  # nats that a function of a model of classes costs; None by their number
 
     @property
     def shares_precisions(self) -> bool:
@@ -97,6 +102,10 @@ class FitOptions:
     def asks_class_process(self) -> bool:
         """Whether classes are to have a process, whatever the rows are."""
         return self.classifies and isinstance(self.predictive, Process)
+
+    def price_among(self, n_candidates: int) -> float:
+        """Nats that a function costs: as given, or log M, what it takes to name one of M columns."""
+        return float(np.log(n_candidates)) if self.complexity_price is None else self.complexity_price
 
     @property
     def precomputed(self) -> bool:
@@ -220,7 +229,7 @@ def resolve_options(
         groups=resolve_groups(parameters),
         share_alpha=bool(parameters.get("share_alpha", False)),
         noise=resolve_noise(parameters),
-        complexity_price=float(parameters.get("complexity_price", 0.0)),
+        complexity_price=resolve_price(parameters, solver),
         fit_intercept=bool(parameters["fit_intercept"]),
         solver=solver,
         predictive=as_predictive(predictive) if predictive != "rvm" else None,
@@ -257,6 +266,15 @@ def as_stepwise(parameters: Mapping[str, Any], solver: Solver) -> Solver:
             "solver at 'sequential' and hyperprior at None"
         )
     return Stepwise(prior, None if most is None else int(most), solver.time_limit)
+
+
+def resolve_price(parameters: Mapping[str, Any], solver: Solver) -> float | None:
+    """Nats that a function of a model of classes costs; None where the number of columns decides."""
+    price = parameters.get("complexity_price", 0.0)
+    if not _is_auto(price):
+        return float(price)
+    columns = takes_columns(parameters["kernel"], parameters["basis"])
+    return None if columns and isinstance(solver, Sequential) else 0.0
 
 
 def resolve_groups(parameters: Mapping[str, Any]) -> np.ndarray | None:
@@ -352,8 +370,8 @@ def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
     if limit is not None and not (isinstance(limit, numbers.Real) and 0 < float(limit) < np.inf):
         raise ValueError(f"time_limit must be None or a positive number of seconds, got {limit!r}")
     price = parameters.get("complexity_price", 0.0)
-    if not (isinstance(price, numbers.Real) and 0 <= float(price) < np.inf):
-        raise ValueError(f"complexity_price must be a number of nats, 0 or more, got {price!r}")
+    if not (_is_auto(price) or (isinstance(price, numbers.Real) and 0 <= float(price) < np.inf)):
+        raise ValueError(f"complexity_price must be a number of nats, 0 or more, or 'auto', got {price!r}")
     if isinstance(verbose, str) and verbose != "progress":
         raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {verbose!r}")
     if not isinstance(parameters["fit_intercept"], bool | np.bool_):

@@ -52,9 +52,11 @@ class SparseBayesianRegressor(RelevanceVectorRegressor):
 class SparseBayesianClassifier(RelevanceVectorClassifier):
     """Sparse Bayesian linear classification: `RelevanceVectorClassifier` with the columns of X as its basis functions.
 
-    A relevance vector machine with ``kernel=None, basis="linear", predictive="rvm"``; columns are centred and scaled
-    inside, also those of a scipy.sparse matrix, which stays sparse. Parameters and attributes are those of
-    `RelevanceVectorClassifier`; of most interest are `coef_`, `coef_std_`, `intercept_`, `selected_` and `gain_`.
+    A relevance vector machine with ``kernel=None, basis="linear", predictive="rvm", complexity_price="auto"``; columns
+    are centred and scaled inside, also those of a scipy.sparse matrix, which stays sparse. A column has to gain more
+    evidence than the logarithm of the number of columns, which the best of many useless ones seldom does. Parameters
+    and attributes are those of `RelevanceVectorClassifier`; of most interest are `coef_`, `coef_std_`, `intercept_`,
+    `selected_` and `gain_`.
 
     Examples
     --------
@@ -66,4 +68,6 @@ class SparseBayesianClassifier(RelevanceVectorClassifier):
     (True, (30,))
     """
 
-    __init__ = with_defaults(RelevanceVectorClassifier.__init__, kernel=None, basis="linear", predictive="rvm")
+    __init__ = with_defaults(
+        RelevanceVectorClassifier.__init__, kernel=None, basis="linear", predictive="rvm", complexity_price="auto"
+    )

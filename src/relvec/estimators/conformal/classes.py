@@ -23,7 +23,7 @@ class ConformalSets(ConformalPredictions):
     def calibrate(self, X: Any, y: Any, cv: Any = None, randomised: bool = False) -> Any:
         """Make `predict_set` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
-        The promise is that of `RelevanceVectorRegressor.calibrate`, for the class of a new row: it holds on average over
+        The promise is that of `RelevanceVectorRegressor.calibrate`, for the class of a new row: on average over
         new rows, not for every x or every class, and however wrong the probabilities are.
 
         Parameters

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import _safe_indexing, check_consistent_length
 
+from relvec.basis import atom_keys
+from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.solvers import as_solver
+from relvec.solvers.subsets import without_restarts
 
 MAX_PATH_FUNCTIONS = 50  # of a path whose length is not given: longer ones take minutes, and are hard to read
 
@@ -26,8 +30,9 @@ class RelevancePath:
     ----------
     sizes : (K,) most functions of each model, the constant not counted: 1 to K.
     log_evidence : (K,) log evidence of the best model with no more functions; it never falls.
-    log_density : (K,) mean log predictive density at rows that took no part, in folds; nan where there were none.
-    models : the K fitted regressors. ``models[k - 1]`` is the best found with up to k functions.
+    log_density : (K,) mean log predictive density, for classes the log probability, at rows that took no part, in
+        folds; nan where there were none.
+    models : the K fitted estimators. ``models[k - 1]`` is the best found with up to k functions.
     """
 
     sizes: np.ndarray
@@ -70,12 +75,17 @@ def relevance_path(
     the models of sizes k - 1 and k + 1. Its evidence is never below that of the plain fit cut down to its k functions
     of largest gain, largest weight or smallest precision, with the precisions estimated again.
 
+    For classes the functions of the plain fit are left out one after the other, always the one whose weights are
+    smallest in units of their standard deviations, and the precisions estimated again: a path of subsets, no lower than
+    the plain fit cut down in that order. A function counts once, however many classes have it.
+
     Parameters
     ----------
     X : array-like or scipy.sparse matrix (n_samples, n_features)
     y : array-like (n_samples,)
-    estimator : RelevanceVectorRegressor, default RelevanceVectorRegressor(predictive="rvm")
-        A relevance vector machine under Gaussian noise; neither fitted nor changed.
+    estimator : RelevanceVectorRegressor or RelevanceVectorClassifier, optional
+        A relevance vector machine of classes or under Gaussian noise; neither fitted nor changed. By default
+        ``RelevanceVectorRegressor(predictive="rvm")``.
     max_functions : int, optional
         Largest size K; by default that of the plain fit, or 50 if it is smaller.
     n_folds : int, default 5
@@ -97,18 +107,22 @@ def relevance_path(
     [['x2'], ['x2', 'x5']]
     """
     plain = RelevanceVectorRegressor(predictive="rvm") if estimator is None else clone(estimator)
-    if not isinstance(plain, RelevanceVectorRegressor) or plain.likelihood != "gaussian":
-        raise ValueError(f"a relevance path needs a RelevanceVectorRegressor under Gaussian noise, got {plain!r}")
+    classes = isinstance(plain, RelevanceVectorClassifier)
+    if not classes and not (isinstance(plain, RelevanceVectorRegressor) and plain.likelihood == "gaussian"):
+        raise ValueError(
+            "a relevance path needs a RelevanceVectorClassifier, or a RelevanceVectorRegressor under Gaussian noise, "
+            f"got {plain!r}"
+        )
     if np.ndim(y) != 1:
         raise ValueError(f"relevance_path needs one target: y must have the shape (n_samples,), got {np.shape(y)}")
     check_consistent_length(X, y, sample_weight)
     y, weights = np.asarray(y), np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    plain.set_params(predictive="rvm", max_functions=None)
+    plain.set_params(predictive="rvm", **({} if classes else {"max_functions": None}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of models that are looked at on the way
-        models = _models(plain, X, y, weights, max_functions)
+        models = (_eliminate if classes else _models)(plain, X, y, weights, max_functions)
         density = _densities(plain, X, y, weights, len(models), n_folds)
-    evidence = np.array([model.log_marginal_likelihood_ for model in models])
+    evidence = np.array([np.sum(model.log_marginal_likelihood_) for model in models])
     return RelevancePath(np.arange(1, len(models) + 1), evidence, density, models)
 
 
@@ -137,17 +151,58 @@ def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | 
     return models
 
 
+def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | None) -> list:
+    """Fitted models of classes of at most 1, 2, ... functions of the plain fit."""
+    plain = clone(plain).fit(X, y, weights)
+    whole, solver = plain.basis_, without_restarts(as_solver(plain.solver))
+    numbers = {key: number for number, key in enumerate(atom_keys(whole))}
+    order = kept = _rank_functions(plain, numbers)
+    most = max(1, min(len(order), MAX_PATH_FUNCTIONS)) if most is None else most
+
+    def fit(atoms: list[int]) -> Any:
+        """A model of some functions of the plain fit, and the constant."""
+        own = {"basis": whole.take(np.sort(atoms)), "solver": solver}
+        return clone(plain).set_params(kernel=None, width="auto", complexity_price=0.0, **own).fit(X, y, weights)
+
+    models = [plain] * most
+    for k in range(most, 0, -1):
+        models[k - 1] = cut = fit(order[:k])
+        if kept[:k] != order[:k]:
+            models[k - 1] = _better(cut, fit(kept[:k]))
+        kept = _rank_functions(models[k - 1], numbers)
+    for k in range(2, most + 1):
+        models[k - 1] = _better(models[k - 1], models[k - 2])
+    return models
+
+
+def _rank_functions(model: Any, numbers: dict) -> list[int]:
+    """Numbers of a model's functions, the largest weights in units of their standard deviations first."""
+    fitted = model.fitted_
+    variance = np.concatenate([np.diagonal(part) for part in fitted.covariances()]).reshape(fitted.weights.shape)
+    size = np.sum(fitted.weights**2 / np.where(variance > 0.0, variance, np.inf), axis=0)
+    keys, names = atom_keys(fitted.basis), model.atoms_
+    return [numbers[keys[i]] for i in np.argsort(-size, kind="stable") if names[i] != "bias"]
+
+
+def _log_densities(model: Any, X: Any, y: np.ndarray) -> np.ndarray:
+    """Log density of targets, or log probability of classes, (n,)."""
+    if not isinstance(model, RelevanceVectorClassifier):
+        return model.log_predictive_density(X, y)
+    return model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+
+
 def _better(*models: Any) -> Any:
-    return max(models, key=lambda model: model.log_marginal_likelihood_)
+    return max(models, key=lambda model: np.sum(model.log_marginal_likelihood_))
 
 
 def _densities(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int, n_folds: int) -> np.ndarray:
     """Mean log density (K,) of rows in folds that took no part, under the models of each size."""
     if not n_folds:
         return np.full(most, np.nan)
-    total = np.zeros(most)
-    for train, test in KFold(n_folds, shuffle=True, random_state=0).split(y):
+    total, classes = np.zeros(most), isinstance(plain, RelevanceVectorClassifier)
+    folds = (StratifiedKFold if classes else KFold)(n_folds, shuffle=True, random_state=0)
+    for train, test in folds.split(y, y):
         part: Callable[[np.ndarray], Any] = lambda rows: _safe_indexing(X, rows)  # noqa: E731
-        models = _models(plain, part(train), y[train], weights[train], most)
-        total += [weights[test] @ model.log_predictive_density(part(test), y[test]) for model in models]
+        models = (_eliminate if classes else _models)(plain, part(train), y[train], weights[train], most)
+        total += [weights[test] @ _log_densities(model, part(test), y[test]) for model in models]
     return total / weights.sum()

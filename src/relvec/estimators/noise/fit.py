@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MAX_FITS = 25  # of one model: bounds settle in 4 to 12
 MIN_GAIN_NATS = 0.02  # of the bound that another fit has to bring
 KERNELS_CHOSEN_IN = 2  # fits in which kernels are compared: in the first all rows count alike
+# Fits that begin with no function: those of the first bend to gross errors, and a search that has them keeps some.
+BEGUN_WITH_NOTHING = 3
 FIRST_SHARE = 0.5  # of the time limit, for the first fit
 
 Fit = Callable[["FitOptions", "MemorySource"], "FittedModel"]
@@ -53,12 +55,13 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
         if not noise.varies or (left is not None and left < 0.0):
             break
         start = None if i < KERNELS_CHOSEN_IN and plain.chooses_kernel else model.earlier
+        start = start.without_functions() if start is not None and i <= BEGUN_WITH_NOTHING else start
         model = noise.settle(_quietly(fit, *noise.apply(replace(_limit(plain, left), earlier=start), source)))
         bounds.append(float(model.log_evidence[0]) + noise.added)
         if not learn.rises or bounds[-1] > max(bounds[:-1]):
             best = model
         gain = bounds[-1] - bounds[-2]
-        if i >= KERNELS_CHOSEN_IN and (gain if learn.rises else abs(gain)) < MIN_GAIN_NATS:
+        if i >= BEGUN_WITH_NOTHING and (gain if learn.rises else abs(gain)) < MIN_GAIN_NATS:
             break
     return learn.learn(best, source).assemble(best, np.array(bounds))
 
