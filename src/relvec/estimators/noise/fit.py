@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 MAX_FITS = 25  # of one model: bounds settle in 4 to 12
 MIN_GAIN_NATS = 0.02  # of the bound that another fit has to bring
 KERNELS_CHOSEN_IN = 2  # fits in which kernels are compared: in the first all rows count alike
-# Fits that begin with no function: those of the first bend to gross errors, and a search that has them keeps some.
-BEGUN_WITH_NOTHING = 3
+# Fits that begin with no function, and the nats by which they have to be ahead of the first fit: its functions bend to
+# gross errors, and a search that has them keeps some; where there are none, another local maximum is no better.
+BEGUN_WITH_NOTHING, MIN_GAIN_OVER_FIRST_NATS = 3, 1.0
 FIRST_SHARE = 0.5  # of the time limit, for the first fit
 
 Fit = Callable[["FitOptions", "MemorySource"], "FittedModel"]
@@ -48,7 +49,7 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
     plain = replace(options, noise="constant", target_scale=learn.first_scale)
     model = fit(_limit(plain, None if limit is None else FIRST_SHARE * limit), learn.begin(source))
     plain = replace(plain, target_scale=scale_of(model.predictors[0]))
-    best, bounds = model, [float(model.log_evidence[0])]
+    best, n_bounds, bounds = model, 1, [float(model.log_evidence[0])]
     for i in range(1, MAX_FITS):
         noise = learn.learn(model, source)
         left = None if limit is None else limit - (time.monotonic() - began)
@@ -58,12 +59,12 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
         start = start.without_functions() if start is not None and i <= BEGUN_WITH_NOTHING else start
         model = noise.settle(_quietly(fit, *noise.apply(replace(_limit(plain, left), earlier=start), source)))
         bounds.append(float(model.log_evidence[0]) + noise.added)
-        if not learn.rises or bounds[-1] > max(bounds[:-1]):
-            best = model
+        if not learn.rises or bounds[-1] > max([bounds[0] + MIN_GAIN_OVER_FIRST_NATS, *bounds[1:-1]]):
+            best, n_bounds = model, i + 1
         gain = bounds[-1] - bounds[-2]
         if i >= BEGUN_WITH_NOTHING and (gain if learn.rises else abs(gain)) < MIN_GAIN_NATS:
             break
-    return learn.learn(best, source).assemble(best, np.array(bounds))
+    return learn.learn(best, source).assemble(best, np.array(bounds[:n_bounds]))
 
 
 def _quietly(fit: Fit, options: FitOptions, source: MemorySource) -> FittedModel:
