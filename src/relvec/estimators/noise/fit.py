@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 MAX_FITS = 25  # of one model: bounds settle in 4 to 12
 MIN_GAIN_NATS = 0.02  # of the bound that another fit has to bring
 KERNELS_CHOSEN_IN = 2  # fits in which kernels are compared: in the first all rows count alike
-# Fits that begin with no function, and the nats by which they have to be ahead of the first fit: its functions bend to
-# gross errors, and a search that has them keeps some; where there are none, another local maximum is no better.
-BEGUN_WITH_NOTHING, MIN_GAIN_OVER_FIRST_NATS = 3, 1.0
+# Fits that begin with no function, where some row has a weight below this: the functions of the first fit bend to gross
+# errors, and a search that has them keeps some. They have to be ahead of the first fit by so many nats.
+BEGUN_WITH_NOTHING, SMALL_WEIGHT, MIN_GAIN_OVER_FIRST_NATS = 3, 0.25, 1.0
 FIRST_SHARE = 0.5  # of the time limit, for the first fit
 
 Fit = Callable[["FitOptions", "MemorySource"], "FittedModel"]
@@ -56,7 +56,8 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
         if not noise.varies or (left is not None and left < 0.0):
             break
         start = None if i < KERNELS_CHOSEN_IN and plain.chooses_kernel else model.earlier
-        start = start.without_functions() if start is not None and i <= BEGUN_WITH_NOTHING else start
+        if start is not None and i <= BEGUN_WITH_NOTHING and noise.weights.min() < SMALL_WEIGHT:
+            start = start.without_functions()
         model = noise.settle(_quietly(fit, *noise.apply(replace(_limit(plain, left), earlier=start), source)))
         bounds.append(float(model.log_evidence[0]) + noise.added)
         if not learn.rises or bounds[-1] > max([bounds[0] + MIN_GAIN_OVER_FIRST_NATS, *bounds[1:-1]]):
