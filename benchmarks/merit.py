@@ -16,12 +16,10 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import sys  # noqa: E402 (after the number of threads)
-from concurrent.futures import ProcessPoolExecutor  # noqa: E402
-from dataclasses import replace  # noqa: E402
+from dataclasses import replace  # noqa: E402 (after the number of threads)
 
 import numpy as np  # noqa: E402
-from tables import one_gaussian, parse, split, table_names  # noqa: E402
+from tables import by_table, one_gaussian, parse, split  # noqa: E402
 
 from relvec.gaussian_process.fit import average_by_merit, prepare  # noqa: E402
 from relvec.gaussian_process.predictor import exact_component, prediction_error, spread  # noqa: E402
@@ -37,8 +35,8 @@ def losses(y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> float:
     return float(np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * (y - mean) ** 2 / variance))
 
 
-def measure(case) -> tuple[str, float, float, float, dict[str, float]]:
-    """The table, NLL of ML, merit and average, and NLL by candidate."""
+def measure(case) -> tuple[float, float, float, dict[str, float]]:
+    """NLL of ML, merit and average, and NLL by candidate."""
     folder, name, fold = case
     X, y, X_test, y_test = split(folder, name, fold)
     X, y = X[:MOST_ROWS], y[:MOST_ROWS]
@@ -61,17 +59,12 @@ def measure(case) -> tuple[str, float, float, float, dict[str, float]]:
     mean = shares @ means
     average = losses(y_test, mean, shares @ (variances + (means - mean) ** 2))
     best = by_candidate[found[0].structure.name]
-    return name, losses(y_test, *predict(X_test)), best, average, by_candidate
+    return losses(y_test, *predict(X_test)), best, average, by_candidate
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    cases = [(options.tables, name, int(fold)) for name in table_names(options) for fold in options.folds.split(",")]
-    found: dict[str, list] = {}
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for result in map(measure, cases) if options.jobs == 1 else pool.map(measure, cases):
-            found.setdefault(result[0], []).append(result[1:])
-            print(result[0], file=sys.stderr, flush=True)
+    found = by_table(measure, options)
     print(f"{'table':<16}{'ML':>9}{'merit':>9}{'average':>9}{'hindsight':>11}  best candidate in hindsight")
     table = []
     for name, results in found.items():

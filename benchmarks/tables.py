@@ -291,6 +291,18 @@ def table_names(options: argparse.Namespace) -> list[str]:
     return [name for some in names for name in some]
 
 
+def by_table(measure, options: argparse.Namespace) -> dict[str, list]:
+    """What `measure((folder, name, fold))` finds for every split, by table; None is left out."""
+    cases = [(options.tables, name, int(fold)) for name in table_names(options) for fold in options.folds.split(",")]
+    found: dict[str, list] = {}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for case, result in zip(cases, map(measure, cases) if options.jobs == 1 else pool.map(measure, cases)):
+            if result is not None:
+                found.setdefault(case[1], []).append(result)
+                print(*case[1:], file=sys.stderr, flush=True)
+    return found
+
+
 def attempt(case: tuple[Path | None, str, int, str]) -> dict | str:
     """The results of one case, or why there are none."""
     try:

@@ -16,13 +16,11 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-import sys  # noqa: E402 (after the number of threads)
-import warnings  # noqa: E402
-from concurrent.futures import ProcessPoolExecutor  # noqa: E402
+import warnings  # noqa: E402 (after the number of threads)
 from dataclasses import replace  # noqa: E402
 
 import numpy as np  # noqa: E402
-from tables import parse, split, table_names  # noqa: E402
+from tables import by_table, parse, split  # noqa: E402
 
 from relvec.gaussian_process import FittedProcess, fit_process  # noqa: E402
 from relvec.gaussian_process.bound import bounds  # noqa: E402
@@ -42,8 +40,8 @@ def loss(process: FittedProcess, X: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * (y - mean) ** 2 / variance))
 
 
-def measure(case) -> tuple[str, list[tuple[float, float]], list[bool], float] | None:
-    """The table, NLL for each number of vectors (coverage, relevance), whether bounds hold, the default's NLL lost."""
+def measure(case) -> tuple[list[tuple[float, float]], list[bool], float] | None:
+    """NLL for each number of vectors (coverage, relevance), whether bounds hold, the default's NLL lost."""
     folder, name, fold = case
     X, y, X_test, y_test = split(folder, name, fold)
     if len(y) > MOST_ROWS:
@@ -54,7 +52,7 @@ def measure(case) -> tuple[str, list[tuple[float, float]], list[bool], float] | 
     rows = prepare(X, y, None, model.scale, Clock()).rows
 
     def with_parts(make) -> FittedProcess:
-        parts = (replace(make(c.structure, c.theta), spread=c.spread) for c in model.components)
+        parts = (replace(make(c.structure, c.theta), spread=c.spread, varying=c.varying) for c in model.components)
         return replace(model, components=tuple(parts))
 
     exact = with_parts(lambda s, theta: exact_component(s, theta, rows))
@@ -69,30 +67,20 @@ def measure(case) -> tuple[str, list[tuple[float, float]], list[bool], float] | 
             slack = 1e-6 * abs(value)
             inside.append(found.lower - slack <= value <= found.upper + slack)
         losses.append((pair[0], pair[1]))
-    return name, losses, inside, loss(model, X_test, y_test) - loss(exact, X_test, y_test)
+    return losses, inside, loss(model, X_test, y_test) - loss(exact, X_test, y_test)
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    cases = [(options.tables, name, int(fold)) for name in table_names(options) for fold in options.folds.split(",")]
-    found: dict[str, list] = {}
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for result in map(measure, cases) if options.jobs == 1 else pool.map(measure, cases):
-            if result is not None:
-                found.setdefault(result[0], []).append(result[1:])
-                print(result[0], file=sys.stderr, flush=True)
+    found = by_table(measure, options)
     print(f"{'table':<16}" + "".join(f"{f'{m} vectors':>16}" for m in NUMBERS) + f"{'bounds hold':>13}{'lost':>8}")
-    for name, results in found.items():
+    everything = [result for results in found.values() for result in results]
+    for name, results in (found | {"mean": everything}).items():
         cells = np.mean([losses for losses, _, _ in results], axis=0)
         held = np.concatenate([inside for _, inside, _ in results])
         lost = np.mean([less for _, _, less in results])
         pairs = "".join(f"{f'{a:.2f} / {b:.2f}':>16}" for a, b in cells)
         print(f"{name:<16}{pairs}{f'{held.sum()} of {held.size}':>13}{lost:>8.3f}")
-    everything = [result for results in found.values() for result in results]
-    cells = np.mean([losses for losses, _, _ in everything], axis=0)
-    held = np.concatenate([inside for _, inside, _ in everything])
-    pairs = "".join(f"{f'{a:.2f} / {b:.2f}':>16}" for a, b in cells)
-    print(f"{'mean':<16}{pairs}{f'{held.sum()} of {held.size}':>13}{np.mean([r[2] for r in everything]):>8.3f}")
 
 
 if __name__ == "__main__":
