@@ -241,6 +241,14 @@ def test_what_c_cannot_express_is_refused_in_words(model, words):
         relvec.to_c(fitted(model, *DATA))
 
 
+def test_a_large_source_comes_with_a_warning_that_names_the_ways_out(monkeypatch):
+    model = fitted(REGRESSORS["gaussian"], *DATA)
+    monkeypatch.setattr("relvec.export.c99.LARGE_SOURCE_BYTES", len(relvec.to_c(model, std=False)))
+    with pytest.warns(UserWarning, match=r"std=False .* max_vectors=50"):
+        relvec.to_c(model)
+    relvec.to_c(model, std=False)  # warnings are errors here
+
+
 def test_names_are_names_of_c():
     with pytest.raises(ValueError, match="name in C"):
         relvec.to_c(fitted(RVR(width="scale"), *DATA), name="1; system()")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any
 
 from relvec.export.c99.classification import add_classification
@@ -12,6 +13,8 @@ from relvec.export.c99.steps import write_steps
 from relvec.export.exported import read_model, split_pipeline
 
 __all__ = ["to_c"]
+
+LARGE_SOURCE_BYTES = 5_000_000  # beyond, compilers take minutes, and small devices have no room
 
 
 def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0.9) -> str:
@@ -25,7 +28,8 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
     name : str, default "relvec"
         Prefix of the names in the source.
     std : bool, default True
-        Whether a regression has error bars. They need a table of m^2 numbers for m basis functions.
+        Whether a regression has error bars. They need a table of m^2 numbers for m basis functions; a source of more
+        than 5 MB comes with a warning.
     coverage : float, default 0.9
         Coverage of the intervals, or sets of classes, of a calibrated model (`calibrate`). Others have none.
 
@@ -64,4 +68,12 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
         add_regression(source, fitted, bool(steps), std)
     else:
         add_classification(source, fitted, bool(steps))
-    return source.text()
+    text = source.text()
+    if len(text) > LARGE_SOURCE_BYTES:
+        warnings.warn(
+            f"the C source has {len(text) / 1e6:.0f} MB, most of it for error bars: std=False writes the mean of a "
+            "regression alone, and a model fitted with max_vectors=50 is small",
+            UserWarning,
+            stacklevel=2,
+        )
+    return text
