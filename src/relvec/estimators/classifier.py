@@ -153,7 +153,8 @@ class RelevanceVectorClassifier(ClassPredictions):
     coef_, coef_std_, selected_, gain_ : (n_features,), or (K, n_features) for K > 2 classes, only where ``kernel`` is
         None and ``basis="linear"``: slopes of the log-odds and their posterior standard deviations; which columns are
         in the model; the nats of log evidence each of them is worth.
-    alpha_ : weight precisions, in the shape of `weights_`; inf where a function is not in the model of the class.
+    alpha_ : weight precisions, in the shape of `weights_`; inf where a function is not in the model of the class. A
+        constant that is not may still have a weight: columns of X are centred, and it takes their means back.
     gamma_ : how well the data determine each weight, from 0 to 1, in the shape of `weights_`.
     covariance_ : posterior covariance of the weights: (m, m) for two classes, (K, m, m) for "ovr", and
         (K, m, K, m), joint over the classes, for a softmax; 0 where a function is not in the model.

@@ -165,6 +165,7 @@ class _Here:
         return _factor(self.X, point.W, self.weights, self.own)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # far from the mode: such steps are shortened
 def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
     """The mode, from a point near or far, and the factor U of minus the Hessian there."""
     best, idle = np.inf, 0

@@ -230,13 +230,14 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
         _ensure_log_handler()
     with checkpoint.open_cell() as cell:
         earlier = None if cell.saved is None else _resumed(solver, problem, cell.saved)
-        if earlier is not None and earlier.state.done:
+        if earlier is not None and earlier.state.done and earlier.status is not Status.INTERRUPTED:
             return earlier
         state = solver.init(problem) if earlier is None else earlier.state
         history: list[Step] = [] if earlier is None else earlier.history
         n_iter = 0 if earlier is None else earlier.n_iter
-        while True:
+        if earlier is None:
             _note_step(state, history, n_iter if verbose else None)
+        while True:
             stop = False
             if is_watched():
                 fraction = _fraction(history, problem.tol, state.done)
@@ -247,6 +248,7 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
                 break
             state = solver.step(problem, state)
             n_iter += 1
+            _note_step(state, history, n_iter if verbose else None)
             cell.store(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
         result = Result(state, status, history, n_iter)
         if status in (Status.TIME_LIMIT, Status.INTERRUPTED):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -178,7 +178,7 @@ class Stepwise:
 
     def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
         """The search from that model on."""
-        return self.init(replace(problem, start=model))
+        return _state(model_of(problem, model), "")
 
 
 @lru_cache(maxsize=4096)

@@ -86,12 +86,13 @@ class LaplaceFixedPoint:
         return Status.FIXED_POINT
 
     def notes_of(self, problem: LaplaceProblem, state: State) -> dict:
-        """Nothing but the model."""
-        return {}
+        """The weights, from which a mode is found again to its last digits."""
+        return {"mean": state.notes.fit.mean.tolist()}
 
     def resumed(self, problem: LaplaceProblem, model: Start, notes: dict) -> State:
         """The state with that model."""
-        found = LaplaceModel(problem, model.active, problem.fit(model.active, model.alpha))
+        start = np.array(notes["mean"], dtype=float) if notes else None
+        found = LaplaceModel(problem, model.active, problem.fit(model.active, model.alpha, start))
         return State(model.active, found.posterior, found.objective, notes=found)
 
     def _certificate(self, model: LaplaceModel) -> float:

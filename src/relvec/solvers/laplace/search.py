@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from relvec.inference.laplace_posterior import LaplacePosterior
+from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
+from relvec.solvers._native.laplace import Mode
 from relvec.solvers.laplace import moves
 from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, settle, trusted
 from relvec.solvers.laplace.precisions import relax, try_long_steps
@@ -37,6 +38,7 @@ class ModelInSearch:
     problem: LaplaceProblem  # as it was given
     offers: dict[str, float] = field(default_factory=dict)  # nats that moves tried in vain would have gained
     cut: set[str] = field(default_factory=set)  # those of which the edge of trust cut trials short
+    start: np.ndarray | None = None  # weights from which the mode was found
 
     @property
     def active(self) -> np.ndarray:
@@ -89,7 +91,7 @@ class ModelInSearch:
             if self.problem.budget.crossings > before:
                 self.cut.add(action)
             return None
-        return ModelInSearch(moved, self.problem)
+        return keep(moved, self.problem)
 
     def settle(self, tol: float) -> ModelInSearch:
         """With precisions at their optimum."""
@@ -104,7 +106,7 @@ class ModelInSearch:
         if model.objective < self.objective and same:  # by rounding
             model = self.model
         still = same and model.objective <= self.objective + SETTINGS.slow_share * tol
-        settled = ModelInSearch(replace(model, problem=problem), self.problem)
+        settled = keep(replace(model, problem=problem), self.problem)
         if still:
             settled.offers.update(self.offers)
             settled.cut.update(self.cut)
@@ -124,7 +126,7 @@ class ModelInSearch:
         """Without the higher limit of trust, where that held the model back."""
         if not self._held or not self.cut:
             return None
-        return ModelInSearch(self._free(False), self.problem)
+        return ModelInSearch(self._free(False), self.problem, start=self.start)
 
     def may_restart(self, turn: int, failed: int, restarts: int) -> bool:
         """As many times as are asked for, while their work is allowed, and never at the edge of trust."""
@@ -151,7 +153,7 @@ class ModelInSearch:
         before = budget.crossings
         other, offers = settle(replace(other, problem=model.problem), exchanging, limit, model)
         cut = set(offers) if budget.crossings > before else set()
-        return None if other is None else ModelInSearch(other, self.problem, offers, cut)
+        return None if other is None else keep(other, self.problem, offers, cut)
 
     def _begin_anew(self, model: LaplaceModel, turn: int, limit: Limit) -> LaplaceModel | None:
         problem = model.problem
@@ -185,7 +187,7 @@ class ModelInSearch:
         same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
         # additions are looked at once more, with the motion of B
         kept = {action: gain for action, gain in self.offers.items() if action != "add"}
-        return ModelInSearch(model, self.problem, kept if same and not self.cut else {})
+        return keep(model, self.problem, kept if same and not self.cut else {})
 
     def largest_gain(self, exchanging: bool) -> float:
         """The largest gain (nats) that a move, refitted, still offers."""
@@ -209,7 +211,7 @@ class ModelInSearch:
         budget, own = self.problem.budget, self.model.problem
         return {
             "trusted": own.trusted, "patient": own.patient, "refused": sorted(self.model.refused),
-            "cut": sorted(self.cut), "offers": self.offers, "mean": self.model.fit.mean.tolist(),
+            "cut": sorted(self.cut), "offers": self.offers, "start": [] if self.start is None else self.start.tolist(),
             "spent": budget.spent, "first": budget.first,
         }  # fmt: skip
 
@@ -225,18 +227,35 @@ def begin(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
         first = np.flatnonzero(np.isin(found.units, _bias_units(problem)) & np.isfinite(found.alpha))
         if first.size:
             model = model.add(found.units[first], found.alpha[first], found.start(model, first))
-    return ModelInSearch(model, problem)
+    return keep(model, problem)
+
+
+def keep(
+    model: LaplaceModel, problem: LaplaceProblem, offers: dict[str, float] | None = None, cut: set[str] | None = None
+) -> ModelInSearch:
+    """The model with its mode found once more, from its weights.
+
+    So it is that of a checkpoint to the last digit: a rounding error would move the end of a search along the edge of
+    trust. Rows on other machines, where a mode is dear, do without.
+    """
+    start, budget = model.fit.mean, problem.budget
+    if isinstance(model.fit, Mode | PosteriorOnRows):
+        spent = budget.spent
+        model = replace(model, fit=model.problem.fit(model.active, model.alpha, start))
+        budget.spent = spent
+    return ModelInSearch(model, problem, offers or {}, cut or set(), start)
 
 
 def resume(problem: LaplaceProblem, model: Start, notes: dict) -> ModelInSearch:
     """The model of a checkpoint."""
     own = replace(problem, trusted=float(notes["trusted"]), patient=bool(notes["patient"]))
     budget = problem.budget
-    fit = own.fit(model.active, model.alpha, np.array(notes["mean"], dtype=float))
+    start = np.array(notes["start"], dtype=float)
+    fit = own.fit(model.active, model.alpha, start)
     budget.spent, budget.first = float(notes["spent"]), float(notes["first"])
     found = LaplaceModel(own, model.active, fit, refused=frozenset(map(int, notes["refused"])))
     offers = {str(action): float(gain) for action, gain in notes["offers"].items()}
-    return ModelInSearch(found, problem, offers, cut=set(notes["cut"]))
+    return ModelInSearch(found, problem, offers, set(notes["cut"]), start)
 
 
 def _bias_units(problem: LaplaceProblem) -> np.ndarray:
