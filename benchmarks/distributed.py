@@ -8,8 +8,9 @@ The two-dimensional sinc, x uniform in [-5, 5]^2, noise 0.1, width 5, every row 
 chunk by chunk on the workers, anew at every pass. A worker is a process with one thread and a memory limit. CPU seconds
 are those of all processes together; the peak is the largest resident memory of a worker, and of this process.
 
-Classes are Ripley's mixture, two Gaussians a class, width 0.5, without restarts; their chunks stay in the memory of the
-workers during a fit. The share of errors is that on 20,000 further rows.
+Classes are Ripley's mixture, two Gaussians a class, width 0.5, without restarts: as they come, which brings so few rows
+here, and with their chunks in the memory of the workers during the fit. Looks are reductions over all rows. The share
+of errors is that on 20,000 further rows.
 """
 
 from __future__ import annotations
@@ -96,16 +97,25 @@ def measured(name: str, X: Any, y: Any, width: float, client: Any = None, watche
 def classified(name: str, X: Any, y: Any, client: Any = None) -> Any:
     """Fit two classes, print a row of the table, and return the model."""
     from relvec import RVC
+    from relvec.design import DaskSamples
     from relvec.solvers import Sequential
 
+    looks, reduce = [0], DaskSamples.reduce
+
+    def counted(*arguments: Any) -> Any:
+        looks[0] += 1
+        return reduce(*arguments)
+
+    DaskSamples.reduce = counted
     began, spent = time.perf_counter(), cpu(client)
     model = RVC(width=0.5, solver=Sequential(restarts=0)).fit(X, y)
     seconds, spent = time.perf_counter() - began, cpu(client) - spent
+    DaskSamples.reduce = reduce
     test = classes_of_chunk(10**9, 20_000)
     wrong = np.mean(model.predict(test[:, :2]) != test[:, 2])
     workers = max(client.run(peak).values()) if client is not None else np.nan
     print(
-        f"| {name} | {X.shape[0]:,} | {seconds:.1f} | {spent:.1f} | {len(model.relevance_)} | "
+        f"| {name} | {X.shape[0]:,} | {seconds:.1f} | {spent:.1f} | {looks[0]:,} | {len(model.relevance_)} | "
         f"{model.log_marginal_likelihood_:.6f} | {wrong:.4f} | {peak():.0f} | "
         f"{'' if np.isnan(workers) else f'{workers:.0f}'} | {model.status_} |",
         flush=True,
@@ -149,15 +159,21 @@ def regression(args: argparse.Namespace, cluster: Any) -> None:
 
 
 def classes(args: argparse.Namespace, cluster: Any) -> None:
-    """The table of classes."""
-    names = "classes of", "N", "fit s", "CPU s", "vectors", "log evidence", "errors", "peak MB here", "on a worker"
+    """The table of classes: as they come, which is brought here, and with rows that stay with the workers."""
+    from relvec.estimators.sources import dask
+
+    names = "classes of", "N", "fit s", "CPU s", "looks", "vectors", "log evidence", "errors", "peak MB here"
+    names = *names, "on a worker"
     print(f"\n| {' | '.join(names)} | status |\n|{'---|' * (len(names) + 1)}", flush=True)
     lazy = lazy_rows(args.classes, -(-args.classes // args.workers), classes_of_chunk)
     table = lazy.compute(scheduler="synchronous")
     alone = classified("one process", table[:, :2], table[:, 2])
     with cluster() as client:
         both = classified(f"{args.workers} workers", lazy[:, :2], lazy[:, 2], client)
+        dask.GATHERED_BYTES_PER_ROW = np.inf
+        stayed = classified(f"{args.workers} workers, rows stay there", lazy[:, :2], lazy[:, 2], client)
     apart("workers", alone, both)
+    apart("workers, rows stay there", alone, stayed)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
-from relvec.design import DaskSamples, DistributedKernelBasis, ModelOnRows, Observed, Piece, scan_basis, scan_rows
+from relvec.design import (
+    MODEL_BYTES_PER_ROW,
+    DaskSamples,
+    DistributedKernelBasis,
+    ModelOnRows,
+    Observed,
+    Piece,
+    scan_basis,
+    scan_rows,
+)
 from relvec.estimators.laplace import subsample_sizes
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical
@@ -86,6 +96,12 @@ def here():
 
     with dask.config.set(scheduler="synchronous"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def rows_stay(monkeypatch):
+    """Classes and counts, too, stay with the workers, though this process could hold them."""
+    monkeypatch.setattr("relvec.estimators.sources.dask.GATHERED_BYTES_PER_ROW", np.inf)
 
 
 MODEL = RVR(width=2.5)
@@ -270,6 +286,21 @@ def test_few_rows_of_classes_are_brought_here():
     assert np.array_equal(model.weights_, alone.weights_)
     with pytest.raises(ValueError, match="only one class"):
         RVC(width=3.0).fit(*chunked(X[:300], np.zeros(300)))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("model", "y"), [(CLASSIFIER, WAVE), (RVR(width=4.0, likelihood="poisson"), COUNTS)])
+def test_classes_and_counts_within_the_memory_limit_are_brought_here(model, y, monkeypatch):
+    monkeypatch.setattr("relvec.estimators.sources.dask.GATHERED_BYTES_PER_ROW", 4 * MODEL_BYTES_PER_ROW)
+    model = clone(model).set_params(solver=QUICK, tol=40.0)
+    alone, here = clone(model).fit(X, y), clone(model).fit(*chunked(X, y))
+    assert np.array_equal(here.weights_, alone.weights_)
+    stayed = []
+    monkeypatch.setattr(DaskSamples, "persisted", lambda self: stayed.append(self) or self)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one iteration is not enough
+        clone(model).set_params(memory_limit="10MB", max_iter=1).fit(*chunked(X, y))
+    assert stayed, "more than 10 MB do not come here"
 
 
 @pytest.mark.usefixtures("here")
@@ -537,7 +568,7 @@ def test_digits_that_a_gram_matrix_would_lose():
         (RVR(kernel="precomputed"), (X, Y), "precomputed"),
         (RVR(width=2.5, solver="em"), (X, Y), "must be 'sequential'"),
         (RVR(width=2.5, solver=Sequential(select="gain")), (X, Y), "select='batch'"),
-        (RVR(width=2.5, predictive="process"), (X, Y), "predictive='rvm'"),
+        (RVR(width=2.5, predictive="process"), (X, Y), "use predictive='auto' or 'rvm'"),
         (RVR(width=2.5, likelihood="poisson"), (X, Y), "whole numbers"),
         (RVR(width=2.5, likelihood="poisson", noise_variance=1.0), (X, COUNTS), "leave noise_variance"),
         (RVR(width=2.5, checkpoint="folder"), (X, Y), "no checkpoint"),
@@ -549,7 +580,7 @@ def test_digits_that_a_gram_matrix_would_lose():
         (RVC(width=2.5), (X, np.column_stack([WAVE, WAVE])), "one label for every row"),
         (RVC(width=2.5), (X, WAVE, 1.0 * (WAVE == "above")), "at least 2 classes need samples"),
         (RVC(width=2.5, class_weight={"above": 0.0}, solver=QUICK), (X, WAVE), "at least 2 classes need samples"),
-        (RVC(width=2.5, predictive="augmented"), (X, WAVE), "predictive='rvm'"),
+        (RVC(width=2.5, predictive="augmented"), (X, WAVE), "use predictive='auto' or 'rvm'"),
         (RVC(width=2.5, multi_class="all"), (X, WAVE), "multi_class must be"),
         (RVC(width=2.5, solver="em"), (X, WAVE), "must be 'sequential'"),
         (RVC(width=2.5, hyperprior={"a": 1.0, "b": 1.0}), (X, WAVE), "no closed form"),

@@ -315,12 +315,12 @@ class RelevanceVectorClassifier(ClassPredictions):
 
     def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
+        from relvec.estimators.sources.dask import DaskSource, are_brought_here, check_dask
 
         check_dask(options)
         labels = design.align_labels(X, y)
         classes, counts = design.count_labels(labels, check_classification_targets)
-        if counts.sum() <= MAX_GATHERED_ROWS:
+        if are_brought_here(int(counts.sum()), X.shape[1], options, gaussian=False):
             return self._prepare(options, *design.gather(X, y, sample_weight))
         check_classes(classes)
         weights = sample_weight

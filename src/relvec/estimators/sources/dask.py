@@ -26,8 +26,18 @@ from relvec.estimators.sources.memory import MemorySource
 from relvec.solvers import Sequential
 
 MAX_GATHERED_ROWS = 3000  # rows that are brought here and fitted here
+# Classes and counts are brought here where the memory limit has so many bytes for each row: four times what the models
+# of a search take. Their search looks at the rows some two thousand times, and every look is a trip to the workers.
+GATHERED_BYTES_PER_ROW = 4 * design.MODEL_BYTES_PER_ROW
 WIDTH_ROWS = 20_000  # rows of the sample that widths are learned from
 MAX_SCANNED_ATOMS = 2000  # of a subset, which every scan evaluates on all rows
+
+
+def are_brought_here(n_rows: int, n_features: int, options: FitOptions, gaussian: bool) -> bool:
+    """Whether so many rows of Dask are fitted in this process rather than by its workers."""
+    if n_rows <= MAX_GATHERED_ROWS:
+        return True
+    return not gaussian and n_rows * (GATHERED_BYTES_PER_ROW + 8 * n_features) <= options.memory
 
 
 def check_dask(options: FitOptions) -> None:

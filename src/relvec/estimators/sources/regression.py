@@ -63,13 +63,13 @@ class RowsElsewhere:
 
     def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.sources.dask import MAX_GATHERED_ROWS, DaskSource, check_dask
+        from relvec.estimators.sources.dask import DaskSource, are_brought_here, check_dask
 
         check_dask(options)
         samples = DaskSamples(X, y, sample_weight)
-        if samples.n_rows <= MAX_GATHERED_ROWS:
-            return self._prepare(options, *gather(X, y, sample_weight))
         counts = self.likelihood == "poisson"
+        if are_brought_here(samples.n_rows, samples.n_features, options, gaussian=not counts):
+            return self._prepare(options, *gather(X, y, sample_weight))
         if counts:
             check_counts(options, samples.reduce(has_whole_numbers, both))
         self._store_features(samples.n_features, samples.names)
