@@ -34,6 +34,9 @@ CORPUS = [
     ("problems", 1794844332, 46),  # a weight of 0 with a gamma of 0 in MacKay's update
     ("problems", 1794844332, 386),  # a precision that overflowed under a hyperprior whose rate underflowed
     ("problems", 77, 743),  # an objective that fell by 3e-7 with a given noise variance
+    ("problems", 3001, 3160),  # a step of Newton's method for counts whose length overflowed
+    ("problems", 3001, 4918),  # precisions shared by weights that are all 0
+    ("problems", 3002, 2514),  # precisions of weights of 1e142 that underflowed to 0
     ("problems", 0, 3169),  # evidence that the last digits of the functions move by more than a nat
 ]
 

@@ -205,10 +205,11 @@ def tabulate_weights(fits: list, atoms: np.ndarray) -> tuple[np.ndarray, np.ndar
     for fit in fits:
         p, (functions, own) = fit.result.state.posterior, fit.pairs
         at = first + functions, rank[np.searchsorted(atoms, own, sorter=rank)]
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # refused below, in words
+        with np.errstate(all="ignore"):  # refused below, in words
             weights[at] = p.mean * (fit.unit / fit.scale[own])
             alpha[at] = p.alpha * (fit.scale[own] / fit.unit) ** 2
-        check_representable(weights[at], alpha[at])
+            prior_variance = 1.0 / alpha[at]
+        check_representable(weights[at], alpha[at], prior_variance)
         gamma[at] = p.gamma
         if fit.offset is not None:  # w (x - m) = w x - w m
             own = slice(first, first + fit.n_functions)

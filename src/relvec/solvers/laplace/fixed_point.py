@@ -51,8 +51,8 @@ class LaplaceFixedPoint:
         a = problem.prior.a
         if k > 1:  # k weights share a precision: sums over them take the place of single values
             squares, gamma, variance = (problem.gather(v) for v in (p.mean**2, p.gamma, p.variance))
-            new = (k + 2 * a) / (squares + variance + 2 * b) if self.expectation else (gamma + 2 * a) / (
-                squares + 2 * b)  # fmt: skip
+            em = (k + 2 * a) / (squares + variance + 2 * b)
+            new = em if self.expectation else mackay_alpha(gamma, np.sqrt(squares), a, b)
         elif self.expectation:
             new = em_alpha(p.mean, p.variance, a, b)
         else:
