@@ -13,7 +13,6 @@ from relvec.estimators.fitted import HISTORY, FittedModel
 from relvec.estimators.options import FitOptions
 from relvec.estimators.processes.regression import (
     MAX_VECTORS,
-    SENSITIVITY_ROWS,
     SENSITIVITY_STEP,
     allows_process,
     max_vectors,
@@ -33,6 +32,7 @@ _MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
 # Rows times classes. A fit of fewer is a chain of small products, in which threads of BLAS wait for each other: on a
 # busy machine two of them took forty times the CPU seconds of one.
 MAX_ONE_THREAD_ROWS = 10_000
+_SENSITIVITY_ROWS = 150  # half as many as in regression: the variance there takes most of the time
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
@@ -167,7 +167,7 @@ def _find_rows(source: MemorySource, model: ClassModel, vectors: np.ndarray) -> 
 def _measure_sensitivity(model: ClassModel, X: np.ndarray) -> np.ndarray:
     """Share of each input (d,) in the mean squared slope of the log-odds at distinct rows, in standard deviations."""
     distinct = np.unique(X, axis=0)
-    some = distinct[:: -(-len(distinct) // SENSITIVITY_ROWS)]
+    some = distinct[:: -(-len(distinct) // _SENSITIVITY_ROWS)]
     found = np.zeros(X.shape[1])
     for column, deviation in zip(model.units.columns, model.units.scale, strict=True):
         step = np.zeros(X.shape[1])

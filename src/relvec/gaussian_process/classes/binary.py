@@ -60,12 +60,12 @@ def mode(Phi: np.ndarray, counts: np.ndarray, offset: float, start: BinaryMode |
     weight, positive = counts.sum(1), counts[:, 1]
     L = None
     for _ in range(_STEPS):
-        p = expit(f)
+        p, own = expit(f), None
         g, W = positive - weight * p, weight * p * (1.0 - p)
         slope = Phi.T @ g - u
         step = None if L is None or Phi.size * len(u) < _LARGE else _solve(Phi, W, L, slope)
         if step is None:
-            L = _factor(Phi, W)
+            L = own = _factor(Phi, W)
             step = dpotrs(L, slope, lower=1)[0]
         gain = 0.5 * step @ slope  # what a quadratic would gain
         if gain < _GAIN:
@@ -77,7 +77,7 @@ def mode(Phi: np.ndarray, counts: np.ndarray, offset: float, start: BinaryMode |
                 break
             scale *= 0.5
         u, f, value = u + scale * step, latent, new
-    return BinaryMode(u, f, _factor(Phi, W), W, g, value, float(gain))
+    return BinaryMode(u, f, _factor(Phi, W) if own is None else own, W, g, value, float(gain))
 
 
 def _solve(Phi: np.ndarray, W: np.ndarray, L: np.ndarray, slope: np.ndarray) -> np.ndarray | None:

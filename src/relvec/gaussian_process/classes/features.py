@@ -23,6 +23,7 @@ from relvec.gaussian_process.kernel import CONSTANT, Evaluated, Structure
 
 LEFT_OUT = 0.3  # share of the cost of what the features leave out that the evidence counts, see `binary`
 MEAN_LEFT_OUT = 0.016  # variance of log-odds; as W <= 1/4 it costs the evidence at most 0.002 nats a row
+_WHOLE_ROWS = 2000  # of a kernel matrix that is computed at once: single columns of fewer rows are all overhead
 _JITTER = 1e-6  # of the amplitude, added to k(Z, Z): inducing rows may lie close to each other
 
 
@@ -123,12 +124,12 @@ def pivots(kernel: LatentKernel, theta: np.ndarray, X: np.ndarray, most: int) ->
     stationary, inner = kernel.stationary, kernel.stationary_theta(theta)
     n, smallest = len(X), _JITTER * kernel.amplitude(theta)
     left, factors = np.full(n, kernel.amplitude(theta)), np.empty((min(most, n), n))
-    found: list[int] = []
+    whole, found = stationary(inner, X) if n <= _WHOLE_ROWS else None, list[int]()
     while not found or (len(found) < len(factors) and left.mean() > MEAN_LEFT_OUT):
         i = int(left.argmax())
         if left[i] <= smallest:
             break
-        column = stationary(inner, X, X[i : i + 1])[:, 0] - CONSTANT
+        column = (stationary(inner, X, X[i : i + 1])[:, 0] if whole is None else whole[i]) - CONSTANT
         j = len(found)
         row = (column - factors[:j, i] @ factors[:j]) / np.sqrt(left[i])
         factors[j] = row

@@ -124,8 +124,11 @@ def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, inducing: i
         for at in kernel.structure.widths:
             theta[at] += shift
         Z = rows.X[pivots(kernel, theta, rows.X, inducing)]
-        found.append((_objective(kernel, prior, rows, Z)(theta)[0], theta))
-    return max(found, key=lambda one: one[0])[1]
+        with suppress(NotPositiveDefinite):
+            features = Features(kernel, theta, rows.X, Z)
+            value = find_mode(features, rows).log_evidence(features.left_out)
+            found.append((value + prior.log_density(theta)[0], theta))
+    return max(found, key=lambda one: one[0])[1] if found else begin
 
 
 def _objective(kernel: LatentKernel, prior: Prior, rows: ClassRows, Z: np.ndarray):
@@ -181,14 +184,18 @@ def settle(
     """The process at theta with all rows."""
     Z = rows.X[pivots(kernel, theta, rows.X, effort.final)]
     features = Features(kernel, theta, rows.X, Z)
+    found = find_mode(features, rows)
+    U, L = (found.u[:, None], found.L[None]) if rows.n_classes == 2 else (found.u, found.L)
+    value = found.log_evidence(features.left_out)
+    return ClassProcess(kernel, theta, Z, U, L, rows.base_rates, value, found.gain, evaluations)
+
+
+def find_mode(features: Features, rows: ClassRows) -> binary.BinaryMode | softmax.SoftmaxMode:
+    """The mode of the latent functions."""
     logs = np.log(rows.base_rates)
     if rows.n_classes == 2:
-        two = binary.mode(features.Phi, rows.counts, logs[1] - logs[0])
-        U, L, value, gain = two.u[:, None], two.L[None], two.log_evidence(features.left_out), two.gain
-    else:
-        many = softmax.mode(features.Phi, rows.counts, logs - logs.mean())
-        U, L, value, gain = many.u, many.L, many.log_evidence(features.left_out), many.gain
-    return ClassProcess(kernel, theta, Z, U, L, rows.base_rates, value, gain, evaluations)
+        return binary.mode(features.Phi, rows.counts, logs[1] - logs[0])
+    return softmax.mode(features.Phi, rows.counts, logs - logs.mean())
 
 
 def log_merit(process: ClassProcess) -> float:
