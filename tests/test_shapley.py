@@ -80,6 +80,20 @@ def test_sampled_values_are_within_their_errors(monkeypatch):
     np.testing.assert_allclose(sampled.values.sum(axis=1) + sampled.baseline, model.predict(NEW), rtol=0, atol=1e-9)
 
 
+def test_values_of_shapiq_are_within_their_errors(monkeypatch):
+    wide = np.column_stack([X, RNG.uniform(-2.0, 2.0, (70, 8))])
+    model, new = RVR(kernel="matern32", width=5.0).fit(wide, Y), wide[:2]
+    with pytest.raises(ValueError, match="approximation must be"):
+        shapley_values(model, new, wide[:5], approximation="guess")
+    pytest.importorskip("shapiq")
+    found = shapley_values(model, new, wide[:5], n_permutations=1000, approximation="shapiq")
+    np.testing.assert_allclose(found.values.sum(axis=1) + found.baseline, model.predict(new), rtol=0, atol=1e-6)
+    monkeypatch.setattr(shapley, "MAX_ENUMERATED_INPUTS", 11)
+    exact = shapley_values(model, new, wide[:5])
+    assert 0.0 < np.abs(found.values - exact.values).max() < 4.0 * found.std_error.max()
+    assert found.std_error.max() < 0.1 * np.abs(exact.values).max()
+
+
 def test_classes_and_outputs():
     labels = np.digitize(Y, [-0.5, 0.5])
     model = RVC(width=2.0).fit(X, labels)

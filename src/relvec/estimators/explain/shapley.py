@@ -8,13 +8,15 @@ prod_j c_j for the background row, input i has
 
 a polynomial in t, which Gauss-Legendre nodes integrate without error: Gaussian kernels and monomials are exact at the
 cost of a few evaluations, however many inputs there are. Functions of another kind are exact by all sets of up to
-`MAX_ENUMERATED_INPUTS` inputs, and beyond that estimated from random orders of the inputs, with standard errors.
+`MAX_ENUMERATED_INPUTS` inputs, and beyond that estimated from random orders of the inputs, or by shapiq from random
+sets of them, with standard errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import factorial
 from typing import Any
 
@@ -31,6 +33,8 @@ from relvec.kernels import Linear as LinearKernel
 MAX_BACKGROUND_ROWS = 100  # of relevance vectors, where no background is given: values change little with more
 MAX_ENUMERATED_INPUTS = 10  # all sets of more inputs are too many
 MAX_BLOCK_NUMBERS = 2_000_000  # factors held at once
+SHAPIQ_RUNS = 8  # independent estimates, whose spread is the error
+SHAPIQ_SETS_PER_INPUT = 10  # at least, in a run: of 2 the regression is singular
 Part = tuple[Basis, np.ndarray]  # a dictionary without parts, and the weights (R, m) of its functions
 
 
@@ -56,8 +60,9 @@ class ShapleyValues:
 
 
 def shapley_values(
-    model: Any, X: Any, background: Any = None, *, n_permutations: int = 200, random_state: int = 0
-) -> ShapleyValues:
+    model: Any, X: Any, background: Any = None, *, n_permutations: int = 200, random_state: int = 0,
+    approximation: str = "orders",
+) -> ShapleyValues:  # fmt: skip
     """Shapley values of the predictions of a fitted model.
 
     Exact for Gaussian kernels, linear parts and monomials, and for all kernels of up to ten inputs. They are those of
@@ -76,6 +81,10 @@ def shapley_values(
         Random orders of the inputs for kernels that are not exact, rounded up to a multiple of the background rows.
     random_state : int, default 0
         Of these orders.
+    approximation : {"orders", "shapiq"}, default "orders"
+        How kernels that are not exact are estimated: from random orders, or by KernelSHAP of the package shapiq
+        (a weighted regression over random sets of inputs) with about as many evaluations, in eight independent
+        runs whose spread gives the standard errors.
 
     Returns
     -------
@@ -93,14 +102,17 @@ def shapley_values(
     """
     if not isinstance(model, BaseRelevanceVector):
         raise TypeError(f"shapley_values takes a fitted estimator of relvec, got {type(model).__name__}")
+    if approximation not in ESTIMATES:
+        raise ValueError(f"approximation must be 'orders' or 'shapiq', got {approximation!r}")
     check_is_fitted(model)
+    estimate = partial(ESTIMATES[approximation], n_permutations=n_permutations, rng=np.random.default_rng(random_state))
     rows = np.asarray(model._checked(np.asarray(X, dtype=np.float64)))
     behind = _background(model, background)
-    rng, parts = np.random.default_rng(random_state), _parts(model)
+    parts = _parts(model)
     shape = len(rows), len(parts[0][1]), rows.shape[1]
     values, variance, baseline = np.zeros(shape), np.zeros(shape), np.zeros(shape[1])
     for part, weights in parts:
-        found, spread = _of_part(part, weights, rows, behind, n_permutations, rng)
+        found, spread = _of_part(part, weights, rows, behind, estimate)
         values += found
         variance += spread
         baseline += (part(behind) @ weights.T).mean(axis=0)
@@ -148,7 +160,7 @@ def _leaves(basis: Basis, weights: np.ndarray) -> Iterator[Part]:
 
 
 def _of_part(
-    part: Basis, weights: np.ndarray, X: np.ndarray, behind: np.ndarray, n_permutations: int, rng: np.random.Generator
+    part: Basis, weights: np.ndarray, X: np.ndarray, behind: np.ndarray, estimate: Callable[..., Any]
 ) -> tuple[np.ndarray, np.ndarray | float]:
     """Values (n, R, d) of one part and the squares of their standard errors."""
     slopes = _slopes(part, weights, X.shape[1])
@@ -163,7 +175,7 @@ def _of_part(
 
     if X.shape[1] <= MAX_ENUMERATED_INPUTS:
         return np.stack([_by_sets(f, x, behind) for x in X]), 0.0
-    found = [_by_orders(f, x, behind, n_permutations, rng) for x in X]
+    found = [estimate(f, x, behind) for x in X]
     return np.stack([values for values, _ in found]), np.stack([variance for _, variance in found])
 
 
@@ -260,4 +272,36 @@ def _by_orders(
             pair = pair + 0.5 * moved.T
         pairs.append(pair)
     drawn = np.stack(pairs)
-    return drawn.mean(axis=0), drawn.var(axis=0, ddof=1) / len(drawn) if len(drawn) > 1 else np.zeros(drawn.shape[1:])
+    # the background rows are not drawn: where each has several orders, only those differ by chance
+    groups = drawn.reshape(-1, rounds if rounds > 1 else len(drawn), *drawn.shape[1:])
+    if groups.shape[1] == 1:
+        return drawn.mean(axis=0), np.zeros(drawn.shape[1:])
+    return drawn.mean(axis=0), groups.var(axis=1, ddof=1).mean(axis=0) / len(drawn)
+
+
+def _by_shapiq(
+    f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, behind: np.ndarray, n_permutations: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Estimates (R, d) of one row and their variances, from independent runs of shapiq's KernelSHAP."""
+    try:
+        from shapiq.approximator import KernelSHAP
+    except ImportError as error:
+        raise ImportError("approximation='shapiq' needs the package shapiq: pip install shapiq") from error
+    d, R = len(x), f(x[None, :]).shape[1]
+    budget = max(n_permutations * (d + 1) // len(behind) // SHAPIQ_RUNS, SHAPIQ_SETS_PER_INPUT * d)
+    drawn = np.empty((SHAPIQ_RUNS, R, d))
+    for own in drawn:
+        seed = int(rng.integers(2**31))
+        for r in range(R):
+
+            def play(sets: np.ndarray, r: int = r) -> np.ndarray:
+                rows = np.where(sets[:, None, :], x, behind)
+                return f(rows.reshape(-1, d))[:, r].reshape(len(sets), -1).mean(axis=1)
+
+            found = KernelSHAP(d, random_state=seed, pairing_trick=True).approximate(budget, play)
+            own[r] = found.get_n_order_values(1)
+    return drawn.mean(axis=0), drawn.var(axis=0, ddof=1) / SHAPIQ_RUNS
+
+
+ESTIMATES: dict[str, Callable[..., Any]] = {"orders": _by_orders, "shapiq": _by_shapiq}
