@@ -287,6 +287,38 @@ def test_an_atom_three_times():
     assert model.exchange(1e-3) is None or np.isfinite(model.exchange(1e-3).objective)
 
 
+HOSTILE = {
+    "ordinary": {}, "quality overflows": {"scale": 1e200}, "all gains overflow": {"scale": 1e160, "beta": 1e10},
+    "a hole": {"first": np.nan}, "columns of nan": {"columns": np.nan}, "columns of inf": {"columns": np.inf},
+    "targets of nan": {"scale": np.nan}, **{f"noise {beta}": {"beta": beta} for beta in (np.nan, np.inf, 0.0, -1.0)},
+    **{f"batch {batch}": {"batch": batch} for batch in (0, -1, -(2**31), 2**31 - 1, 2**40)},
+    **{f"precision {alpha}": {"alpha": alpha} for alpha in (np.nan, 0.0, -1.0, np.inf, 1e-320)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_no_search_would_ask_for_is_refused_or_answered_with_numbers(name):
+    given = HOSTILE[name]
+    rng = np.random.default_rng(0)
+    Phi, t = rng.normal(size=(20, 20)), rng.normal(size=20) * given.get("scale", 1.0)
+    Phi /= np.linalg.norm(Phi, axis=0)
+    design = DenseDesign(Phi)
+    design.matrix[0, 0] = given.get("first", design.matrix[0, 0])
+    if "columns" in given:
+        design.matrix[:] = given["columns"]
+    active = np.arange(3 if "alpha" in given else 0)
+    problem = problem_of(design, t, noise_start=1.0)
+    try:
+        model = model_of(problem, Start(active, np.full(len(active), given.get("alpha", 1.0)), given.get("beta", 1.0)))
+        grown = model.grow(given.get("batch", 4), 1e-4, False, np.inf, 0.0)
+    except (SingularError, ValueError, OverflowError) as error:
+        assert name != "ordinary" and len(str(error)) > 10
+        return
+    for moved in (grown or model, (grown or model).relax(5), (grown or model).exchange(1e-4) or model):
+        assert np.isfinite(moved.objective) and np.all(moved.posterior.alpha > 0.0)
+
+
 # ---------------------------------------------------------------- signals and threads
 
 
