@@ -34,3 +34,16 @@ def test_a_mutant_differs_at_one_place(mutate):
     assert {line for _, line, _ in found} == {4, 6} and len(found) == 7
     assert len({ast.unparse(tree) for tree, *_ in found}) == 7
     assert all("LIMIT = 3" in ast.unparse(tree) and "Doc 7." in ast.unparse(tree) for tree, *_ in found)
+
+
+def test_mutants_of_compiled_code_are_switched_at_run_time(mutate, monkeypatch):
+    source = "def total(x):\n s = 0\n for i in range(len(x)):\n  if x[i] > 0:\n   s += x[i]\n return s\n"
+    text, places = mutate.native_mutants.switched(source)
+    assert [line for line, _ in places] == [3, 4, 5]
+    found = []
+    for number in (-1, 0, 1, 2, 3):
+        monkeypatch.setenv("RELVEC_MUTANT", str(number))
+        names: dict = {}
+        exec(text.replace("cdef int ", ""), names)
+        found.append(names["total"]([5, -3, 2]))
+    assert found == [7, 5, -3, -7, 7]

@@ -1,10 +1,11 @@
-"""Change the code at one place and look whether the tests notice: `python tools/mutate.py --count 200`.
+"""Change the code at one place and look whether the tests notice: `python tools/mutate.py --count 400`.
 
 A mutant swaps an operator, turns a comparison, flips a flag or changes a number inside a function. Numbers at the top
 of a module are left alone: they are what the search prefers, not what is right, and benchmarks judge them. So is the
-`strict` of a `zip`, which is about lengths that are equal. Mutants are drawn by a seed; each runs in a process of its
-own until a test fails. One that takes far longer than the tests do counts as noticed. What survives is printed with its
-line.
+`strict` of a `zip`, which is about lengths that are equal. Mutants of the compiled modules are switched in one build
+(`native_mutants.py`). Mutants are drawn by a seed; each runs in a process of its own until a test fails. One that takes
+far longer than the tests do counts as noticed. What survives is printed with its line, and the score with the lower end
+of its 95 % interval.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import native_mutants  # noqa: E402
+
 REGRESSIONS = "tests/test_searches.py::TestRegressions"
 CLASSES = "tests/test_searches.py::TestClassesAndCounts"
 EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
@@ -39,6 +44,7 @@ CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "test
 TESTS = {
     "inference/evidence.py": [EVIDENCE, TEXTBOOK, REGRESSIONS, CLASSES, "tests/test_solvers.py",
                               "tests/test_laplace.py"],
+    "inference/laplace_posterior.py": [MODES, SCANS, CLASSES, "tests/test_laplace.py"],
     "inference/laplace.py": [MODES, SCANS, CLASSES, "tests/test_laplace_rows.py", "tests/test_laplace.py",
                              "tests/test_tune.py::TestGradients", DEVICE],
     "solvers/gaussian/model.py": ENGINE,
@@ -56,7 +62,11 @@ TESTS = {
     "solvers/laplace/search.py": LAPLACE,
     "solvers/laplace/exchange.py": [*LAPLACE, DEVICE, DISTRIBUTED],
     "solvers/laplace/rows.py": ["tests/test_laplace_rows.py"],
-    "solvers/laplace/precisions.py": [*LAPLACE, "tests/test_laplace_rows.py"],
+    "solvers/laplace/precisions.py": [*LAPLACE, "tests/test_laplace_certificate.py"],
+    "solvers/laplace/moves.py": [*LAPLACE, "tests/test_laplace_certificate.py"],
+    "gaussian_process/bound.py": ["tests/test_gaussian_process.py"],
+    "solvers/_native/gaussian.pyx": ENGINE,
+    "solvers/_native/laplace.pyx": ["tests/test_laplace_rows.py", *LAPLACE],
 }  # fmt: skip
 # CPU seconds that a mutant may take: so many, and so many times what the tests take without a change.
 MIN_CPU_SECONDS, TIMES_THE_TESTS = 60.0, 2.0
@@ -169,8 +179,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
 
 
-def survives(module: str, tree: ast.Module | None, tests: list[str], seconds: float = 600.0) -> str:
-    """Run tests on the mutant of a module in a forked process: "survived", "killed" or, of CPU time, "too long"."""
+def survives(module: str, tree: ast.Module | int | None, tests: list[str], seconds: float = 600.0) -> str:
+    """Run tests on the mutant of a module in a forked process: "survived", "killed" or, of CPU time, "too long".
+
+    The mutant is a changed tree, or the number of a place of the compiled modules.
+    """
     name = "relvec." + module.removesuffix(".py").replace("/", ".")
     sys.stdout.flush()
     child = os.fork()
@@ -183,7 +196,10 @@ def survives(module: str, tree: ast.Module | None, tests: list[str], seconds: fl
             import pytest
 
             resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
-            if tree is not None:
+            if isinstance(tree, int):
+                sys.path.insert(0, str(native_mutants.BUILD / "site"))
+                os.environ["RELVEC_MUTANT"] = str(tree)
+            elif tree is not None:
                 sys.meta_path.insert(0, Finder(name, ROOT / "src" / "relvec" / module, tree))
             options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
             options += ["-k", "not a_hundred_classes"]  # which takes as long as all the others
@@ -207,22 +223,29 @@ def main() -> int:
     """Run as many mutants as asked for, and print what survived."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", help=f"some of {', '.join(TESTS)}; all by default")
-    parser.add_argument("--count", type=int, default=200, help="mutants, evenly over all places")
+    parser.add_argument("--count", type=int, default=400, help="mutants, evenly over all places")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="leave out so many of the draw")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of CPU: begin nothing after so many")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after so many")
+    parser.add_argument("--built", action="store_true", help="the compiled mutants are built: do not build them again")
     parser.add_argument("--passing", action="store_true", help="the tests pass as they are: do not run them first")
     chosen = parser.parse_args()
     os.chdir(ROOT)
+    from scipy.stats import beta
+
     os.environ |= {"HYPOTHESIS_PROFILE": "mutants", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     for once_for_all in ("numpy", "scipy.optimize", "scipy.stats", "sklearn.utils.estimator_checks", "sklearn.svm",
                          "sklearn.pipeline", "pytest", "mpmath"):  # fmt: skip
         importlib.import_module(once_for_all)
 
     modules = chosen.modules or list(TESTS)
-    sources = {module: (ROOT / "src" / "relvec" / module).read_text() for module in modules}
-    everywhere = [(module, i) for module in modules for i in range(len(places(ast.parse(sources[module]))))]
+    sources = {m: (ROOT / "src" / "relvec" / m).read_text() for m in modules if m.endswith(".py")}
+    native = native_mutants.places([m for m in modules if m not in sources])
+    everywhere = [(module, i) for module, source in sources.items() for i in range(len(places(ast.parse(source))))]
+    everywhere += [(module, i) for module, i, *_ in native]
+    if native and not chosen.built:
+        native_mutants.build([m for m in modules if m not in sources])
     drawn = random.Random(chosen.seed).sample(everywhere, len(everywhere))[chosen.first :][: chosen.count]
     results: Counter = Counter()
     begin = time.monotonic()
@@ -237,7 +260,8 @@ def main() -> int:
     for module, number in drawn:
         if cpu_seconds() > chosen.seconds or time.monotonic() - begin > 60.0 * chosen.minutes:
             break
-        tree, line, what = mutant(sources[module], number)
+        tree: ast.Module | int
+        tree, line, what = mutant(sources[module], number) if module in sources else native[number][1:]
         seconds = MIN_CPU_SECONDS + TIMES_THE_TESTS * sum(took.get(file, USUAL_CPU_SECONDS) for file in TESTS[module])
         result = survives(module, tree, TESTS[module], seconds)
         results[module, result == "survived"] += 1
@@ -250,7 +274,9 @@ def main() -> int:
             print(f"{module}: {dead} of {alive + dead} killed")
     dead = sum(count for (_, alive), count in results.items() if not alive)
     share = dead / max(total, 1)
-    print(f"{dead} of {total} mutants killed ({share:.0%}), drawn from {len(everywhere)} places")
+    least = beta.ppf(0.05, dead, total - dead + 1) if dead else 0.0  # Clopper and Pearson's, one-sided
+    print(f"{dead} of {total} mutants killed ({share:.1%}, with 95 % confidence at least {least:.1%}), drawn from "
+          f"{len(everywhere)} places")  # fmt: skip
     print(f"seed {chosen.seed}, {cpu_seconds():.0f} CPU s")
     return 0
 

@@ -1,0 +1,77 @@
+"""Mutants of the compiled modules in one build, switched at run time: RELVEC_MUTANT is the number of the place.
+
+In a copy of the sources every condition, every sum that is added to and every loop over a range asks that number
+whether it is the one to change: a condition is turned, a term changes its sign, a loop ends one turn early.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "mutants"
+SWITCH = 'from os import environ as _environ\ncdef int MUTANT = int(_environ.get("RELVEC_MUTANT", "-1"))\n'
+CONDITION = re.compile(r"(\s+(?:if|elif|while) )([^#]+):(\s*#.*)?")
+SUM = re.compile(r"(\s+[\w.\[\], +*-]+ (?:\+|-)= )([^#]+?)(\s*#.*)?")
+LOOP = re.compile(r"(\s+for \w+ in range\()(.*)(\)):(\s*#.*)?")
+
+
+def switched(source: str, first: int = 0) -> tuple[str, list[tuple[int, str]]]:
+    """The source with a switch at every place, numbered from ``first`` on, and line and text of each place."""
+    lines, places, quoted, begun = [], [], False, False
+    for number, line in enumerate(source.splitlines(), 1):
+        if not begun and re.match(r"cdef |def |class ", line):
+            lines.append(SWITCH)
+            begun = True
+        here, at = line, first + len(places)
+        if line.count('"""') % 2:
+            quoted = not quoted
+        elif begun and not quoted and line.count("(") == line.count(")") and line.count("[") == line.count("]"):
+            here = _switch(line, at)
+        if here != line:
+            places.append((number, line.strip()))
+        lines.append(here)
+    return "\n".join(lines) + "\n", places
+
+
+def _switch(line: str, at: int) -> str:
+    if (found := CONDITION.fullmatch(line)) is not None:
+        return f"{found[1]}(not ({found[2]})) == (MUTANT == {at}):"
+    if (found := LOOP.fullmatch(line)) is not None and found[2].count("(") == found[2].count(")"):
+        head, comma, end = found[2].rpartition(", ")
+        if head.count("(") == head.count(")") and head.count(",") == 0:
+            return f"{found[1]}{head}{comma}({end}) - (MUTANT == {at})):"
+    if (found := SUM.fullmatch(line)) is not None:
+        return f"{found[1]}({found[2]}) * (1 - 2 * (MUTANT == {at}))"
+    return line
+
+
+def places(modules: list[str]) -> list[tuple[str, int, int, str]]:
+    """Module, number, line and text of every place of some modules."""
+    found: list[tuple[str, int, int, str]] = []
+    for module in modules:
+        _, here = switched((ROOT / "src" / "relvec" / module).read_text())
+        found += [(module, len(found) + i, line, text) for i, (line, text) in enumerate(here)]
+    return found
+
+
+def build(modules: list[str]) -> Path:
+    """Build the package with switches in these modules; the folder to import it from."""
+    source = BUILD / "source"
+    shutil.rmtree(BUILD, ignore_errors=True)
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    first = 0
+    for module in modules:
+        path = source / "src" / "relvec" / module
+        text, here = switched(path.read_text(), first)
+        path.write_text(text)
+        first += len(here)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(BUILD / "site")]
+    subprocess.run([*command, str(source)], check=True)
+    return BUILD / "site"
