@@ -207,7 +207,7 @@ def test_a_column_of_targets_is_one_output(fitted):
 
 @pytest.mark.parametrize("n_features", [32, 33, 40])
 def test_many_inputs(n_features):
-    """From 33 inputs on there is one width: weaker, but no failure."""
+    """A width for each of many inputs, or one for all: the data choose, and nothing fails."""
     rng = np.random.default_rng(7)
     wide = rng.normal(size=(80, n_features))
     f = wide[:, 0] + np.sin(wide[:, 1])

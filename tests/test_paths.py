@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine, make_friedman1
 
 import messy
 from relvec import cli
+from relvec.tables import as_table, evaluate_table, fit_table
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +42,18 @@ def test_every_step_is_one_command(tables, capsys, monkeypatch, name, target):
     assert (tables / f"{name}.html").stat().st_size > 20_000
     assert "written" in run("export", f"{name}.relvec", "--c")
     assert (tables / f"{name}.c").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_an_irrelevant_category_of_many_levels_changes_little():
+    """One column more makes twenty inputs more; neither the method nor the coverage may fall off a cliff."""
+    X, y = make_friedman1(500, noise=1.0, random_state=0)
+    table = {f"x{i}": X[:, i] for i in range(10)} | {"y": y}
+    towns = {"town": [f"town {k}" for k in np.random.default_rng(0).integers(0, 24, 500)]}
+    found = {}
+    for name, columns in (("without", table), ("with", table | towns)):
+        rows = as_table(columns)
+        model = fit_table(rows.take(range(250)), "y").pipeline
+        found[name] = {s.name: s.value for s in evaluate_table(model, rows.take(range(250, 500))).scores}
+    assert found["with"]["RMSE"] < 1.2 * found["without"]["RMSE"]
+    assert found["with"]["coverage"] > 0.8
