@@ -151,7 +151,7 @@ def test_reproduction(browser, reproduction, width):
 @pytest.mark.parametrize("name", ["index", "guide/index", "guide/start", "guide/regression", "auto_examples/index",
                                   "auto_examples/plot_01_sinc", "commands", "reproduction"])  # fmt: skip
 def test_pages_of_the_docs(browser, name, width):
-    path = FRONT.with_name(f"{name}.html")
+    path = FRONT.parent / f"{name}.html"
     if not path.is_file():
         pytest.skip("the docs are not built: make docs")
     page, said, _ = opened(browser, path, width)
