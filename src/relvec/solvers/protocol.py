@@ -40,8 +40,8 @@ class SearchModel(Protocol):
         """The atom last moved, -1 for none."""
         ...
 
-    def grow(self, batch: int, tol: float, hold_noise: bool) -> Self | None:
-        """With the most useful atoms added, ``batch`` or a few more at once."""
+    def grow(self, batch: int | None, tol: float, hold_noise: bool) -> Self | None:
+        """With the most useful atoms added, ``batch`` or a few more at once; None: as many as suit the model."""
         ...
 
     def settle(self, tol: float) -> Self:
@@ -68,7 +68,7 @@ class SearchModel(Protocol):
         """Whether a restart of that kind is tried again after it has gained, and counts as failed where it has not."""
         ...
 
-    def restart(self, turn: int, batch: int, exchanging: bool, deadline: float) -> Self | None:
+    def restart(self, turn: int, batch: int | None, exchanging: bool, deadline: float) -> Self | None:
         """Another local maximum, settled; None where there is nothing to try."""
         ...
 

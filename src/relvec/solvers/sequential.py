@@ -17,7 +17,6 @@ from relvec.solvers.protocol import SearchModel
 
 MIN_REPEAT_GAIN_NATS = 1.0  # a restart that gains as much is tried again
 MIN_RESTART_GAIN_NATS = 0.1  # one that gains less has failed
-BATCH = 4  # atoms added a scan, where the settings name no number
 _EVIDENCE_ROUNDING = 1e-9  # of an evidence: it may fall by as much when it is evaluated anew
 
 
@@ -39,8 +38,8 @@ class Sequential:
         time as in TF03 4.2, with the update formulas of its appendix: the one of largest gain, a random atom's, or
         the atoms in order.
     batch : int, optional
-        Most atoms added a scan. Without one a regression takes one at a time until no addition gains, so that it never
-        ends below the greedy path, and four in restarts; classes and counts four.
+        Most atoms added a scan. Without one a regression takes one at a time at first, so that it does not end below
+        the greedy path, and several in restarts and where it has many; classes and counts take four.
     exchange : bool
         Whether to try exchanges (TF03 6.2). The certificate covers them only if so.
     noise_every : int
@@ -98,7 +97,6 @@ class Search:
     begin: Callable[[Any, bool], SearchModel]
     resume: Callable[[Any, Start, dict], SearchModel]
     one_at_a_time: Callable[[Any, State, Sequential], State] | None = None
-    first_batch: int = BATCH
 
     @property
     def time_limit(self) -> float | None:
@@ -118,7 +116,7 @@ class Search:
         settings, model = self.settings, notes.model
         tol = problem.tolerance(len(state.active))
         if not notes.grown:
-            grown = model.grow(settings.batch or self.first_batch, tol, notes.steps % settings.noise_every != 0)
+            grown = model.grow(settings.batch, tol, notes.steps % settings.noise_every != 0)
             if grown is not None:
                 return _advance(grown, "add", notes, settled=False)
             notes = notes.but(grown=True)
@@ -136,7 +134,7 @@ class Search:
                 return _advance(released, "", notes, settled=False)
             notes = notes.but(exhausted=True)
         while thorough and self._may_restart(model, notes):
-            other = model.restart(notes.turn, settings.batch or BATCH, settings.exchange, notes.deadline)
+            other = model.restart(notes.turn, settings.batch, settings.exchange, notes.deadline)
             if other is not None:
                 return self._judge(state, notes, other, tol)
             notes = notes.but(turn=notes.turn + 1)

@@ -16,6 +16,8 @@ from relvec.solvers.gaussian import restarts
 from relvec.solvers.loop import Problem, Start, Status, at_noise_floor, not_lower
 
 _SETTLING_STEPS = 100  # Newton steps at most before the search goes on
+# A model of fewer atoms grows by one at a time: scans of few are quick, and no search ends below the greedy path.
+_SINGLE_ATOMS = 100
 _SINGLE_STEPS = 10  # and after a single precision was moved
 _MAX_REFUTED = 16  # promises of a scan that the exact evidence may refute before the rest is believed
 
@@ -75,9 +77,10 @@ class GaussianModel:
         return self.at(self.active[places], self.core.precisions[places], self.core.beta)
 
     def grow(
-        self, batch: int, tol: float, hold_noise: bool = False, ceiling: float = np.inf, apart: float = 0.0
+        self, batch: int | None, tol: float, hold_noise: bool = False, ceiling: float = np.inf, apart: float = 0.0
     ) -> GaussianModel | None:
         """With the most useful atoms, in a frame without what it no longer needs."""
+        batch = batch or (1 if self.size < _SINGLE_ATOMS else restarts.RESTART.batch)
         with all_threads(self._scan_work):
             grown = self.core.grow(min(batch, self.problem.design.n_atoms), tol, hold_noise, ceiling, apart)
             return None if grown is None else GaussianModel(self.problem, grown.trim())
@@ -124,9 +127,9 @@ class GaussianModel:
         """All but that which does not depend on the model."""
         return turn != restarts.RESTART.scratch_turn
 
-    def restart(self, turn: int, batch: int, exchanging: bool, deadline: float) -> GaussianModel | None:
+    def restart(self, turn: int, batch: int | None, exchanging: bool, deadline: float) -> GaussianModel | None:
         """Another local maximum."""
-        return restarts.restart(self, turn, batch, deadline)
+        return restarts.restart(self, turn, batch or restarts.RESTART.batch, deadline)
 
     def admits(self, other: GaussianModel) -> bool:
         """Whether the other explains the noise no more than this one: there it would have no honest error bars."""

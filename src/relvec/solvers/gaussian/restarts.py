@@ -22,6 +22,7 @@ class RestartSettings:
     ``low_noise_fractions`` of the one found, in turn; those after are random.
     """
 
+    batch: int = 4  # atoms added a scan
     scratch_turn: int = 0
     low_noise_fractions: tuple[float, ...] = (0.5, 0.2, 0.3)
     max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little,
@@ -40,6 +41,9 @@ class RestartSettings:
     quick_backward_atoms: int = 128  # and up to this, where that is quick, whatever the noise
     backward_updates: int = 12
     backward_alphas: tuple[float, float] = (1e-12, 1e3)  # least precision, and that at which an atom leaves
+    # A path of several atoms at a time, from none: where there are many local maxima and scans are short
+    min_path_atoms: int = 25
+    max_path_columns: int = 512
     dropped_share: float = 0.2  # of the atoms, in a random restart
     newton_steps: int = 5  # after the noise was held, and after it was released
     # Models that explain the noise too: a noise near its floor by this factor, more atoms than this share.
@@ -139,7 +143,7 @@ def perturb_low_noise(model: GaussianModel, fraction: float, batch: int, deadlin
 
 
 def _restart_from_scratch(model: GaussianModel, batch: int, deadline: float) -> GaussianModel | None:
-    """From the other end: every atom of a short dictionary, else nothing and a ceiling over the noise.
+    """From the other end: every atom of a short dictionary, or nothing and a ceiling over the noise, or nothing alone.
 
     A noise that is free while atoms enter for the first time may explain what later atoms would, and then the
     search ends tens of nats short, most of all with kernels that do not decay.
@@ -153,6 +157,8 @@ def _restart_from_scratch(model: GaussianModel, batch: int, deadline: float) -> 
         other = restart_from_full(model)
     elif not problem.fixed_noise and risen > RESTART.max_noise_rise:
         other = restart_capped_noise(model, batch, deadline)
+    elif model.size > RESTART.min_path_atoms and n_atoms <= RESTART.max_path_columns:
+        return model.at(model.active[:0], np.zeros(0), 1.0 / (problem.noise_variance or problem.noise_start))
     else:
         return None
     other = _settle(other, batch, deadline)

@@ -9,4 +9,4 @@ from relvec.solvers.sequential import Search, Sequential
 
 def gaussian_search(settings: Sequential) -> Search:
     """The search with these settings."""
-    return Search(settings, begin, resume, textbook_step if settings.select != "batch" else None, first_batch=1)
+    return Search(settings, begin, resume, textbook_step if settings.select != "batch" else None)

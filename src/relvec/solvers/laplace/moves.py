@@ -20,6 +20,7 @@ from relvec.solvers.laplace.scan import Scan, alike, overlaps, scan
 class LaplaceSettings:
     """Limits of the search, chosen on the evidences that the data sets of the papers reach."""
 
+    batch: int = 4  # units added a scan, where no number is given
     batch_gain_share: float = 0.3  # of the best gain, for further units of a batch
     max_batch_correlation: float = 0.3  # of those with the units before them
     max_refuted: int = 6  # additions refitted in vain before the search for additions ends

@@ -65,9 +65,9 @@ class ModelInSearch:
         """The unit last moved."""
         return self.model.atom
 
-    def grow(self, batch: int, tol: float, hold_noise: bool = False) -> ModelInSearch | None:
+    def grow(self, batch: int | None, tol: float, hold_noise: bool = False) -> ModelInSearch | None:
         """With the most useful units added, up to ``batch`` of them."""
-        return self._try("add", lambda tol: moves.grow(self.model, self._scan, batch, tol), tol)
+        return self._try("add", lambda tol: moves.grow(self.model, self._scan, batch or SETTINGS.batch, tol), tol)
 
     def shrink(self, tol: float) -> ModelInSearch | None:
         """Without a unit whose deletion gains."""
@@ -136,7 +136,7 @@ class ModelInSearch:
         """No restart is tried again."""
         return False
 
-    def restart(self, turn: int, batch: int, exchanging: bool, deadline: float) -> ModelInSearch | None:
+    def restart(self, turn: int, batch: int | None, exchanging: bool, deadline: float) -> ModelInSearch | None:
         """Another local maximum: without the constant, by single additions, from heated likelihoods, after removals."""
         model, budget = self._free(False), self.problem.budget
         if not budget.first:
