@@ -55,6 +55,19 @@ def test_columns_of_classes_pay_for_their_number():
     assert np.flatnonzero(model.selected_).tolist() == [5, 50, 300] and plain.selected_.sum() > 10
 
 
+def test_columns_among_gross_errors_and_censored_targets():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((150, 400))
+    f = rows[:, [1, 5, 20]] @ [2.0, -1.0, 1.0]
+    y = f + 0.3 * rng.standard_t(2.5, 150)
+    wrong, ends = y.copy(), np.column_stack([np.minimum(y, 1.0), np.where(y > 1.0, np.inf, y)])
+    wrong[rng.choice(150, 12, replace=False)] += 15.0
+    for model in (SparseBayesianRegressor(likelihood="student-t").fit(rows, wrong),
+                  SparseBayesianRegressor(likelihood="censored").fit(rows, ends)):  # fmt: skip
+        assert {1, 5, 20} <= set(np.flatnonzero(model.selected_)) and model.selected_.sum() < 6
+        np.testing.assert_allclose(model.coef_[[1, 5, 20]], [2.0, -1.0, 1.0], atol=0.2)
+
+
 def test_sparse_classes_and_counts():
     rows = sparse.csc_matrix(SPARSE_X)
     y = SPARSE_Y > 4.0

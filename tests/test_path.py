@@ -100,7 +100,7 @@ def test_what_has_no_path_is_refused():
         relevance_path(X, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="max_functions"):
         RVR(max_functions=0).fit(X, Y)
-    with pytest.raises(ValueError, match="likelihood='gaussian'"):
+    with pytest.raises(ValueError, match="likelihood='poisson' does not have"):
         RVR(max_functions=2, likelihood="poisson").fit(X, Y)
 
 

@@ -253,17 +253,18 @@ def as_stepwise(parameters: Mapping[str, Any], solver: Solver) -> Solver:
     """
     prior, most = parameters.get("support_prior", "flat"), parameters.get("max_functions")
     plain = isinstance(solver, Sequential) and solver == replace(Sequential(), time_limit=solver.time_limit)
+    # fits under student-t noise and of censored targets are those of weighted rows under normal noise
+    gaussian = parameters.get("likelihood", "gaussian") != "poisson" and parameters["hyperprior"] is None
     if _is_auto(prior):
-        gaussian = parameters.get("likelihood", "gaussian") == "gaussian" and parameters["hyperprior"] is None
         prior = "size" if plain and gaussian and takes_columns(parameters["kernel"], parameters["basis"]) else "flat"
     if prior not in ("flat", "size"):
         raise ValueError(f"support_prior must be 'auto', 'flat' or 'size', got {parameters['support_prior']!r}")
     if prior == "flat" and most is None:
         return solver
-    if not plain or parameters["hyperprior"] is not None or parameters.get("likelihood", "gaussian") != "gaussian":
+    if not plain or not gaussian:
         raise ValueError(
-            "support_prior='size' and max_functions use a separate search, which needs likelihood='gaussian': leave "
-            "solver at 'sequential' and hyperprior at None"
+            "support_prior='size' and max_functions use a separate search, which likelihood='poisson' does not have: "
+            "leave solver at 'sequential' and hyperprior at None"
         )
     return Stepwise(prior, None if most is None else int(most), solver.time_limit)
 

@@ -161,7 +161,13 @@ class CensoredNoise(Noise):
         return replace(options, noise_variance=self.variance / self.mean_weight), rows
 
     def settle(self, model: FittedModel) -> FittedModel:
-        return hold_noise(model, self.variance)
+        old = model.predictors[0]
+        if isinstance(old, FittedProcess):
+            own = self.variance / old.units.y_scale**2
+            new: Any = replace(old, components=tuple(replace(part, noise=own) for part in old.components))
+            return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
+        new = replace(old, noise=self.variance / old.unit**2)
+        return replace(model, predictors=[new], functions=[new], noise_variance=np.array([self.variance]))
 
     @classmethod
     def learn(cls, model: FittedModel, source: Any) -> CensoredNoise:
@@ -181,17 +187,6 @@ class CensoredNoise(Noise):
     def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
         noise = NoiseFit("censored", bounds, n_censored=self.n_censored)
         return replace(model, log_evidence=np.array([bounds[-1]]), noise=noise)
-
-
-def hold_noise(model: FittedModel, variance: float) -> FittedModel:
-    """A model of one output with noise of another variance, in the units of the target."""
-    old = model.predictors[0]
-    if isinstance(old, FittedProcess):
-        own = variance / old.units.y_scale**2
-        new: Any = replace(old, components=tuple(replace(part, noise=own) for part in old.components))
-        return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
-    new = replace(old, noise=variance / old.unit**2)
-    return replace(model, predictors=[new], functions=[new], noise_variance=np.array([variance]))
 
 
 def expected_squares(model: FittedModel, source: Any) -> np.ndarray:
