@@ -89,4 +89,4 @@ def with_varying_error_bars():
     rng = np.random.default_rng(3)
     X = rng.uniform(-3, 3, (180, 3))
     y = np.sin(X[:, 0]) + 10 ** (0.5 * X[:, 1] - 1.0) * rng.standard_normal(180)
-    return make_pipeline(StandardScaler(), RVR()).fit(X, y), rng.uniform(-5, 5, (40, 3))
+    return make_pipeline(StandardScaler(), RVR(max_vectors=60)).fit(X, y), rng.uniform(-5, 5, (40, 3))

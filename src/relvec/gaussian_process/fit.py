@@ -144,7 +144,7 @@ def fit_process(
     kept = _choose(chosen[0].structure, thetas[0], rows, most, clock)
     parts = [_component(c, theta, rows, kept.index, max_rows) for c, theta in zip(chosen, thetas)]
     if vary and noise_variance is None and not clock.up("error bars that depend on the inputs"):
-        parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)))
+        parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)), prepared.units, prepared.scale)
     clock.report("vectors", 1.0)
     return FittedProcess(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,

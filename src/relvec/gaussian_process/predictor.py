@@ -29,7 +29,7 @@ from relvec.inference.heteroscedastic import (
     LogNoise,
     constant_noise,
     density_gains,
-    held_out_gains,
+    held_out_logs,
     learn_log_noise,
 )
 from relvec.runtime.arrays import Array, like, namespace, squares, to_host
@@ -39,7 +39,9 @@ _SPREAD_ROWS = 1000
 _LEAST_VARYING_ROWS = 60  # that tell whether error bars depend on the inputs
 _MOST_VARYING_INPUTS = 32  # of more inputs, they may depend on the mean alone
 _FOLDS = 5
-_LEAST_GAIN, _GAIN_ERRORS = 0.02, 2.5  # nats a row, and standard errors, at rows that took no part
+_LEAST_GAIN = 0.1  # nats a row at rows that took no part: one row in a hundred, far off in the wrong place, costs that
+_GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
+_MOST_GAIN = 5.0  # nats of a row that count: one row far off does not hide what all others say
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R
 
@@ -282,43 +284,58 @@ def spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
     return max(1.0, float(np.mean((few.y - mean) ** 2 / variance))) if len(few) >= 30 else 1.0
 
 
-def vary_error_bars(parts: list[Component], shares: np.ndarray, rows: Rows) -> list[Component]:
+def vary_error_bars(
+    parts: list[Component], shares: np.ndarray, rows: Rows, units: Units, scale: Scale
+) -> list[Component]:
     """The components with a factor of their variances that depends on the inputs; as they are where that is no gain.
 
     A process has one noise and one smoothness everywhere. Rows left out one at a time tell where that is wrong: the
     logarithm of their squared errors, in predicted variances, is learned as a sparse sum of functions of single inputs
-    and of the mean (`relvec.inference.heteroscedastic`). Rows that took no part in learning it have to gain clearly.
+    and of the mean (`relvec.inference.heteroscedastic`). Rows that took no part in learning it have to gain clearly,
+    on the scale of the target and in its own units.
     """
     few = rows.take(slice(0, _SPREAD_ROWS))
     if len(few) < _LEAST_VARYING_ROWS:
         return parts
-    Z, squares = left_out_squares(parts, shares, few)
-    w, total = few.weight, few.total
-    found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w)
-    if w @ density_gains(found, plain, Z, squares) < _LEAST_GAIN * total:
+    mean, variance = _left_out(parts, shares, few)
+    squares, w = ((few.y - mean) ** 2 + few.scatter / few.weight) / variance, few.weight
+    inputs = few.X if few.X.shape[1] <= _MOST_VARYING_INPUTS else np.zeros_like(few.X)  # constants say nothing
+    Z = np.column_stack([inputs, mean])
+    found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w).level
+    if w @ density_gains(np.log(found.variance(Z)), plain, squares) < _LEAST_GAIN * few.total:
         return parts
-    gains = held_out_gains(Z, squares, w, np.arange(len(few)) % _FOLDS)  # rows come in the order of their hash
-    mean = w @ gains / total
-    if mean < max(_LEAST_GAIN, _GAIN_ERRORS * np.sqrt(w**2 @ (gains - mean) ** 2) / total):
+    logs = held_out_logs(Z, squares, w, np.arange(len(few)) % _FOLDS)  # rows come in the order of their hash
+    if not _gains_clearly(density_gains(*logs, squares), w):
         return parts
+    if scale.sign:  # those who take mean and deviation of the target are to gain as well
+        u, v = units.y_mean + units.y_scale * np.array([few.y, mean]), units.y_scale**2 * variance
+        moments = [scale.moments(u[1], v * np.exp(log)) for log in logs]
+        losses = [0.5 * (np.log(s) + (scale.inverse(u[0]) - m) ** 2 / s) for m, s in moments]
+        if not _gains_clearly(losses[1] - losses[0], w):
+            return parts
     found = replace(found, covariance=np.zeros_like(found.covariance))
     # squared errors are those predicted in the mean, and the factor, in units of that of one variance, is one
-    level = np.log(w @ (squares / found.variance(Z)) / total) - plain.level
-    average = float(w @ found.variance(Z) / total * np.exp(level))
+    level = np.log(w @ (squares / found.variance(Z)) / few.total) - plain
+    average = float(w @ found.variance(Z) / few.total * np.exp(level))
     varying = replace(found, level=float(found.level + level - np.log(average)))
     return [replace(part, spread=part.spread * average, varying=varying) for part in parts]
 
 
-def left_out_squares(parts: list[Component], shares: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Columns Z (n, d + 1), inputs and mean, and squared errors of rows left out in their predicted variances (n,)."""
+def _gains_clearly(gains: np.ndarray, weight: np.ndarray) -> bool:
+    """Whether gains (n,) in nats are above zero in the mean, by several standard errors if none counts beyond 5."""
+    some = np.clip(gains, -_MOST_GAIN, _MOST_GAIN)
+    mean = weight @ some / weight.sum()
+    error = np.sqrt(weight**2 @ (some - mean) ** 2) / weight.sum()
+    return bool(weight @ gains > _LEAST_GAIN * weight.sum() and mean > _GAIN_ERRORS * error)
+
+
+def _left_out(parts: list[Component], shares: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (n,) of single targets of the mixture at each row, from the others."""
     left = [leave_one_out(part.structure, part.theta, rows) for part in parts]
     means = np.array([mean for mean, _ in left])
     variances = [np.maximum(v - part.noise / rows.weight, 0.0) + part.noise for (_, v), part in zip(left, parts)]
     mean = shares @ means
-    variance = shares @ (np.array(variances) + (means - mean) ** 2)
-    squares = ((rows.y - mean) ** 2 + rows.scatter / rows.weight) / variance
-    inputs = rows.X if rows.X.shape[1] <= _MOST_VARYING_INPUTS else np.zeros_like(rows.X)  # constants say nothing
-    return np.column_stack([inputs, mean]), squares
+    return mean, shares @ (np.array(variances) + (means - mean) ** 2)
 
 
 def prediction_error(merit: Merit, n_rows: float) -> float:

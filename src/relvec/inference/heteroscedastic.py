@@ -113,21 +113,21 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
     return found, float(-0.5 * weights @ (Psi @ mu)) - _divergence(alpha, mu, S)
 
 
-def held_out_gains(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """Nats (n,) by which varying noise is ahead of constant noise at rows whose fold (n,) took no part in learning."""
-    gains = np.empty(len(Z))
+def held_out_logs(
+    Z: np.ndarray, squares: np.ndarray, weights: np.ndarray, fold: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log variances (n,) of varying and of constant noise, learned without the rows of the same fold (n,)."""
+    varying, plain = np.empty(len(Z)), np.empty(len(Z))
     for i in np.unique(fold):
         own = fold == i
         rest = Z[~own], squares[~own], weights[~own]
-        gains[own] = density_gains(learn_log_noise(*rest)[0], constant_noise(*rest), Z[own], squares[own])
-    return gains
+        varying[own], plain[own] = np.log(learn_log_noise(*rest)[0].variance(Z[own])), constant_noise(*rest).level
+    return varying, plain
 
 
-def density_gains(varying: LogNoise, plain: LogNoise, Z: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """Nats (n,) by which squared residuals have more density under the first noise than under the second."""
-    levels = [np.log(noise.variance(Z)) for noise in (varying, plain)]
-    losses = [0.5 * (g + squares * np.exp(-g)) for g in levels]
-    return losses[1] - losses[0]
+def density_gains(varying: np.ndarray, plain: np.ndarray | float, squares: np.ndarray) -> np.ndarray:
+    """Nats (n,) by which squared residuals have more density under the first log variances than under the second."""
+    return 0.5 * (plain + squares * np.exp(-plain) - varying - squares * np.exp(-varying))
 
 
 def _climb(

@@ -15,7 +15,7 @@ from relvec.gaussian_process import FittedProcess, Scale
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.censored import first_targets, learn_noise, log_likelihood, working_targets
 from relvec.inference.evidence import LOG_2PI
-from relvec.inference.heteroscedastic import LogNoise, constant_noise, held_out_gains, learn_log_noise
+from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
 from relvec.inference.predictive.student import StudentPredictor
 from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, learn_tails
 
@@ -116,7 +116,10 @@ class VaryingNoise(Noise):
         average = float(w @ scales / w.sum())
         added -= 0.5 * float(w.sum()) * np.log(average)
         fold = row_hash64(Z[:, :-1]) % np.uint64(FOLDS)  # by content: no order of the rows decides
-        if not len(found.columns) or w @ held_out_gains(Z, squares, w, fold) < MIN_GAIN_OF_VARYING_NATS:
+        if (
+            not len(found.columns)
+            or w @ density_gains(*held_out_logs(Z, squares, w, fold), squares) < MIN_GAIN_OF_VARYING_NATS
+        ):
             found, scales, average, added = constant_noise(Z, squares, w), np.ones(len(w)), 1.0, 0.0
         scales = scales / average
         # the evidence counts the slope of the target's scale with the weights of its rows

@@ -14,7 +14,7 @@ from relvec.export.exported import read_model, split_pipeline
 
 __all__ = ["to_c"]
 
-LARGE_SOURCE_BYTES = 5_000_000  # beyond, compilers take minutes, and small devices have no room
+LARGE_SOURCE_BYTES = 20_000_000  # beyond, compilers take minutes, and small devices have no room
 
 
 def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0.9) -> str:
@@ -29,7 +29,7 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
         Prefix of the names in the source.
     std : bool, default True
         Whether a regression has error bars. They need a table of m^2 numbers for m basis functions; a source of more
-        than 5 MB comes with a warning.
+        than 20 MB comes with a warning.
     coverage : float, default 0.9
         Coverage of the intervals, or sets of classes, of a calibrated model (`calibrate`). Others have none.
 
