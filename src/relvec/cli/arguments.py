@@ -104,13 +104,8 @@ def make_parser() -> argparse.ArgumentParser:
         ("export", "write a model for ONNX runtimes or C compilers", "Write a model in a form that other programs run.",
          EXPORT, _export),
     ):  # fmt: skip
-        command = commands.add_parser(
-            name,
-            help=help,
-            description=description,
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        command = commands.add_parser(name, help=help, description=description, epilog=epilog,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         command.add_argument("--json", action="store_true", help="print one JSON object instead of text")
         command.set_defaults(module=f"relvec.cli.{name}", parser=command)
         add_arguments(command)
@@ -123,14 +118,7 @@ def _fit(parser: Any) -> None:
     add = parser.add_argument
     add("--target", required=True, metavar="COL", help="the column to predict")
     add("--task", choices=TASKS, default="auto", help="what to predict; by default the target column decides")
-    add(
-        "-o",
-        "--out",
-        type=Path,
-        default=Path("model.relvec"),
-        metavar="FILE",
-        help="where to save the model (model.relvec)",
-    )
+    add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="the model (model.relvec)")
     for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),
                        ("id", "columns to copy to the predictions"),
                        ("categorical", "columns of numbers that name categories")):  # fmt: skip
@@ -138,20 +126,12 @@ def _fit(parser: Any) -> None:
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
         "reading a few as missing")  # fmt: skip
-    add(
-        "--kernel",
-        choices=KERNELS,
-        help="ask for a relevance vector machine with this kernel; by default the data choose the kernel",
-    )
+    add("--kernel", choices=KERNELS, help="of a relevance vector machine; by default the data choose the model")
     add("--noise", choices=NOISES, default="normal", help="noise of a regression: student-t for gross errors, "
         "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
     add("--upper", metavar="COL", help="the upper ends of targets that are known by intervals only, whose lower ends "
         "the column to predict has: equal where a target was observed, empty where there is no end")  # fmt: skip
-    add(
-        "--width",
-        type=_width,
-        help="width of the kernel of a relevance vector machine: a number, auto, scale, learn or learn-per-feature",
-    )
+    add("--width", type=_width, help="of that kernel: a number, auto, scale, learn or learn-per-feature")
     add("--max-functions", type=_count, metavar="K", help="at most K kernels or columns in a relevance vector machine, "
         "for regression")  # fmt: skip
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
@@ -168,19 +148,14 @@ def _fit(parser: Any) -> None:
 
 
 def _predict(parser: Any) -> None:
-    _add_model(parser)
-    _add_data(parser)
+    _add_model_and_data(parser)
     add = parser.add_argument
     add("-o", "--out", default="-", metavar="FILE", help="standard output by default; the suffix decides the format")
-    add(
-        "--interval", type=_share, default=0.9, metavar="P", help="probability that the interval holds the target (0.9)"
-    )
+    add("--interval", type=_share, default=0.9, metavar="P", help="probability that the interval holds the target "
+        "(0.9)")  # fmt: skip
     add("--keep", nargs="+", action="extend", metavar="COL", help="further columns to copy")
-    add(
-        "--escape-formulas",
-        action="store_true",
-        help="write an apostrophe before text that begins with =, +, - or @, which a spreadsheet would run",
-    )
+    add("--escape-formulas", action="store_true", help="write an apostrophe before text that begins with =, +, - or @, "
+        "which a spreadsheet would run")  # fmt: skip
 
 
 def _inspect(parser: Any) -> None:
@@ -189,48 +164,30 @@ def _inspect(parser: Any) -> None:
 
 
 def _calibrate(parser: Any) -> None:
-    _add_model(parser)
-    _add_data(parser)
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="where to save the calibrated model; by default it replaces MODEL",
-    )
+    _add_model_and_data(parser)
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where to save the calibrated model; by default "
+                        "it replaces MODEL")  # fmt: skip
 
 
 def _evaluate(parser: Any) -> None:
-    _add_model(parser)
-    _add_data(parser)
-    parser.add_argument(
-        "--cv", type=_folds, default=0, metavar="K", help="K-fold cross-validation, which fits K models"
-    )
+    _add_model_and_data(parser)
+    parser.add_argument("--cv", type=_folds, default=0, metavar="K", help="cross-validation with K folds, and K fits")
     parser.add_argument("--seed", type=int, default=0, help="seed of the resampling and the folds (0)")
 
 
 def _report(parser: Any) -> None:
     _evaluate(parser)
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        default=Path("report.html"),
-        metavar="FILE",
-        help="where to write the report (report.html)",
-    )
-    parser.add_argument(
-        "--as",
-        dest="form",
-        choices=("html", "markdown", "json"),
-        help="format of the report; by default the suffix of FILE decides",
-    )
+    add = parser.add_argument
+    add("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the report (report.html)")
+    add("--as", dest="form", choices=("html", "markdown", "json"), help="format of the report; by default the suffix "
+        "of FILE decides")  # fmt: skip
 
 
 def _export(parser: Any) -> None:
     _add_model(parser)
-    parser.add_argument("--onnx", nargs="?", const="", metavar="FILE", help="write ONNX; by default next to the model")
-    parser.add_argument("--c", nargs="?", const="", metavar="FILE", help="write C99; by default next to the model")
+    for name, form in (("onnx", "ONNX"), ("c", "C99")):
+        parser.add_argument(f"--{name}", nargs="?", const="", metavar="FILE", help=f"write {form}; by default next to "
+                            "the model")  # fmt: skip
     parser.add_argument("--interval", type=_share, default=0.9, metavar="P",
                         help="coverage of the intervals or sets of a calibrated model (0.9)")  # fmt: skip
 
@@ -252,6 +209,11 @@ def _add_data(parser: Any) -> None:
 
 def _add_model(parser: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="a file written by relvec fit")
+
+
+def _add_model_and_data(parser: Any) -> None:
+    _add_model(parser)
+    _add_data(parser)
 
 
 def _width(text: str) -> float | str:
