@@ -19,7 +19,7 @@ from relvec import RVC
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
 from relvec.gaussian_process.classes.calibrate import calibrate, calibration_curve
-from relvec.gaussian_process.classes.candidates import OtherCandidate, standard_candidates
+from relvec.gaussian_process.classes.candidates import standard_candidates
 from relvec.gaussian_process.classes.choose import choose
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.classes.features import Features, LatentKernel, pivots
@@ -238,15 +238,17 @@ def test_a_model_from_elsewhere_takes_part():
     truth = expit(4.0 * np.sign(X[:, 0] * X[:, 1] * X[:, 2]))  # no smooth function of 200 rows
     y = (rng.random(200) < truth).astype(int)
 
-    def make(Z, counts):
-        def predict(Q):
-            p = expit(4.0 * np.sign(Q[:, 0] * Q[:, 1] * Q[:, 2]))
-            return np.c_[1 - p, p]
+    class Oracle:
+        name, few, n_vectors, size, base_rates = "oracle", False, 1, 1, np.array([0.5, 0.5])
 
-        return predict, 1
+        def fit(self, rows, hint, clock, label):
+            return self
+
+        def signals(self, Q, moderation=1.0):
+            return 2.0 * np.sign(Q[:, :1] * Q[:, 1:2] * Q[:, 2:]) * [-1.0, 1.0]
 
     rows = ClassRows(X, np.eye(2)[y])
-    parts, selection = choose(rows, [*standard_candidates(3), OtherCandidate("oracle", make)])
+    parts, selection = choose(rows, [*standard_candidates(3), Oracle()])
     assert "oracle" in selection.chosen
     assert len(parts) == len(selection.chosen)
 
@@ -293,14 +295,6 @@ def test_sums_of_functions_predict_the_same(structure, n_classes):
             total = total + signal[:, None] * np.eye(len(member.functions))[c]
     scores = np.c_[np.zeros(50), total] if n_classes == 2 else total
     np.testing.assert_allclose(softmax_of(scores, axis=1), model.predict_proba(new), atol=1e-9)
-
-
-def test_a_model_from_elsewhere_is_not_expanded():
-    rows, units = standardise(merge(*table(), 2))
-    other = OtherCandidate("flat", lambda Z, counts: (lambda Q: np.full((len(Q), 2), 0.5), 0)).fit(rows)
-    model = ClassModel(units, (Member(1.0, Calibration(), other),), rows.base_rates, None)
-    with pytest.raises(NotImplementedError, match="no process"):
-        expand_members(model, 3)
 
 
 def test_a_time_limit_ends_the_choice_with_a_model():

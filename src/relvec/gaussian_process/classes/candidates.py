@@ -1,8 +1,11 @@
-"""The candidates: processes of several structures, and models from elsewhere such as the relevance vector machine."""
+"""The candidates: processes of several structures.
+
+The relevance vector machine is none of them: held-out rows put it behind the best process on every table of
+`benchmarks/classes.py --methods relvec,with_rvm`, and where ties let it in, new rows were predicted worse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,49 +89,6 @@ class ProcessCandidate:
         if isinstance(hint, ClassProcess):
             start = hint.theta
         return learn(rows, self.structure, self.effort, start, clock, label, self.hold_widths)
-
-
-@dataclass(frozen=True)
-class OtherCandidate:
-    """Any model: `make` takes standardised X (n, d), counts (n, K), and returns a function to probabilities, a size."""
-
-    name: str
-    make: Callable[[np.ndarray, np.ndarray], tuple[Callable[[np.ndarray], np.ndarray], int]]
-    few: bool = False
-
-    def fit(
-        self, rows: ClassRows, hint: Fitted | None = None, clock: Clock | None = None, label: str = ""
-    ) -> OtherModel:
-        """The model of these rows."""
-        return OtherModel(*self.make(rows.X, rows.counts), rows.base_rates)
-
-
-@dataclass(frozen=True, eq=False)
-class OtherModel:
-    """Probabilities seen as signals: log p less log base rate."""
-
-    predict: Callable[[np.ndarray], np.ndarray]
-    n_vectors: int
-    base_rates: np.ndarray
-
-    @property
-    def size(self) -> int:
-        """Its vectors."""
-        return self.n_vectors
-
-    def signals(self, X: np.ndarray, moderation: float = 1.0) -> np.ndarray:
-        """(n, K); probabilities are already integrated over what is uncertain, so moderation does nothing."""
-        return np.log(np.clip(self.predict(X), 1e-9, 1.0)) - np.log(self.base_rates)
-
-
-def list_labels(X: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, labels (n,) and weights (n,) of merged X (n, d) and counts (n, K), for models that want these.
-
-    >>> list_labels(np.array([[5.0], [6.0]]), np.array([[2.0, 1.0], [0.0, 3.0]]))[1:]
-    (array([0, 1, 1]), array([2., 1., 3.]))
-    """
-    row, label = np.nonzero(counts)
-    return X[row], label, counts[row, label]
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,8 +68,6 @@ def restore_vectors(process: ClassProcess, units: Units, n_features: int) -> np.
 
 def _expand(member: Member, units: Units, n_features: int, found: tuple | None) -> ExpandedMember:
     process = member.model
-    if not isinstance(process, ClassProcess):
-        raise NotImplementedError(f"{type(process).__name__} is no process and has no expansion in kernels")
     structure, theta, m = process.kernel.structure, process.theta, process.n_vectors
     rows, vectors = (None, restore_vectors(process, units, n_features)) if found is None else found
     bound = np.zeros((1, n_features))

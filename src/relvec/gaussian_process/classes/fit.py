@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
-from relvec.gaussian_process.classes.candidates import (
-    Candidate,
-    GivenKernel,
-    ProcessCandidate,
-    standard_candidates,
-)
+from relvec.gaussian_process.classes.candidates import GivenKernel, ProcessCandidate, standard_candidates
 from relvec.gaussian_process.classes.choose import NOTHING, Selection, choose
 from relvec.gaussian_process.classes.learn import Effort, settle
-from relvec.gaussian_process.classes.model import Calibration, ClassProcess
+from relvec.gaussian_process.classes.model import Calibration
 from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standardise
 from relvec.gaussian_process.rows import Units
 from relvec.runtime.clock import Clock
@@ -32,7 +26,7 @@ class Member:
 
     share: float
     calibration: Calibration
-    model: Any  # a `candidates.Fitted`; in estimators a ClassProcess
+    model: Any  # a ClassProcess; benchmarks add others
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +59,7 @@ class ClassModel:
 
         A linear part goes on, and so does a width for each input along those whose width is long.
         """
-        return all(isinstance(m.model, ClassProcess) and not m.model.kernel.structure.linear for m in self.members)
+        return not any(member.model.kernel.structure.linear for member in self.members)
 
     @property
     def extrapolation(self) -> str:
@@ -109,7 +103,7 @@ def effort_for(rows: ClassRows, max_vectors: int | None = None) -> Effort:
 def follow(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
     """The structures of an earlier model, to begin at its hyperparameters; none where its inputs are others."""
     found = [member.model for member in earlier.members]
-    if any(not isinstance(p, ClassProcess) or p.kernel.structure.n_inputs != n_inputs for p in found):
+    if any(process.kernel.structure.n_inputs != n_inputs for process in found):
         return []
     return [ProcessCandidate(p.kernel.structure, effort, tuple(p.theta.tolist())) for p in found]
 
@@ -119,7 +113,6 @@ def fit_classes(
     labels: np.ndarray,
     n_classes: int,
     weights: np.ndarray | None = None,
-    others: Sequence[Candidate] = (),
     sums: bool = True,
     earlier: ClassModel | None = None,
     max_vectors: int | None = None,
@@ -128,8 +121,7 @@ def fit_classes(
 ) -> ClassModel:
     """The classifier of most held-out density.
 
-    X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; others : candidates beside the
-    processes, such as a relevance vector machine, which are given standardised rows; sums : see `choose`; earlier : a
+    X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; sums : see `choose`; earlier : a
     model whose structures are taken, not compared, and whose hyperparameters are begun at; max_vectors : most rows that
     the model keeps; clock : a time limit, reports of progress and a store for what was learned; kernel : the only one,
     in place of those compared.
@@ -148,11 +140,9 @@ def fit_classes(
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
     effort, n_inputs, clock = effort_for(rows, max_vectors), rows.X.shape[1], clock or Clock()
-    made: Sequence[Candidate] = [] if earlier is None or kernel is not None else follow(earlier, n_inputs, effort)
+    made = [] if earlier is None or kernel is not None else follow(earlier, n_inputs, effort)
     if not made:
-        made = (
-            [*standard_candidates(n_inputs, effort), *others] if kernel is None else kernel.candidates(n_inputs, effort)
-        )
+        made = standard_candidates(n_inputs, effort) if kernel is None else kernel.candidates(n_inputs, effort)
     parts, selection = choose(rows, made, sums=sums, clock=clock)
     status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
