@@ -1,5 +1,5 @@
 """BLAS and LAPACK of SciPy on dense matrices stored by columns, each as long as its shape says: the extents of every
-operand are checked, and other threads of Python run during long products.
+operand are checked, and other threads of Python run during the products.
 """
 
 from libc.math cimport isfinite
@@ -9,19 +9,16 @@ from scipy.linalg cimport cython_lapack as lapack
 
 from relvec.solvers._native.memory cimport room
 
-cdef inline int check(const double[::1] array, Py_ssize_t count) except -1:
-    if array.shape[0] < count:
+cdef inline double* at(const double[::1] array, Py_ssize_t count) except NULL:
+    """Where ``count`` numbers begin."""
+    if array.shape[0] < max(count, 1):
         raise IndexError(f"an array of {array.shape[0]} numbers where {count} are needed")
-    return 0
+    return <double*>&array[0]
 
 
 cdef inline double dot(const double[::1] a, const double[::1] b, Py_ssize_t n) except? -7.25:
     cdef int count = <int>n, one = 1
-    if not count:
-        return 0.0
-    check(a, n)
-    check(b, n)
-    return blas.ddot(&count, <double*>&a[0], &one, <double*>&b[0], &one)
+    return blas.ddot(&count, at(a, n), &one, at(b, n), &one) if n else 0.0
 
 
 cdef inline int matmul(
@@ -32,17 +29,11 @@ cdef inline int matmul(
     cdef int lda = m if ta[0] == b"N" else k, ldb = k if tb[0] == b"N" else n
     if not (m and n and k):
         return 0
-    check(A, <Py_ssize_t>m * k)
-    check(B, <Py_ssize_t>k * n)
-    check(C, <Py_ssize_t>m * n)
-    cdef double* a = <double*>&A[0]
-    cdef double* b = <double*>&B[0]
-    cdef double* c = &C[0]
-    if <double>m * n * k < 1e5:
+    cdef double* a = at(A, <Py_ssize_t>m * k)
+    cdef double* b = at(B, <Py_ssize_t>k * n)
+    cdef double* c = at(C, <Py_ssize_t>m * n)
+    with nogil:
         blas.dgemm(ta, tb, &m, &n, &k, &alpha, a, &lda, b, &ldb, &beta, c, &m)
-    else:
-        with nogil:
-            blas.dgemm(ta, tb, &m, &n, &k, &alpha, a, &lda, b, &ldb, &beta, c, &m)
     return 0
 
 
@@ -53,17 +44,11 @@ cdef inline int matvec(
     cdef int one = 1
     if not (m and n):
         return 0
-    check(A, <Py_ssize_t>m * n)
-    check(x, n if t[0] == b"N" else m)
-    check(y, m if t[0] == b"N" else n)
-    cdef double* a = <double*>&A[0]
-    cdef double* from_ = <double*>&x[0]
-    cdef double* to = &y[0]
-    if <double>m * n < 1e5:
+    cdef double* a = at(A, <Py_ssize_t>m * n)
+    cdef double* from_ = at(x, n if t[0] == b"N" else m)
+    cdef double* to = at(y, m if t[0] == b"N" else n)
+    with nogil:
         blas.dgemv(t, &m, &n, &alpha, a, &m, from_, &one, &beta, to, &one)
-    else:
-        with nogil:
-            blas.dgemv(t, &m, &n, &alpha, a, &m, from_, &one, &beta, to, &one)
     return 0
 
 
@@ -71,10 +56,8 @@ cdef inline int gram(int k, int n, double alpha, const double[::1] A, double bet
     """C (k, k) = alpha A'A + beta C for A (n, k), its upper half."""
     if not (k and n):
         return 0
-    check(A, <Py_ssize_t>k * n)
-    check(C, <Py_ssize_t>k * k)
-    cdef double* a = <double*>&A[0]
-    cdef double* c = &C[0]
+    cdef double* a = at(A, <Py_ssize_t>k * n)
+    cdef double* c = at(C, <Py_ssize_t>k * k)
     with nogil:
         blas.dsyrk(b"U", b"T", &k, &n, &alpha, a, &n, &beta, c, &k)
     return 0
@@ -85,10 +68,8 @@ cdef inline int times_upper(char* t, int m, int k, const double[::1] U, double[:
     cdef double one = 1.0
     if not (m and k):
         return 0
-    check(U, <Py_ssize_t>k * k)
-    check(B, <Py_ssize_t>m * k)
-    cdef double* u = <double*>&U[0]
-    cdef double* b = &B[0]
+    cdef double* u = at(U, <Py_ssize_t>k * k)
+    cdef double* b = at(B, <Py_ssize_t>m * k)
     with nogil:
         blas.dtrmm(b"R", b"U", t, b"N", &m, &k, &one, u, &k, b, &m)
     return 0
@@ -97,19 +78,15 @@ cdef inline int times_upper(char* t, int m, int k, const double[::1] U, double[:
 cdef inline int upper_times(char* t, int k, const double[::1] U, double[::1] x) except -1:
     """x = op(U) x for an upper triangular U (k, k)."""
     cdef int one = 1
-    if not k:
-        return 0
-    check(U, <Py_ssize_t>k * k)
-    check(x, k)
-    blas.dtrmv(b"U", t, b"N", &k, <double*>&U[0], &k, &x[0], &one)
+    if k:
+        blas.dtrmv(b"U", t, b"N", &k, at(U, <Py_ssize_t>k * k), &k, at(x, k), &one)
     return 0
 
 
 cdef inline int cholesky(int k, double[::1] A) except -1:
     """A = U with U'U = A, its upper half; what LAPACK says: 0 where A is positive definite."""
     cdef int info
-    check(A, <Py_ssize_t>k * k)
-    cdef double* a = &A[0]
+    cdef double* a = at(A, <Py_ssize_t>k * k)
     with nogil:
         lapack.dpotrf(b"U", &k, a, &k, &info)
     return abs(info)
@@ -118,8 +95,7 @@ cdef inline int cholesky(int k, double[::1] A) except -1:
 cdef inline int invert_upper(int k, double[::1] U) except -1:
     """U = U^-1; 0 where there is one."""
     cdef int info
-    check(U, <Py_ssize_t>k * k)
-    cdef double* u = &U[0]
+    cdef double* u = at(U, <Py_ssize_t>k * k)
     with nogil:
         lapack.dtrtri(b"U", b"N", &k, u, &k, &info)
     return abs(info)
@@ -128,8 +104,7 @@ cdef inline int invert_upper(int k, double[::1] U) except -1:
 cdef inline int square_upper(int k, double[::1] U) except -1:
     """U = U U', its upper half."""
     cdef int info
-    check(U, <Py_ssize_t>k * k)
-    cdef double* u = &U[0]
+    cdef double* u = at(U, <Py_ssize_t>k * k)
     with nogil:
         lapack.dlauum(b"U", &k, u, &k, &info)
     return 0
@@ -138,10 +113,8 @@ cdef inline int square_upper(int k, double[::1] U) except -1:
 cdef inline int solve(int k, double[::1] A, double[::1] x) except -1:
     """x = A^-1 x; 0 where A is positive definite and x finite. A is overwritten."""
     cdef int info, one = 1, i
-    check(A, <Py_ssize_t>k * k)
-    check(x, k)
-    cdef double* a = &A[0]
-    cdef double* b = &x[0]
+    cdef double* a = at(A, <Py_ssize_t>k * k)
+    cdef double* b = at(x, k)
     with nogil:
         lapack.dposv(b"U", &k, &one, a, &k, b, &k, &info)
     for i in range(k):
@@ -153,37 +126,29 @@ cdef inline int solve(int k, double[::1] A, double[::1] x) except -1:
 cdef inline int solve_factored(int k, const double[::1] U, double[::1] x) except -1:
     """x = (U'U)^-1 x for an upper triangular U (k, k)."""
     cdef int info, one = 1
-    check(U, <Py_ssize_t>k * k)
-    check(x, k)
-    lapack.dpotrs(b"U", &k, &one, <double*>&U[0], &k, &x[0], &k, &info)
+    lapack.dpotrs(b"U", &k, &one, at(U, <Py_ssize_t>k * k), &k, at(x, k), &k, &info)
     return abs(info)
 
 
 cdef inline int factor_qr(int rows, int k, double[::1] A, double[::1] tau) except -1:
     """A (rows, k) becomes R and the reflections of A = Q R."""
     cdef int info, width = 64 * k
-    check(A, <Py_ssize_t>rows * k)
-    check(tau, k)
+    cdef double* a = at(A, <Py_ssize_t>rows * k)
+    cdef double* t = at(tau, k)
     cdef double[::1] work = room(width)
-    cdef double* a = &A[0]
-    cdef double* t = &tau[0]
-    cdef double* w = &work[0]
     with nogil:
-        lapack.dgeqrf(&rows, &k, a, &rows, t, w, &width, &info)
+        lapack.dgeqrf(&rows, &k, a, &rows, t, &work[0], &width, &info)
     return 0
 
 
 cdef inline int form_q(int rows, int k, double[::1] A, const double[::1] tau) except -1:
     """The reflections in A (rows, k) become Q."""
     cdef int info, width = 64 * k
-    check(A, <Py_ssize_t>rows * k)
-    check(tau, k)
+    cdef double* a = at(A, <Py_ssize_t>rows * k)
+    cdef double* t = at(tau, k)
     cdef double[::1] work = room(width)
-    cdef double* a = &A[0]
-    cdef double* t = <double*>&tau[0]
-    cdef double* w = &work[0]
     with nogil:
-        lapack.dorgqr(&rows, &k, &k, a, &rows, t, w, &width, &info)
+        lapack.dorgqr(&rows, &k, &k, a, &rows, t, &work[0], &width, &info)
     return 0
 
 
@@ -194,14 +159,10 @@ cdef inline int reflect(
     cdef int info, width = 64 * count
     if not (rows and k and count):
         return 0
-    check(A, <Py_ssize_t>rows * k)
-    check(tau, k)
-    check(C, <Py_ssize_t>rows * count)
+    cdef double* a = at(A, <Py_ssize_t>rows * k)
+    cdef double* h = at(tau, k)
+    cdef double* c = at(C, <Py_ssize_t>rows * count)
     cdef double[::1] work = room(width)
-    cdef double* a = <double*>&A[0]
-    cdef double* h = <double*>&tau[0]
-    cdef double* c = &C[0]
-    cdef double* w = &work[0]
     with nogil:
-        lapack.dormqr(b"L", t, &rows, &count, &k, a, &rows, h, c, &rows, w, &width, &info)
+        lapack.dormqr(b"L", t, &rows, &count, &k, a, &rows, h, c, &rows, &work[0], &width, &info)
     return 0

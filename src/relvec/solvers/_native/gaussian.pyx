@@ -169,19 +169,8 @@ cdef class Frame:
 
     cdef double[::1] columns(self, const int[::1] atoms, int count):
         """The columns of some atoms (n, count)."""
-        cdef Py_ssize_t n = self.n, M = self.M, i, r, j
-        if not self.dense:
-            columns = self.design.columns(np.asarray(atoms)[:count].astype(np.intp))
-            return np.ascontiguousarray(np.asarray(columns, dtype=float).T).reshape(-1)
-        cdef double[::1] into = room(n * count)
-        for i in range(count):
-            j = atoms[i]
-            if self.by_rows:
-                for r in range(n):
-                    into[i * n + r] = self.phi[r * M + j]
-            else:
-                into[i * n : (i + 1) * n] = self.phi[j * n : (j + 1) * n]
-        return into
+        columns = self.design.columns(np.asarray(atoms)[:count].astype(np.intp))
+        return np.ascontiguousarray(np.asarray(columns, dtype=float).T).reshape(-1)
 
     cdef int reserve(self, int capacity) except -1:
         """Room for so many directions."""
@@ -290,10 +279,6 @@ cdef class Frame:
 
     def model(self, active, alpha, double beta, int atom=-1):
         """The model of some atoms (k,) with precisions (k,)."""
-        with self.lock:
-            return self._model(active, alpha, beta, atom)
-
-    def _model(self, active, alpha, double beta, int atom=-1):
         cdef int[::1] atoms = np.ascontiguousarray(active, dtype=np.intc)
         cdef double[::1] precisions = np.array(alpha, dtype=float, ndmin=1)
         cdef int k = <int>atoms.shape[0], i
@@ -306,7 +291,8 @@ cdef class Frame:
                 raise not_finite()
         if not (beta > 0.0 and isfinite(beta)):
             raise not_finite()
-        return make(self, atoms, precisions, k, beta, atom)
+        with self.lock:
+            return make(self, atoms, precisions, k, beta, atom)
 
     @property
     def directions(self):
@@ -389,17 +375,12 @@ cdef class Model:
             for i in range(j + 1):
                 shrinkage[i] += V[j * k + i] * V[j * k + i]
         # T01 eq. (38) and (41): log |C| = 2 log |U| - N log beta, t'C^-1 t = beta |t - Phi mu|^2 + mu'A mu
-        self.objective = self.evidence(log_det) + frame.prior_c * log(self.beta) - frame.prior_d * self.beta
+        self.objective = frame.prior_c * log(self.beta) - frame.prior_d * self.beta - 0.5 * (
+            frame.n_samples * (LOG_2PI - log(self.beta)) + 2.0 * log_det + self.beta * self.residual + dot(v, v, k)
+        )
         if not isfinite(self.objective):
             raise not_finite()
         return 0
-
-    cdef double evidence(self, double log_det) except? -7.25:
-        cdef Frame frame = self.frame
-        return -0.5 * (
-            frame.n_samples * (LOG_2PI - log(self.beta)) + 2.0 * log_det + self.beta * self.residual
-            + dot(self.v, self.v, self.k)
-        )
 
     cdef int factor(self) except -1:
         """V, which holds X'X (upper half), becomes U with U'U = I + X'X."""
@@ -503,15 +484,9 @@ cdef class Model:
 
     cdef Model without(self, const unsigned char[::1] leave):
         """The model without the atoms marked."""
-        cdef int k = 0, i
-        cdef int[::1] active = room_of_integers(self.k)
-        cdef double[::1] alpha = room(self.k)
-        for i in range(self.k):
-            if not leave[i]:
-                active[k] = self.active[i]
-                alpha[k] = self.alpha[i]
-                k += 1
-        return make(self.frame, active, alpha, k, self.beta, self.atom)
+        stay = np.flatnonzero(np.asarray(leave) == 0)
+        active, alpha = np.asarray(self.active)[stay], self.precisions[stay]
+        return make(self.frame, active, alpha, <int>len(stay), self.beta, self.atom)
 
     # ------------------------------------------------------------ precisions
 
@@ -659,10 +634,7 @@ cdef class Model:
         optimal precision is infinite (q^2 <= s) leave. No step lowers the objective.
         """
         with self.frame.lock:
-            return self._relax(steps, hold_noise, min_gain_nats, ceiling)
-
-    def _relax(self, int steps, bint hold_noise=False, double min_gain_nats=0.0, double ceiling=INFINITY):
-        return self.here().relaxed(steps, hold_noise, min_gain_nats, ceiling)
+            return self.here().relaxed(steps, hold_noise, min_gain_nats, ceiling)
 
     # ------------------------------------------------------------ additions
 
@@ -742,40 +714,21 @@ cdef class Model:
     cdef list choose(self, Scan scan, int first, int most):
         """The best atom and further good ones that hardly overlap with it or each other in the metric C^-1."""
         cdef Frame frame = self.frame
-        cdef Py_ssize_t M = frame.M, n = frame.n, k = self.k, count, a, i
-        cdef double least = BATCH_GAIN_SHARE * scan.gain[first], size
-        cdef double[::1] C, T, overlap
-        cdef int[::1] places
-        cdef list ranked = [], kept = [0]
-        cdef bint apart
         if most == 1:
             return [first]
-        for i in range(M):
-            if scan.gain[i] >= least and i != first:
-                ranked.append((-rint(1e9 * scan.gain[i] / scan.gain[first]), frame.order[i], i))
-        if not ranked:
-            return [first]
-        ranked.sort()
-        places = np.array([first, *(i for _, _, i in ranked[: BATCH_CANDIDATES * most - 1])], np.intc)
-        count = places.shape[0]
-        C, T, overlap = frame.columns(places, <int>count), room(k * count), room(count * count)
-        for a in range(count):
-            for i in range(k):
-                T[a * k + i] = scan.T[i * M + places[a]]
-        gram(<int>count, <int>n, 1.0, C, 0.0, overlap)
-        gram(<int>count, <int>k, -1.0, T, 1.0, overlap)  # phi_i' C^-1 phi_j / beta
-        for a in range(1, count):
-            if len(kept) == most:
-                break
-            apart = True
-            for i in kept:
-                size = sqrt(scan.S[places[a]] / self.beta) * sqrt(scan.S[places[i]] / self.beta)
-                if fabs(overlap[a * count + i]) > MAX_BATCH_CORRELATION * size:
-                    apart = False
-                    break
-            if apart:
+        gains, order = np.asarray(scan.gain)[: frame.M] / scan.gain[first], np.asarray(frame.order)
+        near = np.flatnonzero(gains >= BATCH_GAIN_SHARE)
+        near = near[np.lexsort((order[near], -np.rint(1e9 * gains[near])))]
+        near = np.concatenate([[first], near[near != first][: BATCH_CANDIDATES * most - 1]]).astype(np.intc)
+        C = np.asarray(frame.columns(near, <int>len(near))).reshape(len(near), frame.n)
+        T = as_array(scan.T, frame.M, self.k)[near]
+        overlap = np.abs(C @ C.T - T @ T.T)  # phi_i' C^-1 phi_j / beta
+        size = np.sqrt(np.asarray(scan.S)[near] / self.beta)
+        apart, kept = overlap <= MAX_BATCH_CORRELATION * np.outer(size, size), [0]
+        for a in range(1, len(near)):
+            if len(kept) < most and apart[a, kept].all():
                 kept.append(a)
-        return [places[i] for i in kept]
+        return near[kept].tolist()
 
     cdef Model with_atoms(self, list chosen, Scan scan):
         """The model with more atoms, each at its optimal precision."""
@@ -819,34 +772,30 @@ cdef class Model:
 
         Atoms of which less than a part ``apart`` (squared) lies outside the model, in the metric C^-1, do not enter.
         """
-        with self.frame.lock:
-            return self._grow(batch, tol, hold_noise, ceiling, apart)
-
-    def _grow(self, int batch, double tol, bint hold_noise=False, double ceiling=INFINITY, double apart=0.0):
-        cdef Model m = self.here()
-        cdef Model grown
-        cdef Scan scan = m.scanned()
-        cdef int most = max(batch, m.k // 8) if batch > 1 else 1
+        cdef Model m, grown
+        cdef Scan scan
         cdef Py_ssize_t j
-        if apart > 0.0:
-            for j in range(m.frame.M):
-                if scan.S[j] < apart * m.beta:
-                    scan.gain[j] = 0.0
-        grown = m.grown(scan, most, tol, hold_noise, ceiling)
-        if grown is None and apart == 0.0:
-            m.refine(scan)
-            grown = m.grown(scan, 1, tol, hold_noise, ceiling)
-        return grown
+        with self.frame.lock:
+            m = self.here()
+            scan = m.scanned()
+            if apart > 0.0:
+                for j in range(m.frame.M):
+                    if scan.S[j] < apart * m.beta:
+                        scan.gain[j] = 0.0
+            grown = m.grown(scan, max(batch, m.k // 8) if batch > 1 else 1, tol, hold_noise, ceiling)
+            if grown is None and apart == 0.0:
+                m.refine(scan)
+                grown = m.grown(scan, 1, tol, hold_noise, ceiling)
+            return grown
 
     def scan(self):
         """S, Q (M,) of TF03 eq. (22) and the gains (M,) of additions, with all their digits."""
+        cdef Model m
+        cdef Scan scan
         with self.frame.lock:
-            return self._scan()
-
-    def _scan(self):
-        cdef Model m = self.here()
-        cdef Scan scan = m.scanned()
-        m.refine(scan)
+            m = self.here()
+            scan = m.scanned()
+            m.refine(scan)
         M = m.frame.M
         return np.asarray(scan.S)[:M], np.asarray(scan.Q)[:M], np.asarray(scan.gain)[:M]
 
@@ -908,62 +857,56 @@ cdef class Model:
         active[i], alpha[i] = entering, coarse(S * S / fmax(Q * Q - S, 1e-3 * S), ALPHA_BITS)
         return make(self.frame, active, alpha, self.k, self.beta, entering)
 
-    def make_exchange(self, Py_ssize_t i, int entering, double S, double Q):
-        """The model with atom i exchanged for another, whose S and Q without atom i are given."""
-        with self.frame.lock:
-            return self.exchanged(i, entering, S, Q)
-
     def exchange(self, double tol):
         """Exchange one atom of the model for another outside (TF03 6.2), the precisions re-estimated after.
 
         The pairs of largest gain, at most one for each leaving atom, are tried in turn; the first that raises the
         objective by more than tol is kept. A pair that loses a little before re-estimation may win after it.
         """
-        with self.frame.lock:
-            return self._exchange(tol)
-
-    def _exchange(self, double tol):
-        cdef Model m = self.here(), swapped
+        cdef Model m, swapped
         cdef double[::1] S, Q, gain
         cdef int[::1] entering
         cdef Py_ssize_t i
-        if not m.k:
+        if not self.k:
             return None
-        entering, S, Q, gain = m.best_exchanges(m.scanned())
-        for _, _, i in sorted((-rint(1e9 * gain[i]), m.frame.order[m.active[i]], i) for i in range(m.k))[:MAX_EXCHANGES]:
-            if not gain[i] >= MIN_EXCHANGE_GAIN_NATS:
-                break
-            swapped = m.exchanged(i, entering[i], S[i], Q[i]).relaxed(2, False, tol, INFINITY)
-            if swapped.objective > m.objective + tol:
-                return swapped.relaxed(30, False, tol, INFINITY)
+        with self.frame.lock:
+            m = self.here()
+            entering, S, Q, gain = m.best_exchanges(m.scanned())
+            ranked = sorted((-rint(1e9 * gain[i]), m.frame.order[m.active[i]], i) for i in range(m.k))
+            for _, _, i in ranked[:MAX_EXCHANGES]:
+                if not gain[i] >= MIN_EXCHANGE_GAIN_NATS:
+                    break
+                swapped = m.exchanged(i, entering[i], S[i], Q[i]).relaxed(2, False, tol, INFINITY)
+                if swapped.objective > m.objective + tol:
+                    return swapped.relaxed(30, False, tol, INFINITY)
         return None
 
     def exchanges(self):
         """The best exchange of every atom: gains (k,), and a function that makes the i-th."""
-        with self.frame.lock:
-            return self._exchanges()
-
-    def _exchanges(self):
-        cdef Model m = self.here()
+        cdef Model m
         cdef double[::1] S, Q, gain
         cdef int[::1] entering
-        if not m.k:
+        if not self.k:
             return np.zeros(0), None
-        entering, S, Q, gain = m.best_exchanges(m.scanned())
-        return np.asarray(gain)[: m.k], lambda Py_ssize_t i: m.make_exchange(i, entering[i], S[i], Q[i])
+        with self.frame.lock:
+            m = self.here()
+            entering, S, Q, gain = m.best_exchanges(m.scanned())
+
+        def exchanged(Py_ssize_t i):
+            with m.frame.lock:
+                return m.exchanged(i, entering[i], S[i], Q[i])
+
+        return np.asarray(gain)[: m.k], exchanged
 
     # ------------------------------------------------------------ for Python
 
     def trim(self):
         """The model in a frame without what it no longer needs."""
         with self.frame.lock:
-            return self._trim()
-
-    def _trim(self):
-        if self.frame.size <= 1.5 * self.k + 48:
-            return self
-        self.frame.start()
-        return self.here()
+            if self.frame.size > 1.5 * self.k + 48:
+                self.frame.start()
+                return self.here()
+        return self
 
     @property
     def size(self):
@@ -982,21 +925,17 @@ cdef class Model:
 
     def gram(self):
         """Inner products (k, k) of the atoms of the model."""
+        cdef Model m
         with self.frame.lock:
-            return self._gram()
-
-    def _gram(self):
-        cdef Model m = self.here()
-        upper = as_array(m.frame.load(m.active, m.k).gram, m.k, m.k)
-        return np.triu(upper) + np.triu(upper, 1).T
+            m = self.here()
+            upper = as_array(m.frame.load(m.active, m.k).gram, m.k, m.k)
+            return np.triu(upper) + np.triu(upper, 1).T
 
     def posterior(self):
         """The posterior, in the coordinates of the frame."""
+        cdef Model m
         with self.frame.lock:
-            return self._posterior()
-
-    def _posterior(self):
-        cdef Model m = self.here()
+            m = self.here()
         k, f = m.k, m.f
         basis = None
         if m.large:
@@ -1004,13 +943,9 @@ cdef class Model:
             basis = Reflections(packed, np.asarray(m.tau)[:k], np.where(np.diagonal(packed) < 0.0, -1.0, 1.0))
         log_evidence = m.objective - m.frame.prior_c * log(m.beta) + m.frame.prior_d * m.beta
         return Posterior(
-            self.precisions, m.beta, np.asarray(m.v), as_upper(m.V, k), m.residual, log_evidence,
+            self.precisions, m.beta, np.asarray(m.v), np.triu(as_array(m.V, k, k)), m.residual, log_evidence,
             m.frame.n_samples, as_array(m.X, f, k), np.asarray(m.remainder), basis,
         )
-
-
-cdef object as_upper(double[::1] V, Py_ssize_t k):
-    return np.triu(as_array(V, k, k))
 
 
 cdef int best(double[::1] gain, const long long[::1] order, int M) except -2:
