@@ -9,7 +9,9 @@ from sklearn.exceptions import ConvergenceWarning
 from relvec import RVR
 from relvec.design import LocalSamples, draw_rows
 from relvec.design import readers as readers_module
+from relvec.estimators.processes import regression as regression_module
 from relvec.estimators.sources import base, memory
+from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import fit_process, parse_structure
 from relvec.gaussian_process.bound import bounds
 from relvec.gaussian_process.fit import prepare
@@ -164,6 +166,22 @@ def test_a_fit_in_passes_predicts_as_the_fit_of_all_rows():
     whole, passes = fit_process(X, y, candidates=one), fit_in_passes(rows, candidates=one)
     density = [float(np.mean(model.log_density(X_test, y_test))) for model in (whole, passes)]
     assert density[1] > density[0] - 0.02
+
+
+def test_vectors_grow_beyond_the_first_limit_where_rows_held_out_gain(monkeypatch):
+    """A rough function of three inputs: with as many vectors as a process in memory may have it is half unknown."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (600, 3))
+    y = np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1]) * np.sin(X[:, 2]) + 0.001 * rng.standard_normal(600)
+    for module in (fit_module, regression_module):
+        monkeypatch.setattr(module, "MAX_VECTORS", 80)
+    model, capped = RVR().fit(X[:450], y[:450]), fit_quietly(RVR(max_vectors=80), X[:450], y[:450])
+    assert capped.status_ == "max_vectors" and len(capped.relevance_) == 80
+    assert model.status_ != "max_vectors" and len(model.relevance_) > 80
+    error, worse = (np.std(m.predict(X[450:]) - y[450:]) for m in (model, capped))
+    assert error < 0.5 * worse
+    z = (y[450:] - capped.predict(X[450:])) / capped.predict(X[450:], return_std=True)[1]
+    assert 0.5 < np.mean(z**2) < 2.0
 
 
 def test_progress_tells_rows_vectors_and_density(small_draws):

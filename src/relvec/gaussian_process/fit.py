@@ -44,6 +44,7 @@ _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
 _SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standard error added to the loss seen
 _ALL_ROWS = 300  # so few distinct rows are all kept
+_FEWER = 0.7  # of the vectors allowed, from which on fewer of them are not tried
 _SECONDS = 1e-9  # of choosing and factoring vectors, for each of N m^2
 LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _BYTES_OF_A_PAIR = 130.0  # of rows, in the matrices of an evidence with its gradient
@@ -146,10 +147,13 @@ def fit_process(
     if vary and noise_variance is None and not clock.up("error bars that depend on the inputs"):
         parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)), prepared.units, prepared.scale)
     clock.report("vectors", 1.0)
+    how = status(parts[0], prepared.floors.noise, clock)
+    if how == "converged" and len(rows) > MAX_VECTORS and len(kept) > _FEWER * most:
+        how = "max_vectors"
     return FittedProcess(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
         selection=learned.record(), merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(kept) == len(rows)),
-        vectors=prepared.raw.X[kept.index], status=status(parts[0], prepared.floors.noise, clock),
+        vectors=prepared.raw.X[kept.index], status=how,
         messages=messages(parts[0], learned.found, prepared.floors.noise, clock),
         evaluations=sum(c.mode.evaluations for c in learned.found),
         relevant=None if len(kept) == len(rows) else kept.relevant,
@@ -295,14 +299,17 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
     """
     if len(rows) <= _ALL_ROWS:
         return pivots(structure, theta, rows, most)
-    order = pivots(structure, theta, rows, most if most < len(rows) else min(most, LADDER[-1]))
     held = rows.take(slice(-min(len(rows) // 5, 500), None))
     rest = rows.take(slice(0, len(rows) - len(held)))
-    full = exact_component(structure, theta, rest) if most >= len(rows) else None
-    full = full or sparse_component(structure, theta, rest, rows.X[order.index])
+    if most >= len(rows):
+        order = pivots(structure, theta, rows, min(most, LADDER[-1]))
+        full = exact_component(structure, theta, rest)
+    else:  # no row held out is a vector: where one is, the process is sure of what it has not seen
+        order = pivots(structure, theta, rest, min(most, len(rest)))
+        full = sparse_component(structure, theta, rest, rows.X[order.index])
     best = _losses(full, held)
     for m in LADDER:
-        if m > 0.7 * most or clock.up("fewer vectors"):
+        if m > _FEWER * most or clock.up("fewer vectors"):
             break
         lost = _losses(sparse_component(structure, theta, rest, rows.X[order.index[:m]]), held) - best
         share = held.weight / held.total

@@ -15,14 +15,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec.basis import Concat
-from relvec.design import Block
+from relvec.design import Block, LocalSamples, draw_rows
 from relvec.estimators.fitted import HISTORY, FittedModel, caller_level
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import ProcessRows, Source
 from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.learn import Mode
-from relvec.gaussian_process.streamed import fit_in_passes
+from relvec.gaussian_process.streamed import Table, fit_in_passes, grow_further
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
@@ -104,6 +104,10 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
             both |= {"max_vectors": max_vectors(options, len(X)), "max_rows": rows_to_learn(options.memory)}
             both |= {"noise_variance": options.noise_variance, "vary": options.noise == "auto"}
             process = fit_process(X, y, weights, **both)
+            if process.status == "max_vectors" and options.noise == "auto":
+                samples = LocalSamples(X, targets, weights)
+                table = Table(samples, draw_rows(samples, len(X)), options.memory)
+                process = grow_further(process, table, i, options.max_vectors, limit(q - i), progress)
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
+from relvec.gaussian_process.bound import Bounds
 from relvec.gaussian_process.fit import (
     LastStage,
-    Learned,
     Prepared,
     learn_kernels,
     messages,
@@ -129,11 +129,65 @@ def fit_in_passes(
     last = LastStage() if table.place is None else LastStage(log_posterior_on(table.place), *_DEVICE_LAST_STAGE)
     learned = learn_kernels(prepared, candidates, earlier, False, learning, last, rows_to_learn(table.memory))
     clock.take_over(learning)
-    structure, theta, rows = learned.chosen[0].structure, learned.thetas[0], prepared.rows
-    most, ended = table.max_vectors(max_vectors)
+    grown = _grow(table, output, prepared, learned.chosen[0].structure, learned.thetas[0], max_vectors, clock)
+    floor = prepared.floors.noise
+    told = messages(grown.part, learned.found, floor, clock)
+    return FittedProcess(
+        units=prepared.units, scale=prepared.scale, components=(grown.part,), shares=np.ones(1),
+        selection=learned.record(), merit=learned.chosen[0].merit, bounds=grown.bounds,
+        vectors=prepared.raw.X[grown.index], status=grown.status(status(grown.part, floor, clock)),
+        messages=(*told, *grown.messages), evaluations=sum(c.mode.evaluations for c in learned.found),
+    )  # fmt: skip
+
+
+def grow_further(
+    process: FittedProcess, table: Table, output: int, max_vectors: int | None, time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> FittedProcess:  # fmt: skip
+    """A process whose vectors were too few, on more of them, or on as many with variances that suit rows held out.
+
+    table : all rows, of which the draw has all.
+    """
+    clock, drawn, own = Clock(time_limit, progress), table.draw, process.components[0]
+    prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, process.scale, clock)
+    grown = _grow(table, output, prepared, own.structure, own.theta, max_vectors, clock)
+    how = status(grown.part, prepared.floors.noise, clock)
+    return replace(
+        process, components=(grown.part,), shares=np.ones(1), bounds=grown.bounds, vectors=prepared.raw.X[grown.index],
+        status=grown.status(how), messages=(*process.messages, *grown.messages), relevant=None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Grown:
+    """The posterior process on the rows (m,) that were chosen; `limit` is what ended their growth, "" for nothing."""
+
+    index: np.ndarray
+    part: Component
+    bounds: Bounds
+    limit: str
+
+    def status(self, how: str) -> str:
+        """The status of a fit that would have this one otherwise."""
+        return self.limit if how == "converged" and self.limit else how
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        many = len(self.index)
+        return (f"more than {many} vectors would still gain: the limit is {self.limit}",) if self.limit else ()
+
+
+def _grow(
+    table: Table, output: int, prepared: Prepared, structure: Structure, theta: np.ndarray, max_vectors: int | None,
+    clock: Clock,
+) -> _Grown:  # fmt: skip
+    """As many vectors as rows held out ask for, and the posterior of all rows on them."""
+    rows = prepared.rows
     n_held = min(_HELD_ROWS, len(rows) // 5)
-    most = min(most, len(rows) - n_held)
-    budget = _Budget(clock, len(rows), drawn.seen, most)
+    most, ended = table.max_vectors(max_vectors)
+    if most >= len(rows) - n_held:  # all that there are
+        most, ended = len(rows) - n_held, ""
+    budget = _Budget(clock, len(rows), table.draw.seen, most)
     growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell)
     Z = np.ascontiguousarray(rows.X[growth.index])
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
@@ -141,7 +195,7 @@ def fit_in_passes(
     sums = sum_all(vectors, table.samples, rule, table.memory, partial(budget.tell_pass, growth))
     part = _calibrated(vectors, sums, prepared, n_held)
     clock.report("vectors", 1.0)
-    return _fitted(prepared, learned, growth, part, bounds_of(vectors, sums), ended, clock)
+    return _Grown(growth.index, part, bounds_of(vectors, sums), ended if growth.gains else "")
 
 
 def _calibrated(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int) -> Component:
@@ -178,22 +232,6 @@ def calibrate(error: np.ndarray, latent: np.ndarray, noise: float, floor: float)
     options = {"ftol": 1e-15, "gtol": 1e-9}
     logs = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-4.0, 4.0)] * 2, options=options).x
     return float(np.exp(logs[0])), float(max(noise * np.exp(logs[1]), floor))
-
-
-def _fitted(
-    prepared: Prepared, learned: Learned, growth: Growth, part: Component, bounds, ended: str, clock: Clock
-) -> FittedProcess:
-    floor = prepared.floors.noise
-    how = status(part, floor, clock)
-    told = messages(part, learned.found, floor, clock)
-    if how == "converged" and growth.gains:
-        how = ended
-        told = (*told, f"more than {len(growth.index)} vectors would still gain: the limit is {ended}")
-    return FittedProcess(
-        units=prepared.units, scale=prepared.scale, components=(part,), shares=np.ones(1), selection=learned.record(),
-        merit=learned.chosen[0].merit, bounds=bounds, vectors=prepared.raw.X[growth.index], status=how, messages=told,
-        evaluations=sum(c.mode.evaluations for c in learned.found),
-    )  # fmt: skip
 
 
 class _Budget:
