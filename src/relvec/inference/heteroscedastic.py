@@ -15,7 +15,7 @@ posterior of a Gaussian model whose rows have the weights E exp(-psi_i'u). Sampl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
     places = np.array([_STRAIGHT, *BUMPS])
     columns, places = np.repeat(varying, len(places)), np.tile(places, len(varying))
     k = len(columns)
-    noise = LogNoise(start.centre, start.scale, columns.astype(np.intp), places, start.level, np.zeros(k), np.eye(k))
+    noise = replace(start, columns=columns.astype(np.intp), places=places)
     Psi, alpha, b, last = noise.features(Z), np.full(k, 10.0), start.level, -np.inf
     mu, S = np.zeros(k), np.eye(k) / 10.0
     for _ in range(_ROUNDS):
@@ -102,14 +102,12 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
         alpha = (1.0 - alpha * S.diagonal()) / np.maximum(mu**2, 1e-12)  # MacKay's step, T01 eq. (16)
         kept = alpha < _MAX_ALPHA
         if not kept.all():
-            noise = LogNoise(
-                noise.centre, noise.scale, noise.columns[kept], noise.places[kept], b, mu[kept], S[np.ix_(kept, kept)]
-            )
+            noise = replace(noise, columns=noise.columns[kept], places=noise.places[kept])
             Psi, alpha, mu, S = Psi[:, kept], alpha[kept], mu[kept], S[np.ix_(kept, kept)]
         elif abs(value - last) < _SETTLED_NATS:
             break
         last = value
-    found = LogNoise(noise.centre, noise.scale, noise.columns, noise.places, float(b), mu, S)
+    found = replace(noise, level=float(b), mean=mu, covariance=S)
     return found, float(-0.5 * weights @ (Psi @ mu)) - _divergence(alpha, mu, S)
 
 
