@@ -52,7 +52,7 @@ def time_command(command: str, target: str, folder: str) -> tuple[float, float]:
 def main() -> None:
     """Print a row for each table: wall seconds, and CPU seconds in brackets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", nargs="+", help="begin of the names of some tables")
+    parser.add_argument("--tables", nargs="+", help="only tables whose names begin with one of these")
     arguments = parser.parse_args()
     print(f"| table | {' | '.join(COMMANDS)} |\n|---|{'---|' * len(COMMANDS)}")
     for name, (target, data) in make_tables().items():

@@ -342,7 +342,7 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--time-limit", type=float, default=1800.0, help="seconds a fit may take")
     parser.add_argument("--device", default="host", help="where the fits to KIN40K work, such as cuda")
-    parser.add_argument("--peer-seconds", type=float, default=120.0, help="of learning of each sparse process")
+    parser.add_argument("--peer-seconds", type=float, default=120.0, help="seconds of learning of each sparse process")
     parser.add_argument("--out", type=Path, default=Path("relvec-bench"), help="folder of the picture")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
