@@ -57,7 +57,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--time-limit", type=float, default=300.0, help="seconds a fit may take; larger ones are skipped (default 300)")
     add("--memory-limit", type=float, default=most, help=f"GiB a process may allocate, 0 for any (default {most:.1f})")
     add("--no-caps", action="store_true", help="also run peers at sizes they are spared by default")
-    add("--threads", type=positive, default=cores, help=f"threads of every process (default {cores}, the cores there are)")
+    add("--threads", type=positive, default=cores, help=f"threads of a process (default {cores}, all cores)")
     add("--test-rows", type=positive, default=10000, help="rows predicted (default 10000)")
     add("--seed", type=int, default=0, help="seed of the data (default 0)")
     add("--out", type=Path, help="folder for peers.csv, fits.csv, peers.md and the plots")
