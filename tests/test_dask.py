@@ -172,6 +172,27 @@ class TestOnWorkers:
         assert abs(model.noise_variance_ - 0.01) < 6e-4
         assert np.abs(model.predict(np.array([[0.0], [2.0]])) - np.sinc(np.array([0.0, 2.0]) / np.pi)).max() < 0.03
 
+    @pytest.mark.slow
+    def test_a_lost_worker_costs_no_process(self, client, monkeypatch):
+        """A worker is killed while vectors grow, before the pass over all rows: the process is that of one machine."""
+        monkeypatch.setattr("relvec.estimators.sources.base.DRAWN_ROWS", 400)
+        monkeypatch.setattr("relvec.estimators.sources.memory.MAX_WHOLE_ROWS", 400)
+        killed = []
+
+        def kill(progress):
+            if np.isfinite(progress.density) and not killed:
+                killed.append(next(iter(client.run(os.getpid).values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        alone = RVR(max_vectors=64).fit(X, Y)
+        with watch(kill):
+            model = RVR(max_vectors=64).fit(*chunked(X, Y))
+        assert killed and len(alone.relevance_) == 64
+        assert np.array_equal(model.relevance_, alone.relevance_)
+        assert model.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-9)
+        for there, here in zip(model.predict(X, return_std=True), alone.predict(X, return_std=True), strict=True):
+            assert np.allclose(there, here, rtol=1e-6)
+
     def test_a_lost_worker_costs_no_fit_of_classes(self, client, classified):
         """A worker is killed in the middle of the search, whose rows it held."""
         killed = []
