@@ -8,16 +8,16 @@ import pytest
 import oracle
 from problems import BETA, dictionary, problem_of
 from relvec.solvers import Sequential, Start
+from relvec.solvers.active_set import prepare
 from relvec.solvers.gaussian import textbook as _textbook
 from relvec.solvers.gaussian.model import model_of
-from relvec.solvers.gaussian.search import gaussian_search
 
 
 def textbook_state(alpha=(0.3, 1.0, 2.0), beta=BETA, **options):
     design, t = dictionary(width=0.7)
     problem, active = problem_of(design, t, **options), np.array([3, 12, 25])
     start = Start(active, np.array(alpha), beta)
-    return problem, gaussian_search(Sequential(select="gain")).init(replace(problem, start=start))
+    return problem, prepare(Sequential(select="gain")).init(replace(problem, start=start))
 
 
 @pytest.mark.parametrize("alpha", [(0.3, 1.0, 2.0), (30.0, 1e4, 1e-3)])

@@ -9,11 +9,11 @@ import numpy as np
 
 from relvec.design import DenseDesign
 from relvec.solvers.fixed_point import EM, MacKay
-from relvec.solvers.gaussian.model import GaussianModel, Precisions, model_of
+from relvec.solvers.gaussian.model import GaussianModel, Precisions, begin, model_of, resume
 from relvec.solvers.gaussian.proposals import ScanTask
-from relvec.solvers.gaussian.search import gaussian_search
+from relvec.solvers.gaussian.textbook import textbook_step
 from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
-from relvec.solvers.sequential import Sequential
+from relvec.solvers.sequential import Search, Sequential
 from relvec.solvers.stepwise import Stepwise
 
 MAX_WHOLE_ATOMS = 3000  # dictionaries up to this length are searched whole
@@ -55,7 +55,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     among those. It ends with the same certificate over all atoms.
     """
     if not (isinstance(solver, Sequential) and solver.select == "batch" and problem.design.n_atoms > MAX_WHOLE_ATOMS):
-        return _with_posterior(iterate(_prepare(solver), problem, max_iter, verbose))
+        return _with_posterior(iterate(prepare(solver), problem, max_iter, verbose))
     start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []
     began, limit = time.monotonic(), solver.time_limit
@@ -78,7 +78,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     while True:
         among = _restrict(problem, part, start, tol)
         result = solve(timed(solver), among, max_iter - n_iter, verbose) if long else _with_posterior(
-            iterate(_prepare(timed(solver)), among, max_iter - n_iter, verbose))  # fmt: skip
+            iterate(prepare(timed(solver)), among, max_iter - n_iter, verbose))  # fmt: skip
         state = result.state
         n_iter += result.n_iter
         history += _renumber(result.history[1 if history else 0 :], part)
@@ -124,9 +124,11 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     return Result(whole, status, _recompute_gains(history), n_iter)
 
 
-def _prepare(solver: SolverSpec) -> Solver:
+def prepare(solver: SolverSpec) -> Solver:
     """What runs in the loop for a solver."""
-    return gaussian_search(solver) if isinstance(solver, Sequential) else solver
+    if not isinstance(solver, Sequential):
+        return solver
+    return Search(solver, begin, resume, textbook_step if solver.select != "batch" else None)
 
 
 def _with_posterior(result: Result) -> Result:
