@@ -36,17 +36,19 @@ class Shape:
     MATERN52 = "matern52"
 
 
-def profile(shape: str, r2: Array, scratch: Scratch | None = None) -> tuple[Array, Array, float]:
+def profile(
+    shape: str, r2: Array, scratch: Scratch | None = None, overwrites: bool = False
+) -> tuple[Array, Array, float]:
     """k, and g and c with dk/d(r^2) = c g, at the squared distances r2; Rasmussen and Williams eqs. (4.9), (4.17).
 
-    They are written to the arrays of `scratch` where it is given.
+    They are written to the arrays of `scratch` where it is given; k to that of r2 if it ``overwrites``.
 
     >>> k, g, c = profile(Shape.GAUSSIAN, np.array([[0.0, 2.0]]))
     >>> np.round(k, 3).tolist(), np.round(c * g, 3).tolist()
     ([[1.0, 0.368]], [[-0.5, -0.184]])
     """
     scratch = scratch or Scratch()
-    r = scratch.copy(r2)
+    r = r2 if overwrites else scratch.copy(r2)
     if shape == Shape.GAUSSIAN:
         r *= -0.5
         k = overwrite("exp", r)
@@ -189,7 +191,7 @@ class Evaluated:
         for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
             inverse = like(X, np.exp(-theta[at]))
             r2 = squared_distances(X * inverse, None if Z is None else Z * inverse, scratch)
-            k, slope, factor = profile(part.shape, r2, scratch)
+            k, slope, factor = profile(part.shape, r2, scratch, part.per_input)  # whose derivatives need no r2
             K = _add_scaled(K, float(np.exp(theta[i])), k)
             self.terms.append((k, slope, factor, r2, inverse))
         self.K = K

@@ -21,6 +21,7 @@ from relvec.runtime.arrays import Array, add_diagonal, like, squares, to_host
 
 _JITTER = 1e-9  # of the largest k(z, z), as in `relvec.gaussian_process.bound`
 _BLOCK_NUMBERS = 4_000_000  # of the features of a block, at most: 32 MB
+_BLOCK_ROWS = 1000  # of a block on the host, or a million numbers: more of them only take memory on every thread
 _BLOCK_BYTES = 400  # of the memory limit for each of these numbers: several arrays of them, on several threads
 
 
@@ -114,8 +115,11 @@ def sum_rows(vectors: Vectors, X: Array, y: np.ndarray, weights: np.ndarray) -> 
 
 def sum_all(vectors: Vectors, samples: Samples, target: Target, memory: float, tell: Callable[[float], None]) -> Sums:
     """The sums over all rows, in one pass within so many bytes; `tell` is called with the share that is done."""
+    m = vectors.Z.shape[0]
     numbers = min(_BLOCK_NUMBERS, int(memory / _BLOCK_BYTES))
-    samples = samples.blocked(max(numbers // vectors.Z.shape[0], 64))
+    if isinstance(vectors.Z, np.ndarray):
+        numbers = min(numbers, max(1_000_000, _BLOCK_ROWS * m))
+    samples = samples.blocked(max(numbers // m, 64))
     if not samples.n_blocks:
         return samples.reduce(SumsOfBlock(vectors, target), Sums.add)
     done = 1
