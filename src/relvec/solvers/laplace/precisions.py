@@ -32,6 +32,7 @@ class PrecisionSettings:
     min_curvature_ratio: float = 1e-2  # of that on the path to the linearised one, for such a correction
     # of single precisions, at the end: beyond where Newton's steps see
     long_factors: tuple[float, ...] = (0.03, 0.1, 0.3, 3.0, 10.0, 30.0)
+    max_long_units: int = 50  # of a model: the modes of larger ones, six for each unit, take longer than the search
     # Damping, and how many times the quadratic model's gain steps may bring: measured on a thousand exchanges.
     reach: tuple[tuple[float, float], ...] = ((0.0, 2.0), (0.1, 10.0), (1.0, 10.0))
     accuracy_share: float = 1e-3  # of tol: steps that promise less end the search for precisions
@@ -167,7 +168,7 @@ def try_long_steps(model: LaplaceModel) -> LaplaceModel:
 
     The evidence over a single precision may have two maxima.
     """
-    if not model.problem.thorough:
+    if not model.problem.thorough or len(model.active) > PRECISIONS.max_long_units:
         return model
     best, least = model, min(model.problem.trusted, model.trust)
     for step in np.eye(len(model.active)):
