@@ -25,7 +25,7 @@ _SECONDS_BETWEEN_LINES = 5.0  # elsewhere, such as in a log file
 _BAR_CHARACTERS = 16
 _WORDS = {"widths": "learning widths", "kernel": "factorising the kernel", "search": "searching",
           "process": "fitting the process"}  # fmt: skip
-# Share of the work that is left when a stage begins, as measured on tables of some hundred rows. A stage that is not
+# Share of the work that is left when a stage begins: rough guesses, for the time left alone. A stage that is not
 # named, such as the search of the last output, takes most.
 _STAGE_SHARES = {"widths": 0.7, "kernel": 0.1, "process": 1.0}
 _USUAL_SHARE = 0.9

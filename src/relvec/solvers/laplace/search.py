@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
-from relvec.solvers._native.laplace import Mode
+from relvec.inference.laplace_posterior import LaplacePosterior
 from relvec.solvers.laplace import moves
 from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, settle, trusted
 from relvec.solvers.laplace.precisions import relax, try_long_steps
@@ -239,7 +238,7 @@ def keep(
     trust. Rows on other machines, where a mode is dear, do without.
     """
     start, budget = model.fit.mean, problem.budget
-    if isinstance(model.fit, Mode | PosteriorOnRows):
+    if type(model.fit) is not LaplacePosterior:
         spent = budget.spent
         model = replace(model, fit=model.problem.fit(model.active, model.alpha, start))
         budget.spent = spent
