@@ -473,7 +473,7 @@ def test_what_cannot_move_is_refused():
         RVR(centres="both").fit(X, y)
     with pytest.raises(ValueError, match="not kernel='precomputed'"):
         RVR(kernel="precomputed", centres="move").fit(X @ X.T, y)
-    with pytest.raises(ValueError, match="this one has none"):
+    with pytest.raises(ValueError, match="this model has none"):
         RVR(kernel=None, basis="linear", centres="move").fit(X, y)
 
 

@@ -68,8 +68,8 @@ def test_rvm_star_is_a_refit_with_one_more_function(kernel, weighted):
     alpha = 1.0 / np.cov(y, aweights=weights, ddof=0)
     for x, m, s in zip(new, mean, std, strict=True):
         wanted, variance = dense_augmented(model, kernel, X, y, x, alpha, weights)
-        np.testing.assert_allclose(m, wanted, rtol=1e-10)
-        np.testing.assert_allclose(s**2, variance, rtol=1e-10)
+        np.testing.assert_allclose(m, wanted, rtol=1e-9)
+        np.testing.assert_allclose(s**2, variance, rtol=1e-9)
 
 
 def test_rvm_star_of_the_paper_with_every_function_in_the_model():
@@ -308,7 +308,7 @@ def test_other_positive_definite_kernels(kernel):
         ({"kernel": "precomputed", "predictive": "augmented"}, "needs a kernel as a function"),
         ({"kernel": None, "basis": "linear", "predictive": "augmented"}, "needs a kernel as a function"),
         ({"predictive": "gp"}, "predictive must be 'rvm', 'augmented', 'process'"),
-        ({"likelihood": "poisson", "predictive": "process"}, "predictive='rvm'"),
+        ({"likelihood": "poisson", "predictive": "process"}, "'auto' and 'rvm' only"),
     ],
 )
 def test_refusals(options, message):
@@ -368,7 +368,7 @@ def test_a_process_is_a_sum_of_kernels_and_functions():
 
     X, y = wave()
     new = np.linspace(-6.0, 6.0, 9)[:, None]
-    Y = np.column_stack([y, np.cos(X[:, 0])])
+    Y = np.column_stack([y, np.cos(X[:, 0]) + 0.1 * np.sin(37.0 * X[:, 0])])
     model = RVR(width=1.5, basis=["linear", kernels.Cauchy(2.0)], predictive="process", solver=QUICK).fit(X, Y)
     basis, found = expand_outputs(read_model(model))
     mean, std = model.predict(new, return_std=True)

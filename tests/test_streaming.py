@@ -134,7 +134,7 @@ def test_forgetting_is_a_weight_that_fades():
     faded = in_parts(grid_model(forgetting=1e-4), [0, 100, 200, 300], Y=changed)
     assert abs(np.mean(faded.predict(X[200:]) - changed[200:])) < 0.1
     for wrong in (0.0, 1.5, -1, "no", np.nan):
-        with pytest.raises(ValueError, match="forgetting must be a number above 0"):
+        with pytest.raises(ValueError, match="forgetting must be above 0"):
             grid_model(forgetting=wrong).partial_fit(X, Y)
 
 
