@@ -74,6 +74,17 @@ def test_atoms_that_a_double_cannot_tell_apart(apart, size):
         np.testing.assert_allclose(Q.T @ Q, np.eye(size), atol=1e-14)
 
 
+def test_more_nearly_dependent_atoms_than_rows_leave_the_frame_orthonormal():
+    x = np.sort(np.random.default_rng(0).uniform(-5.0, 5.0, 40))
+    Phi = np.column_stack([np.exp(-((x[:, None] - x) ** 2) / 1.5**2), np.ones(40)])
+    model = model_of(problem_of(DenseDesign(Phi), np.sin(x)), Start(np.array([20, 3]), np.ones(2), 1.0))
+    every = model.at(np.arange(41), np.full(41, 0.025), 1.0)
+    Q = model.core.frame.directions[:, :-1]
+    np.testing.assert_allclose(Q.T @ Q, np.eye(Q.shape[1]), atol=1e-12)
+    exact = oracle.log_evidence(every.problem.design.matrix, np.sin(x), every.posterior.alpha, 1.0)
+    assert every.objective == pytest.approx(exact, rel=1e-9)
+
+
 def test_the_few_best_of_each_row():
     leaving, gains = np.array([1, 0, 0, 1, 0, 1]), np.array([9.0, 1.0, 5.0, 2.0, 3.0, 4.0])
     best = _proposals.best_of_each(leaving, np.arange(6), gains, 2)

@@ -28,7 +28,7 @@ cdef double LOG_2PI = log(2.0 * 3.14159265358979323846)
 
 # A column whose part outside the frame is smaller than this (relative) lies inside it for all a double can tell.
 cdef double DEPENDENT = 1e-11
-cdef double CANCELLED = 1e-5  # a part that small has lost digits, and is made orthogonal once more
+cdef double KEPT = 0.5  # share of its length that a direction keeps when it is made orthogonal for the last time
 # S / beta of an atom below this is rounding where it is a difference; below CLOSE `refine` finds it without one.
 COLLINEAR = 1e-14
 cdef double LEAST_S = COLLINEAR
@@ -215,7 +215,7 @@ cdef class Frame:
         cdef double[::1] left = room(n)
         cdef double[::1] Q_left = room(self.M)
         cdef double[::1] v
-        cdef double length, z
+        cdef double length, shrunk, norm, z
         left[:] = self.left
         Q_left[:] = self.Q_left
         if first:
@@ -226,18 +226,20 @@ cdef class Frame:
             if f > first:
                 self.remove(<int>first, <int>f, 1, v, work)
                 self.remove(<int>first, <int>f, 1, v, work)
-            length = sqrt(dot(v, v, n))
+            length, shrunk = sqrt(dot(v, v, n)), 0.0
+            while length >= DEPENDENT and shrunk < KEPT:  # what is left of a short part may lie in the frame again
+                norm = sqrt(dot(v, v, n))
+                for r in range(n):
+                    v[r] /= norm
+                self.remove(0, <int>f, 1, v, work)
+                shrunk = sqrt(dot(v, v, n))
+                length *= shrunk
             if not length >= DEPENDENT:
                 if length != length:
                     raise not_finite()
                 continue
             for r in range(n):
-                v[r] /= length
-            if length < CANCELLED and f:
-                self.remove(0, <int>f, 1, v, work)
-                length = sqrt(dot(v, v, n))
-                for r in range(n):
-                    v[r] /= length
+                v[r] /= shrunk
             self.Q[f * n : (f + 1) * n] = v
             z = dot(v, left, n)
             self.z[f] = z
