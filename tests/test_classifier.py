@@ -89,9 +89,7 @@ def test_fixed_points_report_how_far_the_maximum_is(solver):
 
 @pytest.mark.parametrize("options", [{}, {"share_alpha": True}, {"multi_class": "ovr"}])
 @pytest.mark.parametrize("K", [2, 3])
-def test_separable_classes(K, options, request):
-    if K == 3 and "multi_class" in options:
-        request.applymarker(pytest.mark.xfail(strict=False, reason="known defect: too unsure with far precisions"))
+def test_separable_classes(K, options):
     X, y = blobs(K, 60, spread=0.1)
     model = RVC(solver=QUICK, width="scale", **options).fit(X, y)
     assert model.score(X, y) == 1.0 and np.all(np.isfinite(model.weights_))

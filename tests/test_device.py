@@ -319,7 +319,6 @@ def test_regression_finds_the_same_model(place, width, dispatch):
         np.testing.assert_allclose(_xp.to_host(got), expected, atol=1e-9)
 
 
-@pytest.mark.xfail(strict=False, reason="known defect: a process predicts through NumPy on a second device")
 def test_every_prediction_comes_back_in_the_library_of_X(place, dispatch):
     X, y = sinc(80)
     model = RVR(width=2.5).fit(X, y)

@@ -401,7 +401,6 @@ def test_blocks(share, fitted, monkeypatch):
         RVR().fit(iter([(X, y), (X[:, :1], y)]))
 
 
-@pytest.mark.xfail(strict=False, reason="known defect: rows on disk end at another maximum than in memory")
 def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
     X, y, _ = fitted
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)

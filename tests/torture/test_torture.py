@@ -258,7 +258,6 @@ def test_generated_cases_that_overflowed_once(number):
     attempt(generated(0, number))
 
 
-@pytest.mark.xfail(strict=False, reason="known defect: 0/0 in a restart, an objective that falls by .003")
 @pytest.mark.parametrize("number", [586, 1154, 2493, 2566])
 def test_generated_weights_that_overflowed_once(number):
     attempt(generated(0, number))

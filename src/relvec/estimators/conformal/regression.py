@@ -26,7 +26,7 @@ class ConformalIntervals(ConformalPredictions):
     def _takes_ends(self, y: Any) -> bool:
         """Whether y holds the ends of censored targets, for a model of such."""
         noise = self.fitted_.noise
-        ends = np.ndim(y) == 2 or np.asarray(y).dtype.names is not None
+        ends = np.ndim(y) == 2 or getattr(getattr(y, "dtype", None), "names", None) is not None
         return ends and noise is not None and noise.kind == "censored"
 
     def calibrate(self, X: Any, y: Any, cv: Any = None) -> Any:

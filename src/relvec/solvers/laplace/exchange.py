@@ -35,13 +35,13 @@ def swaps(model: LaplaceModel, found: Scan) -> Swaps:
         best = task.best(found.classes, found.outside, found.order)
     else:
         best, _ = problem.design.scan_weighted(found.moments, task, task.combine)
-    some, S, Q = best.ratio > 0.0, best.S, best.Q
+    some, Q = best.ratio > 0.0, best.Q
+    S = np.where(some[:, None], best.S, 1.0)  # no exchange of the others: nothing to divide by
     if problem.share:
         gain, alpha = shared_optimum(S.T, Q.T)
         alpha = np.where(np.isfinite(alpha), alpha, 1e3 * S.mean(axis=1))
     else:
         # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
-        S = np.where(some[:, None], S, 1.0)
         s, q = S[:, 0], Q[:, 0]
         gain, alpha = gain_add(s, q), s * s / np.maximum(q * q - s, 1e-3 * s)
     gain = np.where(some, lost[best.leaving] + gain, -np.inf)
