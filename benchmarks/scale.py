@@ -15,9 +15,9 @@ Parts:
 - table: 12 features, 5 of them of use (Friedman #1), with all defaults: learned widths, candidates in subsets.
 - parquet: the same table, a million rows in a Parquet file, by the command `relvec fit`; once as it comes, once with
   the whole table and all rows held in memory. The peak is that of the command.
-- kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): RVR() as it comes beside sparse processes of the
-  literature (plain PyTorch) and boosted trees; --device says where relvec and the sparse processes work, --peer-seconds
-  how long the latter learn.
+- kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): RVR() as it comes and with at most 4,096 vectors,
+  beside sparse processes of the literature (plain PyTorch) and boosted trees; --device says where relvec and the sparse
+  processes work, --peer-seconds how long the latter learn.
 - growth: KIN40K subsampled, or repeated with noise, from 2,000 to 200,000 rows at the same number of vectors.
 - peers: fastrvm beside relvec at N = 10,000, regression and classes (needs fastrvm).
 """
@@ -38,7 +38,7 @@ from pathlib import Path
 import numpy as np
 
 PARTS = ("sinc", "classes", "memory", "disk", "table", "parquet", "kin40k", "growth", "peers")
-KIN40K_METHODS = ("relvec", "sgpr300", "sgpr1000", "svgp1000", "trees")
+KIN40K_METHODS = ("relvec", "relvec4096", "sgpr300", "sgpr1000", "svgp1000", "trees")
 GROWTH = (2_000, 6_000, 20_000, 60_000, 200_000)
 GROWTH_VECTORS = 500
 SIZES = (10_000, 31_623, 100_000, 316_228, 1_000_000)
@@ -105,10 +105,12 @@ def robot_arm(who: str, device: str | None, seconds: float) -> dict:
 
         torch.linalg.cholesky(torch.eye(64, dtype=torch.float64, device=device))
     began, cpu = time.perf_counter(), time.process_time()
-    if who == "relvec":
+    if who.startswith("relvec"):
         from relvec import RVR
 
         model = RVR(device=device, verbose=False)
+        if who != "relvec":
+            model.set_params(max_vectors=int(who[len("relvec") :]))
         fit(model, X, y)
         predict, vectors = (lambda Z: model.predict(Z, return_std=True)), len(model.relevance_)
         steps = model.status_
