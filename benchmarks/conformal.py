@@ -5,11 +5,11 @@ new rows, with a new fit to 100 rows after every tenth draw. "before" is the mod
 calibrated one, with the mean length of intervals (in standard deviations of the target) or size of sets. The last lines
 are cross-conformal: calibrated on the 100 training rows in five folds, 40 draws with a fit to each.
 
-    python benchmarks/conformal.py [--draws 200] [--models rvm,counts] [--exports]
+    python benchmarks/conformal.py [--draws 200] [--models rvm,counts] [--exports] [--jobs 8]
 
-`--exports` compares the intervals or sets of the last fit in ONNX Runtime and in C, compiled by gcc, with Python's: the
-largest difference of an end over the length of the interval, or the share of members that differ. "-" marks
-distributions that need the training rows and are not exported.
+`--exports` compares the intervals or sets of every fit in ONNX Runtime and in C, compiled by gcc, with Python's at
+1,000 rows: the largest difference of an end over the length of the interval, or the share of members that differ, the
+largest of the fits. "-" marks distributions that need the training rows and are not exported.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime
+from harness.parallel import measure_groups
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
 
 import relvec
 from relvec import RVC, RVR
@@ -94,22 +93,34 @@ def measure(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.array([np.mean((low <= y) & (y <= high)), size])
 
 
-def run(model: Any, draw: Callable, draws: int) -> tuple[np.ndarray, Any]:
-    """Coverage and size before and after calibration, for each draw: (draws, 4); and the last model."""
-    rows, fitted = [], None
-    for i in range(draws):
+class Found(NamedTuple):
+    """Of one fit: coverage and size before and after calibration for each draw (k, 4), seconds, errors of exports."""
+
+    shares: np.ndarray
+    seconds: float
+    exports: tuple[float, ...] = ()
+
+
+def measure_fit(case: tuple[str, bool, int]) -> Found:
+    """A fit and its draws of calibration rows; the exports are compared where asked."""
+    name, exports, first = case
+    (model, draw), began, rows = MODELS[name], time.process_time(), []
+    fitted = clone(model).fit(*draw(np.random.default_rng(10**6 + first), TRAIN))
+    for i in range(first, first + DRAWS_PER_FIT):
         rng = np.random.default_rng(i)
-        if i % DRAWS_PER_FIT == 0:
-            fitted = clone(model).fit(*draw(np.random.default_rng(10**6 + i), TRAIN))
+        if i == first:
             own = measure(fitted, *draw(rng, NEW))
-        assert fitted is not None
         fitted.calibrate(*draw(rng, CALIBRATION))
         rows.append(np.concatenate([own, measure(fitted, *draw(rng, NEW))]))
-    return np.array(rows), fitted
+    spent = time.process_time() - began
+    new = draw(np.random.default_rng(2 * 10**6), NEW)[0]
+    return Found(np.array(rows), spent, compare_exports(fitted, new) if exports else ())
 
 
-def compare_exports(model: Any, X: np.ndarray) -> str:
-    """Largest differences of ONNX Runtime and of C from Python at X, as text."""
+def compare_exports(model: Any, X: np.ndarray) -> tuple[float, ...]:
+    """Largest differences of ONNX Runtime and of C from Python at X; nan where the model is not exported."""
+    import onnxruntime
+
     if hasattr(model, "classes_"):
         expected = model.predict_set(X, COVERAGE).astype(float)
         unit, names, function, size = 1.0, ["members"], "predict_set", expected.shape[1]
@@ -119,7 +130,7 @@ def compare_exports(model: Any, X: np.ndarray) -> str:
     try:
         graph, source = relvec.to_onnx(model, coverage=COVERAGE), relvec.to_c(model, coverage=COVERAGE)
     except NotImplementedError:
-        return f"{'-':>10}{'-':>10}"
+        return np.nan, np.nan
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     by_onnx = np.column_stack([np.asarray(part, float).reshape(len(X), -1) for part in session.run(names, {"X": X})])
     with tempfile.TemporaryDirectory() as folder:
@@ -132,27 +143,29 @@ def compare_exports(model: Any, X: np.ndarray) -> str:
         call(*(np.ctypeslib.as_ctypes(part) for part in (np.ascontiguousarray(row), *parts)))
         found[:] = np.concatenate(parts)
     mean = np.mean if size > 1 else np.max
-    return "".join(f"{mean(np.abs(found - expected)) / unit:10.0e}" for found in (by_onnx, by_c))
+    return tuple(float(mean(np.abs(found - expected)) / unit) for found in (by_onnx, by_c))
 
 
-def run_folds(model: Any, draw: Callable, draws: int) -> np.ndarray:
-    """The same, calibrated on the training rows in five folds."""
-    rows = []
-    for i in range(draws):
-        rng = np.random.default_rng(i)
-        X, y = draw(rng, TRAIN)
-        fitted, new = clone(model).fit(X, y), draw(rng, NEW)
-        own = measure(fitted, *new)
-        rows.append(np.concatenate([own, measure(fitted.calibrate(X, y, cv=5), *new)]))
-    return np.array(rows)
+def measure_folds(case: tuple[str, int]) -> Found:
+    """The same for one draw, calibrated on the training rows in five folds."""
+    name, i = case
+    (model, draw), began, rng = MODELS[name], time.process_time(), np.random.default_rng(i)
+    X, y = draw(rng, TRAIN)
+    fitted, new = clone(model).fit(X, y), draw(rng, NEW)
+    own = measure(fitted, *new)
+    shares = np.concatenate([own, measure(fitted.calibrate(X, y, cv=5), *new)])
+    return Found(shares[None], time.process_time() - began)
 
 
-def line(name: str, found: np.ndarray, seconds: float) -> str:
-    before, size, after, calibrated = found.mean(axis=0)
-    error = found[:, 2].std(ddof=1) / np.sqrt(len(found))
+def line(name: str, found: list[Found]) -> str:
+    shares = np.vstack([one.shares for one in found])
+    before, size, after, calibrated = shares.mean(axis=0)
+    error = shares[:, 2].std(ddof=1) / np.sqrt(len(shares))
+    errors = np.max([one.exports for one in found], axis=0)
+    exports = "".join(f"{'-' if np.isnan(own) else f'{own:.0e}':>10}" for own in errors)
     return (
         f"{name:26}{100 * before:7.1f}{size:8.2f}   |{100 * after:7.1f} ±{100 * error:4.1f}{calibrated:8.2f}"
-        f"   |{seconds:7.1f}"
+        f"   |{sum(one.seconds for one in found):7.1f}{exports}"
     )
 
 
@@ -161,23 +174,19 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--models", default=",".join(name.replace(",", ";") for name in MODELS))
     parser.add_argument("--exports", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; default 1")
     options = parser.parse_args()
     names, draws = [name.replace(";", ",") for name in options.models.split(",")], options.draws
     warnings.simplefilter("ignore")
     exports = f"{'ONNX':>10}{'C':>10}" if options.exports else ""
     print(f"{'model':26}{'before':>7}{'size':>8}   |{'after':>7}{'':6}{'size':>8}   |  CPU s{exports}")
-    with threadpool_limits(1):
-        for name in names:
-            (model, draw), clock = MODELS[name], time.process_time()
-            found, fitted = run(model, draw, draws)
-            shown = line(name, found, time.process_time() - clock)
-            if options.exports:
-                shown += compare_exports(fitted, draw(np.random.default_rng(2 * 10**6), NEW)[0])
-            print(shown, flush=True)
-        for name in [name for name in ("rvm", "a straight line", "counts") if name in names]:
-            clock = time.process_time()
-            found = run_folds(*MODELS[name], min(CROSS_DRAWS, draws))
-            print(line(f"{name}, folds", found, time.process_time() - clock), flush=True)
+    cases = [(name, options.exports, i) for name in names for i in range(0, draws, DRAWS_PER_FIT)]
+    for (name, _), found in measure_groups(measure_fit, cases, options.jobs):
+        print(line(name, found), flush=True)
+    folded = [name for name in ("rvm", "a straight line", "counts") if name in names]
+    cases = [(name, i) for name in folded for i in range(min(CROSS_DRAWS, draws))]
+    for (name,), found in measure_groups(measure_folds, cases, options.jobs):
+        print(line(f"{name}, folds", found), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ the function over that of the noise) and number of columns p, at n = 200 rows an
 F1 counts the ten largest slopes, which they could not know to be ten.
 
     python benchmarks/linear.py [--columns 50,500,2000,20000] [--repeats 5] [--peers relvec;LassoCV] [--sparse]
-                                [--classes] [--evidence 50,500,2000]
+                                [--classes] [--evidence 50,500,2000] [--jobs 8]
 
 `--classes` measures two classes, with and without a price for columns and by l1 regularisation in folds. `--evidence`
 compares the log evidence of ARDRegression with that of relvec: both without a prior over sets, in one formula, T01 eq.
 (15), each at its own precisions and noise for centred columns and targets. `--sparse` fits 50,000 sparse columns of 500
-rows as well. skglm is compared where it is installed. ARDRegression,
-BayesianRidge and relvec without a prior over sets are left out above 2,000 columns; ARDRegression is fitted once a
-cell there.
+rows as well. skglm is compared where it is installed. ARDRegression, BayesianRidge and relvec without a prior over sets
+are left out above 2,000 columns. `--jobs` measures in that many processes, one thread each; every process fits a small
+table first, so that no time counts imports and compilation.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from harness.parallel import measure_groups
 from scipy import sparse
 from scipy.special import expit
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ARDRegression, BayesianRidge, LassoCV, LogisticRegressionCV
 from threadpoolctl import threadpool_limits
 
@@ -145,29 +147,37 @@ def measure(make: Callable[[], Any], read: Callable, X: Any, y: np.ndarray, slop
     return Score(float(f1), float(error), coverage, seconds, float(selected.sum()))
 
 
-def table(columns: list[int], repeats: int, names: list[str], seed: int) -> None:
+@cache
+def warm_up(name: str) -> tuple[Callable[[], Any], Callable]:
+    """A peer that has fitted a small table in this process."""
+    make, read = peers()[name]
+    make().fit(*draw(20, 0.0, 10.0, np.random.default_rng(0))[:2])
+    return make, read
+
+
+def measure_cell(case: tuple[int, float, float, str, int, int]) -> Score:
+    """One fit of a cell of the grid."""
+    p, correlation, ratio, name, seed, i = case
+    return measure(*warm_up(name), *draw(p, correlation, ratio, np.random.default_rng([seed, p, i])))
+
+
+def table(columns: list[int], repeats: int, names: list[str], seed: int, jobs: int) -> None:
     """Print a row for each cell of the grid and each peer."""
-    known = peers()
+    known = [name for name in names if name in peers()]
     print("| p | correlation | signal / noise | model | columns | F1 | error | coverage | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for p in columns:
-        for correlation in CORRELATIONS:
-            for ratio in RATIOS:
-                for name in names:
-                    if name not in known or p > MAX_COLUMNS.get(name, p):
-                        continue
-                    own = 1 if name == "ARDRegression" and p >= MAX_COLUMNS[name] else repeats
-                    rngs = [np.random.default_rng([seed, p, i]) for i in range(own)]
-                    scores = [measure(*known[name], *draw(p, correlation, ratio, rng)) for rng in rngs]
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", RuntimeWarning)  # no coverage at all
-                        mean = Score(*np.nanmean(np.array(scores), axis=0))
-                    coverage = "" if np.isnan(mean.coverage) else f"{mean.coverage:.2f}"
-                    print(
-                        f"| {p:,} | {correlation} | {ratio:g} | {name} | {mean.size:.0f} | {mean.f1:.2f} | "
-                        f"{mean.error:.2f} | {coverage} | {mean.seconds:.3g} |",
-                        flush=True,
-                    )
+    cases = [case for case in product(columns, CORRELATIONS, RATIOS, known, [seed], range(repeats))
+             if case[0] <= MAX_COLUMNS.get(case[3], case[0])]  # fmt: skip
+    for (p, correlation, ratio, name, _), scores in measure_groups(measure_cell, cases, jobs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # no coverage at all
+            mean = Score(*np.nanmean(np.array(scores), axis=0))
+        coverage = "" if np.isnan(mean.coverage) else f"{mean.coverage:.2f}"
+        print(
+            f"| {p:,} | {correlation} | {ratio:g} | {name} | {mean.size:.0f} | {mean.f1:.2f} | "
+            f"{mean.error:.2f} | {coverage} | {mean.seconds:.3g} |",
+            flush=True,
+        )
 
 
 def sparse_columns(seed: int) -> None:
@@ -200,59 +210,65 @@ def log_evidence(X: np.ndarray, y: np.ndarray, columns: np.ndarray, alpha: np.nd
     return float(-0.5 * (len(t) * np.log(2.0 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t)))
 
 
-def compare_evidence(columns: list[int], repeats: int, seed: int) -> None:
+def measure_evidence(case: tuple[int, float, float, int, int]) -> list[float]:
+    """Evidence, columns and CPU seconds of ARDRegression and of relvec, both flat, and CPU seconds of relvec."""
+    p, correlation, ratio, seed, i = case
+    X, y, _ = draw(p, correlation, ratio, np.random.default_rng([seed, p, i]))
+    models, spent = [], []
+    for name in ("ARDRegression", "relvec, flat", "relvec"):
+        make, _ = warm_up(name)
+        began = time.process_time()
+        models.append(make().fit(X, y))
+        spent.append(time.process_time() - began)
+    ard, flat, _ = models
+    kept, own = np.flatnonzero(ard.lambda_ < ard.threshold_lambda), np.flatnonzero(flat.selected_)
+    alpha = flat.alpha_[[name != "bias" for name in flat.atoms_]]
+    peer = log_evidence(X, y, kept, ard.lambda_[kept], 1.0 / ard.alpha_)
+    ours = log_evidence(X, y, own, alpha, flat.noise_variance_)
+    return [peer, len(kept), spent[0], ours, len(own), spent[1], spent[2]]
+
+
+def compare_evidence(columns: list[int], repeats: int, seed: int, jobs: int) -> None:
     """Print the evidence and CPU seconds of ARDRegression and of relvec, both without a prior over sets."""
     print(f"{'p':>7}{'corr.':>7}{'S/N':>5}{'ARDRegression':>15}{'columns':>9}{'CPU s':>8}{'flat':>12}{'columns':>9}"
           f"{'CPU s':>8}{'relvec CPU s':>14}")  # fmt: skip
-    for p in columns:
-        for correlation in CORRELATIONS:
-            for ratio in RATIOS:
-                rows = []
-                for i in range(1 if p >= MAX_COLUMNS["ARDRegression"] else repeats):
-                    X, y, _ = draw(p, correlation, ratio, np.random.default_rng([seed, p, i]))
-                    clock = [time.process_time()]
-                    ard = ARDRegression().fit(X, y)
-                    clock.append(time.process_time())
-                    flat = SparseBayesianRegressor(support_prior="flat").fit(X, y)
-                    clock.append(time.process_time())
-                    SparseBayesianRegressor().fit(X, y)
-                    spent = np.diff([*clock, time.process_time()])
-                    kept = np.flatnonzero(ard.lambda_ < ard.threshold_lambda)
-                    own = np.flatnonzero(flat.selected_)
-                    alpha = flat.alpha_[[name != "bias" for name in flat.atoms_]]
-                    peer = log_evidence(X, y, kept, ard.lambda_[kept], 1.0 / ard.alpha_)
-                    ours = log_evidence(X, y, own, alpha, flat.noise_variance_)
-                    rows.append([peer, len(kept), spent[0], ours, len(own), spent[1], spent[2]])
-                m = np.mean(rows, axis=0)
-                print(f"{p:7,}{correlation:7.1f}{ratio:5.0f}{m[0]:15.1f}{m[1]:9.0f}{m[2]:8.2f}{m[3]:12.1f}{m[4]:9.0f}"
-                      f"{m[5]:8.2f}{m[6]:14.3f}", flush=True)  # fmt: skip
+    cases = list(product(columns, CORRELATIONS, RATIOS, [seed], range(repeats)))
+    for (p, correlation, ratio, _), rows in measure_groups(measure_evidence, cases, jobs):
+        m = np.mean(rows, axis=0)
+        print(f"{p:7,}{correlation:7.1f}{ratio:5.0f}{m[0]:15.1f}{m[1]:9.0f}{m[2]:8.2f}{m[3]:12.1f}{m[4]:9.0f}"
+              f"{m[5]:8.2f}{m[6]:14.3f}", flush=True)  # fmt: skip
 
 
-def classes(repeats: int, seed: int) -> None:
+CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "relvec": SparseBayesianClassifier,
+    "no price": lambda: SparseBayesianClassifier(complexity_price=0.0),
+    "l1, folds": lambda: LogisticRegressionCV(penalty="l1", solver="liblinear", scoring="neg_log_loss", cv=5),
+}
+
+
+def measure_classes(case: tuple[int, str, int, int]) -> list[float]:
+    """Columns, F1, log loss above that of the true probabilities and CPU seconds of one fit."""
+    p, name, seed, i = case
+    rng = np.random.default_rng([seed, p, i])
+    X, new, slopes = rng.standard_normal((N_ROWS, p)), rng.standard_normal((5000, p)), np.zeros(p)
+    slopes[rng.choice(p, 5, replace=False)] = rng.choice([-1.0, 1.0], 5) * rng.uniform(1.0, 2.0, 5)
+    y = rng.uniform(size=N_ROWS) < expit(X @ slopes)
+    began = time.process_time()
+    model = CLASSIFIERS[name]().fit(X, y)
+    spent, true, found = time.process_time() - began, slopes != 0.0, np.ravel(model.coef_) != 0.0
+    log_p, q = model.predict_log_proba(new), expit(new @ slopes)
+    best = q * np.log(q) + (1.0 - q) * np.log1p(-q)
+    loss = np.mean(best - q * log_p[:, 1] - (1.0 - q) * log_p[:, 0])
+    return [found.sum(), 2.0 * np.sum(found & true) / (found.sum() + 5), loss, spent]
+
+
+def classes(repeats: int, seed: int, jobs: int) -> None:
     """Print how many columns of two classes are found, and the log loss above that of the true probabilities."""
-    makers = {
-        "relvec": SparseBayesianClassifier,
-        "no price": lambda: SparseBayesianClassifier(complexity_price=0.0),
-        "l1, folds": lambda: LogisticRegressionCV(penalty="l1", solver="liblinear", scoring="neg_log_loss", cv=5),
-    }
     print(f"{'p':>6}  {'model':12}{'columns':>8}{'F1':>6}{'loss':>7}{'CPU s':>8}")
-    for p in (50, 500, 2000):
-        for name, make in makers.items():
-            rows = []
-            for i in range(repeats):
-                rng = np.random.default_rng([seed, p, i])
-                X, new, slopes = rng.standard_normal((N_ROWS, p)), rng.standard_normal((5000, p)), np.zeros(p)
-                slopes[rng.choice(p, 5, replace=False)] = rng.choice([-1.0, 1.0], 5) * rng.uniform(1.0, 2.0, 5)
-                y = rng.uniform(size=N_ROWS) < expit(X @ slopes)
-                began = time.process_time()
-                model = make().fit(X, y)
-                spent, true, found = time.process_time() - began, slopes != 0.0, np.ravel(model.coef_) != 0.0
-                log_p, q = model.predict_log_proba(new), expit(new @ slopes)
-                best = q * np.log(q) + (1.0 - q) * np.log1p(-q)
-                loss = np.mean(best - q * log_p[:, 1] - (1.0 - q) * log_p[:, 0])
-                rows.append([found.sum(), 2.0 * np.sum(found & true) / (found.sum() + 5), loss, spent])
-            m = np.mean(rows, axis=0)
-            print(f"{p:6,}  {name:12}{m[0]:8.0f}{m[1]:6.2f}{m[2]:7.3f}{m[3]:8.2f}", flush=True)
+    cases = list(product((50, 500, 2000), CLASSIFIERS, [seed], range(repeats)))
+    for (p, name, _), rows in measure_groups(measure_classes, cases, jobs):
+        m = np.mean(rows, axis=0)
+        print(f"{p:6,}  {name:12}{m[0]:8.0f}{m[1]:6.2f}{m[2]:7.3f}{m[3]:8.2f}", flush=True)
 
 
 def main() -> None:
@@ -265,17 +281,19 @@ def main() -> None:
     parser.add_argument("--classes", action="store_true")
     parser.add_argument("--evidence", default="")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes; default 1")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    with threadpool_limits(1):
-        columns = [int(p) for p in arguments.columns.split(",") if p]
-        if columns:
-            table(columns, arguments.repeats, arguments.peers.split(";"), arguments.seed)
-        if arguments.evidence:
-            compare_evidence([int(p) for p in arguments.evidence.split(",")], arguments.repeats, arguments.seed)
-        if arguments.classes:
-            classes(arguments.repeats, arguments.seed)
-        if arguments.sparse:
+    warnings.simplefilter("ignore")
+    shared = arguments.repeats, arguments.seed, arguments.jobs
+    columns = [int(p) for p in arguments.columns.split(",") if p]
+    if columns:
+        table(columns, arguments.repeats, arguments.peers.split(";"), arguments.seed, arguments.jobs)
+    if arguments.evidence:
+        compare_evidence([int(p) for p in arguments.evidence.split(",")], *shared)
+    if arguments.classes:
+        classes(*shared)
+    if arguments.sparse:
+        with threadpool_limits(1):
             sparse_columns(arguments.seed)
 
 
