@@ -5,6 +5,7 @@ import pytest
 
 import oracle
 from problems import BETA, dictionary, problem_of
+from relvec import RVR
 from relvec.design import DenseDesign
 from relvec.solvers import Start
 from relvec.solvers import equals as _equals
@@ -89,3 +90,11 @@ def test_the_few_best_of_each_row():
     leaving, gains = np.array([1, 0, 0, 1, 0, 1]), np.array([9.0, 1.0, 5.0, 2.0, 3.0, 4.0])
     best = _proposals.best_of_each(leaving, np.arange(6), gains, 2)
     assert [column.tolist() for column in best] == [[0, 0, 1, 1], [2, 4, 0, 5], [5.0, 3.0, 9.0, 4.0]]
+
+
+def test_one_restart_that_gains_little_does_not_end_the_search():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (300, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] ** 2 + 0.2 * rng.standard_normal(300)
+    # the first that holds the noise low gains nothing, the second 17 nats
+    assert RVR(width=2.0, predictive="rvm").fit(X, y).log_marginal_likelihood_ > -9.0

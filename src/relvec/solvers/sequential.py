@@ -46,8 +46,8 @@ class Sequential:
         Steps between updates of the noise.
     restarts : int
         Kinds of restart that may be tried; one that gains a nat is tried again. Up to three, a regression ends with the
-        first that gains less than a tenth of a nat, and has none with more than 600 atoms. Those after the third remove
-        atoms at random.
+        second in a row that gains less than a tenth of a nat, and has none with more than 600 atoms. Those after the
+        third remove atoms at random.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange.

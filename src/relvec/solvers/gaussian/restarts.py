@@ -26,7 +26,8 @@ class RestartSettings:
     scratch_turn: int = 0
     low_noise_fractions: tuple[float, ...] = (0.5, 0.2, 0.3)
     max_atoms: int = 600  # of a model: a restart of more takes longer than all before it, and gains little,
-    usual: int = 3  # unless more than these are asked for; and then one that gains little does not end the search
+    usual: int = 3  # unless more than these are asked for; up to these, so many in a row that gain little end the
+    max_failures: int = 2  # search: one says little, a lower noise may gain tens of nats where a higher gains none
     max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
     rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
     min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
@@ -42,7 +43,7 @@ class RestartSettings:
     backward_updates: int = 12
     backward_alphas: tuple[float, float] = (1e-12, 1e3)  # least precision, and that at which an atom leaves
     # A path of several atoms at a time, from none: where there are many local maxima and scans are short
-    min_path_atoms: int = 25
+    min_path_atoms: int = 15
     max_path_columns: int = 512
     dropped_share: float = 0.2  # of the atoms, in a random restart
     newton_steps: int = 5  # after the noise was held, and after it was released
@@ -59,7 +60,7 @@ def may_restart(model: GaussianModel, turn: int, failed: int, restarts: int) -> 
     few = restarts <= RESTART.usual
     if few and model.size > RESTART.max_atoms:
         return False
-    return turn <= restarts and failed < min(restarts, 1 if few else restarts)
+    return turn <= restarts and failed < (min(restarts, RESTART.max_failures) if few else restarts)
 
 
 def is_noiseless(model: GaussianModel) -> bool:
