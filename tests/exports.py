@@ -1,16 +1,23 @@
-"""Models that every export must reproduce."""
+"""Models that every export must reproduce, and the comparison of exports with Python."""
 
+import ctypes
+import shutil
+import subprocess
 import warnings
 from functools import cache
 
 import numpy as np
+import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import relvec
 from relvec import RVC, RVR, SparseBayesianClassifier, SparseBayesianRegressor, basis, kernels
 
+C_FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-fPIC", "-shared"]
+OUTPUTS = {"predict": ["mean", "std"], "predict_interval": ["lower", "upper"]}
 _rng = np.random.default_rng(0)
 _X = _rng.uniform(0.0, 3.0, size=(50, 3))
 DATA = _X, np.sin(2.0 * _X[:, 0]) + 0.5 * _X[:, 1] + 0.1 * _rng.normal(size=50)
@@ -90,3 +97,36 @@ def with_varying_error_bars():
     X = rng.uniform(-3, 3, (180, 3))
     y = np.sin(X[:, 0]) + 10 ** (0.5 * X[:, 1] - 1.0) * rng.standard_normal(180)
     return make_pipeline(StandardScaler(), RVR(max_vectors=60)).fit(X, y), rng.uniform(-5, 5, (40, 3))
+
+
+def pointer(array):
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+
+
+def compile_c(source, place):
+    """Compile a C source next to `place`, without a warning, and return its functions."""
+    place.with_suffix(".c").write_text(source)
+    command = ["gcc", *C_FLAGS, "-o", place.with_suffix(".so"), place.with_suffix(".c"), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(place.with_suffix(".so")))
+
+
+def run_onnx(graph, X):
+    """Return the outputs of a graph by name; the test is skipped without ONNX Runtime."""
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([output.name for output in session.get_outputs()], session.run(None, {"X": X})))
+
+
+def assert_exports(model, X, expected, folder, functions=("predict",), sample=None, **options):
+    """C and ONNX must give the columns of `expected`, two for each of the `functions` of C."""
+    if shutil.which("gcc"):
+        library, found = compile_c(relvec.to_c(model, **options), folder / "model"), np.zeros((len(X), len(expected.T)))
+        for i, name in enumerate(functions):
+            for row, own in zip(X, found):
+                getattr(library, f"relvec_{name}")(pointer(row), pointer(own[2 * i :]), pointer(own[2 * i + 1 :]))
+        np.testing.assert_allclose(found, expected, rtol=1e-8)
+    outputs = run_onnx(relvec.to_onnx(model, sample, **options), X)
+    found = np.column_stack([np.ravel(outputs[name]) for function in functions for name in OUTPUTS[function]])
+    np.testing.assert_allclose(found, expected, rtol=1e-7)

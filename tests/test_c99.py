@@ -2,7 +2,6 @@
 
 import ctypes
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -24,12 +23,21 @@ from sklearn.preprocessing import (
 )
 
 import relvec
-from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent, with_varying_error_bars
+from exports import (
+    CLASSIFIERS,
+    DATA,
+    NEW,
+    REGRESSORS,
+    compile_c,
+    fitted,
+    mixed_table,
+    pointer,
+    wide_latent,
+    with_varying_error_bars,
+)
 from relvec import RVC, RVR, basis, kernels
 
-GCC = shutil.which("gcc")
-needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is not installed")
-FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-fPIC", "-shared"]
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 
 @pytest.fixture
@@ -38,17 +46,9 @@ def compiled(tmp_path):
 
     def build(model, name="relvec", **options):
         place = tmp_path / f"{name}{len(list(tmp_path.iterdir()))}"
-        place.with_suffix(".c").write_text(relvec.to_c(model, name=name, **options))
-        command = [GCC, *FLAGS, "-o", place.with_suffix(".so"), place.with_suffix(".c"), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return ctypes.CDLL(str(place.with_suffix(".so")))
+        return compile_c(relvec.to_c(model, name=name, **options), place)
 
     return build
-
-
-def pointer(array):
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
 
 def regression(library, X, outputs=1, std=True, name="relvec"):

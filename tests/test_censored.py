@@ -1,7 +1,5 @@
 """Targets of which only an interval is known: formulas, a dense oracle, quadrature, predictions, files, exports."""
 
-import shutil
-
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -10,6 +8,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 import relvec
+from exports import assert_exports
 from relvec import RVR
 from relvec.export.model_file import dumps, loads
 from relvec.inference.censored import as_ends, learn_noise, log_likelihood, truncate, working_targets
@@ -182,23 +181,13 @@ def test_in_the_company_of_scikit_learn_and_scikit_survival():
 
 
 def test_files_and_exports(tmp_path):
-    from test_conformal import compiled, pointer, run
-
     X, ends, y, _ = limited(0, 120)
     model = clone(CURVE).fit(X[:60], ends[:60]).calibrate(X[60:], y[60:])
     again = loads(dumps(model))
     np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
     np.testing.assert_array_equal(again.log_predictive_density(X, ends), model.log_predictive_density(X, ends))
     assert again.n_censored_ == model.n_censored_ > 0
-    expected = np.array(model.predict(X, return_std=True))
-    if shutil.which("gcc"):
-        library, found = compiled(relvec.to_c(model), tmp_path), np.zeros((len(X), 2))
-        for row, own in zip(X, found):
-            library.relvec_predict(pointer(row), pointer(own[:1]), pointer(own[1:]))
-        np.testing.assert_allclose(found.T, expected, rtol=1e-8)
-    runtime = pytest.importorskip("onnxruntime")
-    found = run(runtime, relvec.to_onnx(model), X)
-    np.testing.assert_allclose(np.array([found["mean"], found["std"]]), expected, rtol=1e-7)
+    assert_exports(model, X, np.column_stack(model.predict(X, return_std=True)), tmp_path)
 
 
 @pytest.mark.parametrize(

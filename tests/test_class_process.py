@@ -1,8 +1,6 @@
 """The process for classes: evidence, gradient, weights, order, far away, two classes and more, the choice."""
 
-import ctypes
 import shutil
-import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import relvec
+from exports import compile_c, pointer
 from relvec import RVC
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
@@ -361,13 +360,10 @@ def test_a_sum_of_two_kernels_in_onnx(n_classes):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_sum_of_two_kernels_in_c(n_classes, tmp_path):
     model, new = fitted_sum(n_classes)
-    (tmp_path / "model.c").write_text(relvec.to_c(model))
-    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-o", "model.so", "model.c"]
-    subprocess.run([*command, "-lm"], check=True, cwd=tmp_path)
-    predict = ctypes.CDLL(str(tmp_path / "model.so")).relvec_predict_proba
+    predict = compile_c(relvec.to_c(model), tmp_path / "model").relvec_predict_proba
     found = np.zeros((len(new), n_classes))
     for row, p in zip(new, found, strict=True):
-        predict(*(ctypes.c_void_p(values.ctypes.data) for values in (row, p)))
+        predict(pointer(row), pointer(p))
     np.testing.assert_allclose(found, model.predict_proba(new), atol=1e-9)
 
 

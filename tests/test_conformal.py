@@ -2,7 +2,6 @@
 
 import ctypes
 import shutil
-import subprocess
 import warnings
 from functools import cache
 
@@ -13,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import relvec
+from exports import assert_exports, compile_c, pointer, run_onnx
 from relvec import RVC, RVR
 from relvec.export.model_file import ModelFileError, dumps, loads
 from relvec.inference.conformal import ConformalScores, class_scores, cross_interval, cross_set, rank
@@ -245,17 +245,10 @@ def calibrated(name):
 def test_intervals_in_onnx_and_c(name, tmp_path):
     model, X = calibrated(name)
     expected = model.predict_interval(X, 0.8)
-    if shutil.which("gcc"):
-        library, found = compiled(relvec.to_c(model, coverage=0.8, std=False), tmp_path), np.zeros((len(X), 2))
-        for row, ends in zip(X, found):
-            library.relvec_predict_interval(pointer(row), pointer(ends[:1]), pointer(ends[1:]))
-        np.testing.assert_allclose(found, expected, rtol=1e-8)
-    runtime = pytest.importorskip("onnxruntime")
-    found = run(runtime, relvec.to_onnx(model, coverage=0.8), X)
-    np.testing.assert_allclose(np.column_stack([found["lower"], found["upper"]]), expected, rtol=1e-7)
+    assert_exports(model, X, expected, tmp_path, ["predict_interval"], coverage=0.8)
     pytest.importorskip("skl2onnx")
     whole = make_pipeline(StandardScaler().fit(X), model)
-    found = run(runtime, relvec.to_onnx(whole, X, coverage=0.8), X)
+    found = run_onnx(relvec.to_onnx(whole, X, coverage=0.8), X)
     expected = whole.predict(X, return_interval=0.8)[:, 1:]
     np.testing.assert_allclose(np.column_stack([found["lower"], found["upper"]]), expected, rtol=1e-6, atol=1e-9)
 
@@ -267,15 +260,15 @@ def test_sets_in_onnx_and_c(model, tmp_path):
     X = X[300:]
     expected = model.predict_set(X, 0.8)
     if shutil.which("gcc"):
-        library, members = compiled(relvec.to_c(model, coverage=0.8), tmp_path), np.zeros((len(X), 3), dtype=np.intc)
+        library = compile_c(relvec.to_c(model, coverage=0.8), tmp_path / "model")
+        members = np.zeros((len(X), 3), dtype=np.intc)
         for row, own in zip(X, members):
             library.relvec_predict_set(pointer(row), own.ctypes.data_as(ctypes.POINTER(ctypes.c_int)))
         np.testing.assert_array_equal(members == 1, expected)
-    runtime = pytest.importorskip("onnxruntime")
-    np.testing.assert_array_equal(run(runtime, relvec.to_onnx(model, coverage=0.8), X)["members"], expected)
+    np.testing.assert_array_equal(run_onnx(relvec.to_onnx(model, coverage=0.8), X)["members"], expected)
     pytest.importorskip("skl2onnx")
     whole = make_pipeline(StandardScaler().fit(X), model)
-    found = run(runtime, relvec.to_onnx(whole, X, coverage=0.8), X)["members"]
+    found = run_onnx(relvec.to_onnx(whole, X, coverage=0.8), X)["members"]
     np.testing.assert_array_equal(found, whole.predict(X, return_set=0.8)[1])
     with pytest.warns(UserWarning, match="randomised sets cannot be exported"):
         relvec.to_c(model.calibrate(X, model.predict(X), randomised=True))
@@ -299,22 +292,3 @@ def test_inside_mapie():
     sets = SplitConformalClassifier(model, confidence_level=0.9, prefit=True).conformalize(X[100:300], y[100:300])
     members = sets.predict_set(X[300:])[1][:, :, 0]
     assert abs(members[np.arange(400), np.searchsorted(model.classes_, y[300:])].mean() - 0.9) < 0.06
-
-
-def pointer(array):
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
-
-
-def compiled(source, folder):
-    (folder / "model.c").write_text(source)
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fPIC", "-shared"]
-    done = subprocess.run(
-        ["gcc", *flags, "-o", folder / "model.so", folder / "model.c", "-lm"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(folder / "model.so"))
-
-
-def run(runtime, graph, X):
-    session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
-    return dict(zip([output.name for output in session.get_outputs()], session.run(None, {"X": X})))

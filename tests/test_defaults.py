@@ -1,10 +1,8 @@
 """`RVR()` and `RVC()` as they come, without a word about kernel or width: what is promised of the configured ones."""
 
-import ctypes
 import itertools
 import pickle
 import shutil
-import subprocess
 import warnings
 
 import numpy as np
@@ -14,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import relvec
+from exports import compile_c, pointer
 from relvec import RVC, RVR
 from relvec.runtime import checkpoint
 from relvec.runtime.progress import watch
@@ -244,13 +243,10 @@ def test_onnx_predicts_the_same(kind, fitted):
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @every_kind
 def test_c99_predicts_the_same(kind, fitted, tmp_path):
-    source, library = tmp_path / "model.c", tmp_path / "model.so"
-    source.write_text(relvec.to_c(fitted[kind]))
-    subprocess.run(["gcc", "-std=c99", "-O1", "-fPIC", "-shared", "-o", library, source, "-lm"], check=True)
-    loaded = ctypes.CDLL(str(library))
+    loaded = compile_c(relvec.to_c(fitted[kind]), tmp_path / "model")
     for row, expected in zip(np.ascontiguousarray(NEW), outputs(fitted[kind]), strict=True):
         found = np.zeros(len(expected))
-        point, first, second = (v.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for v in (row, found, found[1:]))
+        point, first, second = pointer(row), pointer(found), pointer(found[1:])
         if kind == "regression":
             loaded.relvec_predict(point, first, second)
         else:

@@ -1,6 +1,5 @@
 """Noise as it is: Student-t noise against dense formulas and quadrature, outliers, predictions, files, exports."""
 
-import shutil
 import warnings
 
 import numpy as np
@@ -10,7 +9,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import relvec
+from exports import assert_exports
 from relvec import RVR
 from relvec.export.model_file import ModelFileError, dumps, loads
 from relvec.inference.heteroscedastic import learn_log_noise
@@ -150,7 +149,7 @@ def test_weights_and_scales():
 
 
 def test_files_and_exports(tmp_path):
-    from test_conformal import compiled, pointer, run, share_inside
+    from test_conformal import share_inside
 
     X, y, _, _ = curve(0, 200, "outliers")
     with warnings.catch_warnings():
@@ -160,15 +159,7 @@ def test_files_and_exports(tmp_path):
     np.testing.assert_array_equal(again.predict_quantiles(X, [0.1, 0.9]), model.predict_quantiles(X, [0.1, 0.9]))
     np.testing.assert_array_equal(again.outliers_, model.outliers_)
     assert share_inside(model.predict_interval(X[100:], 0.8), y[100:]) >= 0.8
-    expected = np.array(model.predict(X, return_std=True))
-    if shutil.which("gcc"):
-        library, found = compiled(relvec.to_c(model), tmp_path), np.zeros((len(X), 2))
-        for row, ends in zip(X, found):
-            library.relvec_predict(pointer(row), pointer(ends[:1]), pointer(ends[1:]))
-        np.testing.assert_allclose(found.T, expected, rtol=1e-8)
-    runtime = pytest.importorskip("onnxruntime")
-    found = run(runtime, relvec.to_onnx(model), X)
-    np.testing.assert_allclose(np.array([found["mean"], found["std"]]), expected, rtol=1e-7)
+    assert_exports(model, X, np.column_stack(model.predict(X, return_std=True)), tmp_path)
     object.__setattr__(model.fitted_.predictors[0], "degrees", 1.0)
     with pytest.raises(ModelFileError):
         loads(dumps(model))
@@ -228,8 +219,6 @@ def test_varying_noise_is_found_where_there_is_any(kind, gain):
 
 @pytest.mark.parametrize("kind", ["rvm", "pipeline", pytest.param("process", marks=pytest.mark.slow)])
 def test_varying_noise_in_onnx_and_c(kind, tmp_path):
-    from test_conformal import compiled, pointer, run
-
     X, y = wavy(0, 200)
     y = np.exp(y) if kind == "process" else y  # on a logarithmic scale
     model = RVR(noise="heteroscedastic", **({} if kind == "process" else {"width": 2.0, "predictive": "rvm"}))
@@ -244,18 +233,10 @@ def test_varying_noise_in_onnx_and_c(kind, tmp_path):
     inputs = model[:-1].transform(rows) if kind == "pipeline" else rows
     expected = np.column_stack([mean, std, last.predict_interval(inputs)])
     assert std.max() > 2.0 * std.min()
-    if shutil.which("gcc"):
-        library, found = compiled(relvec.to_c(model), tmp_path), np.zeros((len(rows), 4))
-        for row, own in zip(rows, found):
-            library.relvec_predict(pointer(row), pointer(own[:1]), pointer(own[1:]))
-            library.relvec_predict_interval(pointer(row), pointer(own[2:]), pointer(own[3:]))
-        np.testing.assert_allclose(found, expected, rtol=1e-8)
-    runtime = pytest.importorskip("onnxruntime")
     if kind == "pipeline":
         pytest.importorskip("skl2onnx")
-    found = run(runtime, relvec.to_onnx(model, rows if kind == "pipeline" else None), rows)
-    names = ["mean", "std", "lower", "upper"]
-    np.testing.assert_allclose(np.column_stack([np.ravel(found[name]) for name in names]), expected, rtol=1e-6)
+    sample = rows if kind == "pipeline" else None
+    assert_exports(model, rows, expected, tmp_path, ["predict", "predict_interval"], sample)
 
 
 @pytest.mark.slow

@@ -53,13 +53,11 @@ class RelevanceVectorClassifier(ClassPredictions):
     width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
 "grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
-        "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; several outputs or
-        dichotomies share it);
-        "scale" is r^2 = n_features * X.var(), tens of times as quick, and what "auto" means: with classes errors
-        differ little, though probabilities may gain. A `relvec.kernels` object has its
-        own width, "learn" and "learn-per-feature" among them. "grvm" is the one width of most evidence over weights
-        and centres, which does not run to small widths (`relvec.hyperparameters.grvm_widths`: RVM ME, or with
-        ``centres="grvm"`` GRVM itself), "grvm-per-feature" climbs from there.
+        "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; dichotomies share it);
+        "scale" is r^2 = n_features * X.var(), tens of times as quick, and what "auto" means: errors differ little,
+        probabilities may gain. A `relvec.kernels` object has its own width, "learn" and "learn-per-feature" among them.
+        "grvm" is the one width of most evidence over weights and centres (`relvec.hyperparameters.grvm_widths`: RVM ME,
+        or with ``centres="grvm"`` GRVM itself), "grvm-per-feature" climbs from there.
     centres : {"data", "move", "grvm"}, default "data"
         As in `RelevanceVectorRegressor`: kernels on training rows, or moved.
     basis : Basis, str, callable, or list of these, optional
@@ -79,7 +77,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         the model of all classes or of none.
     averaging : {"posterior", "mode"}, default "posterior"
         Whether probabilities are averaged over the posterior of the weights or taken at its mode. For two classes
-        the average is computed to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
+        the average is exact to about 1e-8; for a softmax it is an average over 1024 fixed quasi-random points.
     predictive : {"auto", "rvm", "augmented", "process"} or Augmented, default "auto"
         What probabilities are made of. "auto" is the process of ``kernel="auto"``, and "rvm" where a kernel or anything
         else of the model is given. "process" is the process also where ``kernel`` is "gaussian", "matern32" or
