@@ -112,8 +112,8 @@ def page(record):
         f"**{len(own)} published numbers on these methods can be compared: {counts_in_words(own)}.** "
         f"Of {len(baselines)} numbers on other methods, support vector machines and Gaussian processes of "
         f"scikit-learn in the place of the papers', {counts_in_words(baselines)}. A number that both T00 and T01 "
-        "print, or that was measured by two methods, counts once. Two numbers of T01's table 1, one of each kind, cannot "
-        "have been measured as printed and do not count; both came out worse, and with the one on these methods it "
+        "print, or that was measured by two methods, counts once. Two numbers of T01's table 1, one of each kind, "
+        "cannot have been measured as printed and do not count; both came out worse, and with the one on these methods it "
         f"would be {share_with(own, 1):.0%}.",
         "",
         f"Measured {' to '.join(sorted({days[0], days[-1]}))} ({record['how']}), {record['seconds'] / 60:.0f} minutes "
