@@ -113,8 +113,8 @@ def page(record):
         f"Of {len(baselines)} numbers on other methods, support vector machines and Gaussian processes of "
         f"scikit-learn in the place of the papers', {counts_in_words(baselines)}. A number that both T00 and T01 "
         "print, or that was measured by two methods, counts once. Two numbers of T01's table 1, one of each kind, "
-        "cannot have been measured as printed and do not count; both came out worse, and with the one on these methods it "
-        f"would be {share_with(own, 1):.0%}.",
+        "cannot have been measured as printed and do not count; both came out worse, and with the one on these methods "
+        f"it would be {share_with(own, 1):.0%}.",
         "",
         f"Measured {' to '.join(sorted({days[0], days[-1]}))} ({record['how']}), {record['seconds'] / 60:.0f} minutes "
         "of CPU in all (work that two papers share counts once here, and for each of them in the table), on "
