@@ -9,7 +9,7 @@ import numpy as np
 from relvec.design.base import Rows
 from relvec.design.cholesky import MAX_WHOLE_ROWS, MIN_ROWS_TO_COMPRESS, kernel_on_training_rows
 from relvec.design.dense import DenseDesign
-from relvec.design.samples import LocalSamples, Samples
+from relvec.design.samples import Block, LocalSamples, Samples
 from relvec.runtime.arrays import Array
 
 DEFAULT_MEMORY = 4e9  # bytes
@@ -71,7 +71,10 @@ def _compress(basis, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, me
 
 
 def rows_on_disk(basis, samples: Samples, memory: float) -> Rows | None:
-    """A bound basis on samples that are read in blocks, reduced to its rank or its atoms; None where it is too long."""
+    """A bound basis on samples that are read in blocks, held as in memory where they are few and their rank is high.
+
+    More are reduced to its rank or its atoms; None where it is too long.
+    """
     from relvec.design.low_rank import gram_rows, max_gram_atoms
     from relvec.design.streamed import compress_in_passes
 
@@ -79,9 +82,25 @@ def rows_on_disk(basis, samples: Samples, memory: float) -> Rows | None:
     rows = None
     if part is not None and part.centres is not None and part.n_atoms >= MIN_ROWS_TO_COMPRESS:
         rows = compress_in_passes(basis, samples, LocalSamples(part.centres), memory)
+    if rows is None and samples.n_rows <= MAX_WHOLE_ROWS and _DENSE_BYTES * samples.n_rows * basis.n_atoms <= memory:
+        return _dense_in_blocks(basis, samples)  # a Gram matrix has half the digits: the search would end elsewhere
     if rows is None and basis.n_atoms <= max_gram_atoms(samples.n_rows, memory):
         return gram_rows(basis, samples, memory)
     return rows
+
+
+def _dense_in_blocks(basis, samples: Samples) -> Rows:
+    """The dense matrix, computed block by block."""
+    Phi, targets = np.empty((samples.n_rows, basis.n_atoms)), np.empty((samples.n_rows, samples.n_targets))
+
+    def fill(block: Block) -> None:
+        rows = slice(block.start, block.start + len(block.X))
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(basis(block.X), block.root, out=Phi[rows])
+        targets[rows] = block.targets * block.root
+
+    samples.reduce(fill, lambda a, b: None)
+    return Rows(DenseDesign(Phi, overwrite=True), targets, np.zeros(samples.n_targets))
 
 
 def is_dask(X: Any) -> bool:
