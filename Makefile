@@ -48,15 +48,15 @@ TARGET_newest := '.[test,plot,data,onnx,dask]'
 guards: $(VENV)/.stamp-test
 	$(BIN)/python tests/guards.py $(ARGS)
 
-# Certificates of random problems computed again in 50 digits.
+# About 5,000 certificates of random problems computed again in 50 digits; ARGS="--jobs 16" for 16 processes.
 certificates: $(VENV)/.stamp-test
-	$(BIN)/python tests/torture/certificates.py 5000 $(ARGS)
+	$(BIN)/python tests/guards.py --only certificates 'certificates of classes' 'certificates of counts' --count 1800 $(ARGS)
 
 # Mutated model files, tables and pages, and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test
-	$(BIN)/python tests/fuzz.py 20000 $(ARGS)
-	$(BIN)/python tests/fuzz_tables.py 5000 $(ARGS)
-	$(BIN)/python tests/torture/soak.py 10000 $(ARGS)
+	$(BIN)/python tests/guards.py --only models --count 20000 $(ARGS)
+	$(BIN)/python tests/guards.py --only tables --count 10000 $(ARGS)
+	$(BIN)/python tests/guards.py --only problems --count 20000 $(ARGS)
 
 # Lines and branches that no test runs.
 coverage: $(VENV)/.stamp-test

@@ -1,18 +1,28 @@
 """The standing guards in one command: `python tests/guards.py --seconds 60` (a minute in CI, an hour at night).
 
-Mutated model files, mutated tables, hostile problems and certificates computed again take turns. The seed comes from
-the clock unless given and is printed, so that a failure can be seen again. Cases that once failed, `CORPUS`, run first.
+Mutated model files, mutated tables, hostile problems and certificates computed again take turns, each case within 20 s
+and 1 GB. The seed comes from the clock unless given and is printed, so that a failure can be seen again. Cases that
+once failed, `CORPUS`, run first. `--only problems --count 20000 --jobs 16` runs so many of a kind, in 16 processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
+import itertools
+import os
+import signal
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one core
 
 sys.path.insert(0, str(Path(__file__).parent / "torture"))
 
@@ -22,6 +32,8 @@ import certificates
 import fuzz
 import fuzz_tables
 
+SECONDS, BYTES = 20.0, 10**9  # CPU time of a case, and memory of a process beyond what it begins with
+TURN = 20  # cases
 # Kind, seed and number of cases that a guard found and that were mended.
 CORPUS = [
     ("certificates", 0, 22),  # an addition of 87 nats counted as none: its column was nearly collinear
@@ -41,65 +53,108 @@ CORPUS = [
 ]
 
 
-def check_certificates(kind: str) -> Callable[[int, int, int], Counter]:
-    """A guard of the certificates of one kind of problem."""
-
-    def run(count: int, seed: int, first: int) -> Counter:
-        ends: Counter = Counter()
-        for number in range(first, first + count):
-            end, told = certificates.check(kind, seed, number)
-            if told:
-                raise AssertionError(told)
-            ends[end] += 1
-        return ends
-
-    return run
-
-
-def fit_problems(count: int, seed: int, first: int) -> Counter:
-    """A guard of fits of hostile data."""
-    ends, failures = cases.run(range(first, first + count), seed)
-    if failures:
-        raise AssertionError("; ".join(failures))
-    return ends
-
-
-GUARDS: dict[str, tuple[Callable[[int, int, int], Counter], int]] = {  # and cases of a turn
-    "models": (lambda count, seed, first: fuzz.run(count, seed, first), 200),
-    "tables": (lambda count, seed, first: fuzz_tables.run(count, seed, first=first), 50),
-    "problems": (fit_problems, 50),
-    "certificates": (check_certificates("regression"), 20),
-    "certificates of classes": (check_certificates("classes"), 10),
-    "certificates of counts": (check_certificates("counts"), 10),
+GUARDS: dict[str, Callable[[], Callable[[int, int], list[str]]]] = {  # each makes a function of a seed and a number
+    "models": fuzz.make_case,
+    "tables": fuzz_tables.make_case,
+    "problems": lambda: lambda seed, number: [cases.attempt(cases.generated(seed, number))],
+    "certificates": lambda: lambda seed, number: [certificates.check("regression", seed, number)],
+    "certificates of classes": lambda: lambda seed, number: [certificates.check("classes", seed, number)],
+    "certificates of counts": lambda: lambda seed, number: [certificates.check("counts", seed, number)],
 }
+made = functools.cache(lambda name: GUARDS[name]())
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise a TimeoutError after so many seconds of CPU time."""
+
+    def stop(*_) -> None:
+        raise TimeoutError(f"more than {seconds:g} s of CPU time")
+
+    if not hasattr(signal, "SIGPROF"):
+        yield
+        return
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def run(name: str, seed: int, numbers: range) -> tuple[str, Counter, list[str]]:
+    """Run some cases of a guard: its name, how they ended, and the failures in words."""
+    ends, failures, case = Counter(), [], made(name)
+    for number in numbers:
+        try:
+            with limited(SECONDS), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ends.update(case(seed, number))
+        except Exception as error:
+            ends["failed"] += 1
+            failures.append(f"{name}, seed {seed}, case {number}: {type(error).__name__}: {error}")
+    return name, ends, failures
+
+
+def begin_process(names: list[str]) -> None:
+    """Make the guards, then allow for so much more memory."""
+    for name in names:
+        made(name)
+    if sys.platform == "linux":
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
+
+
+def list_turns(chosen: argparse.Namespace) -> Iterator[tuple[str, int, range]]:
+    """Yield what once failed, and then the cases of each guard in turns, until there are enough or the time is over."""
+    begin = time.monotonic()
+    yield from [(name, seed, range(number, number + 1)) for name, seed, number in CORPUS if name in chosen.only]
+    for first in itertools.count(0, TURN):
+        for name in chosen.only:
+            if first >= chosen.count or time.monotonic() - begin > chosen.seconds:
+                return
+            yield name, chosen.seed, range(first, min(first + TURN, chosen.count))
 
 
 def main() -> int:
     """Run the guards in turns; the exit status is 1 where one found something."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--count", type=int, help="cases of each guard, however long they take")
+    parser.add_argument("--seconds", type=float, help="begin nothing after so many; default: 60 without a count")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the clock")
     parser.add_argument("--only", nargs="+", choices=GUARDS, default=list(GUARDS))
     chosen, begin = parser.parse_args(), time.monotonic()
+    chosen.seconds = chosen.seconds or (60.0 if chosen.count is None else float("inf"))
+    chosen.count = sys.maxsize if chosen.count is None else chosen.count
     ends: dict[str, Counter] = {name: Counter() for name in chosen.only}
-    failures = []
-    turns = [(name, seed, number, 1) for name, seed, number in CORPUS if name in chosen.only]
-    turn = 0
-    while turns or time.monotonic() - begin < chosen.seconds:
-        if not turns:
-            turns = [(name, chosen.seed, turn * GUARDS[name][1], GUARDS[name][1]) for name in chosen.only]
-            turn += 1
-        name, seed, first, count = turns.pop(0)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                ends[name] += GUARDS[name][0](count, seed, first)
-        except AssertionError as error:
-            failures.append(f"{name}, seed {seed}, from case {first} on: {error}")
-            print(failures[-1], flush=True)
+    failures: list[str] = []
+
+    with ProcessPoolExecutor(chosen.jobs, initializer=begin_process, initargs=(chosen.only,)) as pool:
+        waiting: dict[Future, tuple] = {}
+
+        def collect(done: Iterable[Future]) -> None:
+            for future in done:
+                turn = waiting.pop(future)
+                failed = [f"a process died while this and others ran: {turn}"]
+                with contextlib.suppress(BrokenProcessPool):
+                    name, counted, failed = future.result()
+                    ends[name] += counted
+                failures.extend(failed)
+                print(*failed, sep="\n", end="\n" if failed else "", flush=True)
+
+        with contextlib.suppress(BrokenProcessPool):
+            for turn in list_turns(chosen):
+                waiting[pool.submit(run, *turn)] = turn
+                if len(waiting) > chosen.jobs:
+                    collect(wait(waiting, return_when=FIRST_COMPLETED).done)
+        collect(list(waiting))
     for name, counted in ends.items():
-        print(f"{name}: {sum(counted.values())} cases, {dict(counted)}")
-    print(f"seed {chosen.seed}, {time.monotonic() - begin:.0f} s, {len(failures)} failures")
+        print(f"{name}: {dict(counted)}")
+    print(f"seed {chosen.seed}, {time.monotonic() - begin:.0f} s in {chosen.jobs} processes, {len(failures)} failures")
     return bool(failures)
 
 

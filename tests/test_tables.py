@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fuzz_tables
+import guards
 from relvec import RVR
 from relvec.tables import Table, TableError, as_table, binary, delimited, files, fit_table, read_table, write_table
 from relvec.tables import table as table_module
@@ -242,8 +242,8 @@ def test_any_bytes_are_a_table_or_an_error_that_names_the_file(tmp_path_factory,
 
 
 def test_the_fuzz_of_tables_and_pages():
-    results = fuzz_tables.run(120, fits=60)
-    assert results["read"] > 20 and results["refused"] > 20 and results["pages"] == 120
+    _, results, failures = guards.run("tables", 0, range(120))
+    assert failures == [] and results["read"] > 20 and results["refused"] > 20 and results["pages"] == 120
 
 
 @pytest.mark.parametrize("ending", [".csv.gz", ".npz"])

@@ -18,9 +18,12 @@ import importlib.util
 import os
 import random
 import resource
+import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -179,44 +182,64 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
 
 
-def survives(module: str, tree: ast.Module | int | None, tests: list[str], seconds: float = 600.0) -> str:
-    """Run tests on the mutant of a module in a forked process: "survived", "killed" or, of CPU time, "too long".
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Tests to run on a mutant: a changed tree, the number of a place of the compiled modules, or None: no change."""
 
-    The mutant is a changed tree, or the number of a place of the compiled modules.
-    """
-    name = "relvec." + module.removesuffix(".py").replace("/", ".")
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        code = 1
-        try:
-            import pytest
+    module: str
+    tree: ast.Module | int | None
+    tests: list[str]
+    seconds: float = 600.0
+    words: str = ""
 
-            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
-            if isinstance(tree, int):
-                sys.path.insert(0, str(native_mutants.BUILD / "site"))
-                os.environ["RELVEC_MUTANT"] = str(tree)
-            elif tree is not None:
-                sys.meta_path.insert(0, Finder(name, ROOT / "src" / "relvec" / module, tree))
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
-            options += ["-k", "not a_hundred_classes"]  # which takes as long as all the others
-            for file in tests:
-                if code := int(pytest.main([*options, "-m", "not slow", file])):
-                    break
-        finally:
-            os._exit(code)
-    status = os.waitpid(child, 0)[1]
-    if os.WIFSIGNALED(status):
-        return "too long"
-    return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
+    def start(self) -> int:
+        """Run the tests in a forked process, and return its number."""
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            silent = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silent, 1)
+            os.dup2(silent, 2)
+            code = 1
+            try:
+                resource.setrlimit(resource.RLIMIT_CPU, (int(self.seconds), int(self.seconds)))
+                signal.alarm(int(4 * self.seconds))  # for a mutant that waits for something
+                code = self._run()
+            finally:
+                os._exit(code)
+        return child
+
+    def _run(self) -> int:
+        import pytest
+
+        if isinstance(self.tree, int):
+            sys.path.insert(0, str(native_mutants.BUILD / "site"))
+            os.environ["RELVEC_MUTANT"] = str(self.tree)
+        elif self.tree is not None:
+            name = "relvec." + self.module.removesuffix(".py").replace("/", ".")
+            sys.meta_path.insert(0, Finder(name, ROOT / "src" / "relvec" / self.module, self.tree))
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
+        options += ["-k", "not a_hundred_classes"]  # which takes as long as all the others
+        for file in self.tests:
+            if code := int(pytest.main([*options, "-m", "not slow", file])):
+                return code
+        return 0
 
 
-def cpu_seconds() -> float:
-    """Return the CPU seconds of the mutants so far."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+def run_all(tasks: Iterable[Task], jobs: int) -> Iterator[tuple[Task, bool, float]]:
+    """Run tasks, so many at a time, and yield each as it ends: whether all tests passed, and its CPU seconds."""
+    running: dict[int, Task] = {}
+
+    def wait() -> tuple[Task, bool, float]:
+        child, status, usage = os.wait4(-1, 0)
+        return running.pop(child), status == 0, usage.ru_utime + usage.ru_stime
+
+    for task in tasks:
+        running[task.start()] = task
+        if len(running) >= jobs:
+            yield wait()
+    while running:
+        yield wait()
 
 
 def main() -> int:
@@ -226,8 +249,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=400, help="mutants, evenly over all places")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="leave out so many of the draw")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of CPU: begin nothing after so many")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after so many")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--built", action="store_true", help="the compiled mutants are built: do not build them again")
     parser.add_argument("--passing", action="store_true", help="the tests pass as they are: do not run them first")
     chosen = parser.parse_args()
@@ -241,32 +264,37 @@ def main() -> int:
 
     modules = chosen.modules or list(TESTS)
     sources = {m: (ROOT / "src" / "relvec" / m).read_text() for m in modules if m.endswith(".py")}
-    native = native_mutants.places([m for m in modules if m not in sources])
+    native = native_mutants.places()
     everywhere = [(module, i) for module, source in sources.items() for i in range(len(places(ast.parse(source))))]
-    everywhere += [(module, i) for module, i, *_ in native]
-    if native and not chosen.built:
-        native_mutants.build([m for m in modules if m not in sources])
+    everywhere += [(module, i) for module, i, *_ in native if module in modules]
+    if set(modules) & set(native_mutants.MODULES) and not chosen.built:
+        native_mutants.build()
     drawn = random.Random(chosen.seed).sample(everywhere, len(everywhere))[chosen.first :][: chosen.count]
-    results: Counter = Counter()
-    begin = time.monotonic()
-    files = {file for module, _ in drawn for file in TESTS[module]}
+    begin, spent = time.monotonic(), 0.0
+    files = sorted({file for module, _ in drawn for file in TESTS[module]})
     took = {}
-    for file in sorted(() if chosen.passing else files):  # as it is, all tests must pass
-        before = cpu_seconds()
-        if survives("", None, [file]) != "survived":
-            print(f"{file} fails without any change")
+    checks = (Task("", None, [file]) for file in (() if chosen.passing else files))
+    for task, passed, seconds in run_all(checks, chosen.jobs):  # as it is, all tests must pass
+        if not passed:
+            print(f"{task.tests[0]} fails without any change")
             return 1
-        took[file] = cpu_seconds() - before
-    for module, number in drawn:
-        if cpu_seconds() > chosen.seconds or time.monotonic() - begin > 60.0 * chosen.minutes:
-            break
-        tree: ast.Module | int
-        tree, line, what = mutant(sources[module], number) if module in sources else native[number][1:]
-        seconds = MIN_CPU_SECONDS + TIMES_THE_TESTS * sum(took.get(file, USUAL_CPU_SECONDS) for file in TESTS[module])
-        result = survives(module, tree, TESTS[module], seconds)
-        results[module, result == "survived"] += 1
-        if result == "survived":
-            print(f"survived: {module}:{line}: {what}", flush=True)
+        took[task.tests[0]] = seconds
+
+    def tasks() -> Iterator[Task]:
+        for module, number in drawn:
+            if time.monotonic() - begin > 60.0 * chosen.minutes:
+                return
+            tree, line, what = mutant(sources[module], number) if module in sources else native[number][1:]
+            tests = TESTS[module]
+            seconds = MIN_CPU_SECONDS + TIMES_THE_TESTS * sum(took.get(file, USUAL_CPU_SECONDS) for file in tests)
+            yield Task(module, tree, tests, seconds, f"{module}:{line}: {what}")
+
+    results: Counter = Counter()
+    for task, survived, seconds in run_all(tasks(), chosen.jobs):
+        results[task.module, survived] += 1
+        spent += seconds
+        if survived:
+            print(f"survived: {task.words}", flush=True)
     total = sum(results.values())
     for module in modules:
         alive, dead = results[module, True], results[module, False]
@@ -277,7 +305,7 @@ def main() -> int:
     least = beta.ppf(0.05, dead, total - dead + 1) if dead else 0.0  # Clopper and Pearson's, one-sided
     print(f"{dead} of {total} mutants killed ({share:.1%}, with 95 % confidence at least {least:.1%}), drawn from "
           f"{len(everywhere)} places")  # fmt: skip
-    print(f"seed {chosen.seed}, {cpu_seconds():.0f} CPU s")
+    print(f"seed {chosen.seed}, {spent:.0f} CPU s of the mutants")
     return 0
 
 

@@ -1,5 +1,7 @@
 """Mutants of the compiled modules in one build, switched at run time: RELVEC_MUTANT is the number of the place.
 
+`python tools/native_mutants.py` builds them for the Python that runs it; `tools/mutate.py --built` then uses them.
+
 In a copy of the sources every condition, every sum that is added to and every loop over a range asks that number
 whether it is the one to change: a condition is turned, a term changes its sign, a loop ends one turn early.
 """
@@ -14,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutants"
+MODULES = ("solvers/_native/gaussian.pyx", "solvers/_native/laplace.pyx")
 SWITCH = 'from os import environ as _environ\ncdef int MUTANT = int(_environ.get("RELVEC_MUTANT", "-1"))\n'
 CONDITION = re.compile(r"(\s+(?:if|elif|while) )([^#]+):(\s*#.*)?")
 SUM = re.compile(r"(\s+[\w.\[\], +*-]+ (?:\+|-)= )([^#]+?)(\s*#.*)?")
@@ -50,28 +53,31 @@ def _switch(line: str, at: int) -> str:
     return line
 
 
-def places(modules: list[str]) -> list[tuple[str, int, int, str]]:
-    """Module, number, line and text of every place of some modules."""
+def places() -> list[tuple[str, int, int, str]]:
+    """Module, number, line and text of every place."""
     found: list[tuple[str, int, int, str]] = []
-    for module in modules:
+    for module in MODULES:
         _, here = switched((ROOT / "src" / "relvec" / module).read_text())
         found += [(module, len(found) + i, line, text) for i, (line, text) in enumerate(here)]
     return found
 
 
-def build(modules: list[str]) -> Path:
-    """Build the package with switches in these modules; the folder to import it from."""
+def build() -> None:
+    """Build the package with switches in the compiled modules."""
     source = BUILD / "source"
     shutil.rmtree(BUILD, ignore_errors=True)
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     first = 0
-    for module in modules:
+    for module in MODULES:
         path = source / "src" / "relvec" / module
         text, here = switched(path.read_text(), first)
         path.write_text(text)
         first += len(here)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(BUILD / "site")]
     subprocess.run([*command, str(source)], check=True)
-    return BUILD / "site"
+
+
+if __name__ == "__main__":
+    build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import BROKEN, ODD, Case, attempt, generated, run, tiny_kernel
+from cases import BROKEN, ODD, Case, attempt, generated, tiny_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -242,7 +242,7 @@ def test_the_empty_model_is_an_answer():
 
 @pytest.mark.parametrize("first", range(0, GENERATED, BATCH))
 def test_generated(first):
-    results, failures = run(range(first, first + BATCH), seed=7)
+    _, results, failures = guards.run("problems", 7, range(first, first + BATCH))
     assert not failures, "\n".join(failures)
     assert sum(results.values()) == BATCH
 
@@ -280,7 +280,7 @@ def test_weights_of_a_trillion_end_soon(task, kind):
 
 
 def test_most_generated_cases_are_fitted():
-    results, _ = run(range(60), seed=11)
+    _, results, _ = guards.run("problems", 11, range(60))
     assert results["fitted"] > 25 and results["refused"] > 2, results
 
 
@@ -311,4 +311,4 @@ def test_a_hyperprior_out_of_proportion_is_refused(task):
 
 @pytest.mark.parametrize(("kind", "seed", "number"), guards.CORPUS)
 def test_what_a_guard_once_found_is_mended(kind, seed, number):
-    assert sum(guards.GUARDS[kind][0](1, seed, number).values()) == 1
+    assert guards.run(kind, seed, range(number, number + 1))[2] == []
