@@ -20,7 +20,7 @@ from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, se
 from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
-from relvec.solvers.loop import Start, Status
+from relvec.solvers.loop import Start, Status, not_lower
 
 Move = Callable[[float], tuple[LaplaceModel | None, float]]
 
@@ -85,12 +85,13 @@ class ModelInSearch:
             return None
         before = self.problem.budget.crossings
         moved, gain = move(tol)
-        if moved is None:
-            self.offers[action] = gain
-            if self.problem.budget.crossings > before:
-                self.cut.add(action)
-            return None
-        return keep(moved, self.problem)
+        kept = None if moved is None else keep(moved, self.problem)
+        if kept is not None and not_lower(kept.objective, self.objective):  # its mode, found once more, may show less
+            return kept
+        self.offers[action] = gain
+        if self.problem.budget.crossings > before:
+            self.cut.add(action)
+        return None
 
     def settle(self, tol: float) -> ModelInSearch:
         """With precisions at their optimum."""
