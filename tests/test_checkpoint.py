@@ -56,6 +56,7 @@ MODELS = {
     "learned width of classes": (RVC(width="learn"), X[:80], F[:80] > 0.0),
     "widths on more rows": (RVR(width="learn"), X, F),
     "long dictionary": (RVR(width=0.3), LONG, SINE),
+    "moved centres": (RVR(width=1.0, centres="move"), X[:40], F[:40]),
     "subsets": (RVR(kernel=lambda X, Z: np.exp(-((X - Z.T) ** 2)), memory_limit="10MB"), LONG[::3], SINE[::3]),
 }
 

@@ -467,6 +467,15 @@ def test_a_constant_target_and_an_empty_model_have_no_centres_to_move():
     assert len(noise.centres_) == len(noise.weights_) - 1 * (noise.intercept_ != 0.0)
 
 
+def test_an_output_may_be_left_without_functions():
+    X, y = sinc(40)
+    model = RVR(width=2.0, centres="move", solver=QUICK, noise_variance=8.0).fit(
+        X, np.column_stack([0.1 * y, 20.0 * y])
+    )
+    assert np.ptp(model.predict(X)[:, 0]) == 0.0
+    assert np.isfinite(model.placement_.log_evidence)
+
+
 def test_what_cannot_move_is_refused():
     X, y = sinc(20)
     with pytest.raises(ValueError, match="centres must be 'data', 'move' or 'grvm', got 'both'"):

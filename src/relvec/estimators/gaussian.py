@@ -59,9 +59,14 @@ class GaussianFit:
 
     @property
     def model(self) -> Start:
-        """Atoms, their precisions and the noise precision, in scaled units."""
+        """Atoms, their precisions and the noise precision, in scaled units, to start another search from.
+
+        With 30 bits: a search that was resumed differs in the last ones, and centres that move make much of that.
+        """
         posterior = self.result.state.posterior
-        return Start(self.result.state.active, posterior.alpha, posterior.beta)
+        mantissa, exponent = np.frexp([posterior.beta, *posterior.alpha])
+        beta, *alpha = np.ldexp(np.round(mantissa * 2**30), exponent - 30)
+        return Start(self.result.state.active, np.array(alpha), float(beta))
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:

@@ -224,6 +224,8 @@ def exact_hessian(placed: Placed) -> np.ndarray:
     S = np.zeros((p * d, p * d))
     groups, basis = _groups(placed), placed.basis
     for working, weights in _posteriors(placed):
+        if not len(working.mean):  # an output without functions
+            continue
         K = weights.shape[0]
         mixed = np.zeros((len(working.mean), p, d))
         rows = max(1, MAX_BLOCK_NUMBERS // (K * p * d))
