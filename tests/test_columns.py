@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from relvec.tables import Table, TableError, as_table, describe
 from relvec.tables.cells import labels_of
 from relvec.tables.columns import Column, TableColumns, numbers_of
+from relvec.tables.target import prepare_target
 
 
 def kind(cells, name="x", **options):
@@ -135,6 +136,19 @@ def test_infinite_numbers_are_refused():
         kind([1.0, np.inf, 2.0])
     with pytest.raises(TableError, match="finite"):
         kind(["1", "1e999", "2"])
+
+
+def test_categories_that_differ_in_case_alone_are_pointed_out():
+    cells = ["high", "HIGH", "low", "High"] * 3
+    assert kind(cells).note == "4 categories; 'HIGH' and 'High' and 'high' differ in case alone"
+    assert kind(["high", "low"] * 3).note == "2 categories"
+
+
+@pytest.mark.parametrize("last, told", [(1e6, True), (900.0, False)])
+def test_a_row_of_totals_is_pointed_out(last, told):
+    values = np.append(np.arange(100.0), last)
+    _, _, _, notes = prepare_target(as_table({"y": values}), "y", "regression")
+    assert any("1e+06 lies far beyond all other targets" in note for note in notes) == told
 
 
 def test_categories_most_frequent_first_rare_ones_joined():

@@ -16,10 +16,10 @@ from relvec import RVC, RVR
 from relvec.plot import HistoryDisplay
 from relvec.report import html as _html
 from relvec.report import plain_warnings, report
-from relvec.report.facts import gather_facts
+from relvec.report.facts import find_worst_rows, gather_facts
 from relvec.report.summary import summary, vectors_of
 from relvec.solvers import Sequential
-from relvec.tables import evaluation, importance
+from relvec.tables import as_table, evaluation, importance
 from relvec.tables.evaluation import evaluate_table
 from relvec.tables.pipelines import fit_table
 
@@ -208,6 +208,19 @@ def test_the_report_begins_in_plain_words(quick):
     assert re.search(
         r"right class of c in \d\d of 100 cases. Always naming the most frequent class", facts.sentences[0]
     )
+
+
+def test_the_worst_rows_of_three_classes_are_those_that_were_wrong():
+    """A class may be named with a probability below that of another row's wrong one."""
+    table = as_table({"x": [0.0, 1.0, 2.0, 3.0], "kind": ["a", "b", "c", "a"]})
+    pipeline = fit_table({"x": [0.0, 1.0, 2.0] * 9, "kind": ["a", "b", "c"] * 9}, "kind").pipeline
+    found = evaluate_table(pipeline, table)
+    proba = np.array([[0.36, 0.32, 0.32], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8], [0.2, 0.7, 0.1]])
+    found = replace(found, prediction=replace(found.prediction, proba=proba, label=np.array(["a", "a", "c", "b"])))
+    header, rows = find_worst_rows(pipeline, found, ["x"])
+    assert header == ["row", "observed", "its probability", "predicted", "x"]
+    numbers = table.numbers
+    assert rows == [[numbers[3], "a", 0.2, "b", 3.0], [numbers[1], "b", 0.4, "a", 1.0]]
 
 
 def test_the_worst_rows_and_baselines(quick):

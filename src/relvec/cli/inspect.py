@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from relvec.cli.console import Console
 from relvec.cli.files import read_model
 from relvec.report.summary import learned_relevance, learned_widths, summary, vectors_of
 from relvec.tables.columns import Column, TableColumns
+from relvec.tables.text import plural
 
+MAX_PLAIN_ROWS = 12  # columns in a row that are told one by one though there is nothing to tell
 COLUMN_HEADER = ("column", "kind", "what was done")
 
 
@@ -44,8 +47,19 @@ def model_title(step: TableColumns) -> str:
 
 
 def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
-    """The columns of a table for people."""
-    return [(column.name, column.kind, column.note) for column in columns]
+    """The columns of a table for people; a long run of columns with nothing to tell is one row.
+
+    >>> column_rows([Column(f"x{i}", "number") for i in range(1, 34)])
+    [('x1 to x33', 'number', '33 columns')]
+    """
+    rows: list[tuple[str, str, str]] = []
+    for (kind, note), run in groupby(columns, key=lambda column: (column.kind, column.note)):
+        names = [column.name for column in run]
+        if len(names) > MAX_PLAIN_ROWS and not note:
+            rows.append((f"{names[0]} to {names[-1]}", kind, plural(len(names), "column")))
+        else:
+            rows += [(name, kind, note) for name in names]
+    return rows
 
 
 def describe_model(pipeline: Pipeline) -> dict[str, Any]:

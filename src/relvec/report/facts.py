@@ -12,11 +12,11 @@ from sklearn.pipeline import Pipeline
 
 from relvec.report.advice import plain_warnings
 from relvec.report.learning_curve import LearningCurve, learning_curve
-from relvec.report.summary import learned_relevance, learned_widths, mean_shapley, summary
+from relvec.report.summary import format_width, learned_relevance, learned_widths, mean_shapley, summary
 from relvec.tables.columns import names_of
 from relvec.tables.evaluation import COVERAGE, Evaluation, Score, holds_training_rows
 from relvec.tables.importance import Importance, column_importance
-from relvec.tables.text import format_cell, format_to_error, plural
+from relvec.tables.text import format_cell, format_to_error, format_with_error, plural
 
 MAX_WORST_ROWS = 10
 MAX_SHOWN_COLUMNS = 4  # of a worst row, the most important first
@@ -99,6 +99,19 @@ def gather_facts(pipeline: Pipeline, evaluation: Evaluation, title: str | None =
     )
 
 
+def table_columns(facts: Facts) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: every column with its importance and, where they were learned, relevance and width."""
+    header, rows, found = ["column", f"rise of the {facts.importance.measure} ± error"], [], facts.importance
+    header += ["relevance"] if facts.relevance else []
+    header += ["width"] if facts.widths else []
+    for name, loss, error in zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True):
+        row = [name, format_with_error(loss, error)]
+        row += [f"{facts.relevance[name]:.1%}"] if facts.relevance else []
+        row += [format_width(facts.widths[name])] if facts.widths else []
+        rows.append(row)
+    return header, rows
+
+
 def _how(evaluation: Evaluation) -> str:
     n = plural(len(evaluation.observed), "row")
     if evaluation.folds:
@@ -158,9 +171,9 @@ def find_worst_rows(
     if p.proba is not None:
         assert p.label is not None
         own = p.proba[np.arange(len(y)), np.searchsorted(pipeline[-1].classes_, y)]
-        order = np.argsort(own, kind="stable")[:MAX_WORST_ROWS]
+        order = np.array([i for i in np.argsort(own, kind="stable") if p.label[i] != y[i]], int)[:MAX_WORST_ROWS]
         header = ["observed", "its probability", "predicted"]
-        found = [[str(y[i]), round(float(own[i]), 3), str(p.label[i])] for i in order if p.label[i] != y[i]]
+        found: list[list[Any]] = [[str(y[i]), round(float(own[i]), 3), str(p.label[i])] for i in order]
     else:
         assert p.mean is not None and p.interval is not None
         order = np.argsort(-np.abs(y - p.mean), kind="stable")[:MAX_WORST_ROWS]
@@ -168,7 +181,7 @@ def find_worst_rows(
         found = [[float(y[i]), float(p.mean[i]), " to ".join(map(format_cell, p.interval[i].tolist()))] for i in order]
     names = [name for name in names_of(pipeline["columns"].columns, "identifier") if name in table.columns][:1]
     names += [name for name in columns if name not in names][:MAX_SHOWN_COLUMNS]
-    cells = [[table[name][i] for name in names] for i in order[: len(found)]]
-    numbers = [[int(table.numbers[i])] for i in order[: len(found)]]
-    rows = [number + row + extra for number, row, extra in zip(numbers, found, cells, strict=True)]
+    rows = [
+        [int(table.numbers[i]), *row, *(table[name][i] for name in names)] for i, row in zip(order, found, strict=True)
+    ]
     return ["row", *header, *names], rows

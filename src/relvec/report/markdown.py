@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from relvec.report.facts import Facts
+from relvec.report.facts import Facts, table_columns
 from relvec.tables.evaluation import BASELINE_MEANING
 from relvec.tables.text import format_cell, format_range, format_to_error, format_with_error, to_json_types
 
@@ -15,10 +15,6 @@ def to_markdown(facts: Facts) -> str:
     """The content of a report as a page of Markdown; nothing from the data becomes markup."""
     scores = [(s.name, format_with_error(s.value, s.error), format_range(s.low, s.high, s.error),
                format_to_error(s.baseline, s.error), s.meaning) for s in facts.scores]  # fmt: skip
-    loss = f"rise of the {facts.importance.measure}"
-    columns = [(name, format_cell(float(value)), f"{facts.relevance[name]:.0%}" if facts.relevance else "",
-                f"{facts.widths[name]:.2g}" if facts.widths else "")
-               for name, value in zip(facts.importance.names, facts.importance.loss, strict=True)]  # fmt: skip
     parts = [
         f"# {_escape(facts.heading)}",
         "\n".join(_escape(sentence) for sentence in facts.sentences),
@@ -30,7 +26,8 @@ def to_markdown(facts: Facts) -> str:
         "## The largest errors",
         _table(*facts.worst) if facts.worst[1] else "None.",
         "## Which columns matter",
-        _table(("column", f"{loss} when shuffled", "relevance", "width"), columns),
+        "How much worse the predictions become when a column's cells are shuffled.",
+        _table(*table_columns(facts)),
         "## How the columns were read",
         _table(("column", "kind", "what was done"), facts.columns),
         *(f"- {_escape(note)}" for note in facts.notes),

@@ -13,10 +13,10 @@ from sklearn.pipeline import Pipeline
 from relvec import plot
 from relvec.plot.axes import CLASSES, DASHED
 from relvec.plot.fit import draw_predictions
-from relvec.report.facts import Facts
+from relvec.report.facts import Facts, table_columns
 from relvec.report.html import Draw, figure_grid, fold, html_table, sample_rows, shorten, text
 from relvec.report.learning_curve import LearningCurve
-from relvec.report.summary import format_width, vectors_of
+from relvec.report.summary import vectors_of
 from relvec.tables.evaluation import BASELINE_MEANING, Evaluation
 from relvec.tables.importance import Dependence
 from relvec.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
@@ -172,24 +172,11 @@ def importance_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
         words = ("How far each column moves a prediction from the mean (Shapley values)"
                  + (", in log-odds." if pipeline["columns"].task == "classification" else "."))  # fmt: skip
         figures.append(draw(sizes.plot, words, 6.4, height))
-    header, rows = _rows_of_columns(facts, measure)
+    header, rows = table_columns(facts)
     explained = ("The width, in standard deviations of the column, tells over which distance the function bends. A "
                  "large one means that it is nearly straight along the column, or does not change at all.")  # fmt: skip
     after = f'<p class="soft">{text(explained)}</p>' if facts.widths else ""
     return figure_grid(figures) + html_table(header, rows, range(1, len(header))) + after
-
-
-def _rows_of_columns(facts: Facts, measure: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: every column with its importance and, where they were learned, relevance and width."""
-    header, rows, found = ["column", f"{measure} ± error"], [], facts.importance
-    header += ["relevance"] if facts.relevance else []
-    header += ["width"] if facts.widths else []
-    for name, loss, error in zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True):
-        row = [name, format_with_error(loss, error)]
-        row += [f"{facts.relevance[name]:.1%}"] if facts.relevance else []
-        row += [format_width(facts.widths[name])] if facts.widths else []
-        rows.append(row)
-    return header, rows
 
 
 def effects_section(pipeline: Pipeline, curves: Sequence[Dependence], draw: Draw) -> str:

@@ -37,6 +37,7 @@ MAX_LEVELS = 20  # categories of a column; the rarer ones are joined
 MAX_IDENTIFIER_LENGTH = 40  # characters; a longer cell is text
 MIN_TEXTS = 50  # so many different texts, in more than half of the rows, are not categories
 NINES = re.compile(r"-?9{2,}(\.0*)?")  # such as -999, often written where nothing is known
+MAX_CASES_LISTED = 3  # categories that are spelled in several ways, in the note of a column
 MAX_MISSING_WORDS = 100  # strange values of a column that are remembered for new tables
 
 
@@ -240,10 +241,19 @@ def _text(column: _Cells) -> Column:
     return _category(column)
 
 
+def _alike_but_for_case(levels: list[str]) -> list[list[str]]:
+    """Levels that would be the same in small letters, such as 'high' and 'HIGH'."""
+    groups: dict[str, list[str]] = {}
+    for level in sorted(levels):
+        groups.setdefault(level.casefold(), []).append(level)
+    return [group for group in groups.values() if len(group) > 1][:MAX_CASES_LISTED]
+
+
 def _category(column: _Cells) -> Column:
     counts = sorted(Counter(column.present).items(), key=lambda item: (-item[1], item[0]))
     levels = [level for level, _ in counts]
-    note = f"{len(levels)} categories"
+    note = "1 category" if len(levels) == 1 else f"{len(levels)} categories"
+    note += "".join(f"; {' and '.join(map(repr, same))} differ in case alone" for same in _alike_but_for_case(levels))
     if len(levels) > MAX_LEVELS:
         levels, note = [*levels[: MAX_LEVELS - 1], OTHER], f"{note}, all but the {MAX_LEVELS - 1} most frequent joined"
     if missing := column.n_missing:

@@ -30,6 +30,8 @@ __all__ = ["TASKS", "prepare_target", "target_of"]
 TASKS = ("auto", "regression", "classification", "count")
 MAX_NUMBERED_CLASSES = 10  # whole numbers 0, 1, ... are classes if there are at most so many,
 MIN_CLASS_SHARE = 0.05  # each in this share of the rows
+FAR_SPREADS = 100  # a target is far off beyond so many median distances from the median,
+FAR_NEXT = 10  # and so many times as far as the next
 MAX_CLASSES, MIN_ROWS_PER_CLASS = 50, 4  # more classes than both allow are names or numbers
 
 
@@ -162,7 +164,19 @@ def _number_column(table: Table, name: str, strict: bool, notes: list[str]) -> t
         table, values, strays = table.take(np.flatnonzero(~strays)), values[~strays], strays[~strays]
     refuse_strays(table, name, strays, "numbers", MISSING_CURE)
     refuse_infinite(values, table, name)
+    notes += _suspect_total(values, table, name)
     return table, Column(name, "number", missing=words, unit=style.unit, decimal_comma=style.decimal_comma)
+
+
+def _suspect_total(values: np.ndarray, table: Table, name: str) -> list[str]:
+    """A note on a target that lies far beyond all others, as a row of totals at the end of a table has it."""
+    away = np.abs(values - np.median(values))
+    second, far = np.sort(away)[-2:]
+    if far <= FAR_SPREADS * np.median(away) or far <= FAR_NEXT * second:
+        return []
+    where = table.locate(row := int(away.argmax()), name)
+    return [f"{where}: {values[row]:,.6g} lies far beyond all other targets; leave the row out if it is a total or a "
+            "typing error"]  # fmt: skip
 
 
 def _class_column(table: Table, name: str) -> Column:
