@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib
 import importlib.abc
 import importlib.util
@@ -258,8 +259,9 @@ def main() -> int:
 
     os.environ |= {"HYPOTHESIS_PROFILE": "mutants", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     for once_for_all in ("numpy", "scipy.optimize", "scipy.stats", "sklearn.utils.estimator_checks", "sklearn.svm",
-                         "sklearn.pipeline", "pytest", "mpmath"):  # fmt: skip
-        importlib.import_module(once_for_all)
+                         "sklearn.pipeline", "pytest", "mpmath", "torch"):  # fmt: skip
+        with contextlib.suppress(ImportError):
+            importlib.import_module(once_for_all)
 
     modules = chosen.modules or list(TESTS)
     sources = {m: (ROOT / "src" / "relvec" / m).read_text() for m in modules if m.endswith(".py")}
