@@ -8,6 +8,8 @@ whether it is the one to change: a condition is turned, a term changes its sign,
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -51,6 +53,15 @@ def _switch(line: str, at: int) -> str:
     if (found := SUM.fullmatch(line)) is not None:
         return f"{found[1]}({found[2]}) * (1 - 2 * (MUTANT == {at}))"
     return line
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Imports the compiled modules from the build with switches."""
+
+    def find_spec(self, name, path=None, target=None):
+        folder, _, module = name.rpartition(".")
+        found = list((BUILD / "site" / folder.replace(".", "/")).glob(f"{module}.*.so")) if "_native" in folder else []
+        return importlib.util.spec_from_file_location(name, found[0]) if found else None
 
 
 def places() -> list[tuple[str, int, int, str]]:
