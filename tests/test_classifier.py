@@ -97,6 +97,15 @@ def test_separable_classes(K, options):
     assert np.max(model.certificate_) <= model.tol
 
 
+@pytest.mark.parametrize("n", [20, 60, 300])
+def test_averages_make_training_rows_at_least_as_probable_as_the_evidence(n):
+    """No posterior makes them less probable; the Gaussian at the mode of separable classes would, by far."""
+    X, y = blobs(3, n, spread=0.1)
+    model = RVC(solver=QUICK, width="scale").fit(X, y > 0)
+    told = np.log(model.predict_proba(X)[np.arange(n), (y > 0).astype(int)]).sum()
+    assert told > model.log_marginal_likelihood_ - 0.01
+
+
 def test_one_example_of_a_class():
     X, y = blobs(2, 40)
     lonely = RVC(solver=QUICK, width="scale", averaging="mode").fit(X, np.r_[1, np.zeros(39, int)])

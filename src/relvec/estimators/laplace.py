@@ -26,7 +26,7 @@ from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Result, Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
-from relvec.solvers.laplace.solve import solve_laplace
+from relvec.solvers.laplace.solve import consistent_width, solve_laplace
 from relvec.solvers.subsets import without_restarts
 
 MODEL_ATOMS = 500  # atoms whose scans take as long as the models of a subset
@@ -44,6 +44,7 @@ class LaplaceFit:
 
     result: Result
     problem: LaplaceProblem
+    width: float = 1.0  # factor for the deviations of the posterior, see `consistent_width`
 
     @property
     def n_functions(self) -> int:
@@ -88,7 +89,7 @@ class LaplaceFit:
         """The fit over a dictionary of some of its atoms; the result counts those."""
         design = DenseDesign.of(np.zeros((0, len(atoms))), self.scale[atoms])
         design.offset = None if self.offset is None else self.offset[atoms]
-        return LaplaceFit(result, replace(self.problem, design=design))
+        return replace(self, result=result, problem=replace(self.problem, design=design))
 
     def latent(self, basis: Basis, atoms: np.ndarray) -> LatentPredictor:
         """The fitted latent functions over the given atoms, a superset of the fit's own."""
@@ -96,7 +97,7 @@ class LaplaceFit:
         rank = np.argsort(atoms)
         places = rank[np.searchsorted(atoms, own, sorter=rank)]
         p, K = self.result.state.posterior, self.problem.K
-        mean, root = p.mean, p.root
+        mean, root = p.mean, self.width * p.root
         if self.offset is not None:
             outputs, places, mean, root = self._at_origin(atoms, outputs, places, mean, root)
         return LatentPredictor(basis, self.scale[atoms], K, outputs, places, mean, root)
@@ -240,7 +241,7 @@ class LaplaceSearch(Search):
                 start = self._coarse_to_fine_start(output, problem, part, whole)
                 problem = problem if start is None else replace(problem, start=start)
             result = solve_laplace(solver, problem, self.options.max_iter, int(self.options.logs_steps))
-        return LaplaceFit(result, problem)
+        return LaplaceFit(result, problem, consistent_width(problem, result.state))
 
     def renumber(self, model: tuple, to: np.ndarray, n_atoms: int, n_new: int) -> tuple:
         return model[0] // n_atoms * n_new + to[model[0] % n_atoms], model[1]

@@ -102,11 +102,11 @@ class ModelInSearch:
             model, expected = relax(model, SETTINGS.settling_steps)
             if expected <= SETTINGS.slow_share * tol or model.objective <= before + SETTINGS.slow_share * tol:
                 break
-        same = len(model.active) == len(self.active)
-        if model.objective < self.objective and same:  # by rounding
-            model = self.model
-        still = same and model.objective <= self.objective + SETTINGS.slow_share * tol
         settled = keep(replace(model, problem=problem), self.problem)
+        if not not_lower(settled.objective, self.objective):  # by rounding
+            settled = ModelInSearch(self.model, self.problem, start=self.start)
+        same = len(settled.active) == len(self.active)
+        still = same and settled.objective <= self.objective + SETTINGS.slow_share * tol
         if still:
             settled.offers.update(self.offers)
             settled.cut.update(self.cut)
