@@ -33,6 +33,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "process": {},
     "rvm": {"predictive": "rvm", "width": "learn"},
     "width 2": {"predictive": "rvm", "width": 2.0},
+    "vectors": {"predictive": "process", "width": 2.0},  # a process on the vectors of the one before
 }
 LEVELS = {
     "constant": lambda X, f: np.full(len(f), 0.3),

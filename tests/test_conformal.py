@@ -117,6 +117,17 @@ def test_sets_of_classes_hold_their_coverage(randomised):
     np.testing.assert_array_equal(sets, model.predict_set(X[::-1])[::-1])  # a row has its set wherever it stands
 
 
+@pytest.mark.parametrize("model", [RVR(), RVC()], ids=["RVR", "RVC"])
+def test_estimators_as_they_come_hold_their_coverage(model):
+    def covered(model, X, y):
+        if isinstance(model, RVR):
+            return share_inside(model.predict_interval(X), y)
+        return model.predict_set(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)].mean()
+
+    found = mean_coverage(model.fit, data if isinstance(model, RVR) else classes_of, covered, draws=40)
+    assert 0.885 < found < (0.915 if isinstance(model, RVR) else 0.95)
+
+
 def test_sets_before_calibration_are_the_models_own():
     X, y = classes_of(0, 200)
     model = SOFTMAX.fit(X, y)

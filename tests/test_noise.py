@@ -61,6 +61,21 @@ def test_a_process_with_gross_errors():
     np.testing.assert_array_equal(again.predict_interval(X, 0.8), model.predict_interval(X, 0.8))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"predictive": "rvm"}], ids=["default", "rvm"])
+def test_errors_and_densities_beside_normal_noise_on_average(options):
+    clean, dirty, gains = [], [], []
+    for seed in range(4):
+        plain, student = (
+            RVR(likelihood=kind, **options).fit(*curve(seed, 150)[:2]) for kind in ("gaussian", "student-t")
+        )
+        new = curve(seed + 100, 1000)[:2]
+        gains.append(student.log_predictive_density(*new).mean() - plain.log_predictive_density(*new).mean())
+        clean.append(rmse(plain))
+        dirty.append(rmse(RVR(likelihood="student-t", **options).fit(*curve(seed, 150, "outliers")[:2])))
+    assert np.mean(dirty) < 1.1 * np.mean(clean) and np.min(gains) > -0.01
+
+
 @pytest.mark.parametrize("degrees", [3.0, 6.0, 10.0])
 def test_degrees_of_freedom(degrees):
     rng = np.random.default_rng(1)
@@ -215,6 +230,15 @@ def test_varying_noise_is_found_where_there_is_any(kind, gain):
         assert samples.std() == pytest.approx(std[1], rel=0.1)
         np.testing.assert_allclose(varying.predict([[2.5, 0.0]], return_cov=True)[1], std[1] ** 2, rtol=1e-9)
         np.testing.assert_array_equal(loads(dumps(varying)).predict_interval(X), varying.predict_interval(X))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, gain", [("along an input", 0.1), ("with the mean", 0.1), ("constant", -0.02)])
+def test_varying_noise_of_a_default_process(kind, gain):
+    X, y = wavy(0, 200, kind)
+    plain, varying = (RVR(noise=noise).fit(X, y) for noise in ("constant", "heteroscedastic"))
+    new = wavy(1, 2000, kind)
+    assert varying.log_predictive_density(*new).mean() > plain.log_predictive_density(*new).mean() + gain
 
 
 @pytest.mark.parametrize("kind", ["rvm", "pipeline", pytest.param("process", marks=pytest.mark.slow)])

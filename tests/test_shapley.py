@@ -4,6 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from relvec import RVC, RVR, SparseBayesianRegressor, kernels, shapley_values
 from relvec.basis import Polynomial
@@ -94,16 +95,24 @@ def test_values_of_shapiq_are_within_their_errors(monkeypatch):
     assert found.std_error.max() < 0.1 * np.abs(exact.values).max()
 
 
-def test_classes_and_outputs():
-    labels = np.digitize(Y, [-0.5, 0.5])
-    model = RVC(width=2.0).fit(X, labels)
+@pytest.mark.parametrize("model", [RVC(), RVC(width=2.0)], ids=["as it comes", "width"])
+def test_classes(model):
+    model.fit(X, np.digitize(Y, [-0.5, 0.5]))
     found = shapley_values(model, NEW, X[:5])
     assert found.values.shape == (4, 3, 3)
     latent = model.basis_(NEW) @ model.weights_.T
-    np.testing.assert_allclose(found.values.sum(axis=2) + found.baseline, latent, atol=1e-9)
+    np.testing.assert_allclose(found.values.sum(axis=2) + found.baseline, latent, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(latent.argmax(axis=1), model.predict(NEW))
+    two = clone(model).fit(X, Y > 0.0)
+    found = shapley_values(two, NEW)
+    np.testing.assert_array_equal(found.values.sum(axis=1) + found.baseline > 0.0, two.predict(NEW))
+    assert not found.std_error.any()
+
+
+def test_outputs():
     both = RVR(width=1.5).fit(X, np.column_stack([Y, X[:, 0]]))
     found = shapley_values(both, NEW, X[:5])
-    np.testing.assert_allclose(found.values.sum(axis=2) + found.baseline, both.predict(NEW), atol=1e-9)
+    np.testing.assert_allclose(found.values.sum(axis=2) + found.baseline, both.predict(NEW), rtol=0, atol=1e-9)
 
 
 def test_what_cannot_be_explained_is_refused():

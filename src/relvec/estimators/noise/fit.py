@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from relvec.estimators.noise.models import NOISES
 from relvec.estimators.noise.predictor import scale_of
 from relvec.estimators.sources.base import MAX_WHOLE_ROWS
+from relvec.inference.process import Process
 
 if TYPE_CHECKING:
     from relvec.estimators.fitted import FittedModel
@@ -97,7 +98,9 @@ def check_rows(options: FitOptions, source: Any) -> None:
         raise ValueError(f"{asked} works for one output: fit a model for each, for example with MultiOutputRegressor")
     if options.noise_variance is not None:
         raise ValueError(f"{asked} learns its noise: leave noise_variance at None")
-    if options.predictive is not None:
-        raise ValueError(f"{asked} works with predictive='auto' and 'rvm' only")
+    with_process = options.noise == "censored"
+    if options.predictive is not None and not (with_process and isinstance(options.predictive, Process)):
+        words = "'auto', 'process'" if with_process else "'auto'"
+        raise ValueError(f"{asked} works with predictive={words} and 'rvm' only")
     if options.keeps_checkpoint:
         raise ValueError(f"{asked} does not support checkpoints: leave checkpoint at None")

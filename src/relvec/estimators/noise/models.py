@@ -170,7 +170,8 @@ class CensoredNoise(Noise):
             new: Any = replace(old, components=tuple(replace(part, noise=own) for part in old.components))
             return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
         new = replace(old, noise=self.variance / old.unit**2)
-        return replace(model, predictors=[new], functions=[new], noise_variance=np.array([self.variance]))
+        changed: dict[str, Any] = {"functions": [new]} if model.processes is None else {"processes": [new]}
+        return replace(model, predictors=[new], noise_variance=np.array([self.variance]), **changed)
 
     @classmethod
     def learn(cls, model: FittedModel, source: Any) -> CensoredNoise:
