@@ -13,6 +13,7 @@ trap 'rm -rf "$work"' EXIT
 
 rm -rf dist
 "$python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+case $(echo dist/*.whl) in *abi3*) echo "free-threaded Python refuses wheels of the stable interface"; exit 1 ;; esac
 for archive in "$root"/dist/*.whl "$root"/dist/*.tar.gz; do
     rm -rf "$work/venv"
     "$python" -m venv "$work/venv"

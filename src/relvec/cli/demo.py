@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     _demo_sinc(folder)
     print()
     _demo_diabetes(folder)
+    print("\nnext:  relvec fit YOUR_TABLE.csv --target COLUMN")
     return 0
 
 

@@ -16,7 +16,7 @@ from relvec.report.summary import format_width, learned_relevance, learned_width
 from relvec.tables.columns import names_of
 from relvec.tables.evaluation import COVERAGE, Evaluation, Score, holds_training_rows
 from relvec.tables.importance import Importance, column_importance
-from relvec.tables.text import format_cell, format_to_error, format_with_error, plural
+from relvec.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
 
 MAX_WORST_ROWS = 10
 MAX_SHOWN_COLUMNS = 4  # of a worst row, the most important first
@@ -175,10 +175,10 @@ def find_worst_rows(
         header = ["observed", "its probability", "predicted"]
         found: list[list[Any]] = [[str(y[i]), round(float(own[i]), 3), str(p.label[i])] for i in order]
     else:
-        assert p.mean is not None and p.interval is not None
+        assert p.mean is not None and p.interval is not None and p.std is not None
         order = np.argsort(-np.abs(y - p.mean), kind="stable")[:MAX_WORST_ROWS]
         header = ["observed", "predicted", f"{COVERAGE:.0%} interval"]
-        found = [[float(y[i]), float(p.mean[i]), " to ".join(map(format_cell, p.interval[i].tolist()))] for i in order]
+        found = [[float(y[i]), float(p.mean[i]), format_range(*p.interval[i], p.std[i])] for i in order]
     names = [name for name in names_of(pipeline["columns"].columns, "identifier") if name in table.columns][:1]
     names += [name for name in columns if name not in names][:MAX_SHOWN_COLUMNS]
     rows = [
