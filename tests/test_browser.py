@@ -147,9 +147,12 @@ def test_reproduction(browser, reproduction, width):
     page.close()
 
 
+GALLERY = sorted(f"auto_examples/{path.stem}" for path in (ROOT / "examples").glob("plot_*.py"))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", ["index", "guide/index", "guide/start", "guide/regression", "auto_examples/index",
-                                  "auto_examples/plot_01_sinc", "commands", "reproduction"])  # fmt: skip
+                                  *GALLERY, "commands", "reproduction"])  # fmt: skip
 def test_pages_of_the_docs(browser, name, width):
     path = FRONT.parent / f"{name}.html"
     if not path.is_file():

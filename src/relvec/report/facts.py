@@ -178,7 +178,9 @@ def find_worst_rows(
         assert p.mean is not None and p.interval is not None and p.std is not None
         order = np.argsort(-np.abs(y - p.mean), kind="stable")[:MAX_WORST_ROWS]
         header = ["observed", "predicted", f"{COVERAGE:.0%} interval"]
-        found = [[float(y[i]), float(p.mean[i]), format_range(*p.interval[i], p.std[i])] for i in order]
+        found = [
+            [float(y[i]), float(p.mean[i]), format_range(p.interval[i, 0], p.interval[i, 1], p.std[i])] for i in order
+        ]
     names = [name for name in names_of(pipeline["columns"].columns, "identifier") if name in table.columns][:1]
     names += [name for name in columns if name not in names][:MAX_SHOWN_COLUMNS]
     rows = [
