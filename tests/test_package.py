@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from test_house import house
@@ -148,6 +149,27 @@ def test_examples_in_the_pages_run(page, tmp_path, monkeypatch):
             raise
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+def numbers_and_words(text):
+    """Return the numbers of a text, and the text without them."""
+    number = r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+    return [float(found.replace(",", "")) for found in re.findall(number, text)], re.sub(number, "#", text).split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_print_what_they_say(page, tmp_path, monkeypatch):
+    """Word by word, and number by number to a tenth: `python tools/outputs.py` writes what they print now."""
+    monkeypatch.chdir(tmp_path)
+    old = page.read_text()
+    try:
+        new = runpy.run_path(str(ROOT / "tools" / "outputs.py"))["refreshed"](old)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    (claimed, words), (printed, now) = numbers_and_words(old), numbers_and_words(new)
+    assert now == words
+    np.testing.assert_allclose(printed, claimed, rtol=0.1, atol=0.02)
 
 
 @pytest.mark.slow
