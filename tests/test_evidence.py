@@ -146,6 +146,19 @@ def test_empty_model_is_white_noise():
     assert p.mean.shape == (0,) and p.covariance.shape == (0, 0) and p.gamma.shape == (0,)
 
 
+@pytest.mark.parametrize("apart", [1e-11, 1e-6])
+@pytest.mark.parametrize("alpha", [1e-8, 1e4])
+def test_gamma_of_an_atom_that_the_others_nearly_span(apart, alpha):
+    rng = np.random.default_rng(0)
+    a, b, t = rng.normal(size=(3, 10))
+    Phi, precisions = np.column_stack([a, a + apart * b]), np.array([1e-20, alpha])
+    design = DenseDesign(Phi)  # of unit norm
+    s, _ = oracle.mp_s_q(design.matrix, [0, 1], t, precisions, 1.0)
+    model = model_of(problem_of(design, t), Start(np.arange(2), precisions, 1.0))
+    for p in (gaussian(design.matrix, t, 0.0, 10.0, precisions, 1.0), model.full_posterior):
+        assert p.gamma[1] == pytest.approx(float(s[1] / (alpha + s[1])), rel=1e-3)
+
+
 def test_evidence_of_tiny_and_huge_precisions():
     """alpha to 0 makes the prior improper, alpha to infinity removes the atom: both limits in closed form."""
     case = Case(5, 8, 3, 2, 0.0, weighted=False)

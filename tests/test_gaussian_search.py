@@ -59,7 +59,7 @@ def test_copies_and_what_is_almost_one(size):
     assert keep.tolist() == [0] and alpha.tolist() == [3.0]
 
 
-@pytest.mark.parametrize(("apart", "size"), [(1e-12, 1), (1e-10, 2), (1e-6, 2), (1e-3, 2)])
+@pytest.mark.parametrize(("apart", "size"), [(1e-15, 1), (1e-12, 2), (1e-6, 2), (1e-3, 2)])
 def test_atoms_that_a_double_cannot_tell_apart(apart, size):
     rng = np.random.default_rng(0)
     a, b, t = rng.normal(size=(3, 40))

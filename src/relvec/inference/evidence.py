@@ -16,6 +16,7 @@ import numpy as np
 from relvec.inference.linalg import Reflections, factor_ridge_and_basis, inverse_triangular
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+SMALL_GAMMA = 1e-6  # below, 1 - alpha Sigma has no digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +69,17 @@ class Posterior:
     def gamma(self) -> np.ndarray:
         """Well-determinedness gamma_i = 1 - alpha_i Sigma_ii (k,), T01 eq. (17).
 
-        Where it is small the difference has no digits; there gamma_i = S_i / alpha_i with S_i = phi_i' C^-1 phi_i,
-        where nothing of that size cancels.
+        Where it is small the difference has no digits. There gamma_i is the squared length of the part of the i-th unit
+        vector of the k lower rows that is orthogonal to the columns of [X; I], in which nothing of that size cancels.
         """
         gamma = 1.0 - self.shrinkage
-        if len(gamma) and gamma.min() < 1e-6:
-            small = np.flatnonzero(gamma < 1e-6)
-            X = self.scaled[:, small]
-            explained = self.leverage.T @ X  # S_i / alpha_i = X_i' (I - leverage leverage') X_i
-            gamma[small] = np.einsum("ij,ij->j", X, X) - np.einsum("ij,ij->j", explained, explained)
-            gamma = np.clip(gamma, 0.0, 1.0)
+        small = np.flatnonzero(gamma < SMALL_GAMMA)
+        if small.size:
+            rows = self.V[small].T
+            above, below = self.leverage @ rows, self.V @ rows
+            below[small, np.arange(small.size)] = 0.0  # in place of gamma_i itself, whose square is added at the end
+            part = np.einsum("ij,ij->j", above, above) + np.einsum("ij,ij->j", below, below)
+            gamma[small] = part + part**2
         return gamma
 
     def design_gradient(self) -> np.ndarray:

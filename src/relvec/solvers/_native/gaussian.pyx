@@ -18,7 +18,7 @@ from threading import RLock
 
 import numpy as np
 
-from relvec.inference.evidence import Posterior
+from relvec.inference.evidence import SMALL_GAMMA, Posterior
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, Reflections, SingularError
 from relvec.solvers.equals import MIN_COPY_CORRELATION, TIE_NATS
 from relvec.solvers.loop import OBJECTIVE_SLACK
@@ -26,8 +26,8 @@ from relvec.solvers.loop import OBJECTIVE_SLACK
 cdef double LIMIT = NORMAL_EQUATIONS_LIMIT
 cdef double LOG_2PI = log(2.0 * 3.14159265358979323846)
 
-# A column whose part outside the frame is smaller than this (relative) lies inside it for all a double can tell.
-cdef double DEPENDENT = 1e-11
+# A column whose part outside the frame is smaller than this (relative) lies inside it: such a part has no digits.
+cdef double DEPENDENT = 1e-14
 cdef double KEPT = 0.5  # share of its length that a direction keeps when it is made orthogonal for the last time
 # S / beta of an atom below this is rounding where it is a difference; below CLOSE `refine` finds it without one.
 COLLINEAR = 1e-14
@@ -35,7 +35,7 @@ cdef double LEAST_S = COLLINEAR
 cdef double CLOSE = 1e-9
 cdef int REFINED_AT_ONCE = 64  # atoms
 cdef double LARGE_FACTOR = 1e3  # diagonal of U above which X'z would lose digits
-cdef double SMALL_GAMMA = 1e-6  # below, 1 - alpha Sigma has no digits
+cdef double NO_GAMMA = SMALL_GAMMA
 cdef double LONGEST_STEP = 3.0  # in log units: one step changes a precision by a factor of 20 at most
 cdef double LEAST_DAMPING = 3e-3  # a refused factorisation is cheap, so damping starts low: valleys are left in few steps
 cdef int MAX_DAMPINGS = 40
@@ -49,6 +49,7 @@ cdef int MAX_EXCHANGES = 4  # tried with re-estimation before giving up
 cdef double MIN_EXCHANGE_GAIN_NATS = -1.0  # before re-estimation: an exchange that loses more is not tried
 cdef int MAX_REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
 cdef double COPIED = MIN_COPY_CORRELATION
+cdef double MAX_COPY_GAIN_NATS = 1e-5  # from an exchange for a copy, by rounding: one that gains more is none
 cdef int ALPHA_BITS = 13, BETA_BITS = 20  # that `coarse` keeps
 cdef int FIRST_CAPACITY = 32
 
@@ -456,21 +457,22 @@ cdef class Model:
         return found
 
     cdef double[::1] gamma(self):
-        """1 - alpha_i Sigma_ii (k,), T01 eq. (17), and S_i / alpha_i where that difference has no digits."""
-        cdef Py_ssize_t k = self.k, f = self.f, i
-        cdef double[::1] found, explained, X
-        cdef double g
+        """1 - alpha_i Sigma_ii (k,), T01 eq. (17); where that has no digits as `Posterior.gamma` finds it."""
+        cdef Py_ssize_t k = self.k, f = self.f, i, j
+        cdef double[::1] found, above, below
         if self.has_gamma:
             return self._gamma
-        found = room(k)
-        explained = room(k)
+        found, above, below = room(k), room(f), room(k)
         for i in range(k):
-            g = 1.0 - self.shrinkage[i]
-            if g < SMALL_GAMMA and f:
-                X = self.X[i * f : (i + 1) * f]
-                matvec(b"T", <int>f, <int>k, 1.0, self.leverage(), X, 0.0, explained)
-                g = fmin(fmax(dot(X, X, f) - dot(explained, explained, k), 0.0), 1.0)
-            found[i] = g
+            found[i] = 1.0 - self.shrinkage[i]
+            if found[i] < NO_GAMMA:
+                for j in range(k):
+                    below[j] = self.V[j * k + i] if j >= i else 0.0
+                matvec(b"N", <int>f, <int>k, 1.0, self.leverage(), below, 0.0, above)
+                upper_times(b"N", <int>k, self.V, below)
+                below[i] = 0.0
+                found[i] = dot(above, above, f) + dot(below, below, k)
+                found[i] += found[i] * found[i]
         self._gamma, self.has_gamma = found, True
         return found
 
@@ -713,6 +715,12 @@ cdef class Model:
                 scan.gain[j] = gain_add(scan.S[j], scan.Q[j])
         return 0
 
+    cdef Scan refined(self):
+        """The statistics of all atoms, with all their digits."""
+        cdef Scan scan = self.scanned()
+        self.refine(scan)
+        return scan
+
     cdef list choose(self, Scan scan, int first, int most):
         """The best atom and further good ones that hardly overlap with it or each other in the metric C^-1."""
         cdef Frame frame = self.frame
@@ -796,16 +804,16 @@ cdef class Model:
         cdef Scan scan
         with self.frame.lock:
             m = self.here()
-            scan = m.scanned()
-            m.refine(scan)
+            scan = m.refined()
         M = m.frame.M
         return np.asarray(scan.S)[:M], np.asarray(scan.Q)[:M], np.asarray(scan.gain)[:M]
 
     # ------------------------------------------------------------ exchanges
 
-    cdef tuple best_exchanges(self, Scan scan):
+    cdef tuple best_exchanges(self):
         """For each atom of the model the best to take its place, S and Q of that one without it, and the gains (k,)."""
         cdef Frame frame = self.frame
+        cdef Scan scan = self.refined()
         cdef Py_ssize_t M = frame.M, k = self.k, i, j, r, found
         cdef double[::1] cross = room(M * k), root = room(k * k), ratio = room(M), c
         cdef double[::1] S_best = room(k), Q_best = room(k), gain = room(k)
@@ -837,16 +845,16 @@ cdef class Model:
                 if not top > 0.0 or found < 0:
                     entering[i], gain[i] = self.active[i], -INFINITY
                     break
-                overlap = 0.0  # a copy of the atom that leaves hides those that would gain
+                entering[i] = <int>found
+                S_best[i] = scan.S[found] + c[found] * c[found] / variance
+                Q_best[i] = scan.Q[found] + c[found] * (mean / variance)
+                gain[i] = gain_add(S_best[i], Q_best[i]) + self.gain_delete(i)
+                overlap = 0.0
                 for r in range(frame.size):
                     overlap += frame.P[r * M + found] * frame.P[r * M + self.active[i]]
-                if fabs(overlap) <= COPIED:
-                    entering[i] = <int>found
-                    S_best[i] = scan.S[found] + c[found] * c[found] / variance
-                    Q_best[i] = scan.Q[found] + c[found] * (mean / variance)
-                    gain[i] = gain_add(S_best[i], Q_best[i]) + self.gain_delete(i)
+                if fabs(overlap) <= COPIED or gain[i] > MAX_COPY_GAIN_NATS:
                     break
-                outside[found] = 0
+                outside[found] = 0  # a copy of the atom that leaves hides those that would gain
         return entering, S_best, Q_best, gain
 
     cdef Model exchanged(self, Py_ssize_t i, int entering, double S, double Q):
@@ -873,7 +881,7 @@ cdef class Model:
             return None
         with self.frame.lock:
             m = self.here()
-            entering, S, Q, gain = m.best_exchanges(m.scanned())
+            entering, S, Q, gain = m.best_exchanges()
             ranked = sorted((-rint(1e9 * gain[i]), m.frame.order[m.active[i]], i) for i in range(m.k))
             for _, _, i in ranked[:MAX_EXCHANGES]:
                 if not gain[i] >= MIN_EXCHANGE_GAIN_NATS:
@@ -892,7 +900,7 @@ cdef class Model:
             return np.zeros(0), None
         with self.frame.lock:
             m = self.here()
-            entering, S, Q, gain = m.best_exchanges(m.scanned())
+            entering, S, Q, gain = m.best_exchanges()
 
         def exchanged(Py_ssize_t i):
             with m.frame.lock:
