@@ -66,9 +66,10 @@ class Progress:
     def __str__(self) -> str:
         parts = [f"{_WORDS.get(self.stage, self.stage)}: step {self.step}"]
         if self.rows:
-            parts += [f"{self.rows:,} rows", f"{self.size:,} vectors"]
-        else:
-            parts.append(f"{self.size} functions")
+            parts.append(f"{self.rows:,} rows")
+        if self.size:  # none while widths are learned
+            kept = f"{self.size:,} {'vectors' if self.rows else 'functions'}"
+            parts.append(f"rank {self.size:,}" if self.stage == "kernel" else kept)
         if math.isfinite(self.density):
             parts.append(f"held-out density {self.density:.3f}")
         if math.isfinite(self.evidence):
