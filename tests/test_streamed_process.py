@@ -184,6 +184,17 @@ def test_vectors_grow_beyond_the_first_limit_where_rows_held_out_gain(monkeypatc
     assert 0.5 < np.mean(z**2) < 2.0
 
 
+def test_error_bars_of_many_rows_follow_the_inputs(small_draws, monkeypatch):
+    monkeypatch.setattr(base, "DRAWN_ROWS", 600)
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2.0, 2.0, (1800, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.1 * np.exp(X[:, 1]) * rng.standard_normal(1800)
+    model, plain = (RVR(noise=noise).fit(X[:900], y[:900]) for noise in ("auto", "constant"))
+    assert 1 in model.noise_columns_ and plain.process_.components[0].varying is None
+    gain = model.log_predictive_density(X[900:], y[900:]) - plain.log_predictive_density(X[900:], y[900:])
+    assert np.mean(gain) > 0.2
+
+
 def test_progress_tells_rows_vectors_and_density(small_draws):
     X, y = waves()
     seen = []

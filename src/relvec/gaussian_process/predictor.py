@@ -289,34 +289,44 @@ def vary_error_bars(
 ) -> list[Component]:
     """The components with a factor of their variances that depends on the inputs; as they are where that is no gain.
 
-    A process has one noise and one smoothness everywhere. Rows left out one at a time tell where that is wrong: the
-    logarithm of their squared errors, in predicted variances, is learned as a sparse sum of functions of single inputs
-    and of the mean (`relvec.inference.heteroscedastic`). Rows that took no part in learning it have to gain clearly,
-    on the scale of the target and in its own units.
+    A process has one noise and one smoothness everywhere. Rows left out one at a time tell where that is wrong.
     """
     few = rows.take(slice(0, _SPREAD_ROWS))
-    if len(few) < _LEAST_VARYING_ROWS:
+    return follow_inputs(parts, few, *_left_out(parts, shares, few), units, scale)
+
+
+def follow_inputs(
+    parts: list[Component], rows: Rows, mean: np.ndarray, variance: np.ndarray, units: Units, scale: Scale
+) -> list[Component]:
+    """The components with error bars that depend on the inputs, where rows that took no part gain by it.
+
+    mean, variance : (n,) of the targets of such rows, in the order of their hash.
+
+    The logarithm of squared errors, in predicted variances, is learned as a sparse sum of functions of single inputs
+    and of the mean (`relvec.inference.heteroscedastic`). Rows that took no part in learning that have to gain clearly,
+    on the scale of the target and in its own units.
+    """
+    if len(rows) < _LEAST_VARYING_ROWS:
         return parts
-    mean, variance = _left_out(parts, shares, few)
-    squares, w = ((few.y - mean) ** 2 + few.scatter / few.weight) / variance, few.weight
-    inputs = few.X if few.X.shape[1] <= _MOST_VARYING_INPUTS else np.zeros_like(few.X)  # constants say nothing
+    squares, w = ((rows.y - mean) ** 2 + rows.scatter / rows.weight) / variance, rows.weight
+    inputs = rows.X if rows.X.shape[1] <= _MOST_VARYING_INPUTS else np.zeros_like(rows.X)  # constants say nothing
     Z = np.column_stack([inputs, mean])
     found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w).level
-    if w @ density_gains(np.log(found.variance(Z)), plain, squares) < _LEAST_GAIN * few.total:
+    if w @ density_gains(np.log(found.variance(Z)), plain, squares) < _LEAST_GAIN * rows.total:
         return parts
-    logs = held_out_logs(Z, squares, w, np.arange(len(few)) % _FOLDS)  # rows come in the order of their hash
+    logs = held_out_logs(Z, squares, w, np.arange(len(rows)) % _FOLDS)
     if not _gains_clearly(density_gains(*logs, squares), w):
         return parts
     if scale.sign:  # those who take mean and deviation of the target are to gain as well
-        u, v = units.y_mean + units.y_scale * np.array([few.y, mean]), units.y_scale**2 * variance
+        u, v = units.y_mean + units.y_scale * np.array([rows.y, mean]), units.y_scale**2 * variance
         moments = [scale.moments(u[1], v * np.exp(log)) for log in logs]
         losses = [0.5 * (np.log(s) + (scale.inverse(u[0]) - m) ** 2 / s) for m, s in moments]
         if not _gains_clearly(losses[1] - losses[0], w):
             return parts
     found = replace(found, covariance=np.zeros_like(found.covariance))
     # squared errors are those predicted in the mean, and the factor, in units of that of one variance, is one
-    level = np.log(w @ (squares / found.variance(Z)) / few.total) - plain
-    average = float(w @ found.variance(Z) / few.total * np.exp(level))
+    level = np.log(w @ (squares / found.variance(Z)) / rows.total) - plain
+    average = float(w @ found.variance(Z) / rows.total * np.exp(level))
     varying = replace(found, level=float(found.level + level - np.log(average)))
     return [replace(part, spread=part.spread * average, varying=varying) for part in parts]
 

@@ -97,12 +97,12 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
         progress = partial(_report, stages, i, q, rows.n_rows)
         both: dict[str, Any] = {
             "candidates": candidates, "time_limit": limit(q - i), "progress": progress, "earlier": earlier[i],
-            "recall": recall,
+            "recall": recall, "vary": options.noise == "auto",
         }  # fmt: skip
         both["target"] = options.target_scale
         if rows.table is None:
             both |= {"max_vectors": max_vectors(options, len(X)), "max_rows": rows_to_learn(options.memory)}
-            both |= {"noise_variance": options.noise_variance, "vary": options.noise == "auto"}
+            both["noise_variance"] = options.noise_variance
             process = fit_process(X, y, weights, **both)
             if process.status == "max_vectors" and options.noise == "auto":
                 samples = LocalSamples(X, targets, weights)

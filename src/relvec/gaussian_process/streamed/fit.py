@@ -26,7 +26,7 @@ from relvec.gaussian_process.fit import (
     status,
 )
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.predictor import Component, FittedProcess
+from relvec.gaussian_process.predictor import Component, FittedProcess, follow_inputs
 from relvec.gaussian_process.streamed.component import component_of
 from relvec.gaussian_process.streamed.growth import Growth, grow
 from relvec.gaussian_process.streamed.learning import log_posterior_on
@@ -102,6 +102,7 @@ def fit_in_passes(
     progress: Progress | None = None,
     earlier: FittedProcess | None = None,
     recall: Recall | None = None,
+    vary: bool = True,
 ) -> FittedProcess:
     """A process with the composite kernel of most merit, to rows in blocks.
 
@@ -109,7 +110,7 @@ def fit_in_passes(
     ----------
     table : the rows.
     output : which column of the targets.
-    candidates, target, time_limit, progress, earlier, recall : as in `relvec.gaussian_process.fit_process`.
+    candidates, target, time_limit, progress, earlier, recall, vary : as in `relvec.gaussian_process.fit_process`.
     max_vectors : rows kept at most; without it 4,096 (8,192 on a device), fewer for more than 60,000 rows.
 
     Examples
@@ -129,7 +130,7 @@ def fit_in_passes(
     last = LastStage() if table.place is None else LastStage(log_posterior_on(table.place), *_DEVICE_LAST_STAGE)
     learned = learn_kernels(prepared, candidates, earlier, False, learning, last, rows_to_learn(table.memory))
     clock.take_over(learning)
-    grown = _grow(table, output, prepared, learned.chosen[0].structure, learned.thetas[0], max_vectors, clock)
+    grown = _grow(table, output, prepared, learned.chosen[0].structure, learned.thetas[0], max_vectors, clock, vary)
     floor = prepared.floors.noise
     told = messages(grown.part, learned.found, floor, clock)
     return FittedProcess(
@@ -179,7 +180,7 @@ class _Grown:
 
 def _grow(
     table: Table, output: int, prepared: Prepared, structure: Structure, theta: np.ndarray, max_vectors: int | None,
-    clock: Clock,
+    clock: Clock, vary: bool = True,
 ) -> _Grown:  # fmt: skip
     """As many vectors as rows held out ask for, and the posterior of all rows on them."""
     rows = prepared.rows
@@ -193,12 +194,12 @@ def _grow(
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
     rule = Target(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
     sums = sum_all(vectors, table.samples, rule, table.memory, partial(budget.tell_pass, growth))
-    part = _calibrated(vectors, sums, prepared, n_held)
+    part = _calibrated(vectors, sums, prepared, n_held, vary)
     clock.report("vectors", 1.0)
     return _Grown(growth.index, part, bounds_of(vectors, sums), ended if growth.gains else "")
 
 
-def _calibrated(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int) -> Component:
+def _calibrated(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, vary: bool) -> Component:
     """The process on the vectors, its variances and noise multiplied so that they suit rows held out."""
     held = prepared.rows.take(slice(-n_held, None))
     apart = SparsePosterior.of(vectors, sums.without(rows_sums(vectors, held)))
@@ -206,7 +207,8 @@ def _calibrated(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int) -
     error = (held.y - mean) ** 2 + held.scatter / held.weight
     part = component_of(vectors, sums)
     f, noise = calibrate(error, latent, part.noise, prepared.floors.noise)
-    return replace(part, spread=f, noise=noise)
+    part = replace(part, spread=f, noise=noise)
+    return follow_inputs([part], held, mean, f * (latent + noise), prepared.units, prepared.scale)[0] if vary else part
 
 
 def calibrate(error: np.ndarray, latent: np.ndarray, noise: float, floor: float) -> tuple[float, float]:
