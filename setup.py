@@ -40,6 +40,9 @@ class Build(build_ext):
             self.compiler.set_executables(
                 compiler=zig + flags, compiler_so=zig + flags, linker_so=[*zig, "-shared"], linker_exe=zig
             )
+        if self.compiler.compiler_type == "msvc":  # by default it does not know `restrict`
+            for extension in self.extensions:
+                extension.extra_compile_args = ["/std:c11", "/O2"]
         super().build_extensions()
 
 
