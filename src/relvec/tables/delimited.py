@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from relvec.tables.table import LIMITS, Table, TableError, column_array, text_ar
 from relvec.tables.text import escape_controls
 
 DELIMITERS = (",", ";", "\t", "|")
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # io.StringIO would copy the text at four bytes a character
 
 
 def read_csv(data: bytes, source: str) -> Table:
@@ -121,9 +123,9 @@ def _read_delimited(text: str, delimiter: str, source: str, notes: tuple[str, ..
     if "\0" in text:
         raise TableError(f"{source}: the file holds NUL bytes, so it is not text; name its format with --format")
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader = csv.reader((found[0] for found in LINE.finditer(text)), delimiter=delimiter)
     header: list[str] | None = None
-    cells: list[list[str]] = []
+    columns: list[list[str | None]] = []
     lines: list[int] = []
     next_line = 1
     try:
@@ -133,19 +135,18 @@ def _read_delimited(text: str, delimiter: str, source: str, notes: tuple[str, ..
                 continue
             if header is None:
                 header, renamed = unique_names(record, source)
-                notes += renamed
+                notes, columns = notes + renamed, [[] for _ in header]
                 continue
-            cells.append(_match_header(record, len(header), delimiter, f"{source}, row {len(cells) + 1} (line {line})"))
             lines.append(line)
+            matched = _match_header(record, len(header), delimiter, f"{source}, row {len(lines)} (line {line})")
+            for column, cell in zip(columns, matched, strict=True):
+                column.append(_decimal_point(cell.strip(), delimiter) or None)
     except csv.Error as error:
         raise TableError(f"{source}, line {reader.line_num}: {error}") from error
     if delimiter == ";":
         notes += ("cells are separated by semicolons, so 3,14 is read as a decimal number",)
-    columns = {
-        name: text_array([_decimal_point(record[i].strip(), delimiter) or None for record in cells])
-        for i, name in enumerate(header or [])
-    }
-    return Table(columns, source, np.array(lines, dtype=np.intp), notes)
+    found = {name: text_array(columns.pop(0)) for name in header or []}
+    return Table(found, source, np.array(lines, dtype=np.intp), notes)
 
 
 def _match_header(record: list[str], width: int, delimiter: str, where: str) -> list[str]:

@@ -211,7 +211,9 @@ def column_array(values: Any, name: str) -> np.ndarray:
 
 def text_array(cells: list[str | None]) -> np.ndarray:
     """An array of text, None where a cell is missing."""
-    return np.array([*cells, None], dtype=object)[:-1]  # the last one keeps numpy from guessing another type
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return array
 
 
 def _is_missing(value: Any) -> bool:
