@@ -141,7 +141,7 @@ def gaussian(
     # T01 eq. (38) and (41): log |C| = 2 log |U| - N log beta, t'C^-1 t = beta |t - Phi mu|^2 + mu'A mu
     log_evidence = -0.5 * (
         n_samples * (LOG_2PI - math.log(beta))
-        + 2.0 * float(np.add.reduce(np.log(U.diagonal())))
+        + 2.0 * float(np.add.reduce(np.log(np.abs(U.diagonal()))))
         + beta * residual
         + float(v @ v)
     )

@@ -26,20 +26,19 @@ class Reflections:
 
     packed: np.ndarray  # (n + k, k)
     tau: np.ndarray
-    signs: np.ndarray  # (k,) of the diagonal that LAPACK gave U
 
     @property
     def top(self) -> np.ndarray:
         """The first n rows of Q (n, k)."""
         Q, _, _ = lapack.dorgqr(self.packed, self.tau, lwork=64 * len(self.tau))
-        return Q[: len(Q) - len(self.tau)] * self.signs
+        return Q[: len(Q) - len(self.tau)]
 
     def split(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Q'[z; 0] (k,), and what Q Q' leaves of z (n,)."""
         k = len(self.tau)
         whole = np.concatenate([z, np.zeros(k)])[:, None]
         whole, _, _ = lapack.dormqr("L", "T", self.packed, self.tau, whole, 64)
-        inside = whole[:k, 0] * self.signs
+        inside = whole[:k, 0].copy()
         whole[:k] = 0.0
         whole, _, _ = lapack.dormqr("L", "N", self.packed, self.tau, whole, 64, overwrite_c=1)
         return inside, whole[: len(z), 0]
@@ -58,11 +57,12 @@ def factor_ridge(X: np.ndarray, gram: np.ndarray | None = None) -> np.ndarray:
     >>> bool(np.allclose(U.T @ U, np.eye(2) + X.T @ X))
     True
     """
-    return factor_ridge_and_basis(X, gram)[0]
+    U, _ = factor_ridge_and_basis(X, gram)
+    return U * np.copysign(1.0, U.diagonal())[:, None]
 
 
 def factor_ridge_and_basis(X: np.ndarray, gram: np.ndarray | None = None) -> tuple[np.ndarray, Reflections | None]:
-    """The U of `factor_ridge`, and Q with [X; I] = Q U where X is large."""
+    """A U as that of `factor_ridge`, and Q with [X; I] = Q U where X is large: its diagonal may be negative then."""
     n, k = X.shape
     if k == 0:
         return np.zeros((0, 0)), None
@@ -81,8 +81,7 @@ def factor_ridge_and_basis(X: np.ndarray, gram: np.ndarray | None = None) -> tup
     stacked[:n] = X
     stacked[n:].flat[:: k + 1] = 1.0
     packed, tau, _, info = lapack.dgeqrf(stacked, lwork=64 * k, overwrite_a=1)
-    signs = np.where(np.diagonal(packed) < 0.0, -1.0, 1.0)
-    return np.triu(packed[:k]) * signs[:, None], Reflections(packed, tau, signs)
+    return np.triu(packed[:k]), Reflections(packed, tau)
 
 
 def factor_identity_plus(G: np.ndarray) -> np.ndarray:

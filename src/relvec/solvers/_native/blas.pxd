@@ -110,24 +110,19 @@ cdef inline int square_upper(int k, double[::1] U) except -1:
     return 0
 
 
-cdef inline int solve(int k, double[::1] A, double[::1] x) except -1:
-    """x = A^-1 x; 0 where A is positive definite and x finite. A is overwritten."""
-    cdef int info, one = 1, i
-    cdef double* a = at(A, <Py_ssize_t>k * k)
-    cdef double* b = at(x, k)
-    with nogil:
-        lapack.dposv(b"U", &k, &one, a, &k, b, &k, &info)
-    for i in range(k):
-        if not isfinite(x[i]):
-            return 1
-    return abs(info)
-
-
 cdef inline int solve_factored(int k, const double[::1] U, double[::1] x) except -1:
     """x = (U'U)^-1 x for an upper triangular U (k, k)."""
     cdef int info, one = 1
     lapack.dpotrs(b"U", &k, &one, at(U, <Py_ssize_t>k * k), &k, at(x, k), &k, &info)
     return abs(info)
+
+
+cdef inline int solve(int k, double[::1] A, double[::1] x) except -1:
+    """x = A^-1 x; 0 where A is positive definite and x finite. A is overwritten."""
+    cdef int info = cholesky(k, A) or solve_factored(k, A, x), i
+    for i in range(k):
+        info = info or not isfinite(x[i])
+    return info
 
 
 cdef inline int factor_qr(int rows, int k, double[::1] A, double[::1] tau) except -1:

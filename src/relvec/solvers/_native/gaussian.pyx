@@ -159,11 +159,6 @@ cdef class Frame:
             directions = np.asarray(Y)[: self.n * count].reshape(count, self.n).T
             found = np.ascontiguousarray(self.design.project(directions), dtype=float).reshape(-1)
             into[: <Py_ssize_t>self.M * count] = found
-        elif count == 1:
-            if self.by_rows:
-                matvec(b"N", self.M, self.n, 1.0, self.phi, Y, 0.0, into)
-            else:
-                matvec(b"T", self.n, self.M, 1.0, self.phi, Y, 0.0, into)
         else:
             matmul(b"N" if self.by_rows else b"T", b"N", self.M, count, self.n, 1.0, self.phi, Y, 0.0, into)
         return 0
@@ -189,12 +184,10 @@ cdef class Frame:
         self.Q, self.P, self.z, self.capacity = Q, P, z, capacity
         return 0
 
-    cdef int remove(self, int first, int last, int count, double[::1] V, double[::1] work) except -1:
-        """V -= Q (Q'V) for V (n, count), over some directions."""
-        cdef int width = last - first
-        cdef double[::1] Q = self.Q[<Py_ssize_t>first * self.n :]
-        matmul(b"T", b"N", width, count, self.n, 1.0, Q, V, 0.0, work)
-        matmul(b"N", b"N", self.n, count, width, -1.0, Q, work, 1.0, V)
+    cdef int remove(self, int f, int count, double[::1] V, double[::1] work) except -1:
+        """V -= Q (Q'V) for V (n, count), over the first f directions."""
+        matmul(b"T", b"N", f, count, self.n, 1.0, self.Q, V, 0.0, work)
+        matmul(b"N", b"N", self.n, count, f, -1.0, self.Q, work, 1.0, V)
         return 0
 
     cdef int span(self, const int[::1] atoms, int k) except -1:
@@ -219,20 +212,15 @@ cdef class Frame:
         cdef double length, shrunk, norm, z
         left[:] = self.left
         Q_left[:] = self.Q_left
-        if first:
-            self.remove(0, <int>first, <int>count, V, work)
-            self.remove(0, <int>first, <int>count, V, work)
+        self.remove(<int>first, <int>count, V, work)
         for i in range(count):
             v = V[i * n : (i + 1) * n]
-            if f > first:
-                self.remove(<int>first, <int>f, 1, v, work)
-                self.remove(<int>first, <int>f, 1, v, work)
             length, shrunk = sqrt(dot(v, v, n)), 0.0
             while length >= DEPENDENT and shrunk < KEPT:  # what is left of a short part may lie in the frame again
                 norm = sqrt(dot(v, v, n))
                 for r in range(n):
                     v[r] /= norm
-                self.remove(0, <int>f, 1, v, work)
+                self.remove(<int>f, 1, v, work)
                 shrunk = sqrt(dot(v, v, n))
                 length *= shrunk
             if not length >= DEPENDENT:
@@ -356,8 +344,8 @@ cdef class Model:
         if k:
             self.factor()
             for i in range(k):
-                log_det += log(V[i * k + i])
-                widest = fmax(widest, V[i * k + i])
+                log_det += log(fabs(V[i * k + i]))
+                widest = fmax(widest, fabs(V[i * k + i]))
             if invert_upper(<int>k, V):
                 raise not_finite()
             if self.large:
@@ -386,10 +374,10 @@ cdef class Model:
         return 0
 
     cdef int factor(self) except -1:
-        """V, which holds X'X (upper half), becomes U with U'U = I + X'X."""
+        """V, which holds X'X (upper half), becomes U with U'U = I + X'X; its diagonal may be negative."""
         cdef Py_ssize_t k = self.k, i, j, rows = self.f + k
         cdef double[::1] U = self.V
-        cdef double size = 0.0, sign
+        cdef double size = 0.0
         for i in range(k):
             if not U[i * k + i] <= size:
                 size = U[i * k + i]
@@ -402,10 +390,8 @@ cdef class Model:
                 return 0
         self.large = True
         self.packed, self.tau = self.reflections()
-        for i in range(k):
-            sign = -1.0 if self.packed[i * rows + i] < 0.0 else 1.0
-            for j in range(i, k):
-                U[j * k + i] = sign * self.packed[j * rows + i]
+        for j in range(k):
+            U[j * k : j * k + j + 1] = self.packed[j * rows : j * rows + j + 1]
         return 0
 
     cdef tuple reflections(self):
@@ -414,30 +400,26 @@ cdef class Model:
         cdef double[::1] packed = room(rows * k)
         cdef double[::1] tau = room(k)
         for i in range(k):
-            if f:
-                packed[i * rows : i * rows + f] = self.X[i * f : (i + 1) * f]
+            packed[i * rows : i * rows + f] = self.X[i * f : (i + 1) * f]
             packed[i * rows + f + i] = 1.0
         factor_qr(<int>rows, <int>k, packed, tau)
         return packed, tau
 
     cdef int split(self) except -1:
         """Q'[z; 0] to v, and what Q Q' leaves of z to the remainder."""
-        cdef Py_ssize_t k = self.k, f = self.f, rows = f + k, i
+        cdef Py_ssize_t k = self.k, f = self.f, rows = f + k
         cdef double[::1] z = room(rows)
-        if f:
-            z[:f] = self.frame.z[:f]
+        z[:f] = self.frame.z[:f]
         reflect(b"T", <int>rows, <int>k, 1, self.packed, self.tau, z)
-        for i in range(k):
-            self.v[i] = -z[i] if self.packed[i * rows + i] < 0.0 else z[i]
-            z[i] = 0.0
+        self.v[:] = z[:k]
+        z[:k] = 0.0
         reflect(b"N", <int>rows, <int>k, 1, self.packed, self.tau, z)
         self.remainder[:] = z[:f]
         return 0
 
     cdef double[::1] leverage(self):
         """X V (f, k); C^-1 = beta (I - leverage leverage') inside the frame."""
-        cdef Py_ssize_t k = self.k, f = self.f, rows = f + k, i, r
-        cdef double sign
+        cdef Py_ssize_t k = self.k, f = self.f, rows = f + k, i
         cdef double[::1] found, Q
         if self.has_leverage:
             return self._leverage
@@ -447,9 +429,7 @@ cdef class Model:
             Q[:] = self.packed
             form_q(<int>rows, <int>k, Q, self.tau)
             for i in range(k):
-                sign = -1.0 if self.packed[i * rows + i] < 0.0 else 1.0
-                for r in range(f):
-                    found[i * f + r] = sign * Q[i * rows + r]
+                found[i * f : (i + 1) * f] = Q[i * rows : i * rows + f]
         elif k and f:
             found[:] = self.X
             times_upper(b"N", <int>f, <int>k, self.V, found)
@@ -486,9 +466,9 @@ cdef class Model:
             return self
         return make(self.frame, self.active, self.alpha, self.k, self.beta, self.atom)
 
-    cdef Model without(self, const unsigned char[::1] leave):
-        """The model without the atoms marked."""
-        stay = np.flatnonzero(np.asarray(leave) == 0)
+    cdef Model without(self, list leave):
+        """The model without some of its atoms."""
+        stay = np.delete(np.arange(self.k), leave)
         active, alpha = np.asarray(self.active)[stay], self.precisions[stay]
         return make(self.frame, active, alpha, <int>len(stay), self.beta, self.atom)
 
@@ -497,31 +477,19 @@ cdef class Model:
     cdef Model pruned(self):
         """Without the atoms whose optimal precision is infinite (TF03 eq. (21)), while the objective does not fall."""
         cdef Model m = self, fewer
-        cdef Py_ssize_t i, worst, turn
-        cdef double most, gain
+        cdef Py_ssize_t i
         cdef double[::1] gamma
-        cdef unsigned char[::1] leave
+        cdef list leave
         while m.k:
-            gamma, worst, most, leave = m.gamma(), -1, -INFINITY, None
-            for i in range(m.k):
-                if m.v[i] * m.v[i] <= gamma[i] * m.shrinkage[i]:  # q^2 <= s in units of the prior
-                    if leave is None:
-                        leave = np.zeros(m.k, np.uint8)
-                    leave[i] = 1
-                    gain = m.gain_delete(i)
-                    if worst < 0 or gain > most:
-                        most, worst = gain, i
-            if worst < 0:
+            gamma = m.gamma()  # q^2 <= s in units of the prior
+            leave = [i for i in range(m.k) if m.v[i] * m.v[i] <= gamma[i] * m.shrinkage[i]]
+            if not leave:
                 break
-            for turn in range(2):
-                if turn:
-                    leave[:] = 0
-                    leave[worst] = 1
-                fewer = m.without(leave)
-                if not_lower(fewer.objective, m.objective):
+            fewer = m.without(leave)
+            if not not_lower(fewer.objective, m.objective):  # the one whose deletion gains most, alone
+                fewer = m.without([leave[np.argmax([m.gain_delete(i) for i in leave])]])
+                if not not_lower(fewer.objective, m.objective):
                     break
-            else:
-                break
             m = fewer
         return m
 
@@ -685,17 +653,15 @@ cdef class Model:
             return 0
         packed, tau = (self.packed, self.tau) if self.large else self.reflections()
         z = room(rows)
-        if f:
-            z[:f] = frame.z[:f]
+        z[:f] = frame.z[:f]
         reflect(b"T", <int>rows, <int>k, 1, packed, tau, z)
         for start in range(0, count, REFINED_AT_ONCE):
             PyErr_CheckSignals()
             width = min(REFINED_AT_ONCE, count - start)
             V = frame.columns(near[start:], <int>width)
             work = room(F * width)
-            if F:
-                frame.remove(0, <int>F, <int>width, V, work)
-                frame.remove(0, <int>F, <int>width, V, work)
+            frame.remove(<int>F, <int>width, V, work)
+            frame.remove(<int>F, <int>width, V, work)
             C = room(rows * width)
             for i in range(width):
                 for r in range(f):
@@ -810,16 +776,15 @@ cdef class Model:
 
     # ------------------------------------------------------------ exchanges
 
-    cdef tuple best_exchanges(self):
-        """For each atom of the model the best to take its place, S and Q of that one without it, and the gains (k,)."""
+    cdef list best_exchanges(self):
+        """For each atom of the model the gain of the best exchange, the atom that enters, its S and Q without the other."""
         cdef Frame frame = self.frame
         cdef Scan scan = self.refined()
         cdef Py_ssize_t M = frame.M, k = self.k, i, j, r, found
         cdef double[::1] cross = room(M * k), root = room(k * k), ratio = room(M), c
-        cdef double[::1] S_best = room(k), Q_best = room(k), gain = room(k)
-        cdef int[::1] entering = room_of_integers(k)
+        cdef list offers = []
         cdef unsigned char[::1] outside = np.asarray(frame.unit).astype(np.uint8)
-        cdef double variance, mean, top, S, Q, overlap
+        cdef double variance, mean, top, S, Q, overlap, gain
         for i in range(k):
             outside[self.active[i]] = 0
         # cross = Sigma Phi_a' B Phi = beta^1/2 root T, its transpose here (M, k)
@@ -843,29 +808,29 @@ cdef class Model:
                     if ratio[j] >= top * (1.0 - TIE) and (found < 0 or frame.order[j] < frame.order[found]):
                         found = j
                 if not top > 0.0 or found < 0:
-                    entering[i], gain[i] = self.active[i], -INFINITY
+                    offers.append((-INFINITY, self.active[i], 1.0, 1.0))
                     break
-                entering[i] = <int>found
-                S_best[i] = scan.S[found] + c[found] * c[found] / variance
-                Q_best[i] = scan.Q[found] + c[found] * (mean / variance)
-                gain[i] = gain_add(S_best[i], Q_best[i]) + self.gain_delete(i)
+                S, Q = scan.S[found] + c[found] * c[found] / variance, scan.Q[found] + c[found] * (mean / variance)
+                gain = gain_add(S, Q) + self.gain_delete(i)
                 overlap = 0.0
                 for r in range(frame.size):
                     overlap += frame.P[r * M + found] * frame.P[r * M + self.active[i]]
-                if fabs(overlap) <= COPIED or gain[i] > MAX_COPY_GAIN_NATS:
+                if fabs(overlap) <= COPIED or gain > MAX_COPY_GAIN_NATS:
+                    offers.append((gain, found, S, Q))
                     break
                 outside[found] = 0  # a copy of the atom that leaves hides those that would gain
-        return entering, S_best, Q_best, gain
+        return offers
 
-    cdef Model exchanged(self, Py_ssize_t i, int entering, double S, double Q):
+    cdef Model exchanged(self, Py_ssize_t i, tuple offer):
         """The model after the exchange of its i-th atom."""
         cdef int[::1] active = room_of_integers(self.k)
         cdef double[::1] alpha = room(self.k)
+        cdef double S = offer[2], Q = offer[3]
         active[:] = self.active[: self.k]
         alpha[:] = self.alpha[: self.k]
         # where the entering atom alone would not stay, start it in the prior's reach and let Newton decide
-        active[i], alpha[i] = entering, coarse(S * S / fmax(Q * Q - S, 1e-3 * S), ALPHA_BITS)
-        return make(self.frame, active, alpha, self.k, self.beta, entering)
+        active[i], alpha[i] = offer[1], coarse(S * S / fmax(Q * Q - S, 1e-3 * S), ALPHA_BITS)
+        return make(self.frame, active, alpha, self.k, self.beta, active[i])
 
     def exchange(self, double tol):
         """Exchange one atom of the model for another outside (TF03 6.2), the precisions re-estimated after.
@@ -874,19 +839,15 @@ cdef class Model:
         objective by more than tol is kept. A pair that loses a little before re-estimation may win after it.
         """
         cdef Model m, swapped
-        cdef double[::1] S, Q, gain
-        cdef int[::1] entering
         cdef Py_ssize_t i
-        if not self.k:
-            return None
         with self.frame.lock:
             m = self.here()
-            entering, S, Q, gain = m.best_exchanges()
-            ranked = sorted((-rint(1e9 * gain[i]), m.frame.order[m.active[i]], i) for i in range(m.k))
+            offers = m.best_exchanges()
+            ranked = sorted((-rint(1e9 * offers[i][0]), m.frame.order[m.active[i]], i) for i in range(m.k))
             for _, _, i in ranked[:MAX_EXCHANGES]:
-                if not gain[i] >= MIN_EXCHANGE_GAIN_NATS:
+                if not offers[i][0] >= MIN_EXCHANGE_GAIN_NATS:
                     break
-                swapped = m.exchanged(i, entering[i], S[i], Q[i]).relaxed(2, False, tol, INFINITY)
+                swapped = m.exchanged(i, offers[i]).relaxed(2, False, tol, INFINITY)
                 if swapped.objective > m.objective + tol:
                     return swapped.relaxed(30, False, tol, INFINITY)
         return None
@@ -894,19 +855,15 @@ cdef class Model:
     def exchanges(self):
         """The best exchange of every atom: gains (k,), and a function that makes the i-th."""
         cdef Model m
-        cdef double[::1] S, Q, gain
-        cdef int[::1] entering
-        if not self.k:
-            return np.zeros(0), None
         with self.frame.lock:
             m = self.here()
-            entering, S, Q, gain = m.best_exchanges()
+            offers = m.best_exchanges()
 
         def exchanged(Py_ssize_t i):
             with m.frame.lock:
-                return m.exchanged(i, entering[i], S[i], Q[i])
+                return m.exchanged(i, offers[i])
 
-        return np.asarray(gain)[: m.k], exchanged
+        return np.array([offer[0] for offer in offers]), exchanged
 
     # ------------------------------------------------------------ for Python
 
@@ -949,8 +906,7 @@ cdef class Model:
         k, f = m.k, m.f
         basis = None
         if m.large:
-            packed = as_array(m.packed, f + k, k)
-            basis = Reflections(packed, np.asarray(m.tau)[:k], np.where(np.diagonal(packed) < 0.0, -1.0, 1.0))
+            basis = Reflections(as_array(m.packed, f + k, k), np.asarray(m.tau)[:k])
         log_evidence = m.objective - m.frame.prior_c * log(m.beta) + m.frame.prior_d * m.beta
         return Posterior(
             self.precisions, m.beta, np.asarray(m.v), np.triu(as_array(m.V, k, k)), m.residual, log_evidence,

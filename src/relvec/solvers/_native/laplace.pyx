@@ -403,37 +403,20 @@ cdef class NewtonSystem:
             A[i * k + i] += damping * self.em[i]
         return None if solve(k, A, x) else solution
 
-    def gain(self, const double[::1] step):
+    def gain(self, step):
         """Nats that the quadratic model expects of a step (u,)."""
-        cdef int k = self.k, i
-        cdef double total = 0.0
-        if step.shape[0] != k:
-            raise ValueError(f"a step of {step.shape[0]} numbers for {k} precisions")
-        for i in range(k):
-            total += step[i] * (self.g[i] - 0.5 * dot(&self.H[i, 0], &step[0], k))
-        return total
+        return float(step @ (self.gradient - 0.5 * (self.minus_hessian @ step)))
 
-    def correct(self, const double[::1] x_old, const double[::1] g_old, const double[::1] x_new,
-                const double[::1] g_new, double min_ratio):
+    def correct(self, x_old, g_old, x_new, g_new, double min_ratio):
         """Correct the curvature by what the gradient did from x_old to x_new (BFGS).
 
         Not where the curvature on the way is less than ``min_ratio`` of the linearised one.
         """
-        cdef int k = self.k, i, j
-        if not x_old.shape[0] == g_old.shape[0] == x_new.shape[0] == g_new.shape[0] == k:
-            raise ValueError("the steps of a path do not fit each other")
-        cdef double[:, ::1] work = empty((3, k))
-        cdef double sHs, sy
-        for i in range(k):
-            work[0, i] = x_new[i] - x_old[i]
-            work[1, i] = g_old[i] - g_new[i]
-        for i in range(k):
-            work[2, i] = dot(&self.H[i, 0], &work[0, 0], k)
-        sHs, sy = dot(&work[0, 0], &work[2, 0], k), dot(&work[0, 0], &work[1, 0], k)
+        s, y = x_new - x_old, g_old - g_new
+        Hs = self.minus_hessian @ s
+        sHs, sy = s @ Hs, s @ y
         if sHs > 0.0 and sy > min_ratio * sHs:
-            for i in range(k):
-                for j in range(k):
-                    self.H[i, j] += work[1, i] * work[1, j] / sy - work[2, i] * work[2, j] / sHs
+            self.minus_hessian += np.outer(y, y / sy) - np.outer(Hs, Hs / sHs)
 
 
 def moved_mode(const double[::1] alpha, const double[::1] mean, const double[:, ::1] root, const double[::1] step,
