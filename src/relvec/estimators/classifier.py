@@ -168,8 +168,8 @@ class RelevanceVectorClassifier(ClassPredictions):
         two that are added.
     certificate_ : the largest gain (nats) that a single move, refitted, still offered; inf where it was not
         established. Moves are ranked by their linearised gain, and the most promising of each kind refitted. With two
-        classes and at most 2,000 rows in memory every precision is tried far from its value as well, and in tables of
-        up to 50 rows every addition at several precisions; beyond, additions of no promise are not looked at. Of a
+        classes and at most 2,000 rows in memory every precision of up to 50 is tried far from its value as well, and in
+        tables of up to 50 rows every addition at several; beyond, additions of no promise are not looked at. Of a
         process: the gain of a further Newton step of its weights.
     status_, n_iter_, history_ : how the fit ended, its steps, and a structured array with a row a step: action, atom,
         gain, objective, size, noise_variance (nan). ``atom`` counts units: atom m of class c is c * M + m in a

@@ -61,6 +61,7 @@ class LaplaceProblem:
     price: float = 0.0  # nats that every unit costs
     # whether models are moved along the edge of the region of trust, or stay where they reach it
     patient: bool = False
+    thorough: bool = False  # whether moves are tried that the linearised problem does not propose
     tol: float = 1e-3  # nats; a fit ends when no single move gains more
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     budget: WorkBudget = field(default_factory=WorkBudget)  # the work done so far
@@ -91,9 +92,9 @@ class LaplaceProblem:
         return rows_in_memory(self.target, self.weights, self.likelihood)
 
     @property
-    def thorough(self) -> bool:
-        """Whether moves are tried that the linearised problem does not propose: before a search of few rows ends."""
-        return self.patient and self.rows is not None and self.design.n_rows <= _MAX_THOROUGH_ROWS
+    def few_rows(self) -> bool:
+        """Whether a search is `thorough` before it ends."""
+        return self.rows is not None and self.design.n_rows <= _MAX_THOROUGH_ROWS
 
     def tolerance(self, size: int) -> float:
         """Nats that no single move may gain any more for a model of so many units to be done."""

@@ -38,6 +38,7 @@ class ModelInSearch:
     offers: dict[str, float] = field(default_factory=dict)  # nats that moves tried in vain would have gained
     cut: set[str] = field(default_factory=set)  # those of which the edge of trust cut trials short
     start: np.ndarray | None = None  # weights from which the mode was found
+    found: dict[str, ModelInSearch] = field(default_factory=dict)  # where moves that gain lead
 
     @property
     def active(self) -> np.ndarray:
@@ -66,7 +67,8 @@ class ModelInSearch:
 
     def grow(self, batch: int | None, tol: float, hold_noise: bool = False) -> ModelInSearch | None:
         """With the most useful units added, up to ``batch`` of them."""
-        return self._try("add", lambda tol: moves.grow(self.model, self._scan, batch or SETTINGS.batch, tol), tol)
+        size = 1 if self.model.problem.thorough else batch or SETTINGS.batch
+        return self._try("add", lambda tol: moves.grow(self.model, self._scan, size, tol), tol)
 
     def shrink(self, tol: float) -> ModelInSearch | None:
         """Without a unit whose deletion gains."""
@@ -81,13 +83,15 @@ class ModelInSearch:
         return scan(self.model)
 
     def _try(self, action: str, move: Move, tol: float) -> ModelInSearch | None:
-        if action in self.offers:
-            return None
+        if action in self.offers or action in self.found:
+            return self.found.get(action)
         before = self.problem.budget.crossings
         moved, gain = move(tol)
-        kept = None if moved is None else keep(moved, self.problem)
-        if kept is not None and not_lower(kept.objective, self.objective):  # its mode, found once more, may show less
-            return kept
+        if moved is not None:
+            kept = keep(replace(moved, problem=replace(moved.problem, thorough=False)), self.problem)
+            if not_lower(kept.objective, self.objective):  # its mode, found once more, may show less
+                self.found[action] = kept
+                return kept
         self.offers[action] = gain
         if self.problem.budget.crossings > before:
             self.cut.add(action)
@@ -115,16 +119,13 @@ class ModelInSearch:
             settled.cut.add("reestimate")
         return settled
 
-    @property
-    def _held(self) -> bool:
-        return self.model.problem.trusted > self.problem.trusted
-
     def _free(self, patient: bool) -> LaplaceModel:
-        return replace(self.model, problem=replace(self.problem, patient=patient))
+        thorough = patient and self.problem.few_rows
+        return replace(self.model, problem=replace(self.problem, patient=patient, thorough=thorough))
 
     def release(self) -> ModelInSearch | None:
         """Without the higher limit of trust, where that held the model back."""
-        if not self._held or not self.cut:
+        if not self.cut or self.model.problem.trusted <= self.problem.trusted:
             return None
         return ModelInSearch(self._free(False), self.problem, start=self.start)
 
@@ -178,23 +179,24 @@ class ModelInSearch:
         accuracy = SETTINGS.sharp_share * max(1.0, abs(before.objective))
         model, far = before, before
         for _ in range(1 + SETTINGS.max_settlings):
-            model, _ = relax(far, SETTINGS.settling_steps, accuracy)
+            model, expected = relax(far, SETTINGS.settling_steps, accuracy)
             rise, far = model.objective - far.objective, try_long_steps(model)
             if far is model and rise <= SETTINGS.slow_share * self.problem.tol:
                 break
+        offers = {"reestimate": max(expected, far.objective - model.objective)}
         if model.objective < self.objective and len(model.active) == len(self.active):
-            model = before
+            model, offers = before, {}
         same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
-        # additions are looked at once more, with the motion of B
-        kept = {action: gain for action, gain in self.offers.items() if action != "add"}
-        return keep(model, self.problem, kept if same and not self.cut else {})
+        if same and not self.cut:  # additions are looked at once more, with the motion of B
+            offers = {action: gain for action, gain in self.offers.items() if action != "add"} | offers
+        return keep(model, self.problem, offers)
 
     def largest_gain(self, exchanging: bool) -> float:
         """The largest gain (nats) that a move, refitted, still offers."""
         tol = self.problem.tol
         if "reestimate" not in self.offers:
-            _, expected = relax(self.model, 1)
-            self.offers["reestimate"] = max(expected, try_long_steps(self.model).objective - self.objective)
+            expected, far = relax(self.model, 1)[1], try_long_steps(self.model)
+            self.offers["reestimate"] = max(expected, far.objective - self.objective)
         moved = []
         for action, move in (("add", partial(self.grow, 1)), ("delete", self.shrink), ("exchange", self.exchange)):
             if action not in self.offers and (exchanging or action != "exchange"):
@@ -210,9 +212,9 @@ class ModelInSearch:
         """Limits of trust, units and moves refused, the weights, and the work done."""
         budget, own = self.problem.budget, self.model.problem
         return {
-            "trusted": own.trusted, "patient": own.patient, "refused": sorted(self.model.refused),
-            "cut": sorted(self.cut), "offers": self.offers, "start": [] if self.start is None else self.start.tolist(),
-            "spent": budget.spent, "first": budget.first,
+            "trusted": own.trusted, "patient": own.patient, "thorough": own.thorough,
+            "refused": sorted(self.model.refused), "cut": sorted(self.cut), "offers": self.offers,
+            "start": [] if self.start is None else self.start.tolist(), "spent": budget.spent, "first": budget.first,
         }  # fmt: skip
 
 
@@ -248,7 +250,8 @@ def keep(
 
 def resume(problem: LaplaceProblem, model: Start, notes: dict) -> ModelInSearch:
     """The model of a checkpoint."""
-    own = replace(problem, trusted=float(notes["trusted"]), patient=bool(notes["patient"]))
+    patient, thorough = bool(notes["patient"]), bool(notes["thorough"])
+    own = replace(problem, trusted=float(notes["trusted"]), patient=patient, thorough=thorough)
     budget = problem.budget
     start = np.array(notes["start"], dtype=float)
     fit = own.fit(model.active, model.alpha, start)
