@@ -232,6 +232,17 @@ def test_varying_noise_is_found_where_there_is_any(kind, gain):
         np.testing.assert_array_equal(loads(dumps(varying)).predict_interval(X), varying.predict_interval(X))
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rows_that_narrow_functions_pass_through_do_not_look_free_of_noise(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.uniform(-3.0, 3.0, (1120, 2)), rng.exponential(size=1120) ** 2
+    plain, varying = (
+        RVR(width=0.6, predictive="rvm", noise=noise).fit(X[:120], y[:120]) for noise in ("constant", "heteroscedastic")
+    )
+    new = X[120:], y[120:]
+    assert varying.log_predictive_density(*new).mean() > plain.log_predictive_density(*new).mean() - 0.02
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, gain", [("along an input", 0.1), ("with the mean", 0.1), ("constant", -0.02)])
 def test_varying_noise_of_a_default_process(kind, gain):

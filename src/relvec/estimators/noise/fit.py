@@ -48,25 +48,30 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
     check_rows(options, source)
     learn, began, limit = NOISES[options.noise], time.monotonic(), options.time_limit
     plain = replace(options, noise="constant", target_scale=learn.first_scale)
-    model = fit(_limit(plain, None if limit is None else FIRST_SHARE * limit), learn.begin(source))
+    rows = learn.begin(source)
+    model = fit(_limit(plain, None if limit is None else FIRST_SHARE * limit), rows)
     plain = replace(plain, target_scale=scale_of(model.predictors[0]))
-    best, n_bounds, bounds = model, 1, [float(model.log_evidence[0])]
+    first, bounds = model, [float(model.log_evidence[0])]
+    best, n_bounds = (model, source, rows.weights), 1
     for i in range(1, MAX_FITS):
-        noise = learn.learn(model, source)
+        noise = learn.learn(model, source, rows.weights)
         left = None if limit is None else limit - (time.monotonic() - began)
         if not noise.varies or (left is not None and left < 0.0):
             break
         start = None if i < KERNELS_CHOSEN_IN and plain.chooses_kernel else model.earlier
         if start is not None and i <= BEGUN_WITH_NOTHING and noise.weights.min() < SMALL_WEIGHT:
             start = start.without_functions()
-        model = noise.settle(_quietly(fit, *noise.apply(replace(_limit(plain, left), earlier=start), source)))
+        own, rows = noise.apply(replace(_limit(plain, left), earlier=start), source)
+        model = noise.settle(_quietly(fit, own, rows))
         bounds.append(float(model.log_evidence[0]) + noise.added)
         if not learn.rises or bounds[-1] > max([bounds[0] + MIN_GAIN_OVER_FIRST_NATS, *bounds[1:-1]]):
-            best, n_bounds = model, i + 1
+            best, n_bounds = (model, source, rows.weights), i + 1
         gain = bounds[-1] - bounds[-2]
         if i >= BEGUN_WITH_NOTHING and (gain if learn.rises else abs(gain)) < MIN_GAIN_NATS:
             break
-    return learn.learn(best, source).assemble(best, np.array(bounds[:n_bounds]))
+    noise = learn.learn(*best)
+    model, n_bounds = (best[0], n_bounds) if noise.varies else (first, 1)
+    return noise.assemble(model, np.array(bounds[:n_bounds]))
 
 
 def _quietly(fit: Fit, options: FitOptions, source: MemorySource) -> FittedModel:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FOLDS = 10  # in which residuals that took no part tell whether the noise varies at all
 MIN_GAIN_OF_VARYING_NATS = 1.0  # at those: below, noise of one variance explains them as well
+MAX_LEVERAGE = 0.95  # of a row on its own prediction, up to which the residual without it is trusted
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ class StudentNoise(Noise):
         return True
 
     @classmethod
-    def learn(cls, model: FittedModel, source: Any) -> StudentNoise:
+    def learn(cls, model: FittedModel, source: Any, fitted: np.ndarray) -> StudentNoise:
         """The noise of the residuals of a model."""
         squares, w = expected_squares(model, source), source.weights
         tails = learn_tails(squares, w)
@@ -107,8 +108,8 @@ class VaryingNoise(Noise):
         return len(self.log_noise.columns) > 0
 
     @classmethod
-    def learn(cls, model: FittedModel, source: Any) -> VaryingNoise:
-        """The noise of the residuals of a model; constant, where functions do not gain enough."""
+    def learn(cls, model: FittedModel, source: Any, fitted: np.ndarray) -> VaryingNoise:
+        """The noise of the residuals of a model; constant, where functions do not gain enough at rows left out."""
         squares, w = expected_squares(model, source), source.weights
         Z = np.column_stack([source.X, locate_function(model.predictors[0], source.X)[0]])
         found, added = learn_log_noise(Z, squares, w)
@@ -116,10 +117,9 @@ class VaryingNoise(Noise):
         average = float(w @ scales / w.sum())
         added -= 0.5 * float(w.sum()) * np.log(average)
         fold = row_hash64(Z[:, :-1]) % np.uint64(FOLDS)  # by content: no order of the rows decides
-        if (
-            not len(found.columns)
-            or w @ density_gains(*held_out_logs(Z, squares, w, fold), squares) < MIN_GAIN_OF_VARYING_NATS
-        ):
+        rest, errors = predict_from_others(model, source, fitted)
+        logs = held_out_logs(np.column_stack([source.X, rest]), errors**2, w, fold)
+        if not len(found.columns) or w @ density_gains(*logs, errors**2) < MIN_GAIN_OF_VARYING_NATS:
             found, scales, average, added = constant_noise(Z, squares, w), np.ones(len(w)), 1.0, 0.0
         scales = scales / average
         # the evidence counts the slope of the target's scale with the weights of its rows
@@ -174,7 +174,7 @@ class CensoredNoise(Noise):
         return replace(model, predictors=[new], noise_variance=np.array([self.variance]), **changed)
 
     @classmethod
-    def learn(cls, model: FittedModel, source: Any) -> CensoredNoise:
+    def learn(cls, model: FittedModel, source: Any, fitted: np.ndarray) -> CensoredNoise:
         """The noise of a model's function, and the normal model that is Laplace's approximation there."""
         ends, w = source.targets, source.weights
         mean, spread = locate_function(model.predictors[0], source.X)
@@ -197,6 +197,17 @@ def expected_squares(model: FittedModel, source: Any) -> np.ndarray:
     """E (y - f)^2 (n,) under the posterior over the function, on the scale of the target."""
     mean, variance = locate_function(model.predictors[0], source.X)
     return (scale_of(model.predictors[0]).forward(source.targets[:, 0]) - mean) ** 2 + variance
+
+
+def predict_from_others(model: FittedModel, source: Any, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means (n,) predicted from the other rows and their errors, where rows had the weights ``fitted`` in the fit."""
+    predictor = model.predictors[0]
+    mean, variance = locate_function(predictor, source.X)
+    noise = locate_function(predictor, source.X, True)[1] - variance
+    leverage = np.minimum(variance * fitted / noise, MAX_LEVERAGE)
+    target = scale_of(predictor).forward(source.targets[:, 0])
+    errors = (target - mean) / (1.0 - leverage)
+    return target - errors, errors
 
 
 NOISES: dict[str, Any] = {"student-t": StudentNoise, "heteroscedastic": VaryingNoise, "censored": CensoredNoise}

@@ -19,12 +19,12 @@ def scale_of(predictor: Any) -> Scale:
     return predictor.scale if isinstance(predictor, FittedProcess) else AS_IT_IS
 
 
-def locate_function(predictor: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (n,) of the function at X, on the scale of the target."""
+def locate_function(predictor: Any, X: np.ndarray, noise: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (n,) of the function, or of a new target if ``noise``, at X on the scale of the target."""
     if isinstance(predictor, FittedProcess):
-        mean, deviation = predictor.location(X, False)
+        mean, deviation = predictor.location(X, noise)
         return mean, deviation**2
-    return predictor.moments(X, True, False)
+    return predictor.moments(X, True, noise)
 
 
 @dataclass(frozen=True, eq=False)
