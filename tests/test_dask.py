@@ -80,7 +80,7 @@ def cluster():
 @pytest.fixture
 def client(cluster):
     """The client of the cluster, once both workers answer: one that an earlier test killed may still be listed."""
-    for _ in range(100):
+    for _ in range(1000):  # until a busy machine has started another
         cluster.wait_for_workers(2)
         answers = cluster.run(os.getpid, on_error="return").values()
         if len(answers) == 2 and all(isinstance(answer, int) for answer in answers):

@@ -3,7 +3,6 @@
 import itertools
 import signal
 import threading
-import time
 import warnings
 from contextlib import suppress
 
@@ -329,8 +328,8 @@ def test_an_interrupt_is_answered():
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
-            for _ in range(1000):  # a fit that ends before the signal comes is no failure
+            signal.setitimer(signal.ITIMER_REAL, 0.3, 5.0)  # again, should a finaliser have swallowed it
+            while True:  # a fit that ends before the signal comes is no failure
                 RVR(width=1.0, solver=Sequential(restarts=50)).fit(X, y)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -361,8 +360,7 @@ def test_one_model_moved_by_two_threads():
     model, ended = start_of(*sinc_problem(120, width=0.7)), []
 
     def run():
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline:
+        for _ in range(20):
             with suppress(ValueError, IndexError):
                 for moved in moves(model):
                     assert np.isfinite(moved.objective)

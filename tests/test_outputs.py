@@ -76,7 +76,7 @@ def test_links_are_followed_and_pipes_are_written_into(folder, command):
     reader = threading.Thread(target=lambda: got.append((folder / "pipe").read_bytes()), daemon=True)
     reader.start()
     assert cli.main([*WRITERS[command], "pipe"]) == 0
-    reader.join(20)
+    reader.join(300)
     assert len(got[0]) > 100 and stat.S_ISFIFO((folder / "pipe").stat().st_mode)
 
 

@@ -292,7 +292,7 @@ def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path):
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(place.read_bytes)
         relvec.save(model, place)
-        assert same(loads(read.result(timeout=20)).get_params(), model.get_params())
+        assert same(loads(read.result(timeout=300)).get_params(), model.get_params())
     assert stat.S_ISFIFO(place.stat().st_mode)
 
 
