@@ -8,8 +8,10 @@ import multiprocessing
 import os
 import pickle
 import sys
+import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 
 import joblib
 import numpy as np
@@ -19,8 +21,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import relvec
 from relvec import RVC, RVR
+from relvec.runtime import machine
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
+from relvec.solvers.laplace.problem import LaplaceModel
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2))
@@ -162,14 +166,31 @@ def _child(name, connection):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="fork warns where threads run")
-@pytest.mark.parametrize("name", ["regressor", "outputs"])
-def test_a_forked_process_fits_too(name):
+@pytest.mark.parametrize("name", ["regressor", "outputs", "two classes"])
+@pytest.mark.parametrize("during", [False, True], ids=["after a fit", "during one"])
+def test_a_forked_process_fits_too(name, during):
+    """A fit of another thread may hold locks at that moment, and nobody releases them in the child."""
     before = fitted(name)
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_child, args=(name, there))
+    locks = [machine._lock, getattr(LaplaceModel.__dict__["posterior"], "lock", nullcontext())] if during else []
+    taken, started = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            taken.set()
+            started.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
     process.start()
+    started.set()
+    holder.join()
     try:
-        assert here.poll(60), "the child does not answer"
+        assert here.poll(300), "the child does not answer"
         assert here.recv() == before
     finally:
         process.kill()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import numbers
+import os
 import re
 import sys
 import threading
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -114,10 +115,28 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _inside -= 1
+            _inside = max(_inside - 1, 0)  # 0 in a child that was forked here
             if _inside == 0 and _restore is not None:
                 _restore.restore_original_limits()
                 _restore = None
+
+
+def _begin_again() -> None:
+    """Forget the fits of other threads in a forked child, which has none of them, and the locks that they held.
+
+    If one of them ran, BLAS keeps its single thread in the child: asking it for more there may wait for ever.
+    """
+    global _lock, _inside, _restore
+    _lock, _inside, _restore = threading.Lock(), 0, None
+    for name, module in list(sys.modules.items()):
+        for kind in vars(module).values() if name.startswith("relvec.") else ():
+            for value in vars(kind).values() if isinstance(kind, type) else ():
+                if isinstance(value, cached_property) and hasattr(value, "lock"):  # until Python 3.11
+                    value.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_again)
 
 
 def map_in_threads(function: Callable, items: Sequence, workers: int, stop: threading.Event) -> list:
