@@ -306,6 +306,7 @@ def test_errors_name_the_file_the_column_and_the_row(capsys, tmp_path, monkeypat
 @pytest.mark.parametrize(("arguments", "message"), [
     (["predict", "nowhere.relvec", "new.csv"], "nowhere.relvec: No such file"),
     (["predict", "houses.csv", "new.csv"], "houses.csv"),
+    (["fit", "patients.csv", "-o", "never"], "--target one of 'patient', 'age', 'dose', 'note', 'recovered'"),
     (["predict", "houses.relvec", "patients.csv"], "the model needs the columns 'Area (m²)', 'Town'"),
     (["evaluate", "patients.relvec", "calls.jsonl"], "there is no column 'recovered'"),
     (["fit", "houses.csv", "--target", "Price", "--features", "currency", "-o", "never"], "as an input, but left out"),
@@ -319,7 +320,6 @@ def test_other_errors_end_with_code_1(capsys, folder, arguments, message):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["fit", "houses.csv"], "--target"),
     (["fit", "houses.csv", "--target", "Price", "--task", "magic"], "invalid choice"),
     (["fit", "houses.csv", "--target", "Price", "--holdout", "2"], "expected a number from 0 to below 1"),
     (["fit", "houses.csv", "--target", "Price", "--time-limit", "-1"], "expected a positive number"),

@@ -116,7 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _fit(parser: Any) -> None:
     _add_data(parser)
     add = parser.add_argument
-    add("--target", required=True, metavar="COL", help="the column to predict")
+    add("--target", metavar="COL", help="the column to predict; without it the columns are listed")
     add("--task", choices=TASKS, default="auto", help="what to predict; by default the target column decides")
     add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="the model (model.relvec)")
     for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),

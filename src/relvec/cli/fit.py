@@ -25,7 +25,7 @@ from relvec.tables.files import read_table
 from relvec.tables.kinds import describe
 from relvec.tables.pipelines import FittedTable, fit_table
 from relvec.tables.table import Table, TableError
-from relvec.tables.text import plural
+from relvec.tables.text import list_names, plural
 
 CUT_STATUSES = {"time_limit", "interrupted"}
 CUT_WARNINGS = ("warning: TIME_LIMIT", "warning: INTERRUPTED")
@@ -66,6 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.out)
     console = Console(arguments.json)
     table = read_table(arguments.data, arguments.format)
+    if arguments.target is None:
+        raise TableError(f"{table.source}: which column is to be predicted? Give --target one of "
+                         f"{list_names(table.names)}")  # fmt: skip
     if table.is_stored:
         unmap_freed_arrays()
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
