@@ -139,8 +139,8 @@ def test_infinite_numbers_are_refused():
 
 
 def test_categories_that_differ_in_case_alone_are_pointed_out():
-    cells = ["high", "HIGH", "low", "High"] * 3
-    assert kind(cells).note == "4 categories; 'HIGH' and 'High' and 'high' differ in case alone"
+    cells = ["HIGH", "High", "low", "high"] * 3
+    assert kind(cells).note == "4 categories; 'HIGH', 'High', 'high' differ from each other in case alone"
     assert kind(["high", "low"] * 3).note == "2 categories"
 
 

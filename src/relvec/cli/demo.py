@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +45,9 @@ def _demo_sinc(folder: Path | None) -> None:
     y = _sinc(X) + rng.normal(0.0, 0.1, 100)
     print("Noisy sinc: 100 points of sin(x)/x with Gaussian noise of standard deviation 0.1")
 
-    def describe_error(model: Any) -> str:
-        error = np.sqrt(np.mean((model.predict(X_test) - _sinc(X_test)) ** 2))
-        return f"{error:.3f} from the true function (root mean square, 1000 points)"
-
-    model = _fit_and_print(3.0, X, y, describe_error)[-1]
+    model = _fit_and_print(3.0, X, y)[-1]
+    error = np.sqrt(np.mean((model.predict(X_test) - _sinc(X_test)) ** 2))
+    print(f"  test error     {error:.3f} from the true function (root mean square, 1000 points)")
     if folder is not None:
         figure = plot.new_figure()
         plot.plot_fit(model, X, y, figure.subplots(), truth=_sinc).set_title("Noisy sinc")
@@ -62,13 +59,11 @@ def _demo_diabetes(folder: Path | None) -> None:
     # A wide kernel: cross-validation on the training rows is flat from 4 to 32.
     print(f"Diabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
 
-    def describe_error(model: Any) -> str:
-        error = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
-        return f"{error:.1f} on {len(X_test)} held-out patients (root mean square; targets vary by {y_test.std():.1f})"
-
-    pipeline = _fit_and_print(8.0, X, y, describe_error, StandardScaler())
+    pipeline = _fit_and_print(8.0, X, y, StandardScaler())
     mean, std = pipeline.predict(X_test, return_std=True)
-    held = np.mean(np.abs(mean - y_test) <= 2 * std)
+    error, held = np.sqrt(np.mean((mean - y_test) ** 2)), np.mean(np.abs(mean - y_test) <= 2 * std)
+    print(f"  test error     {error:.1f} on {len(X_test)} held-out patients (root mean square; targets vary by "
+          f"{y_test.std():.1f})")  # fmt: skip
     print(f"  error bars     ±2 standard deviations hold {held:.0%} of the held-out targets")
     if folder is not None:
         figure = plot.new_figure(5.4, 5.0)
@@ -80,9 +75,7 @@ def _sinc(X: np.ndarray) -> np.ndarray:
     return np.sinc(X[:, 0] / np.pi)
 
 
-def _fit_and_print(
-    width: float, X: np.ndarray, y: np.ndarray, describe_error: Callable[[Any], str], *steps: Any
-) -> Any:
+def _fit_and_print(width: float, X: np.ndarray, y: np.ndarray, *steps: Any) -> Any:
     """A pipeline of the steps and a model, fitted; prints what it found."""
     start = time.perf_counter()
     pipeline = make_pipeline(*steps, RVR(width=width)).fit(X, y)
@@ -91,7 +84,6 @@ def _fit_and_print(
     print(f"  vectors kept   {len(model.relevance_)} of {len(X)}{constant}")
     print(f"  noise found    {np.sqrt(model.noise_variance_):.3g} (standard deviation)")
     print(f"  log evidence   {model.log_marginal_likelihood_:.2f}")
-    print(f"  test error     {describe_error(pipeline)}")
     print(f"  seconds        {seconds:.2f}")
     print(f"  status         {model.status_}")
     return pipeline

@@ -144,20 +144,10 @@ def _fit(table: Table, arguments: argparse.Namespace, deadline: Deadline | None)
 
 
 def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | None) -> FittedTable:
-    return fit_table(
-        table,
-        arguments.target,
-        task=arguments.task,
-        features=arguments.features,
-        drop=arguments.drop or (),
-        identifiers=arguments.id or (),
-        categorical=arguments.categorical or (),
-        missing=arguments.missing,
-        drop_rows=arguments.drop_rows,
-        strict=arguments.strict,
-        upper=arguments.upper,
-        model=lambda task: make_estimator(task, arguments, seconds),
-    )
+    same = {name: getattr(arguments, name) for name in ("task", "features", "missing", "drop_rows", "strict", "upper")}
+    return fit_table(table, arguments.target, **same, drop=arguments.drop or (), identifiers=arguments.id or (),
+                     categorical=arguments.categorical or (),
+                     model=lambda task: make_estimator(task, arguments, seconds))  # fmt: skip
 
 
 def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:

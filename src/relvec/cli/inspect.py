@@ -55,10 +55,8 @@ def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     for (kind, note), run in groupby(columns, key=lambda column: (column.kind, column.note)):
         names = [column.name for column in run]
-        if len(names) > MAX_PLAIN_ROWS and not note:
-            rows.append((f"{names[0]} to {names[-1]}", kind, plural(len(names), "column")))
-        else:
-            rows += [(name, kind, note) for name in names]
+        joined = [(f"{names[0]} to {names[-1]}", kind, plural(len(names), "column"))]
+        rows += joined if len(names) > MAX_PLAIN_ROWS and not note else [(name, kind, note) for name in names]
     return rows
 
 

@@ -24,7 +24,7 @@ from relvec.tables.cells import (
 from relvec.tables.columns import DAYS_PER_YEAR, NO_VALUE, OTHER, Column, refuse_infinite
 from relvec.tables.dates import days_since_1970, find_date_formats, format_in_words, other_reading
 from relvec.tables.table import Table
-from relvec.tables.text import plural
+from relvec.tables.text import list_names, plural
 
 __all__ = ["describe"]
 
@@ -37,7 +37,6 @@ MAX_LEVELS = 20  # categories of a column; the rarer ones are joined
 MAX_IDENTIFIER_LENGTH = 40  # characters; a longer cell is text
 MIN_TEXTS = 50  # so many different texts, in more than half of the rows, are not categories
 NINES = re.compile(r"-?9{2,}(\.0*)?")  # such as -999, often written where nothing is known
-MAX_CASES_LISTED = 3  # categories that are spelled in several ways, in the note of a column
 MAX_MISSING_WORDS = 100  # strange values of a column that are remembered for new tables
 
 
@@ -241,19 +240,13 @@ def _text(column: _Cells) -> Column:
     return _category(column)
 
 
-def _alike_but_for_case(levels: list[str]) -> list[list[str]]:
-    """Levels that would be the same in small letters, such as 'high' and 'HIGH'."""
-    groups: dict[str, list[str]] = {}
-    for level in sorted(levels):
-        groups.setdefault(level.casefold(), []).append(level)
-    return [group for group in groups.values() if len(group) > 1][:MAX_CASES_LISTED]
-
-
 def _category(column: _Cells) -> Column:
     counts = sorted(Counter(column.present).items(), key=lambda item: (-item[1], item[0]))
     levels = [level for level, _ in counts]
     note = "1 category" if len(levels) == 1 else f"{len(levels)} categories"
-    note += "".join(f"; {' and '.join(map(repr, same))} differ in case alone" for same in _alike_but_for_case(levels))
+    spellings = Counter(level.casefold() for level in levels)
+    if same := sorted((level for level in levels if spellings[level.casefold()] > 1), key=str.casefold):
+        note += f"; {list_names(same)} differ from each other in case alone"
     if len(levels) > MAX_LEVELS:
         levels, note = [*levels[: MAX_LEVELS - 1], OTHER], f"{note}, all but the {MAX_LEVELS - 1} most frequent joined"
     if missing := column.n_missing:
