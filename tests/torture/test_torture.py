@@ -258,6 +258,11 @@ def test_generated_cases_that_overflowed_once(number):
     attempt(generated(0, number))
 
 
+@pytest.mark.parametrize("number", [1874, 5059, 8730, 9651, 12637, 13482, 17330])
+def test_generated_cases_that_warned_in_the_words_of_numpy(number):
+    attempt(generated(28, number))
+
+
 @pytest.mark.parametrize("number", [586, 1154, 2493, 2566])
 def test_generated_weights_that_overflowed_once(number):
     attempt(generated(0, number))

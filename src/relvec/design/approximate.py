@@ -227,7 +227,8 @@ def scan_design(basis: Basis, X: np.ndarray, compression: bool = True, memory: f
         return None
     if len(X) * basis.n_atoms > _MIN_SINGLE_NUMBERS:
         return single_design(basis, X, memory)
-    return DenseDesign(basis(X), overwrite=True)
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused by the design
+        return DenseDesign(basis(X), overwrite=True)
 
 
 def scan_bytes(n_rows: int, n_atoms: int) -> float:

@@ -96,10 +96,14 @@ class GaussianFit:
 def gaussian_problem(options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
     """The problem of a solver for a target in units of ``unit``, all but the design."""
     prior, given = options.prior, options.noise_variance
-    if given is not None and given / unit / unit < MIN_NOISE:
+    with np.errstate(over="ignore"):
+        noise = None if given is None else float(np.float64(given) / unit / unit)
+    if noise is not None and not MIN_NOISE <= noise < np.inf:
+        told = "below the rounding errors" if noise < MIN_NOISE else "too large beside squares"
+        change = "larger" if noise < MIN_NOISE else "smaller"
         raise ValueError(
-            f"noise_variance={given!r} is below the rounding errors of targets of size {unit:.3g}: "
-            "give a larger one, or None to learn it"
+            f"noise_variance={given!r} is {told} of targets of size {unit:.3g}: "
+            f"give a {change} one, or None to learn it"
         )
     if unit > MAX_TARGET_RMS:
         raise ValueError(f"y has values of size {unit:.3g}, whose squares overflow: divide y by its standard deviation")
@@ -109,7 +113,7 @@ def gaussian_problem(options: FitOptions, unit: float, variance: float, n_sample
         target=np.zeros(1),
         target_norm2_outside=0.0,
         n_samples=n_samples,
-        noise_variance=None if given is None else given / unit / unit,
+        noise_variance=noise,
         noise_start=NOISE_START * (1.0 if constant else variance),
         noise_floor=NOISE_FLOOR**2 if constant else NOISE_FLOOR * variance,
         order=np.zeros(0, dtype=np.intp),

@@ -39,7 +39,8 @@ class LaplaceFixedPoint:
         units = np.flatnonzero(np.tile(problem.design.scale > 0.0, problem.n_units // M))
         alpha = np.full(len(units), 1.0 / problem.design.total_weight(problem.weights))
         if problem.prior_b is not None:
-            alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
+            with np.errstate(divide="ignore", over="ignore"):  # a rate too small for a double bounds nothing
+                alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
         return self.resumed(problem, Start(units, alpha, np.nan), {})
 
     def step(self, problem: LaplaceProblem, state: State) -> State:
