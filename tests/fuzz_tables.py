@@ -169,6 +169,7 @@ def make_case() -> Callable[[int, int], list[str]]:
     # Parsed: the header of a .npy file, a literal that numpy does not run.
     originals, watch = files(), Watch(allowed=("compile",))
     with tempfile.TemporaryDirectory() as folder:
+        "\0".encode("unicode_escape")
         for ending, data in originals:  # imports what reading needs
             (whole := Path(folder) / f"whole{ending}").write_bytes(data)
             read_table(whole)

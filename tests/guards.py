@@ -51,6 +51,9 @@ CORPUS = [
     ("problems", 3001, 3160),  # a step of Newton's method for counts whose length overflowed
     ("problems", 3001, 4918),  # precisions shared by weights that are all 0
     ("problems", 3002, 2514),  # precisions of weights of 1e142 that underflowed to 0
+    ("problems", 28, 1874),  # a given noise that overflowed in units of tiny targets
+    ("problems", 28, 8730),  # products of inputs that overflowed in a linear kernel
+    ("problems", 28, 12637),  # a rate of a hyperprior that underflowed, for classes
     ("problems", 0, 3169),  # evidence that the last digits of the functions move by more than a nat
 ]
 

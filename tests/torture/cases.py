@@ -76,7 +76,8 @@ def attempt(case: Case) -> str:
         else:
             assert case.words is None, f"fitted, instead of an error with {case.words!r}"
             check_model(model, bool(caught), _told_apart(model, case))
-            check_predictions(model, case.X)
+            # a row without weight may be too far from the others for a prediction
+            check_predictions(model, case.X if case.weights is None else case.X[np.asarray(case.weights) > 0.0])
             result = "warned" if caught else "fitted"
     seconds = time.process_time() - begin
     assert seconds < SECONDS, f"{seconds:.0f} s"
