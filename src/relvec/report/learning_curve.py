@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from relvec.tables.evaluation import Evaluation
+from relvec.tables.importance import error_of
 from relvec.tables.pipelines import Prediction, predict_table
 
 SHARES = (0.125, 0.25, 0.5)  # of the rows outside the last part; together less than one more fit
@@ -62,21 +64,10 @@ def learning_curve(pipeline: Pipeline, evaluation: Evaluation, seed: int = 0) ->
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit on all rows has said it
             fitted = clone(pipeline).fit(evaluation.table.take(rows), y[rows])
-        errors.append(_error(predict_table(fitted, evaluation.table.take(held)), y[held], classes))
-    whole = _error(_take(evaluation.prediction, held), y[held], classes)
-    fitted_rows = np.array([*sizes, len(rest)])
-    return LearningCurve(fitted_rows, np.array([*errors, whole]), "RMSE" if classes is None else "log loss")
+        errors.append(error_of(y[held], _predicted(predict_table(fitted, evaluation.table.take(held))), classes))
+    errors.append(error_of(y[held], _predicted(evaluation.prediction)[held], classes))
+    return LearningCurve(np.array([*sizes, len(rest)]), np.array(errors), "RMSE" if classes is None else "log loss")
 
 
-def _take(prediction: Prediction, rows: np.ndarray) -> Prediction:
-    mean, proba = prediction.mean, prediction.proba
-    return Prediction(mean=None if mean is None else mean[rows], proba=None if proba is None else proba[rows])
-
-
-def _error(prediction: Prediction, y: np.ndarray, classes: np.ndarray | None) -> float:
-    if classes is None:
-        assert prediction.mean is not None
-        return float(np.sqrt(np.mean((prediction.mean - y) ** 2)))
-    assert prediction.proba is not None
-    own = prediction.proba[np.arange(len(y)), np.searchsorted(classes, y)]
-    return float(-np.mean(np.log(np.maximum(own, 1e-15))))
+def _predicted(prediction: Prediction) -> Any:
+    return prediction.mean if prediction.proba is None else prediction.proba

@@ -106,9 +106,16 @@ def column_importance(pipeline: Pipeline, evaluation: Evaluation, *, repeats: in
 def _error(pipeline: Pipeline, table: Table, y: np.ndarray) -> float:
     X, model = pipeline[:-1].transform(table), pipeline[-1]
     if pipeline["columns"].task == "classification":
-        own = model.predict_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-        return float(-np.mean(np.log(np.maximum(own, 1e-15))))
-    return float(np.sqrt(np.mean((model.predict(X) - y) ** 2)))
+        return error_of(y, model.predict_proba(X), model.classes_)
+    return error_of(y, model.predict(X))
+
+
+def error_of(y: np.ndarray, predicted: np.ndarray, classes: np.ndarray | None = None) -> float:
+    """Root mean square error of predictions (n,), or log loss of the probabilities (n, K) of classes."""
+    if classes is None:
+        return float(np.sqrt(np.mean((predicted - y) ** 2)))
+    own = predicted[np.arange(len(y)), np.searchsorted(classes, y)]
+    return float(-np.mean(np.log(np.maximum(own, 1e-15))))
 
 
 def partial_dependence(pipeline: Pipeline, table: Any, name: str, *, seed: int = 0) -> Dependence:
