@@ -634,6 +634,14 @@ cdef class Model:
             scan.gain[self.active[i]] = 0.0
         return scan
 
+    cdef unsigned char[::1] outside(self):
+        """Which atoms (M,) are neither zero nor in the model."""
+        cdef unsigned char[::1] found = np.asarray(self.frame.unit).astype(np.uint8)
+        cdef Py_ssize_t i
+        for i in range(self.k):
+            found[self.active[i]] = 0
+        return found
+
     cdef int refine(self, Scan scan) except -1:
         """S, Q and gain of the atoms outside that the model nearly spans, without differences of equal numbers.
 
@@ -644,11 +652,14 @@ cdef class Model:
         cdef Py_ssize_t M = frame.M, n = frame.n, k = self.k, f = self.f, F = frame.size, rows = f + k, i, j, r
         cdef Py_ssize_t start, width, count
         cdef int[::1] near
+        cdef unsigned char[::1] outside
         cdef double[::1] packed, tau, z, C, V, work
         cdef double S, Q
-        close = np.flatnonzero((np.asarray(frame.unit) > 0.0) & (np.asarray(scan.S)[:M] < CLOSE * self.beta))
-        near = np.setdiff1d(close, self.atoms).astype(np.intc)  # the model's own atoms stay as they are
-        count = near.shape[0]
+        outside, near, count = self.outside(), room_of_integers(M), 0  # the model's own atoms stay as they are
+        for j in range(M):
+            if outside[j] and scan.S[j] < CLOSE * self.beta:
+                near[count] = <int>j
+                count += 1
         if not (k and count):
             return 0
         packed, tau = (self.packed, self.tau) if self.large else self.reflections()
@@ -783,10 +794,8 @@ cdef class Model:
         cdef Py_ssize_t M = frame.M, k = self.k, i, j, r, found
         cdef double[::1] cross = room(M * k), root = room(k * k), ratio = room(M), c
         cdef list offers = []
-        cdef unsigned char[::1] outside = np.asarray(frame.unit).astype(np.uint8)
+        cdef unsigned char[::1] outside = self.outside()
         cdef double variance, mean, top, S, Q, overlap, gain
-        for i in range(k):
-            outside[self.active[i]] = 0
         # cross = Sigma Phi_a' B Phi = beta^1/2 root T, its transpose here (M, k)
         cross[: M * k] = scan.T[: M * k]
         for j in range(k):
@@ -895,8 +904,8 @@ cdef class Model:
         cdef Model m
         with self.frame.lock:
             m = self.here()
-            upper = as_array(m.frame.load(m.active, m.k).gram, m.k, m.k)
-            return np.triu(upper) + np.triu(upper, 1).T
+            full = as_array(m.frame.load(m.active, m.k).gram, m.k, m.k)  # nothing below the diagonal
+            return full + full.T - np.diag(full.diagonal())
 
     def posterior(self):
         """The posterior, in the coordinates of the frame."""

@@ -92,6 +92,8 @@ def restart(model: GaussianModel, turn: int, batch: int, deadline: float) -> Gau
     tol = model.problem.tolerance(model.size)
     if other.objective > model.objective - RESTART.max_shortfall_nats:
         other = _settle(other, batch, deadline, 0.0)
+        if set(other.active) == set(model.active):
+            return other  # whose exchanges were tried
         while other.objective <= model.objective + tol and (swapped := other.exchange(tol)) is not None:
             other = _settle(swapped, batch, deadline, 0.0)
     return other
