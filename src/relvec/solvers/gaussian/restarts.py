@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relvec.inference.evidence import gaussian
-
 if TYPE_CHECKING:
     from relvec.solvers.gaussian.model import GaussianModel
 
@@ -187,20 +185,15 @@ def restart_from_full(model: GaussianModel) -> GaussianModel:
     active, beta = np.flatnonzero(problem.design.scale > 0.0), 1.0 / (problem.noise_variance or problem.noise_start)
     # not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
     alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
-    columns = problem.design.columns(active)
-    gram = columns.T @ columns
     for _ in range(RESTART.backward_updates):
-        p = gaussian(columns, problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta, gram)
+        p = model.at(active, alpha, beta).full_posterior
         with np.errstate(all="ignore"):
             alpha = p.gamma / p.mean**2  # T01 eq. (16); a start needs no step that is safe
         keep = alpha < most  # not where it is not a number
         free = problem.n_samples - p.gamma.sum()
         if not problem.fixed_noise and free > 0.0:
             beta = 1.0 / max(p.residual / free, problem.noise_floor)  # T01 eq. (18)
-        active, alpha, columns = active[keep], np.maximum(alpha[keep], least), columns[:, keep]
-        gram = gram[np.ix_(keep, keep)]
-        if not active.size:
-            break
+        active, alpha = active[keep], np.maximum(alpha[keep], least)
     return model.at(active, alpha, beta)
 
 
