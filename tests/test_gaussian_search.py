@@ -7,9 +7,11 @@ import oracle
 from problems import BETA, dictionary, problem_of
 from relvec import RVR
 from relvec.design import DenseDesign
+from relvec.inference.evidence import gain_reestimate
 from relvec.solvers import Start
 from relvec.solvers import equals as _equals
 from relvec.solvers.gaussian import proposals as _proposals
+from relvec.solvers.gaussian import restarts
 from relvec.solvers.gaussian.model import model_of
 
 
@@ -98,3 +100,21 @@ def test_one_restart_that_gains_little_does_not_end_the_search():
     y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] ** 2 + 0.2 * rng.standard_normal(300)
     # the first that holds the noise low gains nothing, the second 17 nats
     assert RVR(width=2.0, predictive="rvm").fit(X, y).log_marginal_likelihood_ > -9.0
+
+
+def test_a_model_that_explains_the_noise_is_admitted_by_its_likes_alone():
+    design, t = dictionary()
+    problem = problem_of(design, t, noise_floor=1e-4)
+    honest, noiseless = (model_of(problem, Start(np.array([3, 12]), np.ones(2), beta)) for beta in (10.0, 9e3))
+    assert restarts.is_noiseless(noiseless) and not restarts.is_noiseless(honest)
+    assert honest.admits(honest) and noiseless.admits(noiseless) and noiseless.admits(honest)
+    assert not honest.admits(noiseless)
+
+
+def test_sharper_precisions_leave_nothing_to_gain():
+    problem = problem_of(*dictionary())
+    model = model_of(problem, Start(np.array([3, 12, 25]), np.array([0.3, 1e9, 2.0]), BETA))
+    sharp = model.sharpen()
+    p = sharp.full_posterior
+    assert sharp.objective > model.objective
+    assert np.max(gain_reestimate(p.alpha, *p.sparsity_quality()), initial=0.0) <= 0.1 * problem.tol

@@ -156,3 +156,19 @@ def test_a_long_dictionary_reaches_the_evidence_of_a_short_one_with_the_same_fun
     many = np.hstack([Phi] + [np.roll(Phi, k, axis=0) for k in range(1, 60)])
     longer, _ = fit(many[:, :3500], t, solver=Sequential(restarts=0))
     assert longer.log_marginal_likelihood_ >= whole.log_marginal_likelihood_ - 1e-3
+
+
+@pytest.mark.parametrize("start", ["projection", "bias"])
+def test_the_history_of_a_long_dictionary_names_its_atoms(start, monkeypatch):
+    monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", 100)
+    monkeypatch.setattr(_columns, "_FIRST_PART_ATOMS", 80)
+    x = np.linspace(-3.0, 3.0, 240)[:, None]
+    y = np.sin(3.0 * x[:, 0]) + 2.0 + 0.1 * np.random.default_rng(0).standard_normal(240)
+    model = RVR(width=0.3, solver=Sequential(restarts=0, start=start)).fit(x, y)
+    history = model.history_
+    assert history["size"][0] == (start == "bias")
+    added = history["atom"][np.isin(history["action"], ["add", "exchange"])]
+    assert np.all((added >= 0) & (added <= 240)) and len(np.unique(added)) > 5
+    assert np.array_equal(history["row"][history["atom"] == 240], np.full(np.sum(history["atom"] == 240), -1))
+    assert model.status_ == "converged" and np.isclose(history["objective"][-1], model.log_marginal_likelihood_)
+    np.testing.assert_allclose(history["gain"][1:], np.diff(history["objective"]), atol=1e-6)

@@ -17,6 +17,7 @@ from problems import (
     Columns,
     assert_never_falls,
     fit,
+    problem_of,
     quiet_fit,
     random_problem,
     sinc_problem,
@@ -558,6 +559,31 @@ def test_tf03_stopping_rule_whatever_the_selection():
         warnings.filterwarnings("ignore", "STOPPED", ConvergenceWarning)
         model, _ = fit(Phi, t, solver=Sequential(select="batch", stop="tf03"), max_iter=20000)
     assert not {"exchange", "restart"} & set(model.history_["action"])
+
+
+def test_what_the_textbook_finds_is_polished_unless_its_own_rule_ends_the_fit():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ruled, polished, usual = (
+            RVR(width=0.5, solver=solver).fit(X, y)
+            for solver in (Sequential(select="gain", stop="tf03"), Sequential(select="gain"), Sequential())
+        )
+    assert {"exchange", "restart"} & set(polished.history_["action"])
+    assert polished.log_marginal_likelihood_ > ruled.log_marginal_likelihood_ + 0.1
+    assert np.isclose(polished.log_marginal_likelihood_, usual.log_marginal_likelihood_, atol=1e-6)
+
+
+@pytest.mark.parametrize(("stop", "gain", "status"), [
+    ("tf03", 1.0, Status.STOPPED), ("certificate", 1.0, Status.STALLED), ("tf03", 0.0, Status.CONVERGED),
+])  # fmt: skip
+def test_how_a_search_ended_is_told_by_its_rule_and_the_largest_gain(stop, gain, status):
+    Phi, t = sinc_problem(30)
+    problem = problem_of(DenseDesign(Phi), t)
+    search = _columns.prepare(Sequential(stop=stop))
+    assert search.status(problem, search.init(problem).stepped(largest_gain=gain)) is status
 
 
 @every_solver
