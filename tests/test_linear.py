@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -53,6 +54,17 @@ def test_columns_of_classes_pay_for_their_number():
     y = rng.uniform(size=200) < 1.0 / (1.0 + np.exp(-rows @ slopes))
     model, plain = SparseBayesianClassifier().fit(rows, y), SparseBayesianClassifier(complexity_price=0.0).fit(rows, y)
     assert np.flatnonzero(model.selected_).tolist() == [5, 50, 300] and plain.selected_.sum() > 10
+
+
+def test_columns_that_separate_classes_are_not_ahead_of_the_few_that_act():
+    rng = np.random.default_rng([0, 2000, 2])
+    X, _, slopes = rng.standard_normal((200, 2000)), rng.standard_normal((5000, 2000)), np.zeros(2000)
+    slopes[rng.choice(2000, 5, replace=False)] = rng.choice([-1.0, 1.0], 5) * rng.uniform(1.0, 2.0, 5)
+    y = rng.uniform(size=200) < expit(X @ slopes)
+    model = SparseBayesianClassifier().fit(X, y)
+    true = SparseBayesianClassifier(complexity_price=0.0).fit(X[:, slopes != 0.0], y)
+    paid = [m.log_marginal_likelihood_ - m.selected_.sum() * np.log(2000.0) for m in (model, true)]
+    assert paid[0] >= paid[1] - 1e-3 and model.selected_.sum() <= 6
 
 
 def test_columns_among_gross_errors_and_censored_targets():

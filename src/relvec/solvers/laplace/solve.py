@@ -24,14 +24,17 @@ _NARROWER = tuple(np.linspace(1.0, 0.0, 41))  # deviations tried where those of 
 def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int = 0) -> Result:
     """Run the counterpart of a solver of regression on a problem that is not Gaussian.
 
-    Where units have a price the search begins with the model found without one, and deletes: additions that each cost
-    more than they gain may pay together. Restarts, which raise the evidence by further units, are not made.
+    Where units have a price one search begins with nothing and one with the model found without a price, and deletes:
+    additions that each cost more than they gain may pay together. Restarts, which raise the evidence by further units,
+    are not made.
     """
     if problem.price and isinstance(solver, Sequential):
         solver = replace(solver, restarts=0)
         if problem.start is None:
             free = iterate(laplace_solver(solver), replace(problem, price=0.0), max_iter, verbose).state  # type: ignore[arg-type]
-            problem = replace(problem, start=(free.active, free.posterior.alpha[:: problem.per_unit]))
+            begun = replace(problem, start=(free.active, free.posterior.alpha[:: problem.per_unit]))
+            found = [iterate(laplace_solver(solver), own, max_iter, verbose) for own in (problem, begun)]  # type: ignore[arg-type]
+            return max(found, key=lambda result: result.state.objective)
     return iterate(laplace_solver(solver), problem, max_iter, verbose)  # type: ignore[arg-type]
 
 
