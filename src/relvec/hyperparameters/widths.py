@@ -183,7 +183,9 @@ def learn(
             best = _retry_features(basis.take(atoms), more, best, basis.theta)
     all_rows = len(setting.X) <= SETTINGS.climb_rows and isinstance(setting.targets[0], GaussianTarget)
     noises = np.exp(-best.log_precisions[:, -1]) if all_rows else None
-    return LearnedWidths(basis.with_theta(best.theta), Tuning(tuple(trials)), noises)
+    # eight decimals: repeated rows and weights differ in further ones, and searches of classes make much of that
+    theta = np.where(setting.free, np.round(best.theta, 8), best.theta)
+    return LearnedWidths(basis.with_theta(theta), Tuning(tuple(trials)), noises)
 
 
 def _starts(basis: Basis, setting: WidthProblem) -> list[np.ndarray]:

@@ -135,7 +135,9 @@ def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tup
         if moved is None:
             break
         model = moved
-        if abs(expected) < max(accuracy, PRECISIONS.evidence_rounding * abs(old)):  # a step back to the edge loses
+        little = max(accuracy, PRECISIONS.evidence_rounding * abs(old))
+        # a step back to the edge loses; a much damped one expects little anywhere
+        if abs(expected) < little and damping <= PRECISIONS.min_damping:
             break
     return prune(model), expected
 
