@@ -117,16 +117,11 @@ class RelevanceVectorClassifier(ClassPredictions):
     n_jobs : int, optional
         Dichotomies fitted at once for ``multi_class="ovr"``.
     device : str, optional
-        Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
-        taken there, predictions come back as the library of X. "auto" is PyTorch's CUDA device where there is one and
-        at least 10,000 rows are fitted or predicted, else the CPU. None is the CPU, or the device X lives on where
-        scikit-learn's ``array_api_dispatch`` is set. The model found is the same; fitted attributes are NumPy arrays.
+        Where to compute, as in `RelevanceVectorRegressor`.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, the restarts that remove atoms at random.
     verbose : None, "progress", bool or int, default None
-        None shows a line with stage, size, evidence and times on a terminal (stderr) while a fit takes longer than
-        three seconds, "progress" also where stderr is none, False or 0 never; True or 1 logs every step (logger
-        "relvec"). `relvec.runtime.progress.watch` hands the same to a function.
+        What is shown of the progress, as in `RelevanceVectorRegressor`.
 
     Attributes
     ----------
