@@ -28,19 +28,7 @@ from relvec import RVC, RVR, kernels
 from relvec.export.model_file import ModelFileError, dumps, loads
 
 # What the interpreter reports when a file makes it run, start, open or import something.
-FORBIDDEN = (
-    "exec",
-    "compile",
-    "open",
-    "os.",
-    "subprocess.",
-    "pickle.",
-    "marshal.",
-    "ctypes.",
-    "socket.",
-    "import",
-    "shutil.",
-)
+FORBIDDEN = tuple("exec compile open os. subprocess. pickle. marshal. ctypes. socket. import shutil.".split())
 VALUES = [
     None, True, -1, 0, 2**31, 2**63, 10**30, 1e308, 1e-320, "", "x" * 10000, "\\x00", "__class__", "nan", [], {}, [[]],
     {"float": "nan"}, {"array": 0}, {"array": 10**9}, {"array": -1}, {"scalar": 0}, {"type": "memmap"},

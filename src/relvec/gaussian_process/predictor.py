@@ -25,13 +25,7 @@ from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
-from relvec.inference.heteroscedastic import (
-    LogNoise,
-    constant_noise,
-    density_gains,
-    held_out_logs,
-    learn_log_noise,
-)
+from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
 from relvec.runtime.arrays import Array, like, namespace, squares, to_host
 
 _BLOCK = 2048

@@ -16,29 +16,13 @@ from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
 from relvec.gaussian_process.bound import Bounds
-from relvec.gaussian_process.fit import (
-    LastStage,
-    Prepared,
-    learn_kernels,
-    messages,
-    prepare,
-    rows_to_learn,
-    status,
-)
+from relvec.gaussian_process.fit import LastStage, Prepared, learn_kernels, messages, prepare, rows_to_learn, status
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, FittedProcess, follow_inputs
 from relvec.gaussian_process.streamed.component import component_of
 from relvec.gaussian_process.streamed.growth import Growth, grow
 from relvec.gaussian_process.streamed.learning import log_posterior_on
-from relvec.gaussian_process.streamed.sums import (
-    SparsePosterior,
-    Sums,
-    Target,
-    Vectors,
-    bounds_of,
-    rows_sums,
-    sum_all,
-)
+from relvec.gaussian_process.streamed.sums import SparsePosterior, Sums, Target, Vectors, bounds_of, rows_sums, sum_all
 from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress, Recall
