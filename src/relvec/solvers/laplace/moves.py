@@ -29,7 +29,7 @@ class LaplaceSettings:
     # loses as much at the first, and that the scan would not add, is not tried at the others: of 126 that gained at the
     # second none lost more than .13.
     min_faint_ratio: float = 0.1
-    faint_precisions: tuple[float, ...] = (1.0, 0.05, 10.0, 100.0)
+    faint_precisions: tuple[float, ...] = (1.0, 0.3, 0.05, 0.01, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
     max_faint_loss_nats: float = 0.2
     faint_additions_times_rows: int = 2500
     max_exchanges: int = 8  # refitted before the search for exchanges ends

@@ -189,7 +189,9 @@ class ModelInSearch:
         same = len(model.active) == len(before.active) and model.objective - before.objective < 1e-3 * self.problem.tol
         if same and not self.cut:  # additions are looked at once more, with the motion of B
             offers = {action: gain for action, gain in self.offers.items() if action != "add"} | offers
-        return keep(model, self.problem, offers)
+        kept = keep(model, self.problem, offers)
+        fell = 0.0 < self.objective - kept.objective <= self.problem.tol  # by rounding
+        return ModelInSearch(before, self.problem, offers, start=self.start) if fell else kept
 
     def largest_gain(self, exchanging: bool) -> float:
         """The largest gain (nats) that a move, refitted, still offers."""
