@@ -55,13 +55,13 @@ examples:
   relvec evaluate houses.relvec houses.csv --cv 5     five models, each tested on rows it has not seen
 """
 CALIBRATE = f"""{DATA}
-Intervals of 90%, or sets of classes, then hold 90% of new targets or more, however wrong the model is, if new rows are
-drawn like those of DATA. DATA must not be rows of the fit. 200 rows or more make intervals that are not wider than
-they need to be; 90% needs 9 at least.
+After calibration, 90% intervals, or sets of classes, contain at least 90% of new targets, however wrong the model is,
+if new rows come from the same distribution as DATA. DATA must not contain rows that the model was fitted to. Use 200
+rows or more, or intervals may be wider than necessary; 90% needs at least 9.
 
 examples:
   relvec calibrate houses.relvec held_out.csv
-  relvec fit houses.csv --target price --calibrate 0.2   keeps a fifth of the rows for it
+  relvec fit houses.csv --target price --calibrate 0.2   sets a fifth of the rows aside for it
 """
 REPORT = f"""{DATA}
 The report is one HTML file that needs no network: the result in plain words, accuracy beside a baseline, the largest
@@ -95,8 +95,8 @@ def make_parser() -> argparse.ArgumentParser:
         ("predict", "predict the rows of a table", "Predict the target for every row of a table.", PREDICT, _predict),
         ("inspect", "describe a fitted model", "Describe a fitted model: vectors, noise, evidence, options, columns.",
          INSPECT, _inspect),
-        ("calibrate", "make a model's intervals hold their coverage", "Calibrate a model on rows that took no part in "
-         "its fit.", CALIBRATE, _calibrate),
+        ("calibrate", "make a model's intervals hold their coverage", "Calibrate a model on rows that it was not "
+         "fitted to.", CALIBRATE, _calibrate),
         ("evaluate", "measure how good a model is on a table", "Compare a model's predictions with the targets of a "
          "table.", EVALUATE, _evaluate),
         ("report", "write an HTML report on a model and a table", "Write an HTML page on a fitted model and a table.",
@@ -118,7 +118,7 @@ def _fit(parser: Any) -> None:
     add = parser.add_argument
     add("--target", metavar="COL", help="the column to predict; without it the columns are listed")
     add("--task", choices=TASKS, default="auto", help="what to predict; by default the target column decides")
-    add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="the model (model.relvec)")
+    add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="the model file (model.relvec)")
     for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),
                        ("id", "columns to copy to the predictions"),
                        ("categorical", "columns of numbers that name categories")):  # fmt: skip
@@ -126,12 +126,12 @@ def _fit(parser: Any) -> None:
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
         "reading a few as missing")  # fmt: skip
-    add("--kernel", choices=KERNELS, help="of a relevance vector machine; by default the data choose the model")
+    add("--kernel", choices=KERNELS, help="kernel of a relevance vector machine; by default the data choose the model")
     add("--noise", choices=NOISES, default="normal", help="noise of a regression: student-t for gross errors, "
         "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
-    add("--upper", metavar="COL", help="the upper ends of targets that are known by intervals only, whose lower ends "
-        "the column to predict has: equal where a target was observed, empty where there is no end")  # fmt: skip
-    add("--width", type=_width, help="of that kernel: a number, auto, scale, learn or learn-per-feature")
+    add("--upper", metavar="COL", help="for censored targets: the column of upper limits, where --target is that of "
+        "lower limits; the two are equal where a target was observed, and a cell without a limit is empty")  # fmt: skip
+    add("--width", type=_width, help="width of the kernel: a number, auto, scale, learn or learn-per-feature")
     add("--max-functions", type=_count, metavar="K", help="at most K kernels or columns in a relevance vector machine, "
         "for regression")  # fmt: skip
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
@@ -141,10 +141,10 @@ def _fit(parser: Any) -> None:
     add("--seed", type=int, default=0, help="seed of all random choices (0)")
     add("--holdout", type=_holdout, metavar="SHARE",
         help="share of the rows to keep out of the fit and evaluate on; by "
-        "default all rows are fitted, and up to 600 of them are also split to fit and evaluate a second model; 0 "
-        "evaluates nothing")  # fmt: skip
-    add("--calibrate", type=_share, metavar="SHARE", help="share of the rows to keep out of the fit and calibrate "
-        "intervals, or sets of classes, on: they then hold their coverage")  # fmt: skip
+        "default the model is fitted to all rows, and for tables of 50 to 600 rows a second model, fitted to a part "
+        "of them, is evaluated on the rest; 0 evaluates nothing")  # fmt: skip
+    add("--calibrate", type=_share, metavar="SHARE", help="share of the rows to keep out of the fit and use to "
+        "calibrate intervals, or sets of classes, so that they reach their coverage")  # fmt: skip
 
 
 def _predict(parser: Any) -> None:

@@ -32,13 +32,13 @@ RVM_ATTRIBUTES = ("alpha_", "gamma_")
 class RelevanceVectorClassifier(ClassPredictions):
     """Relevance vector classification: a sparse probabilistic classifier over basis functions.
 
-    As it comes, ``RVC()`` is a Gaussian process for classes with relevance vectors as its inducing inputs. Linear,
-    Gaussian and composite kernels, with one width or one for each input, are compared by the log density of rows that
-    took no part in the fit (five folds, fewer for large tables), and the best, or the sum of two, predicts; slope and
-    moderation of its probabilities are learned from the same rows. `selection_` tells what was compared. Inputs are
-    standardised inside: units do not matter. Where rows do not allow for a process (fewer than five distinct ones, no
-    column that varies) and wherever anything else about the model is asked for, such as a kernel, a width, a basis or
-    ``predictive="rvm"``, it is the relevance vector machine, as follows.
+    By default, ``RVC()`` is a Gaussian process for classes with relevance vectors as its inducing inputs. Linear,
+    Gaussian and composite kernels, with one width or one for each input, are compared by the log density of held-out
+    rows (five folds, fewer for large tables), and the best, or the sum of two, predicts; slope and moderation of its
+    probabilities are learned from the same rows. `selection_` tells what was compared. Inputs are standardised inside:
+    units do not matter. If a process cannot be fitted to the rows (fewer than five distinct ones, no column that
+    varies), or if anything else about the model is given, such as a kernel, a width, a basis or ``predictive="rvm"``,
+    the model is the relevance vector machine, as follows.
 
     For two classes the log-odds are ``f(x) = sum_m w_m phi_m(x)``, with a Gaussian prior of its own precision
     ``alpha_m`` over each weight (T01 section 3). The precisions maximise the evidence under Laplace's approximation;
@@ -54,10 +54,11 @@ class RelevanceVectorClassifier(ClassPredictions):
 "grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
         "learn-per-feature" maximise the evidence over it (`relvec.hyperparameters.widths`; dichotomies share it);
-        "scale" is r^2 = n_features * X.var(), tens of times as quick, and what "auto" means: errors differ little,
-        probabilities may gain. A `relvec.kernels` object has its own width, "learn" and "learn-per-feature" among them.
-        "grvm" is the one width of most evidence over weights and centres (`relvec.hyperparameters.grvm_widths`: RVM ME,
-        or with ``centres="grvm"`` GRVM itself), "grvm-per-feature" climbs from there.
+        "scale" is r^2 = n_features * X.var(), tens of times as fast, and what "auto" means: errors differ little, but
+        learned widths may improve probabilities. A `relvec.kernels` object has its own width, also "learn" or
+        "learn-per-feature". "grvm" is the one width of most evidence over weights and centres
+        (`relvec.hyperparameters.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM itself), "grvm-per-feature"
+        climbs from there.
     centres : {"data", "move", "grvm"}, default "data"
         As in `RelevanceVectorRegressor`: kernels on training rows, or moved.
     basis : Basis, str, callable, or list of these, optional
@@ -92,10 +93,10 @@ class RelevanceVectorClassifier(ClassPredictions):
         Gamma hyperprior (a, b) over the weight precisions, for "mackay" and "em"; None is flat.
     complexity_price : float or "auto", default 0.0
         Nats that every function of a relevance vector machine costs: functions that raise the evidence by less are not
-        kept, which the evidence of a sparse model of classes, too sure of itself, would keep. Part of what the
-        sequential solver maximises and of `certificate_`; `log_marginal_likelihood_` stays the evidence. 0 is the
+        kept. Without a price the evidence of a sparse classifier, which is overconfident, would keep them. Part of what
+        the sequential solver maximises and of `certificate_`; `log_marginal_likelihood_` stays the evidence. 0 is the
         search of the papers. A price asks for the relevance vector machine, not the process. "auto" is log M where the
-        candidates are M columns of X and the constant, what it takes to name one of them, and 0 elsewhere.
+        candidates are M columns of X and the constant, the information needed to name one of them, and 0 elsewhere.
     tol : float, default 1e-3
         A fit ends when no single move, refitted, gains more than this many nats of evidence.
     max_iter : int, default 10000

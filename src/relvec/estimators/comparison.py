@@ -94,9 +94,9 @@ def compare(
         "merit": log p(y | kernel) of a process with that kernel, its evidence integrated over widths, amplitudes and
         noise, on at most 1,000 rows. "evidence": `log_marginal_likelihood_` of the estimator. "centres": the evidence
         over weights and centres at the width that maximises it (``width="grvm"``). "folds": the log density (for
-        classes the log probability) of rows that took no part, summed over folds drawn by the content of the rows.
+        classes the log probability) of held-out rows, summed over folds that are drawn by the content of the rows.
     estimator : RelevanceVectorRegressor or RelevanceVectorClassifier, default RelevanceVectorRegressor()
-        Not fitted, nor changed. Merits need none.
+        It is copied and not changed. Merits need no estimator.
     sample_weight : array-like (n_samples,), optional
     n_folds : int, default 5
 

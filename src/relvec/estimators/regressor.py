@@ -55,8 +55,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         of a Gaussian kernel. "learn" and "learn-per-feature" maximise the evidence over it
         (`relvec.hyperparameters.widths`; several outputs share it); "scale" is r^2 = n_features * X.var(), the
         quickest; "auto" is "learn-per-feature" up to 32 features, and "scale" beyond and for counts, unless the kernel
-        is chosen by merit, which learns its widths itself. A `relvec.kernels` object has its own width, "learn" and
-        "learn-per-feature" among them. "grvm" is the one width of most evidence over weights and centres
+        is chosen by merit, which learns its widths itself. A `relvec.kernels` object has its own width, which may be
+        "learn" or "learn-per-feature" too. "grvm" is the one width of most evidence over weights and centres
         (`relvec.hyperparameters.grvm_widths`: RVM ME, or with ``centres="grvm"`` GRVM itself), "grvm-per-feature"
         climbs from there.
     centres : {"data", "move", "grvm"}, default "data"
@@ -72,10 +72,10 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
     likelihood : {"gaussian", "student-t", "censored", "poisson"}, default "gaussian"
         "student-t" is for noise with heavy tails and gross errors, whose degrees of freedom are learned: rows far off
         count little and are named in `outliers_`; the evidence is the variational bound (`relvec.inference.student`).
-        "censored" is for targets of which some are known by an interval only: y is (n, 2), the lower and the upper end
-        of each target, equal where it was observed, -inf or inf where there is no end (left and right censoring), or a
-        structured array (event, time). The noise is normal, the posterior is Laplace's approximation, and predictions
-        are of the target itself, censored or not; see the guide, "Noise as it is".
+        "censored" is for targets some of which are only known to lie in an interval: y is (n, 2), the lower and the
+        upper limit of each target, equal where it was observed, -inf or inf where there is no limit (left and right
+        censoring), or a structured array (event, time). The noise is normal, the posterior is Laplace's approximation,
+        and predictions are for the target itself, whether or not it would be observed; see the guide, "Noise as it is".
         "poisson" is for counts: the sum of basis functions is the logarithm of the rate, the posterior is Laplace's
         approximation, `predict` gives the mean count averaged over it, quantiles and intervals are counts, `score` is
         the fraction of deviance explained (D^2), and the evidence includes -sum log y!.
@@ -93,8 +93,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
 
         See the guide, "How much to trust the error bars".
     noise : {"auto", "constant", "heteroscedastic"}, default "auto"
-        Whether error bars depend on the inputs. With "auto" those of a process whose kernel was chosen do, where rows
-        left out say so clearly; "heteroscedastic" learns the noise with the function. See the guide, "Noise as it is".
+        Whether error bars depend on the inputs. With "auto" those of a process with a chosen kernel do if leave-one-out
+        errors clearly show it; "heteroscedastic" learns noise and function together. See the guide, "Noise as it is".
     noise_variance : float, optional
         Fixed noise variance; None learns it. Counts have none: `noise_variance_` is nan.
     hyperprior : GammaPrior or dict, optional
@@ -112,9 +112,9 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         Widths that are to be learned start from those of the last fit.
     checkpoint : str or path, optional
         A folder where a fit keeps, every few seconds, what it needs to go on (`relvec.runtime.checkpoint`): the same
-        `fit` in a new process continues where a killed one was. The file goes when the fit has ended by itself.
+        `fit` in a new process continues where a killed one stopped. The file is deleted when a fit ends normally.
     forgetting : float, default 1.0
-        What every call of `partial_fit` multiplies the weights of all earlier rows by; 1 forgets nothing.
+        Factor by which every call of `partial_fit` multiplies the weights of all earlier rows; 1 forgets nothing.
     memory_limit : float or str, default "4GB"
         Bytes, or such as "500MB" or "2GiB", that a fit may take besides the data it is given. Where the dictionary does
         not fit it is computed in blocks, held in single precision or reduced to its rank, without a change of the
@@ -124,8 +124,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         Most distinct rows that a process keeps; None is 1000. Fewer are kept where that costs almost nothing at rows
         held out: a small number makes small and quick models. It has no meaning for a relevance vector machine.
     max_functions : int, optional
-        Most basis functions of a relevance vector machine, the constant not counted: the model of most evidence with no
-        more than so many that a search by additions, deletions and exchanges finds (see `relvec.relevance_path`).
+        Maximum number of basis functions of a relevance vector machine, not counting the constant: of such models, the
+        one of highest evidence that additions, deletions and exchanges find (see `relvec.relevance_path`).
     support_prior : {"auto", "flat", "size"}, default "auto"
         The prior over sets of basis functions of a relevance vector machine. "flat": all sets are alike, as in T01.
         "size": all numbers of functions are alike, and so are all sets of one size among M candidates,
@@ -151,16 +151,16 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
     random_state : int, RandomState or None
         Used where something is drawn: random centres, ``select="random"``, restarts beyond the third.
     verbose : None, "progress", bool or int, default None
-        None shows a line with stage, size, evidence and times on a terminal (stderr) while a fit takes longer than
-        three seconds, "progress" also where stderr is none, False or 0 never; True or 1 logs every step (logger
-        "relvec"). `relvec.runtime.progress.watch` hands the same to a function.
+        None shows a line with stage, size, evidence and times on a terminal (stderr) when a fit takes longer than three
+        seconds, "progress" also where stderr is not a terminal; False or 0 never shows it; True or 1 logs every step
+        (logger "relvec"). `relvec.runtime.progress.watch` passes the same values to a function.
 
     Attributes
     ----------
     selection_ : what was compared, best first (`relvec.gaussian_process.Compared`): name, merit, n_rows it was learned
-        on, held_out (mean negative log density at rows that took no part, nan where there were none), share in the
-        prediction, refused (why it may not predict, or ""). A name such as "gaussian[4] + linear" has a width for each
-        of 4 inputs. Merits compare where n_rows is the same. Only where the kernel was chosen by merit.
+        on, held_out (mean negative log density of held-out rows, nan if there were none), share in the prediction,
+        refused (why it is excluded from the prediction, or ""). A name such as "gaussian[4] + linear" has a width for
+        each of 4 inputs. Merits compare where n_rows is the same. Only where the kernel was chosen by merit.
     merit_ : log p(t | M) of the first of them, on its rows, the target standardised. Only where chosen by merit.
     process_ : where the kernel was chosen by merit, the process (`relvec.gaussian_process.FittedProcess`): components
         and their shares, scale of the target, bounds on the evidence and their gap a row, vectors, messages. With

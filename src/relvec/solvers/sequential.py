@@ -38,16 +38,16 @@ class Sequential:
         time as in TF03 4.2, with the update formulas of its appendix: the one of largest gain, a random atom's, or
         the atoms in order.
     batch : int, optional
-        Most atoms added a scan. Without one a regression takes one at a time at first, so that it does not end below
-        the greedy path, and several in restarts and where it has many; classes and counts take four.
+        Maximum number of atoms added per scan. By default a regression adds one at a time at first, so that it does not
+        end below the greedy path, and several in restarts and once it has many; classes and counts add four.
     exchange : bool
         Whether to try exchanges (TF03 6.2). The certificate covers them only if so.
     noise_every : int
         Steps between updates of the noise.
     restarts : int
-        Kinds of restart that may be tried; one that gains a nat is tried again. Up to three, a regression ends with the
-        second in a row that gains less than a tenth of a nat, and has none with more than 600 atoms. Those after the
-        third remove atoms at random.
+        How many kinds of restart to try; one that gains a nat is repeated. If this is at most three, a regression ends
+        after two in a row that gain less than a tenth of a nat each, and a model of more than 600 atoms is not
+        restarted. Restarts after the third remove atoms at random.
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange.
