@@ -98,7 +98,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_outputs_of_commands_are_whole_or_the_earlier_ones(name, folder, monkeypatch):
     if name == "ONNX":
-        pytest.importorskip("onnx")
+        pytest.importorskip("skl2onnx")
     if name == "report":
         pytest.importorskip("matplotlib")
     monkeypatch.chdir(folder)

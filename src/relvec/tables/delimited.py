@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,14 +116,19 @@ def _decode(data: bytes, source: str) -> tuple[str, tuple[str, ...]]:
 def _find_delimiter(text: str) -> str:
     """The delimiter that splits the header into most cells, outside quotes; the comma among equals."""
     header = next((line for line in io.StringIO(text, newline="") if line.strip()), "")
-    return max(DELIMITERS, key=lambda d: len(next(csv.reader([header], delimiter=d), [])))
+    return max(DELIMITERS, key=lambda d: len(next(_split_cells([header], d), [])))
+
+
+def _split_cells(lines: Iterable[str], delimiter: str) -> Any:
+    """A reader of the cells of lines, of any length: Python's own limit is that of a long header."""
+    csv.field_size_limit(2**31 - 1)
+    return csv.reader(lines, delimiter=delimiter)
 
 
 def _read_delimited(text: str, delimiter: str, source: str, notes: tuple[str, ...]) -> Table:
     if "\0" in text:
         raise TableError(f"{source}: the file holds NUL bytes, so it is not text; name its format with --format")
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader((found[0] for found in LINE.finditer(text)), delimiter=delimiter)
+    reader = _split_cells((found[0] for found in LINE.finditer(text)), delimiter)
     header: list[str] | None = None
     columns: list[list[str | None]] = []
     lines: list[int] = []
