@@ -190,7 +190,8 @@ class ModelInSearch:
         if same and not self.cut:  # additions are looked at once more, with the motion of B
             offers = {action: gain for action, gain in self.offers.items() if action != "add"} | offers
         kept = keep(model, self.problem, offers)
-        fell = 0.0 < self.objective - kept.objective <= self.problem.tol  # by rounding
+        by_rounding = model.objective >= self.objective or self.objective - kept.objective <= self.problem.tol
+        fell = kept.objective < self.objective and by_rounding
         return ModelInSearch(before, self.problem, offers, start=self.start) if fell else kept
 
     def largest_gain(self, exchanging: bool) -> float:
