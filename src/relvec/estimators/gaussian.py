@@ -99,11 +99,11 @@ def gaussian_problem(options: FitOptions, unit: float, variance: float, n_sample
     with np.errstate(over="ignore"):
         noise = None if given is None else float(np.float64(given) / unit / unit)
     if noise is not None and not MIN_NOISE <= noise < np.inf:
-        told = "below the rounding errors" if noise < MIN_NOISE else "too large beside squares"
-        change = "larger" if noise < MIN_NOISE else "smaller"
+        reason, change = (
+            ("below the rounding errors of", "larger") if noise < MIN_NOISE else ("too large for", "smaller")
+        )
         raise ValueError(
-            f"noise_variance={given!r} is {told} of targets of size {unit:.3g}: "
-            f"give a {change} one, or None to learn it"
+            f"noise_variance={given!r} is {reason} targets of size {unit:.3g}: give a {change} one, or None to learn it"
         )
     if unit > MAX_TARGET_RMS:
         raise ValueError(f"y has values of size {unit:.3g}, whose squares overflow: divide y by its standard deviation")

@@ -120,7 +120,7 @@ def _find_delimiter(text: str) -> str:
 
 
 def _split_cells(lines: Iterable[str], delimiter: str) -> Any:
-    """A reader of the cells of lines, of any length: Python's own limit is that of a long header."""
+    """A reader of the cells of lines; Python's own limit on the length of a cell would refuse a long header."""
     csv.field_size_limit(2**31 - 1)
     return csv.reader(lines, delimiter=delimiter)
 
