@@ -7,9 +7,9 @@ import oracle
 from problems import BETA, dictionary, problem_of
 from relvec import RVR
 from relvec.design import DenseDesign
+from relvec.inference import evidence as _equals
 from relvec.inference.evidence import gain_reestimate
 from relvec.solvers import Start
-from relvec.solvers import equals as _equals
 from relvec.solvers.gaussian import proposals as _proposals
 from relvec.solvers.gaussian import restarts
 from relvec.solvers.gaussian.model import model_of

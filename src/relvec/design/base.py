@@ -111,20 +111,16 @@ class RowDirections(Protocol):
     @property
     def K(self) -> int:
         """Number of classes."""
-        ...
 
     @property
     def widths(self) -> list[int]:
         """Columns of the directions of each class."""
-        ...
 
     def curvature(self, p: PosteriorOnRows, weights: Array) -> Array:
         """The diagonal of B (n, K)."""
-        ...
 
     def directions(self, p: PosteriorOnRows, weights: Array, c: int) -> Array:
         """Y (n, j) of class c."""
-        ...
 
 
 class Piece(NamedTuple):

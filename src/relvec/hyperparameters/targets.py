@@ -33,61 +33,47 @@ class Target(Protocol):
     @property
     def root(self) -> np.ndarray:
         """Factors of the rows of the basis (n,): roots of the sample weights, or ones."""
-        ...
 
     @property
     def n_samples(self) -> float:
         """Sum of the sample weights."""
-        ...
 
     def on_rows(self, rows: np.ndarray, n_atoms: int) -> Target:
         """The same on some of the rows, over a dictionary of another length."""
-        ...
 
     def split_outputs(self) -> list[Target]:
         """Targets of one output each that speak for this one."""
-        ...
 
     @property
     def noise_precisions(self) -> tuple[float, float, float]:
         """Least, first and largest noise precision of a climb; ones where there is no noise."""
-        ...
 
     def evaluate_all(self, Phi: np.ndarray, alpha: np.ndarray, beta: float, mean: np.ndarray | None) -> JointEvaluation:
         """The model of all columns Phi (n, M) at precisions alpha (M,); its mean is looked for from the one given."""
-        ...
 
     def atoms(self, model) -> np.ndarray:
         """Dictionary atoms of a model (k,), in the order `evaluate` wants their columns in."""
-        ...
 
     def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
         """The evidence of a model on these columns, its precisions re-estimated first if ``settle``."""
-        ...
 
     def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
         """Moves over the dictionary from a model, or from nothing."""
-        ...
 
     def renumber(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
         """A model of a part of the dictionary as one of the whole; scale (M',) divides the norms of the part's."""
-        ...
 
     def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Output, atom and precision of everything a model holds, each (u,)."""
-        ...
 
     def with_entries(self, model, outputs: np.ndarray, atoms: np.ndarray, alpha: np.ndarray, n_atoms: int):
         """The model with other entries, over a dictionary of that length."""
-        ...
 
     def posterior(self, C: np.ndarray, model) -> LatentPosterior:
         """The posterior of the weights on these columns, and how the likelihood bends there."""
-        ...
 
     def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
         """Log likelihood of latent functions f (n, K), and its derivative (n, K)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

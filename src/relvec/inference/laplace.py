@@ -116,19 +116,15 @@ class ModeRows(Protocol):
 
     def value_at_zero(self) -> float:
         """The objective where all weights are zero."""
-        ...
 
     def at(self, v: np.ndarray) -> Any:
         """The point v (k,): ``v``, the objective ``value`` with the prior's -v'v/2, and what the others need."""
-        ...
 
     def gradient(self, point: Any) -> np.ndarray:
         """Of the objective, X'r - v (k,)."""
-        ...
 
     def factor(self, point: Any) -> np.ndarray:
         """Upper triangular U (k, k) with U'U = I + X'B X."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ import numpy as np
 
 from relvec.inference.evidence import (
     Posterior,
+    best,
     em_alpha,
     em_noise,
     gain_add,
@@ -15,9 +16,9 @@ from relvec.inference.evidence import (
     gaussian,
     mackay_alpha,
     mackay_noise,
+    merge_copies,
     optimal_alpha,
 )
-from relvec.solvers.equals import best, merge_copies
 from relvec.solvers.loop import Problem, Start, State, Status, at_noise_floor, check_time_limit, not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary

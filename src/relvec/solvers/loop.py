@@ -169,31 +169,24 @@ class Solver(Protocol):
     @property
     def time_limit(self) -> float | None:
         """Seconds after which the loop ends."""
-        ...
 
     def init(self, problem: Problem) -> State:
         """The state to start from."""
-        ...
 
     def step(self, problem: Problem, state: State) -> State:
         """The next state; its objective is never lower."""
-        ...
 
     def status(self, problem: Problem, state: State) -> Status:
         """How a state that is done ended."""
-        ...
 
     def finishing(self, state: State) -> bool:
         """Whether the solver may go on past its time limit because only the certificate is left."""
-        ...
 
     def notes_of(self, problem: Problem, state: State) -> dict:
         """The notes of the solver besides the model, as plain numbers."""
-        ...
 
     def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
         """The state with that model and those notes."""
-        ...
 
 
 def not_lower(new: float, old: float) -> bool:

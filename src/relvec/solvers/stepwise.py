@@ -14,8 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from relvec.inference.evidence import gain_add, gain_delete, gain_reestimate, optimal_alpha
-from relvec.solvers.equals import best
+from relvec.inference.evidence import best, gain_add, gain_delete, gain_reestimate, optimal_alpha
 from relvec.solvers.gaussian.model import GaussianModel as Model
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.loop import Problem, Start, State, Status, at_noise_floor, check_time_limit

@@ -24,21 +24,17 @@ class Fitted(Protocol):
     @property
     def base_rates(self) -> np.ndarray:
         """(K,)."""
-        ...
 
     @property
     def n_vectors(self) -> int:
         """Kernel evaluations a prediction costs."""
-        ...
 
     @property
     def size(self) -> int:
         """What ties are decided by: vectors and hyperparameters."""
-        ...
 
     def signals(self, X: np.ndarray, moderation: float = 1.0) -> np.ndarray:
         """(n, K) what the data add to the logarithms of the base rates at X (n, d)."""
-        ...
 
 
 class Candidate(Protocol):
@@ -47,19 +43,16 @@ class Candidate(Protocol):
     @property
     def name(self) -> str:
         """In words."""
-        ...
 
     @property
     def few(self) -> bool:
         """Whether fits of folds may begin at the fit of all rows."""
-        ...
 
     def fit(self, rows: ClassRows, hint: Fitted | None, clock: Clock | None, label: str) -> Fitted:
         """The model of these rows.
 
         `hint` is a model of its own of other rows, to begin at; `label` names the rows, for what the clock remembers.
         """
-        ...
 
 
 @dataclass(frozen=True)

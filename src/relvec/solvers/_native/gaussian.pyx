@@ -18,9 +18,8 @@ from threading import RLock
 
 import numpy as np
 
-from relvec.inference.evidence import SMALL_GAMMA, Posterior
+from relvec.inference.evidence import MIN_COPY_CORRELATION, SMALL_GAMMA, TIE_NATS, Posterior
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, Reflections, SingularError
-from relvec.solvers.equals import MIN_COPY_CORRELATION, TIE_NATS
 from relvec.solvers.loop import OBJECTIVE_SLACK
 
 cdef double LIMIT = NORMAL_EQUATIONS_LIMIT

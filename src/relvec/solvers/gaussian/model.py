@@ -8,10 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from relvec.inference.evidence import Posterior, gain_delete, gain_reestimate, optimal_alpha
+from relvec.inference.evidence import Posterior, best, gain_delete, gain_reestimate, merge_copies, optimal_alpha
 from relvec.runtime.machine import all_threads
 from relvec.solvers._native import gaussian as native
-from relvec.solvers.equals import best, merge_copies
 from relvec.solvers.gaussian import restarts
 from relvec.solvers.loop import Problem, Start, Status, at_noise_floor, not_lower
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.inference.evidence import gain_add, gain_reestimate, mackay_noise, optimal_alpha, without_self
+from relvec.inference.evidence import best, gain_add, gain_reestimate, mackay_noise, optimal_alpha, without_self
 from relvec.solvers._native.gaussian import COLLINEAR
-from relvec.solvers.equals import best
 from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem, State, not_lower
 from relvec.solvers.sequential import Sequential

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from relvec.design import Piece
-from relvec.inference.evidence import exchange_statistics, gain_add
-from relvec.solvers.equals import first_of_equals
+from relvec.inference.evidence import exchange_statistics, first_of_equals, gain_add
 from relvec.solvers.laplace.precisions import deletion_gains
 from relvec.solvers.laplace.problem import LaplaceModel
 from relvec.solvers.laplace.scan import ClassScan, Scan, ScanTask, content_order, shared_optimum

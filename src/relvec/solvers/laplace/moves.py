@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.inference.evidence import mackay_alpha
+from relvec.inference.evidence import TIE_NATS, mackay_alpha
 from relvec.solvers._native.laplace import Mode
-from relvec.solvers.equals import TIE_NATS
 from relvec.solvers.laplace.exchange import swaps
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
