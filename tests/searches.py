@@ -3,6 +3,10 @@
 Every search is a fit of `RVR` or `RVC` over the columns of a matrix, in Python. `searches.json` has the least evidence
 (nats) and the most steps of each among data whose last digits are changed: another machine rounds otherwise. A search
 that ends lower, or takes longer, has lost something; one that does better is written anew.
+
+It has the way there too, step by step, where changed digits do not change it: a search that goes another way makes
+other decisions, and if that is meant it is written anew. `RESTARTS` are the ways of single restarts, most of which a
+search does not take.
 """
 
 import json
@@ -17,12 +21,19 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from problems import Columns, columns_kept, random_problem
+from problems import Columns, columns_kept, problem_of, random_problem
 from relvec import RVC, RVR
 from relvec.basis import Functions
+from relvec.design import DenseDesign
+from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers import EM, MacKay, Sequential
+from relvec.solvers.gaussian import model as gaussian_model
+from relvec.solvers.laplace import search as laplace_search
+from relvec.solvers.laplace.problem import LaplaceProblem
 
 FILE = Path(__file__).with_suffix(".json")
+JITTERS = (0.0, 1e-13, 1e-12, 1e-11, 1e-10)
+Way = list[list]  # of each step its name, the atom, the number of atoms and the objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +45,19 @@ class Found:
     target: np.ndarray
     weights: np.ndarray
     active: np.ndarray
+
+
+def way_of(history) -> Way:
+    """Return the steps of a `history_`."""
+    columns = (history[name].tolist() for name in ("action", "atom", "size", "objective"))
+    return [list(step) for step in zip(*columns, strict=True)]
+
+
+def same_way(one: Way, other: Way) -> bool:
+    """Whether two ways are the same but for rounding."""
+    return [step[:-1] for step in one] == [step[:-1] for step in other] and np.allclose(
+        [step[-1] for step in one], [step[-1] for step in other], rtol=3e-6, atol=3e-6
+    )
 
 
 def uneven(size: int, seed: int) -> np.ndarray:
@@ -177,20 +201,101 @@ LAPLACE: dict[str, Callable[[float], Found]] = {
 CASES = REGRESSION | LAPLACE
 
 
+def first_maximum(jitter, N=40, M=40, width=1.5, noise=0.1, seed=3, **options):
+    """Return a model of a regression before its restarts."""
+    rng, x = np.random.default_rng(seed), uneven(N, 0)
+    design = DenseDesign(np.exp(-((x[:, None] - uneven(M, 0)) ** 2) / width**2))
+    t = 2.0 * np.sinc(x / 2.0) + 0.3 + noise * rng.standard_normal(N) + jitter * rng.standard_normal(N)
+    problem = problem_of(design, t, rng=np.random.default_rng(1), tol=1e-3, **options)
+    model, grown = gaussian_model.begin(problem, False), True
+    while grown:
+        model = model.settle(1e-3)
+        grown = model.grow(None, 1e-3)
+        model = grown or model
+    return model
+
+
+def restarts(jitter, **options) -> Way:
+    """Return where each restart of a regression leads."""
+    model = first_maximum(jitter, **options)
+    others = [model.restart(turn, None, True, np.inf) for turn in range(8)]
+    found = [[f"restart {turn}", -1, other.size, other.objective] for turn, other in enumerate(others) if other]
+    return [["start", -1, model.size, model.objective], *found]
+
+
+def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, steep=2.0, **options) -> Way:
+    """Return where each restart of classes or counts leads, and the work done until then in place of an atom."""
+    rng, x = np.random.default_rng(5), uneven(n, 1)
+    Phi, f = np.exp(-((x[:, None] - x) ** 2) / width**2), steep * np.sin(x)
+    if K > 2:
+        scores = np.column_stack([steep * np.sin(x + 2.0 * np.pi * c / K) for c in range(K)])
+        t = np.eye(K)[np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)]
+    else:
+        t = (rng.poisson(np.exp(f)) if counts else rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-f))).astype(float)
+    likelihood = Categorical(K) if K > 2 else Poisson() if counts else Bernoulli()
+    weights = rng.uniform(0.5, 1.5, n) * (1.0 + jitter * rng.standard_normal(n))
+    problem = LaplaceProblem(DenseDesign(np.column_stack([Phi, np.ones(n)])), t, weights, likelihood,
+                             np.arange(n + 1)[::-1].copy(), share=share, bias=n, rng=rng, **options)  # fmt: skip
+    model = laplace_search.begin(problem, True)
+    for move in ("grow", "grow", "settle", "grow", "settle", "shrink", "exchange", "release", "settle"):
+        moved = getattr(model, move)(*{"grow": (None, 1e-3), "release": ()}.get(move, (1e-3,)))
+        model = moved or model
+    found = []
+    for turn in range(7):
+        other = model.restart(turn, None, True, np.inf)
+        size, value = (-1, 0.0) if other is None else (len(other.active), other.objective)
+        found.append([f"restart {turn}", int(problem.budget.spent), size, value])
+    sharp = model.sharpen()
+    found.append(["sharpen", int(problem.budget.spent), len(sharp.active), sharp.objective])
+    found.append(["certificate", problem.budget.crossings, len(sharp.active), sharp.largest_gain(True)])
+    return [["start", model.atom, len(model.active), model.objective], *found]
+
+
+RESTARTS: dict[str, Callable[[float], Way]] = {
+    "a short dictionary": restarts,
+    "more noise": partial(restarts, noise=0.4, seed=8),
+    "a given noise": partial(restarts, noise_variance=0.05),
+    "200 columns": partial(restarts, N=60, M=200, width=0.8, noise=0.3),
+    "200 columns of low noise": partial(restarts, N=60, M=200, width=0.5, noise=0.02, noise_start=0.5),
+    "300 columns below their noise": partial(restarts, N=60, M=300, width=0.8, noise=0.3, noise_start=1e-3),
+    "300 columns": partial(restarts, N=80, M=300, width=0.3, noise=0.02, noise_start=0.5),
+    "600 columns": partial(restarts, N=50, M=600, width=0.7, noise=0.1, noise_start=0.5),
+    "two classes": laplace_restarts,
+    "two classes apart": partial(laplace_restarts, steep=20.0),
+    "two classes, many rows": partial(laplace_restarts, n=120, width=0.7),
+    "two priced classes": partial(laplace_restarts, price=1.0),
+    "counts": partial(laplace_restarts, counts=True),
+    "three classes": partial(laplace_restarts, K=3, n=30),
+    "three classes together": partial(laplace_restarts, K=3, n=30, share=True),
+}  # fmt: skip
+
+
+def record(case: str) -> list:
+    """Return the least evidence, the most steps, and the way where there is one."""
+    models = [CASES[case](jitter).model for jitter in JITTERS]
+    evidences = [model.log_marginal_likelihood_ for model in models]
+    ways, steps = [way_of(model.history_) for model in models], [model.n_iter_ for model in models]
+    one = all(same_way(ways[0], way) for way in ways)
+    return [float(f"{min(evidences):.9g}"), int(max(steps)), rounded(ways[0]) if one else None]
+
+
+def rounded(way: Way) -> Way:
+    """Return a way in few digits."""
+    return [[*step[:-1], float(f"{step[-1]:.8g}")] for step in way]
+
+
 def main() -> int:
-    """Write all searches, or some."""
+    """Write all searches, or some, and print those with changed digits that change the way."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for case in sys.argv[1:] or CASES:
-        models = [CASES[case](jitter).model for jitter in (0.0, 1e-13, 1e-12, 1e-11)]
-        evidences = [model.log_marginal_likelihood_ for model in models]
-        steps = [model.n_iter_ for model in models]
-        kept[case] = [float(f"{min(evidences):.9g}"), int(max(steps))]
-        spread = max(evidences) - min(evidences)
-        print(
-            f"{case}: {kept[case]}" + (f" spread {spread:.1e}, {steps} steps" if spread > 1e-6 else ""),
-            models[0].status_,
-        )
-    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in CASES if case in kept]
+    for case in sys.argv[1:] or (*CASES, *(f"restarts: {case}" for case in RESTARTS)):
+        if case in CASES:
+            kept[case] = record(case)
+        else:
+            ways = [RESTARTS[case.removeprefix("restarts: ")](jitter) for jitter in JITTERS]
+            kept[case] = rounded(ways[0]) if all(same_way(ways[0], way) for way in ways) else None
+        print(case, "without a way" if not kept[case] or kept[case][-1] is None else "")
+    known = [*CASES, *(f"restarts: {case}" for case in RESTARTS)]
+    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in known if case in kept]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return 0
 

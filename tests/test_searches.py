@@ -37,16 +37,30 @@ def again(here, rows):
     return replace(here, model=model, active=columns_kept(model, here.Phi))
 
 
+def assert_the_way_recorded(way, recorded):
+    """The same decisions lead to the same steps; if another way is meant, `python tests/searches.py` writes it down."""
+    assert searches.same_way(way, recorded), (way, recorded)
+
+
+@pytest.mark.parametrize("case", searches.RESTARTS)
+def test_restarts_lead_where_they_are_known_to_lead(case):
+    assert_the_way_recorded(searches.RESTARTS[case](0.0), RECORDED[f"restarts: {case}"])
+
+
 class Promises:
     """Promises of every search."""
 
     def test_the_evidence_is_at_least_that_recorded(self, case):
-        least, most_steps = RECORDED[case]
+        least, most_steps, _ = RECORDED[case]
         model = found(case).model
         # another processor rounds otherwise: its search ends within tol, a few steps earlier or later
         assert model.log_marginal_likelihood_ >= least - 1e-4
         assert model.n_iter_ <= 1.1 * most_steps + 1
         assert len(model.history_) <= model.n_iter_ + 1
+
+    def test_the_way_is_the_one_recorded(self, case):
+        if (way := RECORDED[case][-1]) is not None:
+            assert_the_way_recorded(searches.way_of(found(case).model.history_), way)
 
     def test_the_objective_never_falls(self, case):
         history = found(case).model.history_
