@@ -68,7 +68,6 @@ TESTS = {
     "solvers/gaussian/model.py": ENGINE,
     "solvers/gaussian/restarts.py": ENGINE,
     "solvers/gaussian/proposals.py": [LONG, *WAYS, SEARCH, "tests/test_solvers.py"],
-    "solvers/equals.py": ENGINE,
     "solvers/sequential.py": [*CLASS_WAYS, *SOLVERS, "tests/test_native.py", *CHECKPOINT],
     "solvers/active_set.py": [*SOLVERS, "tests/test_large.py"],
     "solvers/loop.py": [*SOLVERS, *CHECKPOINT],
