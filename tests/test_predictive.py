@@ -362,18 +362,18 @@ def test_exports_refuse_what_they_cannot_write(options, message):
 
 
 def test_a_process_is_a_sum_of_kernels_and_functions():
-    """The moments that exports write down, also of several outputs over one basis."""
-    from relvec.export.c99.regression import expand_outputs
-    from relvec.export.exported import read_model
+    """The moments that exports write down."""
+    from relvec.export.exported import expand_output, read_model
 
     X, y = wave()
     new = np.linspace(-6.0, 6.0, 9)[:, None]
     Y = np.column_stack([y, np.cos(X[:, 0]) + 0.1 * np.sin(37.0 * X[:, 0])])
     model = RVR(width=1.5, basis=["linear", kernels.Cauchy(2.0)], predictive="process", solver=QUICK).fit(X, Y)
-    basis, found = expand_outputs(read_model(model))
+    exported = read_model(model)
     mean, std = model.predict(new, return_std=True)
-    Phi = basis(new)
-    for i, each in enumerate(output.parts[0] for output in found):
+    for i, predictor in enumerate(exported.predictors):
+        (each,) = expand_output(exported, predictor, "to_c").parts
+        Phi = each.basis(new)
         left = each.prior + np.sum((Phi @ each.root) ** 2, axis=1) - np.sum((Phi @ each.represented) ** 2, axis=1)
         variance = np.maximum(left, 0.0) + each.noise
         np.testing.assert_allclose(Phi @ each.weights, mean[:, i], rtol=1e-7)

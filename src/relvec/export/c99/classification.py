@@ -6,92 +6,55 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from relvec.export.c99.kernels import add_columns
-from relvec.export.c99.regression import join_expansions
-from relvec.export.c99.source import (
-    Source,
-    add_dot,
-    add_squares,
-    format_double,
-    open_body,
-    quote,
-    write_dot,
-    write_squares,
-)
+from relvec.basis import Basis
+from relvec.export.c99.source import Source, format_double, quote
+from relvec.export.c99.writer import RowWriter
 from relvec.export.exported import ExportedModel
+from relvec.export.formulas import class_scores
 from relvec.gaussian_process.classes import ClassModel
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor
-from relvec.inference.process import LinearExpansion
+
+_PROBABILITIES = "void @predict_proba(const double *x, double *p)"
 
 
 def add_classification(source: Source, model: ExportedModel, prepared: bool) -> None:
     """NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if steps of a pipeline come before."""
-    if type(model.predictors[0]) is ClassModel:
-        add_class_process(source, model, model.predictors[0], prepared)
-        _add_set(source, model.thresholds)
-        return
-    if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
-        raise NotImplementedError(
-            f"to_c cannot translate the predictive distribution {type(model.predictors[0]).__name__}"
-        )
     assert model.classes is not None
-    add_columns(source, model.basis)
-    K, softmax = len(model.classes), len(model.classes) > 2 and len(model.predictors) == 1
-    add_labels(source, model.classes)
-    functions = [pair for predictor in model.predictors for pair in _dense_weights(predictor)]
-    if model.averaged and softmax:
-        _add_softmax(source, functions, K)
-    elif model.averaged:
-        _add_logistic(source)
-        if any(root.size for _, root in functions):
-            add_squares(source)
-    add_dot(source)
-    write = _write_softmax if softmax else _write_logistic
-    locals_, lines = write(source, functions, K, model.averaged)
-    _add_predictions(source, prepared, locals_, lines)
-    _add_set(source, model.thresholds)
-
-
-def add_class_process(source: Source, model: ExportedModel, process: ClassModel, prepared: bool) -> None:
-    """The same functions for a process (`relvec.gaussian_process.classes.expansion`)."""
-    assert model.classes is not None
-    members = expand_members(process, model.n_features)
-    basis, functions = join_expansions([f for member in members for f in member.functions], model.n_features)
-    add_columns(source, basis)
-    add_labels(source, model.classes)
-    add_squares(source)
-    add_dot(source)
-    rates, each = log_prior_odds(process), iter(functions)
-    lines = [f"    g[{c}] = {format_double(rate)};" for c, rate in enumerate(rates)]
-    for member in members:
-        slope, moderation = format_double(member.slope), format_double(member.moderation)
-        for c in range(len(rates)):
-            function = next(each)
-            if c == 0:
-                lines.append(f"    l = {_write_left_out(source, function)};")
-            lines += [f"    f = {write_dot(source, function.weights)};", write_squares(source, function.root)]
-            lines.append(f"    g[{c}] += {slope} * f / sqrt(1.0 + {moderation} * (v + l));")
-    locals_ = [f"    double g[{len(rates)}], f, v, l;"]
-    if len(rates) == 1:
-        lines.append("    p[0] = 1.0 / (1.0 + exp(g[0]));\n    p[1] = 1.0 / (1.0 + exp(-g[0]));")
+    first, K = model.predictors[0], len(model.classes)
+    _add_labels(source, model.classes)
+    if type(first) is ClassModel:
+        _add_process(source, model, first, prepared)
     else:
-        locals_.append("    double s = 0.0, top;\n    int c;")
-        lines += _write_normalised("g")
-    _add_predictions(source, prepared, locals_, lines)
+        if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
+            raise NotImplementedError(f"to_c cannot translate the predictive distribution {type(first).__name__}")
+        writer = RowWriter(source, [model.basis], model.n_features, prepared)
+        functions = [pair for predictor in model.predictors for pair in _dense_weights(predictor)]
+        softmax = K > 2 and len(model.predictors) == 1
+        write = _write_softmax if softmax else _write_logistic
+        variables, results = write(writer, model.basis, functions, K, model.averaged)
+        writer.add_function(_PROBABILITIES, results, variables)
+    _add_choice(source)
+    if model.thresholds is not None:
+        _add_set(source, model.thresholds[0])
 
 
-def _write_left_out(source: Source, function: LinearExpansion) -> str:
-    """An expression for the variance that the vectors leave out."""
-    if not function.prior:
-        return "0.0"
-    known = f"@squares(phi, {source.table(function.represented, 's')}, {function.represented.shape[1]})"
-    return f"fmax({format_double(function.prior)} - {known}, 0.0)"
+def _add_process(source: Source, model: ExportedModel, process: ClassModel, prepared: bool) -> None:
+    """Probabilities of a process (`relvec.gaussian_process.classes.expansion`)."""
+    members = expand_members(process, model.n_features)
+    writer = RowWriter(source, [member.basis for member in members], model.n_features, prepared)
+    names = [score.name for score in class_scores(writer, members, log_prior_odds(process))]
+    if len(names) == 1:
+        results = [f"p[0] = 1.0 / (1.0 + exp({names[0]}));", f"p[1] = 1.0 / (1.0 + exp(-{names[0]}));"]
+        writer.add_function(_PROBABILITIES, results)
+    else:
+        results = [*(f"g[{c}] = {name};" for c, name in enumerate(names)), *_write_normalised("g")]
+        writer.add_function(_PROBABILITIES, results, f"    double g[{len(names)}], s = 0.0, top;\n    int c;\n")
 
 
-def add_labels(source: Source, classes: np.ndarray) -> None:
+def _add_labels(source: Source, classes: np.ndarray) -> None:
     """NAME_CLASSES, NAME_labels, and the functions that a model declares."""
     K = len(classes)
     source.constant("CLASSES", K)
@@ -100,10 +63,8 @@ def add_labels(source: Source, classes: np.ndarray) -> None:
     source.add("int @predict(const double *x);\nvoid @predict_proba(const double *x, double *p);")
 
 
-def _add_predictions(source: Source, prepared: bool, locals_: list[str], lines: list[str]) -> None:
-    """NAME_predict_proba of these variables and statements, and NAME_predict."""
-    head = open_body(prepared, "\n".join(locals_))
-    source.add(f"void @predict_proba(const double *x, double *p)\n{{\n{head}" + "\n".join(lines) + "\n}")
+def _add_choice(source: Source) -> None:
+    """NAME_predict."""
     source.add("""int @predict(const double *x)
 {
     double p[@CLASSES];
@@ -114,10 +75,8 @@ def _add_predictions(source: Source, prepared: bool, locals_: list[str], lines: 
 }""")
 
 
-def _add_set(source: Source, thresholds: np.ndarray | None) -> None:
+def _add_set(source: Source, threshold: float) -> None:
     """NAME_predict_set(x, members), of a calibrated model: `class_scores`, and the most probable class."""
-    if thresholds is None:
-        return
     source.add(f"""void @predict_set(const double *x, int *members);
 void @predict_set(const double *x, int *members)
 {{
@@ -127,57 +86,59 @@ void @predict_set(const double *x, int *members)
     for (c = 0; c < @CLASSES; c++) {{
         double s = {format_double(OWN_SHARE)} * p[c];
         for (a = 0; a < @CLASSES; a++) if (p[a] > p[c] || (p[a] == p[c] && a < c)) s += p[a];
-        members[c] = s <= {format_double(thresholds[0])};
+        members[c] = s <= {format_double(threshold)};
         if (p[c] > p[best]) best = c;
     }}
     members[best] = 1;
 }}""")
 
 
-Functions = Sequence[tuple[np.ndarray, np.ndarray]]  # mean (m, 1) and root (m, k) of the weights of each function
-_NORMALISE = "    for (c = 0; c < @CLASSES; c++) p[c] = s > 0.0 ? p[c] / s : 1.0 / @CLASSES;"
+Functions = Sequence[tuple[np.ndarray, np.ndarray]]  # mean (m,) and root (m, k) of the weights of each function
+_NORMALISE = "for (c = 0; c < @CLASSES; c++) p[c] = s > 0.0 ? p[c] / s : 1.0 / @CLASSES;"
 
 
-def _write_softmax(source: Source, functions: Functions, K: int, averaged: bool) -> tuple[list[str], list[str]]:
-    """Local variables and statements for the probabilities p of a softmax."""
-    locals_ = [f"    double f[{K}];"]
-    lines = [f"    f[{c}] = {write_dot(source, mean)};" for c, (mean, _) in enumerate(functions)]
+def _write_softmax(
+    writer: RowWriter, basis: Basis, functions: Functions, K: int, averaged: bool
+) -> tuple[str, list[str]]:
+    """Variables and statements for the probabilities p of a softmax."""
+    lines = [f"f[{c}] = {writer.dot(basis, mean).name};" for c, (mean, _) in enumerate(functions)]
     if averaged:
-        return locals_, [*lines, "    @average(phi, f, p);"]
-    return [*locals_, "    double s = 0.0, top;\n    int c;"], [*lines, *_write_normalised("f")]
+        _add_softmax(writer.source, functions, K)
+        return f"    double f[{K}];\n", [*lines, "@average(phi, f, p);"]
+    return f"    double f[{K}], s = 0.0, top;\n    int c;\n", [*lines, *_write_normalised("f")]
 
 
 def _write_normalised(f: str) -> list[str]:
     """Statements for p = softmax(f), with the variables s = 0, top and c."""
-    largest = f"    top = {f}[0];\n    for (c = 1; c < @CLASSES; c++) if ({f}[c] > top) top = {f}[c];"
-    total = f"    for (c = 0; c < @CLASSES; c++) s += (p[c] = exp({f}[c] - top));"
-    return [largest, total, _NORMALISE]
+    largest = [f"top = {f}[0];", f"for (c = 1; c < @CLASSES; c++) if ({f}[c] > top) top = {f}[c];"]
+    return [*largest, f"for (c = 0; c < @CLASSES; c++) s += (p[c] = exp({f}[c] - top));", _NORMALISE]
 
 
-def _write_logistic(source: Source, functions: Functions, K: int, averaged: bool) -> tuple[list[str], list[str]]:
-    """Local variables and statements for the probabilities p of one dichotomy, or of each class against the rest."""
-    locals_, lines = [f"    double f[{len(functions)}];"], []
+def _write_logistic(
+    writer: RowWriter, basis: Basis, functions: Functions, K: int, averaged: bool
+) -> tuple[str, list[str]]:
+    """Variables and statements for the probabilities p of one dichotomy, or of each class against the rest."""
     if averaged:
-        locals_.append("    double v;")
-    for c, (mean, root) in enumerate(functions):
-        lines.append(f"    f[{c}] = {write_dot(source, mean)};")
-        if averaged:
-            lines.append(write_squares(source, root))
-        lines.append(f"    f[{c}] = " + (f"@logistic(f[{c}], v);" if averaged else f"1.0 / (1.0 + exp(-f[{c}]));"))
+        _add_logistic(writer.source)
+    names = []
+    for mean, root in functions:
+        f = writer.dot(basis, mean).name
+        own = f"@logistic({f}, {writer.squares(basis, root).name})" if averaged else f"1.0 / (1.0 + exp(-{f}))"
+        names.append(writer.let(own))
     if K == 2:
-        return locals_, [*lines, "    p[0] = 1.0 - f[0];\n    p[1] = f[0];"]
-    total = "    for (c = 0; c < @CLASSES; c++) s += (p[c] = f[c]);"
-    return [*locals_, "    double s = 0.0;\n    int c;"], [*lines, total, _NORMALISE]
+        return "", [f"p[0] = 1.0 - {names[0]};", f"p[1] = {names[0]};"]
+    total = [f"s += (p[{c}] = {name});" for c, name in enumerate(names)]
+    return "    double s = 0.0;\n    int c;\n", [*total, _NORMALISE]
 
 
 def _dense_weights(predictor: LatentPredictor) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each latent function its weights (m, 1) and the root (m, k) of their covariance, in units of the basis."""
+    """For each latent function its weights (m,) and the root (m, k) of their covariance, in units of the basis."""
     m = len(predictor.scale)
     for output in range(predictor.n_outputs):
         own = np.flatnonzero(predictor.outputs == output)
         atoms = predictor.places[own]
-        mean, root = np.zeros((m, 1)), np.zeros((m, predictor.root.shape[1]))
-        mean[atoms, 0] = predictor.mean[own] / predictor.scale[atoms]
+        mean, root = np.zeros(m), np.zeros((m, predictor.root.shape[1]))
+        mean[atoms] = predictor.mean[own] / predictor.scale[atoms]
         root[atoms] = predictor.root[own] / predictor.scale[atoms, None]
         yield mean, root
 

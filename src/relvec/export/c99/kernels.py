@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from relvec import basis as bases
 from relvec import kernels
-from relvec.export.c99.source import Source, format_double
+from relvec.export.c99.source import Source, Statements, format_double
+from relvec.export.formulas import PROFILED, Number, profile
 
 
 def _add_kernel(source: Source, kernel: kernels.Kernel) -> str:
@@ -33,9 +33,12 @@ def _add_kernel(source: Source, kernel: kernels.Kernel) -> str:
     }
     return s;"""
         return _add_function(source, body)
-    if type(kernel) in _PROFILES:
+    if type(kernel) in PROFILED:
         body = _loop(f"const double u = (x[i] - z[i]) / {_write_width(source, kernel)}; s += u * u;")
-        return _add_function(source, f"{body}\n    if (s > 1e300) s = 1e300;\n{_PROFILES[type(kernel)](kernel)}")
+        known = Statements()
+        value = profile(kernel, Number(known, "s"))
+        lines = [body, "    if (s > 1e300) s = 1e300;", *known.lines, f"    return {value.name};"]
+        return _add_function(source, "\n".join(lines))
     raise NotImplementedError(
         f"to_c cannot translate the kernel {kernel!r}: use one of relvec.kernels; Python functions cannot be translated"
     )
@@ -54,20 +57,6 @@ def _add_function(source: Source, body: str) -> str:
 def _write_width(source: Source, kernel: Any) -> str:
     width = kernel.width_array()
     return f"{source.table(width, 'w')}[i]" if width.ndim else format_double(width)
-
-
-def _matern_profile(kernel: kernels.Matern) -> str:
-    head = "1.0 + s" if kernel.nu == 1.5 else "1.0 + s + s * s / 3.0"
-    return f"    s = sqrt(s) * {format_double(np.sqrt(2.0 * kernel.nu))};\n    return ({head}) * exp(-s);"
-
-
-_PROFILES: dict[type, Callable[[Any], str]] = {
-    kernels.Gaussian: lambda kernel: "    return exp(-s);",
-    kernels.Laplace: lambda kernel: "    return exp(-sqrt(s));",
-    kernels.Cauchy: lambda kernel: "    return 1.0 / (1.0 + s);",
-    kernels.LogDistance: lambda kernel: "    return log1p(s);",
-    kernels.Matern: _matern_profile,
-}
 
 
 def add_columns(source: Source, basis: bases.Basis) -> None:

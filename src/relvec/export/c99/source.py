@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from relvec._version import __version__
+from relvec.export.formulas import Arithmetic, Number
 
 
 def format_double(value: Any) -> str:
@@ -63,46 +64,29 @@ def quote(label: Any) -> str:
     return '"' + "".join(letters) + '"'
 
 
-def open_body(prepared: bool, locals_: str) -> str:
-    """The first lines of a function of the raw inputs: they compute phi."""
-    if prepared:
-        return f"    double u[@INPUTS], phi[@ATOMS];\n{locals_}\n    @prepare(x, u);\n    @columns(u, phi);\n"
-    return f"    double phi[@ATOMS];\n{locals_}\n    @columns(x, phi);\n"
+_OPERATIONS = {
+    "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}", "negative": "-{}",
+    "reciprocal": "1.0 / {}", "maximum": "fmax({}, {})", "minimum": "fmin({}, {})",
+}  # fmt: skip
 
 
-def write_dot(source: Source, weights: np.ndarray) -> str:
-    """An expression for phi'weights."""
-    return f"@dot(phi, {source.table(weights if weights.size else [0.0], 'm')})"
+class Statements(Arithmetic):
+    """Statements of C in order, each of which defines a number."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def let(self, expression: str) -> str:
+        """Append a new variable of this value; return its name."""
+        self.lines.append(f"    const double v{len(self.lines)} = {expression};")
+        return f"v{len(self.lines) - 1}"
+
+    def apply(self, operation: str, *arguments: Number | float) -> Number:
+        names = [a.name if isinstance(a, Number) else format_operand(a) for a in arguments]
+        pattern = _OPERATIONS.get(operation, operation + "({})")  # the others are functions of math.h
+        return Number(self, self.let(pattern.format(*names)))
 
 
-def add_dot(source: Source) -> None:
-    """NAME_dot(phi, w): phi'w."""
-    source.add("""static double @dot(const double *phi, const double *w)
-{
-    double s = 0.0;
-    int i;
-    for (i = 0; i < @ATOMS; i++) s += phi[i] * w[i];
-    return s;
-}""")
-
-
-def write_squares(source: Source, root: np.ndarray) -> str:
-    """A statement that sets v to |phi' root|^2."""
-    if not root.size:
-        return "    v = 0.0;"
-    return f"    v = @squares(phi, {source.table(root, 's')}, {root.shape[1]});"
-
-
-def add_squares(source: Source) -> None:
-    """NAME_squares(phi, root, k): |phi'root|^2 for root (m, k)."""
-    source.add("""static double @squares(const double *phi, const double *root, int k)
-{
-    double v = 0.0;
-    int i, j;
-    for (j = 0; j < k; j++) {
-        double s = 0.0;
-        for (i = 0; i < @ATOMS; i++) s += phi[i] * root[i * k + j];
-        v += s * s;
-    }
-    return v;
-}""")
+def format_operand(value: Any) -> str:
+    """A double as an operand."""
+    return f"({format_double(value)})" if value < 0 else format_double(value)

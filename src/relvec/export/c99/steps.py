@@ -7,62 +7,47 @@ from typing import Any
 
 import numpy as np
 
-from relvec.export.c99.source import format_double
+from relvec.export.c99.source import Statements, format_operand
 from relvec.export.exported import sklearn_name
 
 
-class _Statements:
-    """Statements that compute the model's inputs from the raw ones, one number at a time."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def let(self, expression: str) -> str:
-        """Append a new variable of this value; return its name."""
-        self.lines.append(f"    const double v{len(self.lines)} = {expression};")
-        return f"v{len(self.lines) - 1}"
-
-    def apply(self, step: Any, columns: list[str]) -> list[str]:
-        """Append a step; return its columns."""
-        if isinstance(step, str) or step is None:
-            return columns if step != "drop" else []
-        if sklearn_name(step) not in _RULES:
-            raise NotImplementedError(f"to_c cannot translate the step {step!r}")
-        return list(_RULES[sklearn_name(step)](self, step, columns))
-
-
 def write_steps(steps: list[Any], n_inputs: int) -> str:
-    """C that computes the model's inputs x from the raw ones r."""
-    known = _Statements()
+    """C that computes the model's inputs x from the raw ones r, one number at a time."""
+    known = Statements()
     columns = [f"r[{i}]" for i in range(steps[0].n_features_in_)]
     for step in steps:
-        columns = known.apply(step, columns)
+        columns = _add_step(known, step, columns)
     assert len(columns) == n_inputs
     return "\n".join([*known.lines, *(f"    x[{i}] = {column};" for i, column in enumerate(columns))])
 
 
-def _affine(known: _Statements, columns: list[str], shift: Any, scale: Any) -> Iterable[str]:
+def _add_step(known: Statements, step: Any, columns: list[str]) -> list[str]:
+    """Append a step; return its columns."""
+    if isinstance(step, str) or step is None:
+        return columns if step != "drop" else []
+    if sklearn_name(step) not in _RULES:
+        raise NotImplementedError(f"to_c cannot translate the step {step!r}")
+    return list(_RULES[sklearn_name(step)](known, step, columns))
+
+
+def _affine(known: Statements, columns: list[str], shift: Any, scale: Any) -> Iterable[str]:
     """(column - shift) / scale; None stands for no shift, no scale."""
     for i, column in enumerate(columns):
         if shift is not None:
-            column = f"({column} - {_format_operand(shift[i])})"
-        yield known.let(column if scale is None else f"{column} / {_format_operand(scale[i])}")
+            column = f"({column} - {format_operand(shift[i])})"
+        yield known.let(column if scale is None else f"{column} / {format_operand(scale[i])}")
 
 
-def _format_operand(value: Any) -> str:
-    return f"({format_double(value)})" if value < 0 else format_double(value)
-
-
-def _min_max(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
-    low, high = (_format_operand(value) for value in step.feature_range)
+def _min_max(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
+    low, high = (format_operand(value) for value in step.feature_range)
     for i, column in enumerate(columns):
-        value = known.let(f"{column} * {_format_operand(step.scale_[i])} + {_format_operand(step.min_[i])}")
+        value = known.let(f"{column} * {format_operand(step.scale_[i])} + {format_operand(step.min_[i])}")
         if step.clip:
             value = known.let(f"{value} < {low} ? {low} : {value} > {high} ? {high} : {value}")
         yield value
 
 
-def _impute(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _impute(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
     statistics = np.asarray(step.statistics_)
     if statistics.dtype.kind not in "biuf" or not (
         isinstance(step.missing_values, float) and np.isnan(step.missing_values)
@@ -70,7 +55,7 @@ def _impute(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
         raise NotImplementedError(f"to_c cannot translate {step!r}: it takes numbers only, missing as nan")
     for value, column in zip(statistics, columns, strict=True):
         if not np.isnan(value):
-            yield known.let(f"isnan({column}) ? {_format_operand(value)} : {column}")
+            yield known.let(f"isnan({column}) ? {format_operand(value)} : {column}")
     if step.add_indicator:
         for i in step.indicator_.features_:
             yield known.let(f"isnan({columns[i]}) ? 1.0 : 0.0")
@@ -81,11 +66,11 @@ def _write_categories(categories: np.ndarray) -> list[str]:
     if categories.dtype.kind in "biuf":
         if np.isnan(np.asarray(categories, dtype=float)).any():
             raise NotImplementedError("to_c cannot translate an encoder with nan among its categories")
-        return [_format_operand(value) for value in categories]
+        return [format_operand(value) for value in categories]
     return [f"{i}.0" for i in range(len(categories))]
 
 
-def _one_hot(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _one_hot(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
     if step.min_frequency is not None or step.max_categories is not None:
         raise NotImplementedError("to_c cannot translate a OneHotEncoder that joins rare categories")
     for i, column in enumerate(columns):
@@ -95,11 +80,11 @@ def _one_hot(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]
                 yield known.let(f"{column} == {key} ? 1.0 : 0.0")
 
 
-def _ordinal(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _ordinal(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
     if step.min_frequency is not None or step.max_categories is not None:
         raise NotImplementedError("to_c cannot translate an OrdinalEncoder that joins rare categories")
     unknown = -1.0 if step.unknown_value is None else step.unknown_value
-    other = "NAN" if np.isnan(unknown) else _format_operand(unknown)
+    other = "NAN" if np.isnan(unknown) else format_operand(unknown)
     for i, column in enumerate(columns):
         choices = "".join(
             f"{column} == {key} ? {j}.0 : " for j, key in enumerate(_write_categories(step.categories_[i]))
@@ -107,7 +92,7 @@ def _ordinal(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]
         yield known.let(choices + other)
 
 
-def _polynomial(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _polynomial(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
     for powers in step.powers_:
         factors = [column for column, power in zip(columns, powers, strict=True) for _ in range(power)]
         yield known.let(" * ".join(factors) or "1.0")
@@ -116,7 +101,7 @@ def _polynomial(known: _Statements, step: Any, columns: list[str]) -> Iterable[s
 _FUNCTIONS = {"exp", "expm1", "log", "log1p", "log10", "log2", "sqrt", "cbrt", "sin", "cos", "tan", "tanh"}
 
 
-def _apply(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _apply(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
     if step.func is None:
         return columns
     name = getattr(step.func, "__name__", "") if isinstance(step.func, np.ufunc) else ""
@@ -127,25 +112,25 @@ def _apply(known: _Statements, step: Any, columns: list[str]) -> Iterable[str]:
     return [known.let(f"{name}({column})") for column in columns]
 
 
-def _pipeline(known: _Statements, step: Any, columns: list[str]) -> list[str]:
+def _pipeline(known: Statements, step: Any, columns: list[str]) -> list[str]:
     for _, part in step.steps:
-        columns = known.apply(part, columns)
+        columns = _add_step(known, part, columns)
     return columns
 
 
-def _union(known: _Statements, step: Any, columns: list[str]) -> list[str]:
+def _union(known: Statements, step: Any, columns: list[str]) -> list[str]:
     weights = step.transformer_weights or {}
     if weights:
         raise NotImplementedError("to_c cannot translate a FeatureUnion with weights")
-    return [column for _, part in step.transformer_list for column in known.apply(part, columns)]
+    return [column for _, part in step.transformer_list for column in _add_step(known, part, columns)]
 
 
-def _by_column(known: _Statements, step: Any, columns: list[str]) -> list[str]:
+def _by_column(known: Statements, step: Any, columns: list[str]) -> list[str]:
     if step.transformer_weights:
         raise NotImplementedError("to_c cannot translate a ColumnTransformer with weights")
     found = []
     for _, part, chosen in step.transformers_:
-        found += known.apply(part, [columns[i] for i in _find_columns(chosen, step)])
+        found += _add_step(known, part, [columns[i] for i in _find_columns(chosen, step)])
     return found
 
 

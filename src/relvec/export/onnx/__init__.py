@@ -14,7 +14,7 @@ from relvec.export.exported import ExportedModel, is_exportable, read_model
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.pipelines import convert_pipeline, register_converters
-from relvec.export.onnx.regression import add_interval, add_regression
+from relvec.export.onnx.writer import add_regression
 
 __all__ = ["register", "to_onnx"]
 
@@ -102,9 +102,7 @@ def _add_outputs(graph: Graph, model: ExportedModel, types: Any) -> dict[str, tu
             outputs["members"] = (types.BOOL, [len(model.classes)])
         return outputs
     shape = [] if model.single else [len(model.predictors)]
-    found = dict(zip(("mean", "std"), add_regression(graph, model, "X"), strict=True))
-    if model.thresholds is not None:
-        found |= zip(("lower", "upper"), add_interval(graph, model, "X"), strict=True)
+    found = dict(zip(("mean", "std", "lower", "upper"), add_regression(graph, model, "X")))
     for name, inner in found.items():
         graph.name_output(graph.node("Squeeze", inner, graph.constant([1])) if model.single else inner, name)
     return dict.fromkeys(found, (types.DOUBLE, shape))

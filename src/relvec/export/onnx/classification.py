@@ -9,11 +9,12 @@ from numpy.polynomial import chebyshev
 from scipy.special import erfcx
 
 from relvec.export.exported import ExportedModel
+from relvec.export.formulas import class_scores
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns, add_decay
-from relvec.export.onnx.regression import add_matrix
+from relvec.export.onnx.writer import RowsWriter, add_matrix
 from relvec.gaussian_process.classes import ClassModel
-from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
+from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor
@@ -69,33 +70,14 @@ def add_set(graph: Graph, proba: str, threshold: float, K: int) -> str:
 def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) -> tuple[str, str]:
     """Number of the class (n,) and probabilities (n, K) of a process (`relvec.gaussian_process.classes.expansion`)."""
     g, c = graph.node, graph.constant
-    scores = c(log_prior_odds(model)[None])
-    for member in expand_members(model, n_features):
-        scores = g("Add", scores, _add_signals(graph, member, add_columns(graph, member.basis, x)))
-    if len(model.base_rates) > 2:
-        proba = g("Softmax", scores, axis=1)
-        return g("ArgMax", scores, axis=1, keepdims=0), proba
-    p, rest, _ = _add_logistic(graph, scores, "", averaged=False)
-    choice = g("Squeeze", g("Cast", g("Greater", scores, c(0.0)), to=_INT64), c([1]))
+    members = expand_members(model, n_features)
+    names = [score.name for score in class_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
+    if len(names) > 1:
+        scores = g("Concat", *names, axis=1)
+        return g("ArgMax", scores, axis=1, keepdims=0), g("Softmax", scores, axis=1)
+    p, rest, _ = _add_logistic(graph, names[0], "", averaged=False)
+    choice = g("Squeeze", g("Cast", g("Greater", names[0], c(0.0)), to=_INT64), c([1]))
     return choice, g("Concat", rest, p, axis=1)
-
-
-def _add_signals(graph: Graph, member: ExpandedMember, columns: str) -> str:
-    """What a member adds to the log-odds of two classes (n, 1), or to the logarithms of K probabilities (n, K)."""
-    g, c, first = graph.node, graph.constant, member.functions[0]
-    weights = np.column_stack([function.weights for function in member.functions])
-    mean = g("MatMul", columns, add_matrix(graph, weights))
-    spreads = []
-    for function in member.functions:
-        spread = g("MatMul", columns, add_matrix(graph, function.root))
-        spreads.append(graph.total(g("Mul", spread, spread), 1, keep=True))
-    variance = g("Concat", *spreads, axis=1) if len(spreads) > 1 else spreads[0]
-    if first.prior:
-        known = g("MatMul", columns, add_matrix(graph, first.represented))
-        left = g("Sub", c(first.prior), graph.total(g("Mul", known, known), 1, keep=True))
-        variance = g("Add", variance, g("Max", left, c(0.0)))
-    moderated = g("Sqrt", g("Add", g("Mul", variance, c(member.moderation)), c(1.0)))
-    return g("Mul", g("Div", mean, moderated), c(member.slope))
 
 
 def onnx_labels(classes: np.ndarray) -> np.ndarray:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from relvec.export.formulas import Arithmetic, Number
+
 OPSET = 15
 
 
@@ -55,3 +57,27 @@ class Graph:
     def total(self, name: str, axis: int, keep: bool = False) -> str:
         """Sum over one axis."""
         return self.node("ReduceSum", name, self.constant([axis]), keepdims=int(keep))
+
+
+_OPERATIONS = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max", "minimum": "Min",
+    "negative": "Neg",
+}  # fmt: skip
+
+
+class GraphArithmetic(Arithmetic):
+    """Results of operations as nodes of a graph; other operations are called as in NumPy, with a capital."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def apply(self, operation: str, *arguments: Number | float) -> Number:
+        if operation == "log1p":
+            return (Number(self, self._name(arguments[0])) + 1.0).log()
+        if operation == "expm1":
+            return Number(self, self._name(arguments[0])).exp() - 1.0
+        name = _OPERATIONS.get(operation, operation.capitalize())
+        return Number(self, self.graph.node(name, *map(self._name, arguments)))
+
+    def _name(self, value: Number | float) -> str:
+        return value.name if isinstance(value, Number) else self.graph.constant(np.asarray(value, dtype=float))

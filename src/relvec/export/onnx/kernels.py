@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from relvec import basis as bases
 from relvec import kernels
-from relvec.export.onnx.graph import Graph
+from relvec.export.formulas import PROFILED, Number, profile
+from relvec.export.onnx.graph import Graph, GraphArithmetic
 
 
 def _add_kernel(graph: Graph, kernel: kernels.Kernel, x: str, Z: np.ndarray) -> str:
@@ -29,44 +29,18 @@ def _add_kernel(graph: Graph, kernel: kernels.Kernel, x: str, Z: np.ndarray) -> 
         return g("Pow", product, c(float(kernel.degree)))
     if type(kernel) is kernels.LinearSpline:
         return _add_linear_spline(graph, x, Z)
-    if type(kernel) in _PROFILES:
+    if type(kernel) in PROFILED:
         assert isinstance(kernel, kernels.StationaryKernel)
         U = g("Unsqueeze", g("Div", x, c(kernel.width_array())), c([1]))
         difference = g("Sub", U, c(kernel.scale_rows(Z)))  # (n, m, d)
         squares = graph.total(g("Mul", difference, difference), 2)
-        return _PROFILES[type(kernel)](graph, kernel, g("Min", squares, c(1e300)))
+        return profile(kernel, Number(GraphArithmetic(graph), squares).minimum(1e300)).name
     raise NotImplementedError(f"to_onnx cannot translate the kernel {kernel!r}: use one of relvec.kernels")
 
 
 def add_decay(graph: Graph, distance: str) -> str:
     """exp(-distance)."""
     return graph.node("Exp", graph.node("Neg", distance))
-
-
-def _cauchy_profile(graph: Graph, kernel: Any, D2: str) -> str:
-    return graph.node("Reciprocal", graph.node("Add", D2, graph.constant(1.0)))
-
-
-def _log_distance_profile(graph: Graph, kernel: Any, D2: str) -> str:
-    return graph.node("Log", graph.node("Add", D2, graph.constant(1.0)))
-
-
-def _matern_profile(graph: Graph, kernel: kernels.Matern, D2: str) -> str:
-    g, c = graph.node, graph.constant
-    a = g("Mul", g("Sqrt", D2), c(np.sqrt(2.0 * kernel.nu)))
-    head = g("Add", a, c(1.0))
-    if kernel.nu == 2.5:
-        head = g("Add", head, g("Div", g("Mul", a, a), c(3.0)))
-    return g("Mul", head, add_decay(graph, a))
-
-
-_PROFILES: dict[type, Callable[[Graph, Any, str], str]] = {
-    kernels.Gaussian: lambda graph, kernel, D2: add_decay(graph, D2),
-    kernels.Laplace: lambda graph, kernel, D2: add_decay(graph, graph.node("Sqrt", D2)),
-    kernels.Cauchy: _cauchy_profile,
-    kernels.LogDistance: _log_distance_profile,
-    kernels.Matern: _matern_profile,
-}
 
 
 def _add_linear_spline(graph: Graph, x: str, Z: np.ndarray) -> str:

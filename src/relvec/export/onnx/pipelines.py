@@ -18,7 +18,7 @@ from relvec.export.exported import is_exportable, read_model
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.kernels import add_monomials
-from relvec.export.onnx.regression import add_interval, add_regression
+from relvec.export.onnx.writer import add_regression
 
 _MAX_COMPARED_ROWS = 100  # on which a graph is compared with the pipeline
 
@@ -187,9 +187,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
         return
     options = scope.get_options(operator.raw_operator, {"return_std": False, "coverage": None})
     model = read_model(operator.raw_operator, options["coverage"])
-    found = list(add_regression(graph, model, x))[: 2 if options["return_std"] else 1]
-    found += [] if model.thresholds is None else add_interval(graph, model, x)
-    _close_graph(graph, operator, found)
+    _close_graph(graph, operator, add_regression(graph, model, x, options["return_std"]))
 
 
 def _open_graph(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
