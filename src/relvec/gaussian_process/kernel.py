@@ -142,6 +142,18 @@ class Structure:
             return like(X, np.full(X.shape[0], level))
         return level + float(np.exp(theta[self.linear_at])) / max(self.n_inputs, 1) * squares(X, 1)
 
+    def slopes(self, theta: np.ndarray, X: np.ndarray, Z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """The derivatives (n, d) of sum_j w_j k(x, z_j) by x at the rows of X (n, d), for weights w (m,)."""
+        out = np.zeros_like(X)
+        if self.linear:
+            out += np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * (weights @ Z)
+        for part, i, at in zip(self.parts, self.amplitudes, self.widths):
+            inverse = np.exp(-theta[at])
+            _, slope, factor = profile(part.shape, squared_distances(X * inverse, Z * inverse))
+            G = 2.0 * factor * np.exp(theta[i]) * slope * weights  # d r^2 / dx = 2 (x - z) / l^2
+            out += (G.sum(1)[:, None] * X - G @ Z) * inverse**2
+        return out
+
     def __call__(self, theta: np.ndarray, X: Array, Z: Array | None = None) -> Array:
         """The matrix k(x_i, z_j) (n, m), on the device of X; Z (m, d) is X itself where it is not given."""
         return Evaluated(self, theta, X, Z).K

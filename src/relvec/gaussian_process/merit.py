@@ -16,8 +16,10 @@ import numpy as np
 
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import Mode, Objective
+from relvec.gaussian_process.priors import Prior
 from relvec.runtime.clock import Clock
 
+_MOST_DIFFERENCES = 256  # rows of H that are measured: one evaluation each
 _LEAST_CURVATURE = 0.05  # eigenvalues of H are at least this: the priors alone have 1/4, 1/2.89 and 1/11.6
 
 
@@ -31,26 +33,63 @@ class Merit:
     several_modes: bool
 
 
-def hessian(objective: Objective, mode: Mode, clock: Clock | None = None, step: float = 1e-3) -> np.ndarray:
-    """Minus the second derivatives (p, p) of the objective at a mode, by one-sided differences of gradients.
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """Minus the second derivatives H at a mode: the eigenvalues (p,) that the merit needs, and the diagonal (p,)."""
+
+    eigenvalues: np.ndarray
+    diagonal: np.ndarray
+
+
+def measure_curvature(
+    objective: Objective, mode: Mode, prior: Prior, clock: Clock | None = None, most: int = _MOST_DIFFERENCES
+) -> Curvature:
+    """H at a mode by differences of gradients, for at most so many hyperparameters.
+
+    Of more, all but the longest widths are measured. On a long width l the evidence depends through c / l^2, whose
+    second derivative by log l is -2 times the first, and on two of them together hardly: H = [A B; B' D] with D
+    diagonal, whose determinant is that of D times that of A - B D^-1 B'.
 
     Raises `TimeUp` where the clock's time is up.
     """
-    p = len(mode.theta)
+    if len(mode.theta) <= most:
+        H = hessian(objective, mode, clock)
+        return Curvature(np.linalg.eigvalsh(H), H.diagonal())
+    slope, curvature = prior.derivatives(mode.theta)
+    slope = mode.gradient - slope  # of the evidence alone
+    order = np.argsort(np.where(prior.are_widths, mode.theta, -np.inf), kind="stable")
+    measured, rest = np.sort(order[:most]), np.sort(order[most:])
+    rows = difference_gradients(objective, mode, measured, clock)
+    A, B = rows[:, measured], rows[:, rest]
+    D = np.maximum(curvature[rest] + 2.0 * slope[rest], _LEAST_CURVATURE)
+    diagonal = np.empty(len(mode.theta))
+    diagonal[measured], diagonal[rest] = A.diagonal(), D
+    return Curvature(np.append(np.linalg.eigvalsh(0.5 * (A + A.T) - (B / D) @ B.T), D), diagonal)
+
+
+def hessian(objective: Objective, mode: Mode, clock: Clock | None = None) -> np.ndarray:
+    """H (p, p), all of it."""
+    H = difference_gradients(objective, mode, np.arange(len(mode.theta)), clock)
+    return 0.5 * (H + H.T)
+
+
+def difference_gradients(
+    objective: Objective, mode: Mode, which: np.ndarray, clock: Clock | None = None, step: float = 1e-3
+) -> np.ndarray:
+    """Some rows (k, p) of H, by one-sided differences of gradients."""
     gradient = objective(mode.theta)[1]
-    H = np.empty((p, p))
-    for i in range(p):
+    found = np.empty((len(which), len(mode.theta)))
+    for row, i in zip(found, which):
         if clock is not None:
             clock.check()
         theta = mode.theta.copy()
         theta[i] += step
-        H[i] = (gradient - objective(theta)[1]) / step
-    return 0.5 * (H + H.T)
+        row[:] = (gradient - objective(theta)[1]) / step
+    return found
 
 
-def laplace(structure: Structure, mode: Mode, H: np.ndarray) -> Merit:
-    """The merit of a model with the log posterior of a mode, and minus its second derivatives H (p, p) there."""
-    eigenvalues = np.linalg.eigvalsh(H)
+def laplace(structure: Structure, mode: Mode, eigenvalues: np.ndarray) -> Merit:
+    """The merit of a model with the log posterior of a mode, and the eigenvalues (p,) of H there."""
     kept = np.maximum(eigenvalues, _LEAST_CURVATURE)
     exchange = sum(lgamma(k + 1) for k in Counter(structure.parts).values())
     p = len(eigenvalues)

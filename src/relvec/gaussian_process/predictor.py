@@ -199,12 +199,11 @@ class FittedProcess:
         mean = self.shares @ means
         return like(rows, mean), like(rows, self.shares @ (variances + (means - mean) ** 2))
 
-    def latent_mean(self, X: np.ndarray) -> np.ndarray:
-        """Mean (q,) of the standardised target on its scale at X (q, d)."""
-        return self._mean(self.units.inputs(X))
-
-    def _mean(self, rows: np.ndarray) -> np.ndarray:
-        return sum((s * c.mean(rows) for s, c in zip(self.shares, self.components)), np.zeros(len(rows)))
+    def slopes(self, X: np.ndarray) -> np.ndarray:
+        """Derivatives (q, p) of the mean on its scale by the p columns that vary, all in standard deviations."""
+        rows = self.units.inputs(X)
+        found = [s * c.structure.slopes(c.theta, rows, c.Z, c.weights) for s, c in zip(self.shares, self.components)]
+        return np.sum(found, axis=0)
 
     def _component_moments(self, c: Component, rows: Array, noise: bool) -> tuple[np.ndarray, np.ndarray]:
         u, (mean, variance) = self.units, map(to_host, c.predict(rows, False))

@@ -36,11 +36,24 @@ class Prior:
 
     def log_density(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """Log p(theta) and its gradient (p,)."""
-        deviation = np.where(theta > self.mean, self.long, 1.0) * self.deviation
+        deviation = self._deviation(theta)
         z = (theta - self.mean) / deviation
         between = 0.5 * (1.0 + self.long) * self.deviation  # the two halves meet at the mean, at one height
         value = -0.5 * z @ z - np.log(between).sum() - 0.5 * len(z) * np.log(2.0 * np.pi)
         return float(value), -z / deviation
+
+    @property
+    def are_widths(self) -> np.ndarray:
+        """Which of the hyperparameters (p,) are widths: those whose long side is wider."""
+        return self.long > 1.0
+
+    def derivatives(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The gradient (p,) of log p(theta), and minus its second derivatives (p,)."""
+        precision = self._deviation(theta) ** -2.0
+        return precision * (self.mean - theta), precision
+
+    def _deviation(self, theta: np.ndarray) -> np.ndarray:
+        return np.where(theta > self.mean, self.long, 1.0) * self.deviation
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from relvec.gaussian_process.evidence import posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import Mode, assembled, climb, learn, log_posterior
-from relvec.gaussian_process.merit import Merit, hessian, laplace
+from relvec.gaussian_process.merit import Merit, laplace, measure_curvature
 from relvec.gaussian_process.priors import Floors, Prior, default_prior
 from relvec.gaussian_process.rows import Rows
 from relvec.runtime.clock import Clock, TimeUp
@@ -109,12 +109,12 @@ def learn_candidate(
 def _with_merit(structure: Structure, mode: Mode, prior: Prior, rows: Rows, clock: Clock) -> Candidate:
     """A candidate at its mode; its merit is the posterior density alone where time is up."""
     try:
-        H = hessian(log_posterior(structure, prior, rows), mode, clock)
+        found = measure_curvature(log_posterior(structure, prior, rows), mode, prior, clock)
     except TimeUp:
         clock.up(f"merit of {structure.name}")
         merit = Merit(mode.value, np.full(structure.n_theta, np.nan), 0, False)
         return Candidate(structure, mode, merit, len(rows), None)
-    return Candidate(structure, mode, laplace(structure, mode, H), len(rows), H.diagonal())
+    return Candidate(structure, mode, laplace(structure, mode, found.eigenvalues), len(rows), found.diagonal)
 
 
 def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
@@ -139,12 +139,12 @@ def _on_more_rows(found: list[Candidate], more: Rows, kept: int, floors: Floors,
         objective = log_posterior(c.structure, prior, more)
         try:
             mode = climb(objective, c.mode.theta, prior, _NEXT_STEPS, clock, c.curvature)
-            H = hessian(objective, mode, clock)
+            curvature = measure_curvature(objective, mode, prior, clock)
         except TimeUp:
             clock.up(f"{c.structure.name} on {len(more)} rows")
             break
-        merit = laplace(c.structure, replace(mode, rivals=c.mode.rivals), H)
-        grown.append(Candidate(c.structure, mode, merit, len(more), H.diagonal()))
+        merit = laplace(c.structure, replace(mode, rivals=c.mode.rivals), curvature.eigenvalues)
+        grown.append(Candidate(c.structure, mode, merit, len(more), curvature.diagonal))
         clock.report("more rows", (i + 1) / len(hope))
     done = {c.structure for c in grown}
     return grown + [c for c in found if c.structure not in done]

@@ -13,8 +13,9 @@ from relvec.estimators.fitted import HISTORY, FittedModel
 from relvec.estimators.options import FitOptions
 from relvec.estimators.processes.regression import (
     MAX_VECTORS,
-    SENSITIVITY_STEP,
+    SENSITIVITY_ROWS,
     allows_process,
+    as_shares,
     max_vectors,
     warn_unless_complete,
 )
@@ -32,7 +33,6 @@ _MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
 # Rows times classes. A fit of fewer is a chain of small products, in which threads of BLAS wait for each other: on a
 # busy machine two of them took forty times the CPU seconds of one.
 MAX_ONE_THREAD_ROWS = 10_000
-_SENSITIVITY_ROWS = 150  # half as many as in regression: the variance there takes most of the time
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
@@ -165,14 +165,16 @@ def _find_rows(source: MemorySource, model: ClassModel, vectors: np.ndarray) -> 
 
 
 def _measure_sensitivity(model: ClassModel, X: np.ndarray) -> np.ndarray:
-    """Share of each input (d,) in the mean squared slope of the log-odds at distinct rows, in standard deviations."""
+    """Share of each input (d,) in the mean squared slope of the mean log-odds at distinct rows, in standard deviations.
+
+    For more than two classes those of every class beside the average class.
+    """
     distinct = np.unique(X, axis=0)
-    some = distinct[:: -(-len(distinct) // _SENSITIVITY_ROWS)]
+    some = model.units.inputs(distinct[:: -(-len(distinct) // SENSITIVITY_ROWS)])
+    slopes = sum((m.share * m.calibration.slope * m.model.slopes(some) for m in model.members), np.zeros(1))
     found = np.zeros(X.shape[1])
-    for column, deviation in zip(model.units.columns, model.units.scale, strict=True):
-        step = np.zeros(X.shape[1])
-        step[column] = SENSITIVITY_STEP * deviation
-        rise = model.scores(some + step) - model.scores(some - step)
-        found[column] = float(np.mean((rise - rise.mean(axis=1, keepdims=True)) ** 2))
-    total = found.sum()
-    return found / total if total > 0.0 else np.full(len(found), 1.0 / len(found))
+    if len(slopes) > 1:
+        slopes = slopes - slopes.mean(axis=0)
+    if model.members:
+        found[model.units.columns] = np.mean(slopes**2, axis=(0, 1))
+    return as_shares(found)

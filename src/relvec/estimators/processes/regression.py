@@ -44,7 +44,7 @@ STAGES_OF_MANY_ROWS = {
     "vectors": (0.3, 0.99),
 }
 MODE_FIELDS = ("theta", "value", "gradient", "evaluations", "rivals")
-SENSITIVITY_ROWS, SENSITIVITY_STEP = 300, 0.1  # rows, and the step in standard deviations of an input
+SENSITIVITY_ROWS = 300
 
 
 def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
@@ -221,11 +221,12 @@ def _sensitivity(processes: Sequence[FittedProcess], n_features: int) -> np.ndar
     """Share of each input (d,) in the mean squared slope of the means at the vectors, in standard deviations."""
     found = np.zeros(n_features)
     for process in processes:
-        u, some = process.units, process.vectors[:SENSITIVITY_ROWS]
-        for column, deviation in zip(u.columns, u.scale, strict=True):
-            step = np.zeros(n_features)
-            step[column] = SENSITIVITY_STEP * deviation
-            rise = process.latent_mean(some + step) - process.latent_mean(some - step)
-            found[column] += float(np.mean(rise**2))
-    total = found.sum()
-    return found / total if total > 0.0 else np.full(len(found), 1.0 / len(found))
+        slopes = process.slopes(process.vectors[:SENSITIVITY_ROWS])
+        found[process.units.columns] += np.mean(slopes**2, axis=0)
+    return as_shares(found)
+
+
+def as_shares(squares: np.ndarray) -> np.ndarray:
+    """Mean squared slopes (d,) over their sum; equal shares where all are zero."""
+    total = squares.sum()
+    return squares / total if total > 0.0 else np.full(len(squares), 1.0 / len(squares))

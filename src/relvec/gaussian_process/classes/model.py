@@ -90,6 +90,18 @@ class ClassProcess:
             variance[:, c] = np.einsum("ij,ij->j", half, half) + features.left_out
         return np.sqrt(share) * (features.Phi @ self.weights), share * variance
 
+    def slopes(self, X: np.ndarray) -> np.ndarray:
+        """Derivatives (C, n, d) of the means of the latent functions by the inputs at standardised X (n, d)."""
+        m, kernel = len(self.vectors), self.kernel
+        found = np.zeros((len(self.factors), *X.shape))
+        for c, weights in enumerate(self.weights.T):
+            if m:
+                a = solve_triangular(self.vector_factor, weights[:m], lower=True, trans="T", check_finite=False)
+                found[c] += kernel.stationary.slopes(kernel.stationary_theta(self.theta), X, self.vectors, a)
+            if kernel.structure.linear:
+                found[c] += np.sqrt(np.exp(self.theta[-1]) / X.shape[1]) * weights[m : m + X.shape[1]]
+        return found
+
     def signals(self, X: np.ndarray, moderation: float = 1.0) -> np.ndarray:
         """(n, K) what the data add to the logarithms of the base rates, moderated by its uncertainty."""
         found = np.empty((len(X), len(self.base_rates)))
