@@ -157,7 +157,7 @@ class BaseRelevanceVector(BaseEstimator):
         self.basis_, self.atoms_, self.centres_ = fitted.basis, fitted.basis.labels(), fitted.centres
         self.relevance_ = fitted.relevance
         self.n_candidates_, self.n_subsets_ = fitted.n_candidates, fitted.n_subsets
-        optional = {
+        self._set_or_drop({
             "relevance_vectors_": fitted.relevance_vectors,
             "placement_": fitted.placement,
             "kernel_": fitted.kernel,
@@ -165,8 +165,11 @@ class BaseRelevanceVector(BaseEstimator):
             "width_rule_": fitted.width_rule,
             "feature_relevance_": fitted.feature_relevance,
             "tuning_": fitted.tuning,
-        }
-        for name, value in optional.items():
+        })  # fmt: skip
+
+    def _set_or_drop(self, attributes: dict[str, Any]) -> None:
+        """Set attributes; drop those without a value, which an earlier fit may have left."""
+        for name, value in attributes.items():
             self.__dict__.pop(name, None)
             if value is not None:
                 setattr(self, name, value)
@@ -174,10 +177,8 @@ class BaseRelevanceVector(BaseEstimator):
     def _describe_inputs(self, fitted: FittedModel, per_function: Callable[[Any], Any]) -> None:
         """Set what tells of the columns of X in a linear model; drop it for others."""
         found = inclusion(fitted, self.n_features_in_)
-        for name in ("coef_std", "selected", "gain"):
-            self.__dict__.pop(f"{name}_", None)
-            if found is not None:
-                setattr(self, f"{name}_", per_function(getattr(found, name)))
+        names = ("coef_std", "selected", "gain")
+        self._set_or_drop({f"{n}_": None if found is None else per_function(getattr(found, n)) for n in names})
 
     def _load(
         self, X: Any, y: Any, sample_weight: Any, options: FitOptions, in_passes: bool = False
@@ -240,9 +241,7 @@ class BaseRelevanceVector(BaseEstimator):
     def _store_features(self, n_features: int, names: list[str] | None) -> None:
         """Attributes that tell of the columns of X, where scikit-learn does not see them."""
         self.n_features_in_ = n_features
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+        self._set_or_drop({"feature_names_in_": None if names is None else np.array(names, dtype=object)})
 
     @property
     def feature_importances_(self) -> np.ndarray:

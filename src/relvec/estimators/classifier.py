@@ -25,9 +25,6 @@ from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
 from relvec.runtime.arrays import as_device, device_of, pick_device
 
-PROCESS_ATTRIBUTES = ("selection_", "process_", "calibration_curve_")
-RVM_ATTRIBUTES = ("alpha_", "gamma_")
-
 
 class RelevanceVectorClassifier(ClassPredictions):
     """Relevance vector classification: a sparse probabilistic classifier over basis functions.
@@ -347,18 +344,18 @@ class RelevanceVectorClassifier(ClassPredictions):
         self._copy_attributes(fitted)
         self.weights_, self.intercept_ = per_function(fitted.weights), per_function(fitted.intercept)
         self._describe_inputs(fitted, per_function)
-        if hasattr(self, "selected_"):
-            self.coef_ = per_function(fitted.coef)
-        for name in (*PROCESS_ATTRIBUTES, *RVM_ATTRIBUTES, *(() if hasattr(self, "selected_") else ("coef_",))):
-            self.__dict__.pop(name, None)
+        optional = {"coef_": per_function(fitted.coef) if hasattr(self, "selected_") else None}
+        optional |= dict.fromkeys(("selection_", "process_", "calibration_curve_", "alpha_", "gamma_"))
         if fitted.selection is not None and fitted.processes is not None:
-            self.selection_, self.process_ = fitted.selection[0], fitted.processes[0]
-            self.calibration_curve_ = self.selection_.calibration_curve
+            selection = fitted.selection[0]
+            optional |= {"selection_": selection, "process_": fitted.processes[0]}
+            optional |= {"calibration_curve_": selection.calibration_curve}
             self.relevance_per_class_ = [fitted.relevance] * len(fitted.weights)
         else:
             rows = fitted.basis.rows
             self.relevance_per_class_ = [rows[np.isfinite(alpha) & (rows >= 0)] for alpha in fitted.alpha]
-            self.alpha_, self.gamma_ = per_function(fitted.alpha), per_function(fitted.gamma)
+            optional |= {"alpha_": per_function(fitted.alpha), "gamma_": per_function(fitted.gamma)}
+        self._set_or_drop(optional)
         self.log_marginal_likelihood_ = per_search(fitted.log_evidence)
         self.certificate_, self.n_iter_ = per_search(fitted.certificate), per_search(fitted.n_iter)
         self.status_, self.history_ = per_search(fitted.status), per_search(fitted.history)

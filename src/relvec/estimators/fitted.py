@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, centres_of, input_columns, is_inputs
 from relvec.design import Compression
-from relvec.estimators.noise.record import NoiseFit
+from relvec.estimators.noise.predictor import NoiseFit
 from relvec.estimators.options import EarlierModel, FitOptions
 from relvec.estimators.sources import Source
 from relvec.hyperparameters.grvm import Placement

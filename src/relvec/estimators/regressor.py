@@ -18,12 +18,11 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions import RegressionPredictions
 from relvec.estimators.sources import MemorySource, SummarySource
 from relvec.estimators.sources.base import check_used
-from relvec.estimators.sources.regression import RowsElsewhere, check_counts
+from relvec.estimators.sources.regression import RowsElsewhere, are_counts, check_counts
 from relvec.inference.censored import as_ends
 from relvec.runtime.arrays import as_device, device_of, pick_device
 
 LIKELIHOODS = ("gaussian", "student-t", "censored", "poisson")
-RVM_ATTRIBUTES = ("alpha_", "gamma_", "covariance_")
 
 
 class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, IncrementalFitMixin):
@@ -339,9 +338,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         source = MemorySource(X, targets, weights, identity, on_device, place, mergeable, single)
         if not counts:
             return source, GaussianSearch.of
-        check_counts(
-            options, bool(np.all(source.targets >= 0.0) and np.all(source.targets == np.floor(source.targets)))
-        )
+        check_counts(options, are_counts(source.targets))
         return source, self._search_for_counts(source)
 
     def _validate_targets(self, X: Any, y: Any, accept_sparse: Any = False) -> tuple[Any, np.ndarray]:
@@ -364,32 +361,27 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
 
         self._copy_attributes(fitted)
         self.weights_ = per_output(fitted.weights)
-        by_merit = fitted.selection is not None
-        for name in RVM_ATTRIBUTES:
-            self.__dict__.pop(name, None)
-        if not by_merit:
-            self.alpha_, self.gamma_ = per_output(fitted.alpha), per_output(fitted.gamma)
-            self.covariance_ = per_output(np.array(fitted.covariances()))
+        of_rvm = fitted.selection is None
         self.intercept_, self.noise_variance_ = per_output(fitted.intercept), per_output(fitted.noise_variance)
         self.log_marginal_likelihood_ = per_output(fitted.log_evidence)
         self.certificate_, self.n_iter_ = per_output(fitted.certificate), per_output(fitted.n_iter)
         self.status_, self.history_ = per_output(fitted.status), per_output(fitted.history)
-        self.compression_ = fitted.compression
-        for name, values in (
-            ("coef_", fitted.coef),
-            ("process_", fitted.processes),
-            ("selection_", fitted.selection),
-            ("merit_", fitted.merit),
-            ("degrees_of_freedom_", fitted.noise and fitted.noise.degrees and [fitted.noise.degrees]),
-            ("outliers_", fitted.noise and fitted.noise.degrees and [fitted.noise.outliers]),
-            ("noise_columns_", fitted.noise_columns),
-            ("n_censored_", fitted.noise and fitted.noise.kind == "censored" and [fitted.noise.n_censored]),
-        ):
-            self.__dict__.pop(name, None)
-            if values is not None and values is not False:
-                setattr(self, name, per_output(values))
+        self.compression_, noise = fitted.compression, fitted.noise
+        optional = {
+            "alpha_": fitted.alpha if of_rvm else None,
+            "gamma_": fitted.gamma if of_rvm else None,
+            "covariance_": np.array(fitted.covariances()) if of_rvm else None,
+            "coef_": fitted.coef,
+            "process_": fitted.processes,
+            "selection_": fitted.selection,
+            "merit_": fitted.merit,
+            "degrees_of_freedom_": [noise.degrees] if noise is not None and noise.degrees else None,
+            "outliers_": [noise.outliers] if noise is not None and noise.degrees else None,
+            "noise_columns_": fitted.noise_columns,
+            "n_censored_": [noise.n_censored] if noise is not None and noise.kind == "censored" else None,
+        }
+        self._set_or_drop({name: v if v is None else per_output(v) for name, v in optional.items()})
         self._describe_inputs(fitted, per_output)
-        for name in ("_summary", "_single", "n_samples_seen_"):
-            self.__dict__.pop(name, None)
+        self._set_or_drop(dict.fromkeys(("_summary", "_single", "n_samples_seen_")))
         if isinstance(summary := getattr(source, "summary", None), Summary):
             self._keep_summary(summary, fitted.single)

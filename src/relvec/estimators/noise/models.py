@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from relvec.basis import row_hash64
-from relvec.estimators.noise.predictor import HeteroscedasticPredictor, locate_function, scale_of
-from relvec.estimators.noise.record import NoiseFit
+from relvec.estimators.noise.predictor import HeteroscedasticPredictor, NoiseFit, locate_function, scale_of
 from relvec.gaussian_process import FittedProcess, Scale
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.censored import first_targets, learn_noise, log_likelihood, working_targets

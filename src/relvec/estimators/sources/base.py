@@ -143,9 +143,9 @@ class Source(ABC):
     def check_solver(self, dictionary: Any, options: FitOptions) -> None:  # noqa: B027
         """Refuse a solver that cannot search a dictionary on these rows."""
 
-    @abstractmethod
     def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
-        """Bytes that the memory limit leaves besides so many numbers, and bytes, for each row."""
+        """Bytes that the memory limit leaves besides so many numbers, and bytes, for each row held in memory."""
+        return options.memory
 
 
 class GaussianSource(Source):
@@ -170,6 +170,28 @@ class GaussianSource(Source):
     @abstractmethod
     def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
         """Uncompressed columns of some atoms over their scale and a target: the k + 1 rows of a QR factorisation."""
+
+
+class SourceOfColumns(GaussianSource):
+    """Rows of a dictionary that stands on none of them: no row is kept, no width learned, and nothing compressed."""
+
+    def sample(self, basis: Basis) -> Sample:
+        nothing = np.zeros((0, self.n_targets))
+        return Sample(basis, np.zeros((0, self.n_features)), np.zeros(0, dtype=np.intp), nothing, nothing, np.zeros(0))
+
+    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
+        return np.zeros((0, self.n_features))
+
+    @abstractmethod
+    def rows(self, dictionary: Any, memory: float) -> Rows:
+        """The dictionary on the rows, or on as many coordinates."""
+
+    def gram(self, basis: Basis, memory: float) -> Rows:
+        return self.rows(basis, memory)
+
+    def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
+        rows = self.rows(dictionary, 0.0)
+        return rows.design.columns(active), rows.targets[:, output]
 
 
 class LaplaceSource(Source):
@@ -212,6 +234,21 @@ class LaplaceSource(Source):
 
         ``whole`` tells whether the dictionary is that of the fit, or a part of it.
         """
+
+
+def target_of(targets: np.ndarray, output: int, K: int) -> np.ndarray:
+    """The target (n,), or (n, K), of an output of K functions among the targets (n, q)."""
+    own = targets[:, output * K : (output + 1) * K]
+    return np.ascontiguousarray(own[:, 0]) if K == 1 else own
+
+
+def merge_targets(
+    row_of: np.ndarray, first: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean targets (m, q) and total weights (m,) of rows of equal numbers (n,), the first of which are ``first`` (m,)."""
+    total, base = np.bincount(row_of, weights), targets[first]  # means of equal targets are exact
+    apart = weights[:, None] * (targets - base[row_of])
+    return base + np.stack([np.bincount(row_of, column) for column in apart.T], axis=1) / total[:, None], total
 
 
 def take_rows(values: np.ndarray, used: np.ndarray) -> np.ndarray:

@@ -176,9 +176,6 @@ class DaskSource(GaussianSource, LaplaceSource):
             found.append(fit.with_atoms(visited, replace(result, state=state, history=history)))
         return dictionary.take(visited), found
 
-    def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
-        return options.memory
-
     # Gaussian noise --------------------------------------------------------------------------------------------------
 
     def target_units(self) -> tuple[np.ndarray, np.ndarray]:

@@ -21,10 +21,12 @@ from relvec.estimators.sources.base import (
     draw_process_rows,
     exact_triangle,
     feature_variances,
+    merge_targets,
     take_rows,
+    target_of,
     target_units,
 )
-from relvec.runtime.arrays import Array, Device, unique_rows
+from relvec.runtime.arrays import Array, Device, take, unique_rows
 from relvec.runtime.machine import memory_left
 
 
@@ -138,8 +140,6 @@ class MemorySource(GaussianSource, LaplaceSource):
         """The rows of positive weight on the device, or None."""
         if self.on_device is None or len(self.numbers) == len(self.given):
             return self.on_device
-        from relvec.runtime.arrays import take
-
         return take(self.on_device, self.numbers)
 
     @cached_property
@@ -160,13 +160,10 @@ class MemorySource(GaussianSource, LaplaceSource):
         if not self.mergeable:
             return self
         rows, first, row_of = self._groups
-        weights = np.bincount(row_of, self.weights)
-        base = self.targets[first]  # means of equal targets are exact
         with np.errstate(
             over="ignore", invalid="ignore"
-        ):  # targets too large to be squared are refused later, in words
-            apart = self.weights[:, None] * (self.targets - base[row_of])
-            mean = base + np.stack([np.bincount(row_of, column) for column in apart.T], axis=1) / weights[:, None]
+        ):  # too large to be squared: refused later, in words
+            mean, weights = merge_targets(row_of, first, self.targets, self.weights)
             squares = self.weights[:, None] * (self.targets - mean[row_of]) ** 2
         within = np.stack([np.bincount(row_of, column) for column in squares.T], axis=1)
         numbers = self.numbers[first]
@@ -180,8 +177,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         return unique_rows(self.X)
 
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
-        target = self.targets[:, output * K : (output + 1) * K]
-        return (np.ascontiguousarray(target[:, 0]) if K == 1 else target), self.weights
+        return target_of(self.targets, output, K), self.weights
 
     def move_to_device(self, values: np.ndarray) -> Array:
         return values if self.place is None else self.place.to_device(values)

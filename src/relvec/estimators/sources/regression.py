@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class RowsElsewhere:
         source = SparseSource(X, y.reshape(len(y), -1), weights, identity, y.ndim == 1)
         if self.likelihood != "poisson":
             return source, GaussianSearch.of
-        check_counts(options, bool(np.all(y >= 0.0) and np.all(y == np.floor(y))))
+        check_counts(options, are_counts(y))
         return source, self._search_for_counts(source)
 
     def _search_for_counts(self, source: Any) -> Callable:
@@ -71,7 +72,7 @@ class RowsElsewhere:
         if are_brought_here(samples.n_rows, samples.n_features, options, gaussian=not counts):
             return self._prepare(options, *gather(X, y, sample_weight))
         if counts:
-            check_counts(options, samples.reduce(has_whole_numbers, both))
+            check_counts(options, samples.reduce(holds_counts, and_))
         self._store_features(samples.n_features, samples.names)
         source = DaskSource(samples, gaussian=not counts)
         return source, self._search_for_counts(source) if counts else GaussianSearch.of
@@ -87,11 +88,11 @@ def check_counts(options: FitOptions, whole: bool) -> None:
         raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
 
 
-def has_whole_numbers(block: Block) -> bool:
+def are_counts(targets: np.ndarray) -> bool:
+    """Whether targets are whole numbers from 0 on."""
+    return bool(np.all(targets >= 0.0) and np.all(targets == np.floor(targets)))
+
+
+def holds_counts(block: Block) -> bool:
     """Whether the targets of some rows are counts."""
-    return bool(np.all(block.targets >= 0.0) and np.all(block.targets == np.floor(block.targets)))
-
-
-def both(a: bool, b: bool) -> bool:
-    """Whether both are true."""
-    return a and b
+    return are_counts(block.targets)

@@ -9,10 +9,17 @@ import numpy as np
 from relvec import design
 from relvec.basis import Basis, input_columns
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources.base import GaussianSource, LaplaceSource, Sample, Subsample, target_units
+from relvec.estimators.sources.base import (
+    LaplaceSource,
+    SourceOfColumns,
+    Subsample,
+    merge_targets,
+    target_of,
+    target_units,
+)
 
 
-class SparseSource(GaussianSource, LaplaceSource):
+class SparseSource(SourceOfColumns, LaplaceSource):
     """Rows X (N, d) in compressed sparse columns, those of positive weight, with targets (N, q) and weights (N,)."""
 
     def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, identity: tuple, single: bool) -> None:
@@ -30,18 +37,8 @@ class SparseSource(GaussianSource, LaplaceSource):
         basis = options.dictionary(self.n_features).bind(np.zeros((1, self.n_features)))
         return basis, np.zeros(0, dtype=bool)
 
-    def sample(self, basis: Basis) -> Sample:
-        nothing = np.zeros((0, self.n_targets))
-        return Sample(basis, np.zeros((0, self.n_features)), np.zeros(0, dtype=np.intp), nothing, nothing, np.zeros(0))
-
     def feature_variances(self) -> np.ndarray:
         return design.StandardisedDesign(self.X, self.weights, True).scale[:-1] ** 2 / self.weight
-
-    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
-        return np.zeros((0, self.n_features))
-
-    def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
-        return options.memory
 
     def target_units(self) -> tuple[np.ndarray, np.ndarray]:
         return target_units(self.targets, self.weights)
@@ -52,13 +49,6 @@ class SparseSource(GaussianSource, LaplaceSource):
     def rows(self, dictionary: Basis, memory: float) -> design.Rows:
         targets = self.targets * np.sqrt(self.weights)[:, None]
         return design.Rows(self._of(dictionary), targets, np.zeros(self.n_targets))
-
-    def gram(self, basis: Basis, memory: float) -> design.Rows:
-        return self.rows(basis, memory)
-
-    def exact(self, dictionary: Basis, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
-        rows = self.rows(dictionary, 0.0)  # never compressed
-        return rows.design.columns(active), rows.targets[:, output]
 
     def _of(self, dictionary: Basis, weighs_rows: bool = True) -> design.StandardisedDesign:
         columns = input_columns(dictionary)
@@ -79,16 +69,11 @@ class SparseSource(GaussianSource, LaplaceSource):
         place = {key: i for i, key in enumerate(sorted(set(keys)))}
         row_of = np.array([place[key] for key in keys])
         first = np.unique(row_of, return_index=True)[1]
-        weights = np.bincount(row_of, self.weights)
-        base = self.targets[first]  # means of equal targets are exact
-        apart = self.weights[:, None] * (self.targets - base[row_of])
-        sums = np.stack([np.bincount(row_of, column) for column in apart.T], axis=1)
-        targets = base + sums / weights[:, None]
+        targets, weights = merge_targets(row_of, first, self.targets, self.weights)
         return SparseSource(rows[first].tocsc(), targets, weights, self._identity, self.single)
 
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
-        target = self.targets[:, output * K : (output + 1) * K]
-        return (np.ascontiguousarray(target[:, 0]) if K == 1 else target), self.weights
+        return target_of(self.targets, output, K), self.weights
 
     def scan(self, dictionary: Basis, memory: float) -> tuple[Basis, design.LaplaceDesign]:
         return dictionary, self._of(dictionary, weighs_rows=False)

@@ -9,10 +9,10 @@ import numpy as np
 from relvec.basis import Basis
 from relvec.design import Rows, Summary
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources.base import GaussianSource, Sample
+from relvec.estimators.sources.base import SourceOfColumns
 
 
-class SummarySource(GaussianSource):
+class SummarySource(SourceOfColumns):
     """Rows that are summed up (`relvec.design.Summary`): their number does not matter, and none of them is left."""
 
     def __init__(self, summary: Summary, single: bool, units: np.ndarray | None = None) -> None:
@@ -27,18 +27,8 @@ class SummarySource(GaussianSource):
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         return self.summary.basis, np.zeros(len(self.summary.basis.theta), dtype=bool)
 
-    def sample(self, basis: Basis) -> Sample:
-        nothing = np.zeros((0, self.n_targets))
-        return Sample(basis, np.zeros((0, self.n_features)), np.zeros(0, dtype=np.intp), nothing, nothing, np.zeros(0))
-
     def feature_variances(self) -> np.ndarray:
         return self.summary.feature_variances
-
-    def take(self, basis: Basis, rows: np.ndarray) -> np.ndarray:
-        return np.zeros((0, self.n_features))
-
-    def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:
-        return options.memory
 
     def target_units(self) -> tuple[np.ndarray, np.ndarray]:
         return self.summary.units
@@ -49,10 +39,3 @@ class SummarySource(GaussianSource):
     def rows(self, dictionary: Any, memory: float) -> Rows:
         assert self._units is not None
         return self.summary.rows(self._units)
-
-    def gram(self, basis: Basis, memory: float) -> Rows:
-        return self.rows(basis, memory)
-
-    def exact(self, dictionary: Any, scale: np.ndarray, active: np.ndarray, output: int) -> tuple:
-        rows = self.rows(dictionary, 0.0)  # never compressed: the triangle itself
-        return rows.design.columns(active), rows.targets[:, output]
