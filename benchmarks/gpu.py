@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from relvec import RVC, RVR
-from relvec.design import DeviceDesign
+from relvec.design.device import DeviceDesign
 
 
 class Machine:

@@ -8,8 +8,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear
-from relvec.design import DenseDesign, DeviceDesign, Rows, cholesky, compress, device_rows, make_rows
-from relvec.design.device import device_matrix
+from relvec.design import DenseDesign, Rows, cholesky, compress, make_rows
+from relvec.design.device import DeviceDesign, device_matrix, device_rows
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.runtime import machine
 from relvec.runtime.arrays import as_device

@@ -4,7 +4,8 @@ import pytest
 import golden
 import oracle
 from relvec.basis import Concat, Functions, KernelBasis
-from relvec.design import DenseDesign, FactorDesign, SingleDesign, scan_design
+from relvec.design import DenseDesign, scan_design
+from relvec.design.approximate import FactorDesign, SingleDesign
 from relvec.inference.laplace import NewtonSettings, laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Gaussian

@@ -15,69 +15,40 @@ from relvec.design.dispatch import is_dask, is_sliced, make_rows, rows_on_disk
 from relvec.design.samples import Block, LocalSamples, Samples
 
 if TYPE_CHECKING:
-    from relvec.design.approximate import (
-        MODEL_BYTES_PER_ROW,
-        FactorDesign,
-        SingleDesign,
-        max_scan_atoms,
-        scan_bytes,
-        scan_design,
-    )
+    from relvec.design.approximate import MODEL_BYTES_PER_ROW, max_scan_atoms, scan_bytes, scan_design
     from relvec.design.dask.collections import evaluate_lazily, gather, predict_lazily
     from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
     from relvec.design.dask.labels import align_labels, class_indicators, count_labels, weigh_classes
-    from relvec.design.dask.laplace import DaskScanDesign, scan_basis, scan_rows
+    from relvec.design.dask.laplace import scan_basis, scan_rows
     from relvec.design.dask.low_rank import compress_rows
     from relvec.design.dask.reductions import DaskSamples
-    from relvec.design.device import (
-        DeviceDesign,
-        DeviceSamples,
-        DeviceScanDesign,
-        device_rows,
-        device_scan_design,
-        exact_columns,
-    )
+    from relvec.design.device import DeviceSamples, device_scan_design, exact_columns
     from relvec.design.draw import Draw, draw_rows
     from relvec.design.low_rank import MAX_PASS_MULTIPLICATIONS, compress, gram_rows, max_gram_atoms
     from relvec.design.readers import MAX_MEMORY_SHARE, blocks_to_predict, load
-    from relvec.design.streamed import LowRankDesign, compress_in_passes, tall_qr
+    from relvec.design.streamed import tall_qr
     from relvec.design.summary import Summary, summarise, units_of
 
 _HOMES = {
-    "approximate": (
-        "FactorDesign",
-        "MODEL_BYTES_PER_ROW",
-        "SingleDesign",
-        "max_scan_atoms",
-        "scan_bytes",
-        "scan_design",
-    ),
+    "approximate": ("MODEL_BYTES_PER_ROW", "max_scan_atoms", "scan_bytes", "scan_design"),
     "dask.kernel_basis": ("DistributedKernelBasis", "Lookup"),
     "dask.labels": ("align_labels", "count_labels", "weigh_classes", "class_indicators"),
-    "dask.laplace": ("DaskScanDesign", "scan_basis", "scan_rows"),
+    "dask.laplace": ("scan_basis", "scan_rows"),
     "dask.low_rank": ("compress_rows",),
     "dask.collections": ("evaluate_lazily", "gather", "predict_lazily"),
     "dask.reductions": ("DaskSamples",),
-    "device": (
-        "DeviceDesign",
-        "DeviceSamples",
-        "DeviceScanDesign",
-        "device_rows",
-        "device_scan_design",
-        "exact_columns",
-    ),
+    "device": ("DeviceSamples", "device_scan_design", "exact_columns"),
     "draw": ("Draw", "draw_rows"),
     "low_rank": ("MAX_PASS_MULTIPLICATIONS", "compress", "gram_rows", "max_gram_atoms"),
     "readers": ("MAX_MEMORY_SHARE", "blocks_to_predict", "load"),
-    "streamed": ("LowRankDesign", "compress_in_passes", "tall_qr"),
+    "streamed": ("tall_qr",),
     "summary": ("Summary", "summarise", "units_of"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "MIN_ROWS_TO_COMPRESS", "Block", "Compression", "DenseDesign", "Design", "LaplaceDesign", "LocalSamples",
-    "ModelOnRows", "Observed", "Piece", "Rows", "Samples", "StandardisedDesign",
-    "centre_columns", "is_dask",
+    "ModelOnRows", "Observed", "Piece", "Rows", "Samples", "StandardisedDesign", "centre_columns", "is_dask",
     "is_sliced", "kernel_on_training_rows", "make_rows", "rows_on_disk", *_MODULE_OF,
 ]  # fmt: skip
 

@@ -64,9 +64,12 @@ class Design(Dictionary):
     def columns(self, atoms) -> np.ndarray:
         """The columns of the given atoms (n, k), float64."""
 
-    @abstractmethod
     def project(self, Y: np.ndarray) -> np.ndarray:
         """Y'Phi (j, M) for Y (n, j)."""
+        found = np.empty((Y.shape[1], self.n_atoms))
+        for atoms, projected in self.scan(Y, _collect, add):
+            found[:, atoms] = projected
+        return found
 
     @abstractmethod
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
@@ -231,14 +234,6 @@ class Rows:
     targets: np.ndarray  # (n, q), rows multiplied by the roots of the sample weights
     target_norm2_outside: np.ndarray  # (q,) squared length of each target outside the coordinates
     compression: Compression | None = None  # None where the rows are the samples themselves
-
-
-def project_by_scan(design: Design, Y: np.ndarray) -> np.ndarray:
-    """`Design.project` of a design that is scanned in pieces."""
-    found = np.empty((Y.shape[1], design.n_atoms))
-    for atoms, projected in design.scan(Y, _collect, add):
-        found[:, atoms] = projected
-    return found
 
 
 def _collect(atoms: np.ndarray, projected: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -73,9 +73,6 @@ class DenseDesign(ArrayDesign):
     def scan_size(self) -> float:
         return self._Phi.size
 
-    def approximate(self, atoms) -> np.ndarray:
-        return self.columns(atoms)
-
     def project(self, Y: np.ndarray) -> np.ndarray:
         return product(Y.T, self._Phi)
 
@@ -167,9 +164,6 @@ class StandardisedDesign(ArrayDesign):
         found *= self._root[:, None]
         found *= self._kept[atoms] / self._safe[atoms]
         return found
-
-    def approximate(self, atoms) -> np.ndarray:
-        return self.columns(atoms)
 
     def project(self, Y: np.ndarray) -> np.ndarray:
         weighted = Y.T * self._root

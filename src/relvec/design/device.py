@@ -135,9 +135,6 @@ class DeviceScanDesign(DeviceDesign, ArrayDesign):
     def columns(self, atoms) -> Array:
         return take(self._Phi, np.asarray(atoms, dtype=np.intp)).T
 
-    def approximate(self, atoms) -> Array:
-        return self.columns(atoms)
-
     def project(self, Y: Array) -> np.ndarray:
         return to_host(self._Phi @ Y).T.astype(float)
 

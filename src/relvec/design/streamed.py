@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from relvec.basis import Basis, Concat
-from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value, project_by_scan
+from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value
 from relvec.design.cholesky import (
     TOLERANCE,
     WORST_ROWS_PER_BLOCK,
@@ -293,9 +293,6 @@ class LowRankDesign(Design):
         norms = _norms(columns) if self._rough else self.scale[atoms]
         columns /= np.where(norms > 0.0, norms, 1.0)
         return columns
-
-    def project(self, Y: np.ndarray) -> np.ndarray:
-        return project_by_scan(self, Y)
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         # Y'R [0; L^-1 k(Z, z)]: without a factor for every block

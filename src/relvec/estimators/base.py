@@ -24,7 +24,7 @@ from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, to_host
-from relvec.runtime.progress import share_of_work, show_progress, watch
+from relvec.runtime.progress import CallbackTasks, share_of_work, show_progress, watch
 
 MAX_WEIGHT_SUM = 1e150  # samples: the square is still a double
 
@@ -113,8 +113,6 @@ class BaseRelevanceVector(BaseEstimator):
     def _fit_with_callbacks(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Fit, and tell the callbacks."""
         from sklearn.callback import CallbackSupportMixin, with_callbacks
-
-        from relvec.runtime.callbacks import CallbackTasks
 
         @with_callbacks
         def fit(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -38,17 +39,17 @@ class Mode:
     rivals: int = 0
 
 
-def log_posterior(structure: Structure, prior: Prior, rows: Rows) -> Objective:
-    """Log p(t | theta) + log p(theta) of the exact process, and its gradient.
+def log_posterior(structure: Structure, prior: Prior, rows: Rows, log_evidence: Objective | None = None) -> Objective:
+    """Log p(t | theta) + log p(theta) of the exact process, and its gradient; the first may be computed elsewhere.
 
     Minus infinity where a matrix cannot be factored.
     """
-    scratch = Scratch()
+    log_evidence = log_evidence or partial(evidence, structure, rows=rows, scratch=Scratch())
 
     def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
         density, slope = prior.log_density(theta)
         try:
-            fit, gradient = evidence(structure, theta, rows, scratch)
+            fit, gradient = log_evidence(theta)
         except NotPositiveDefinite:
             return -np.inf, slope
         return fit + density, gradient + slope

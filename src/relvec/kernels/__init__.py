@@ -11,8 +11,7 @@ numbers: "scale", and "learn" or "learn-per-feature", whose numbers are where th
 
 from relvec.kernels.base import Kernel, Product, Sum, as_rows, check_values, check_width, scale_width, split_theta
 from relvec.kernels.dot_product import Linear, LinearSpline, Polynomial
-from relvec.kernels.from_callable import FromCallable
-from relvec.kernels.names import as_kernel, has_numeric_widths, has_width
+from relvec.kernels.names import FromCallable, as_kernel, has_numeric_widths, has_width
 from relvec.kernels.stationary import Cauchy, Gaussian, Laplace, LogDistance, Matern, StationaryKernel
 
 __all__ = [

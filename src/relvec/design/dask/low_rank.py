@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value, project_by_scan
+from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value
 from relvec.design.cholesky import (
     MAX_RANK_SHARE,
     MAX_WHOLE_ROWS,
@@ -110,9 +110,6 @@ class DaskDesign(Design):
     def columns(self, atoms) -> np.ndarray:
         D, norm = self._unscaled(np.asarray(atoms, dtype=np.intp))
         return D / np.where(norm > 0.0, norm, 1.0)
-
-    def project(self, Y: np.ndarray) -> np.ndarray:
-        return project_by_scan(self, Y)
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         factor, r = self._columns.factor, self._columns.factor.rank

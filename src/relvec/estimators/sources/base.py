@@ -245,7 +245,7 @@ def target_of(targets: np.ndarray, output: int, K: int) -> np.ndarray:
 def merge_targets(
     row_of: np.ndarray, first: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean targets (m, q) and total weights (m,) of rows of equal numbers (n,), the first of which are ``first`` (m,)."""
+    """Mean targets (m, q) and total weights (m,) of rows with equal numbers (n,), the first ones of which are given."""
     total, base = np.bincount(row_of, weights), targets[first]  # means of equal targets are exact
     apart = weights[:, None] * (targets - base[row_of])
     return base + np.stack([np.bincount(row_of, column) for column in apart.T], axis=1) / total[:, None], total

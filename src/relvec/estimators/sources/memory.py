@@ -160,9 +160,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         if not self.mergeable:
             return self
         rows, first, row_of = self._groups
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # too large to be squared: refused later, in words
+        with np.errstate(over="ignore", invalid="ignore"):  # too large to be squared: refused later, in words
             mean, weights = merge_targets(row_of, first, self.targets, self.weights)
             squares = self.weights[:, None] * (self.targets - mean[row_of]) ** 2
         within = np.stack([np.bincount(row_of, column) for column in squares.T], axis=1)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from relvec.gaussian_process.evidence import NotPositiveDefinite
 from relvec.gaussian_process.kernel import Evaluated, Structure
-from relvec.gaussian_process.learn import Objective
+from relvec.gaussian_process.learn import Objective, log_posterior
 from relvec.gaussian_process.priors import Prior
 from relvec.gaussian_process.rows import Rows
 from relvec.gaussian_process.streamed.algebra import factor_lower, invert, log_determinant
@@ -20,16 +19,7 @@ def log_posterior_on(place: Array) -> Callable[[Structure, Prior, Rows], Objecti
 
     def objective(structure: Structure, prior: Prior, rows: Rows) -> Objective:
         X, y = like(place, rows.X), like(place, rows.y)
-
-        def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            density, slope = prior.log_density(theta)
-            try:
-                fit, gradient = evidence(structure, theta, rows, X, y)
-            except NotPositiveDefinite:
-                return -np.inf, slope
-            return fit + density, gradient + slope
-
-        return value
+        return log_posterior(structure, prior, rows, lambda theta: evidence(structure, theta, rows, X, y))
 
     return objective
 

@@ -20,8 +20,14 @@ square unless all of it gains more than a nat a vector, and all variances are mu
 as in the estimate of a variance from residuals. benchmarks/choices.py chose the numbers on data sets of its own.
 """
 
-from relvec.inference.process.covariance import Covariance
-from relvec.inference.process.fit import ProcessRows, evidence, features, maximise_evidence, pull_back_features
+from relvec.inference.process.fit import (
+    Covariance,
+    ProcessRows,
+    evidence,
+    features,
+    maximise_evidence,
+    pull_back_features,
+)
 from relvec.inference.process.options import Process, as_predictive, check_kernels, kernels_of
 from relvec.inference.process.predictor import LinearExpansion, ProcessPredictor, expand_process, process_predictor
 

@@ -10,8 +10,7 @@ from scipy.linalg import solve_triangular
 from relvec.basis import Basis, Bias, Concat, KernelBasis, leaves
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive.linear import WeightPredictor
-from relvec.inference.process.covariance import Covariance
-from relvec.inference.process.fit import MAX_WIDTH_LOG_STEP, ProcessRows, evidence, maximise_evidence
+from relvec.inference.process.fit import MAX_WIDTH_LOG_STEP, Covariance, ProcessRows, evidence, maximise_evidence
 from relvec.inference.process.options import Process
 from relvec.kernels import Cauchy, Gaussian, Kernel, Laplace, Matern, Product, Sum
 
