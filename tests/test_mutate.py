@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,14 +37,37 @@ def test_a_mutant_differs_at_one_place(mutate):
     assert all("LIMIT = 3" in ast.unparse(tree) and "Doc 7." in ast.unparse(tree) for tree, *_ in found)
 
 
-def test_mutants_of_compiled_code_are_switched_at_run_time(mutate, monkeypatch):
+def test_a_mutant_is_put_in_where_a_module_is_used_already(mutate, tmp_path):
+    source = (
+        "from dataclasses import dataclass\nfrom functools import cached_property\n\n\n"
+        "def twice(x, by=2):\n    return by * x\n\n\n@dataclass\nclass One:\n    x: int = 5\n\n"
+        "    @cached_property\n    def more(self):\n        return self.x + 1\n\n"
+        "    @property\n    def less(self):\n        return self.x - 1\n\n"
+        "    @staticmethod\n    def nothing():\n        return 0\n"
+    )
+    path = tmp_path / "used_already.py"
+    path.write_text(source)
+    found = []
+    for number in range(len(mutate.places(ast.parse(source)))):
+        spec = importlib.util.spec_from_file_location("used_already", path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["used_already"] = module
+        spec.loader.exec_module(module)
+        twice, one = module.twice, module.One()  # imported, and made, before
+        mutate.put_in(module, mutate.mutant(source, number)[0])
+        found.append((twice(10), one.more, one.less, one.nothing()))
+    del sys.modules["used_already"]
+    assert found == [(30, 6, 4, 0), (0.2, 6, 4, 0), (20, 4, 4, 0), (20, 7, 4, 0), (20, 6, 6, 0), (20, 6, 3, 0),
+                     (20, 6, 4, 1)]  # fmt: skip
+
+
+def test_mutants_of_compiled_code_are_switched_at_run_time(mutate):
     source = "def total(x):\n s = 0\n for i in range(len(x)):\n  if x[i] > 0:\n   s += x[i]\n return s\n"
     text, places = mutate.native_mutants.switched(source)
     assert [line for line, _ in places] == [3, 4, 5]
-    found = []
+    found, names = [], {}
+    exec(text.replace("cdef int ", ""), names)
     for number in (-1, 0, 1, 2, 3):
-        monkeypatch.setenv("RELVEC_MUTANT", str(number))
-        names: dict = {}
-        exec(text.replace("cdef int ", ""), names)
+        names["set_mutant"](number)
         found.append(names["total"]([5, -3, 2]))
     assert found == [7, 5, -3, -7, 7]

@@ -21,14 +21,14 @@ import argparse
 import ast
 import contextlib
 import importlib
-import importlib.abc
-import importlib.util
+import io
 import os
 import random
 import resource
 import signal
 import sys
 import time
+import types
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -88,6 +88,9 @@ TESTS = {
     "solvers/_native/gaussian.pyx": ENGINE,
     "solvers/_native/laplace.pyx": [*CLASS_WAYS, "tests/test_laplace_rows.py", *LAPLACE],
 }  # fmt: skip
+# All but one test that takes as long as all the others.
+OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow",
+           "-k", "not a_hundred_classes"]  # fmt: skip
 # CPU seconds that a mutant may take: so many, and so many times what the tests take without a change.
 MIN_CPU_SECONDS, TIMES_THE_TESTS = 60.0, 2.0
 USUAL_CPU_SECONDS = 15.0  # of a file of tests, where it is not measured
@@ -197,18 +200,34 @@ def places(tree: ast.Module) -> list[ast.AST]:
     return visitor.found
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from a changed tree."""
+def plain(value: object) -> types.FunctionType | None:
+    """Return the function behind a method, a property or a decorated function."""
+    for name in ("fget", "func", "__func__", "__wrapped__"):
+        value = getattr(value, name, None) or value
+    return value if isinstance(value, types.FunctionType) else None
 
-    def __init__(self, name: str, path: Path, tree: ast.Module) -> None:
-        self.name, self.path, self.tree = name, path, tree
 
-    def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_loader(name, self, origin=str(self.path)) if name == self.name else None
+def functions(module: types.ModuleType) -> dict[str, types.FunctionType]:
+    """Return the functions written in a module and the methods of its classes, by name."""
+    found = dict(vars(module))
+    for name, value in vars(module).items():
+        if isinstance(value, type):
+            found |= {f"{name}.{key}": one for key, one in vars(value).items()}
+    plain_ones = {name: f for name, value in found.items() if (f := plain(value)) is not None}
+    return {name: f for name, f in plain_ones.items() if f.__code__.co_filename == module.__file__}
 
-    def exec_module(self, module) -> None:
-        module.__file__ = str(self.path)
-        exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
+
+def put_in(module: types.ModuleType, tree: ast.Module) -> None:
+    """Change the functions of an imported module to those of a tree, in place: whoever imported them has the others."""
+    made = types.ModuleType(module.__name__)
+    made.__file__, made.__package__ = module.__file__, module.__package__
+    sys.modules[module.__name__] = made  # where dataclasses look for names
+    exec(compile(tree, str(module.__file__), "exec"), vars(made))
+    sys.modules[module.__name__] = module
+    old = functions(module)
+    for name, new in functions(made).items():
+        f = old[name]
+        f.__code__, f.__defaults__, f.__kwdefaults__ = new.__code__, new.__defaults__, new.__kwdefaults__
 
 
 class Task(NamedTuple):
@@ -241,15 +260,12 @@ class Task(NamedTuple):
         import pytest
 
         if isinstance(self.tree, int):
-            sys.meta_path.insert(0, native_mutants.Finder())
-            os.environ["RELVEC_MUTANT"] = str(self.tree)
+            native_mutants.switch(self.tree)
         elif self.tree is not None:
             name = "relvec." + self.module.removesuffix(".py").replace("/", ".")
-            sys.meta_path.insert(0, Finder(name, ROOT / "src" / "relvec" / self.module, self.tree))
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
-        options += ["-k", "not a_hundred_classes"]  # which takes as long as all the others
+            put_in(importlib.import_module(name), self.tree)
         for file in dict.fromkeys(self.tests):
-            if code := int(pytest.main([*options, "-m", "not slow", file])):
+            if code := int(pytest.main([*OPTIONS, "-x", file])):
                 return code
         return 0
 
@@ -299,11 +315,19 @@ def main() -> int:
     native = native_mutants.places()
     everywhere = [(module, i) for module, source in sources.items() for i in range(len(places(ast.parse(source))))]
     everywhere += [(module, i) for module, i, *_ in native if module in modules]
-    if set(modules) & set(native_mutants.MODULES) and not chosen.built:
-        native_mutants.build()
+    if set(modules) & set(native_mutants.MODULES):
+        if not chosen.built:
+            native_mutants.build()
+        sys.meta_path.insert(0, native_mutants.Finder())
     drawn = random.Random(chosen.seed).sample(everywhere, len(everywhere))[chosen.first :][: chosen.count]
-    begin, spent = time.monotonic(), 0.0
     files = sorted({file for module, _ in drawn for file in TESTS[module]})
+    import pytest
+
+    with contextlib.redirect_stdout(
+        io.StringIO()
+    ):  # every test is imported once, and mutants are put into what it uses
+        pytest.main([*OPTIONS, "--collect-only", *files])
+    begin, spent = time.monotonic(), 0.0
     took = {}
     checks = (Task("", None, [file]) for file in (() if chosen.passing else files))
     for task, passed, seconds in run_all(checks, chosen.jobs):  # a file that fails as it is says nothing of mutants

@@ -1,4 +1,4 @@
-"""Mutants of the compiled modules in one build, switched at run time: RELVEC_MUTANT is the number of the place.
+"""Mutants of the compiled modules in one build, switched at run time by the number of the place.
 
 `python tools/native_mutants.py` builds them for the Python that runs it; `tools/mutate.py --built` then uses them.
 
@@ -8,6 +8,7 @@ whether it is the one to change: a condition is turned, a term changes its sign,
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.util
 import re
@@ -19,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutants"
 MODULES = ("solvers/_native/gaussian.pyx", "solvers/_native/laplace.pyx")
-SWITCH = 'from os import environ as _environ\ncdef int MUTANT = int(_environ.get("RELVEC_MUTANT", "-1"))\n'
+SWITCH = "cdef int MUTANT = -1\n\n\ndef set_mutant(number):\n    global MUTANT\n    MUTANT = number\n\n"
 CONDITION = re.compile(r"(\s+(?:if|elif|while) )([^#]+):(\s*#.*)?")
 SUM = re.compile(r"(\s+[\w.\[\], +*-]+ (?:\+|-)= )([^#]+?)(\s*#.*)?")
 LOOP = re.compile(r"(\s+for \w+ in range\()(.*)(\)):(\s*#.*)?")
@@ -53,6 +54,12 @@ def _switch(line: str, at: int) -> str:
     if (found := SUM.fullmatch(line)) is not None:
         return f"{found[1]}({found[2]}) * (1 - 2 * (MUTANT == {at}))"
     return line
+
+
+def switch(number: int) -> None:
+    """Change that place of the modules, which `Finder` has imported."""
+    for module in MODULES:
+        importlib.import_module("relvec." + module.removesuffix(".pyx").replace("/", ".")).set_mutant(number)
 
 
 class Finder(importlib.abc.MetaPathFinder):

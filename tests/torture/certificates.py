@@ -178,11 +178,13 @@ class LaplaceCheck:
             root = alpha**-0.5
             H = np.eye(len(w)) + root[:, None] * (Phi.T * curvature @ Phi) * root
             step = root * np.linalg.solve(H, root * gradient)
-            if gradient @ step < 1e-14 * max(1.0, abs(log_posterior(w))):
+            decrement, length, here = gradient @ step, 1.0, log_posterior(w)
+            if decrement < 1e-14 * max(1.0, abs(here)):
                 return w, curvature
-            length, here = 1.0, log_posterior(w)
-            while length > 1e-10 and not log_posterior(w + length * step) >= here + 1e-4 * length * gradient @ step:
+            while length > 1e-10 and not log_posterior(w + length * step) >= here + 1e-4 * length * decrement:
                 length /= 2.0
+            if length < 1e-3 and decrement < 1e-9 * max(1.0, abs(here)):  # values no longer tell steps apart
+                return w, curvature
             w = w + length * step
         return np.full(len(w), np.nan), curvature  # not found: it counts for nothing
 
