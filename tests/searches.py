@@ -5,8 +5,8 @@ Every search is a fit of `RVR` or `RVC` over the columns of a matrix, in Python.
 that ends lower, or takes longer, has lost something; one that does better is written anew.
 
 It has the way there too, step by step, where changed digits do not change it: a search that goes another way makes
-other decisions, and if that is meant it is written anew. `RESTARTS` are the ways of single restarts, most of which a
-search does not take.
+other decisions, and if that is meant it is written anew. `WAYS` has more: single restarts, most of which a search does
+not take, and dictionaries searched in parts.
 """
 
 import json
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -26,7 +27,7 @@ from relvec import RVC, RVR
 from relvec.basis import Functions
 from relvec.design import DenseDesign
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.solvers import EM, MacKay, Sequential
+from relvec.solvers import EM, MacKay, Sequential, Start, active_set, solve
 from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.laplace import search as laplace_search
 from relvec.solvers.laplace.problem import LaplaceProblem
@@ -251,22 +252,56 @@ def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, st
     return [["start", model.atom, len(model.active), model.objective], *found]
 
 
-RESTARTS: dict[str, Callable[[float], Way]] = {
-    "a short dictionary": restarts,
-    "more noise": partial(restarts, noise=0.4, seed=8),
-    "a given noise": partial(restarts, noise_variance=0.05),
-    "200 columns": partial(restarts, N=60, M=200, width=0.8, noise=0.3),
-    "200 columns of low noise": partial(restarts, N=60, M=200, width=0.5, noise=0.02, noise_start=0.5),
-    "300 columns below their noise": partial(restarts, N=60, M=300, width=0.8, noise=0.3, noise_start=1e-3),
-    "300 columns": partial(restarts, N=80, M=300, width=0.3, noise=0.02, noise_start=0.5),
-    "600 columns": partial(restarts, N=50, M=600, width=0.7, noise=0.1, noise_start=0.5),
-    "two classes": laplace_restarts,
-    "two classes apart": partial(laplace_restarts, steep=20.0),
-    "two classes, many rows": partial(laplace_restarts, n=120, width=0.7),
-    "two priced classes": partial(laplace_restarts, price=1.0),
-    "counts": partial(laplace_restarts, counts=True),
-    "three classes": partial(laplace_restarts, K=3, n=30),
-    "three classes together": partial(laplace_restarts, K=3, n=30, share=True),
+class Long(DenseDesign):
+    """A dictionary in memory with the limits of one that is not."""
+
+    def with_exact_norms(self):
+        """Return the same with columns of known length."""
+        exact = Long(self.matrix)
+        exact.max_active_set = self.max_active_set
+        return exact
+
+
+def in_parts(solver, jitter, N=60, M=700, width=0.8, noise=0.1, begin=False, max_iter=1000, **limits) -> Way:
+    """Return the steps of a search of a dictionary that counts as long, and how it ended after how many."""
+    rng, x = np.random.default_rng(3), uneven(N, 0)
+    design = Long(np.exp(-((x[:, None] - uneven(M, 2)) ** 2) / width**2))
+    for name, value in limits.items():
+        setattr(design, name, value)
+    t = 2.0 * np.sinc(x / 2.0) + 0.3 + noise * rng.standard_normal(N) + jitter * rng.standard_normal(N)
+    start = Start(np.array([100, 350, 600]), np.ones(3), 5.0) if begin else None
+    problem = problem_of(design, t, tol=1e-3, start=start, order=rng.permutation(M), essential=np.array([7, 11]))
+    with mock.patch.multiple(active_set, MAX_WHOLE_ATOMS=100, _FIRST_PART_ATOMS=60, _MAX_ADDITIONS=8):
+        found = solve(solver, problem, max_iter)
+    steps = [[step.action, step.atom, step.size, step.objective] for step in found.history]
+    left = found.state.largest_gain
+    return [*steps, [found.status.name, found.n_iter, len(found.state.active), left if left > problem.tol else 0.0]]
+
+
+WAYS: dict[str, Callable[[float], Way]] = {
+    "restarts: a short dictionary": restarts,
+    "restarts: more noise": partial(restarts, noise=0.4, seed=8),
+    "restarts: a given noise": partial(restarts, noise_variance=0.05),
+    "restarts: 200 columns": partial(restarts, N=60, M=200, width=0.8, noise=0.3),
+    "restarts: 200 columns of low noise": partial(restarts, N=60, M=200, width=0.5, noise=0.02, noise_start=0.5),
+    "restarts: 300 columns below their noise": partial(restarts, N=60, M=300, width=0.8, noise=0.3, noise_start=1e-3),
+    "restarts: 300 columns": partial(restarts, N=80, M=300, width=0.3, noise=0.02, noise_start=0.5),
+    "restarts: 600 columns": partial(restarts, N=50, M=600, width=0.7, noise=0.1, noise_start=0.5),
+    "restarts: two classes": laplace_restarts,
+    "restarts: two classes apart": partial(laplace_restarts, steep=20.0),
+    "restarts: two classes, many rows": partial(laplace_restarts, n=120, width=0.7),
+    "restarts: two priced classes": partial(laplace_restarts, price=1.0),
+    "restarts: counts": partial(laplace_restarts, counts=True),
+    "restarts: three classes": partial(laplace_restarts, K=3, n=30),
+    "restarts: three classes together": partial(laplace_restarts, K=3, n=30, share=True),
+    "parts": partial(in_parts, Sequential(restarts=2)),
+    "parts of parts": partial(in_parts, Sequential(restarts=1), max_active_set=150),
+    "parts of parts, no exchange": partial(in_parts, Sequential(restarts=0, exchange=False), max_active_set=120, N=40),
+    "growing parts": partial(in_parts, Sequential(restarts=1), width=0.3, noise=0.02),
+    "parts held dense": partial(in_parts, Sequential(restarts=1), width=0.3, noise=0.02, max_dense_atoms=200),
+    "parts from a model": partial(in_parts, Sequential(restarts=0), begin=True, max_active_set=200),
+    "parts cut short": partial(in_parts, Sequential(restarts=0), max_iter=12),
+    "parts with rough norms": partial(in_parts, Sequential(restarts=0), norm_error=1e-3),
 }  # fmt: skip
 
 
@@ -287,15 +322,14 @@ def rounded(way: Way) -> Way:
 def main() -> int:
     """Write all searches, or some, and print those with changed digits that change the way."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for case in sys.argv[1:] or (*CASES, *(f"restarts: {case}" for case in RESTARTS)):
+    for case in sys.argv[1:] or (*CASES, *WAYS):
         if case in CASES:
             kept[case] = record(case)
         else:
-            ways = [RESTARTS[case.removeprefix("restarts: ")](jitter) for jitter in JITTERS]
+            ways = [WAYS[case](jitter) for jitter in JITTERS]
             kept[case] = rounded(ways[0]) if all(same_way(ways[0], way) for way in ways) else None
         print(case, "without a way" if not kept[case] or kept[case][-1] is None else "")
-    known = [*CASES, *(f"restarts: {case}" for case in RESTARTS)]
-    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in known if case in kept]
+    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in (*CASES, *WAYS) if case in kept]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return 0
 

@@ -41,9 +41,9 @@ import native_mutants  # noqa: E402
 
 SEARCHES = "tests/test_searches.py"
 WAY = "test_the_way_is_the_one_recorded"
-RESTARTS = f"{SEARCHES}::test_restarts_lead_where_they_are_known_to_lead"
+EVERY_WAY = f"{SEARCHES}::test_ways_are_those_recorded"
 REGRESSIONS, CLASSES = f"{SEARCHES}::TestRegressions", f"{SEARCHES}::TestClassesAndCounts"
-WAYS, CLASS_WAYS = [RESTARTS, f"{REGRESSIONS}::{WAY}"], [RESTARTS, f"{CLASSES}::{WAY}"]
+WAYS, CLASS_WAYS = [EVERY_WAY, f"{REGRESSIONS}::{WAY}"], [EVERY_WAY, f"{CLASSES}::{WAY}"]
 EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
 FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
 SOLVERS = [*WAYS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
