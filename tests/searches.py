@@ -270,7 +270,8 @@ def in_parts(solver, jitter, N=60, M=700, width=0.8, noise=0.1, begin=False, max
         setattr(design, name, value)
     t = 2.0 * np.sinc(x / 2.0) + 0.3 + noise * rng.standard_normal(N) + jitter * rng.standard_normal(N)
     start = Start(np.array([100, 350, 600]), np.ones(3), 5.0) if begin else None
-    problem = problem_of(design, t, tol=1e-3, start=start, order=rng.permutation(M), essential=np.array([7, 11]))
+    problem = problem_of(design, t, tol=1e-3, start=start, order=rng.permutation(M), essential=np.array([7, 11]),
+                         bias=7)  # fmt: skip
     with mock.patch.multiple(active_set, MAX_WHOLE_ATOMS=100, _FIRST_PART_ATOMS=60, _MAX_ADDITIONS=8):
         found = solve(solver, problem, max_iter)
     steps = [[step.action, step.atom, step.size, step.objective] for step in found.history]
@@ -295,11 +296,12 @@ WAYS: dict[str, Callable[[float], Way]] = {
     "restarts: three classes": partial(laplace_restarts, K=3, n=30),
     "restarts: three classes together": partial(laplace_restarts, K=3, n=30, share=True),
     "parts": partial(in_parts, Sequential(restarts=2)),
-    "parts of parts": partial(in_parts, Sequential(restarts=1), max_active_set=150),
+    "parts of parts": partial(in_parts, Sequential(restarts=1), max_active_set=300),
     "parts of parts, no exchange": partial(in_parts, Sequential(restarts=0, exchange=False), max_active_set=120, N=40),
     "growing parts": partial(in_parts, Sequential(restarts=1), width=0.3, noise=0.02),
     "parts held dense": partial(in_parts, Sequential(restarts=1), width=0.3, noise=0.02, max_dense_atoms=200),
     "parts from a model": partial(in_parts, Sequential(restarts=0), begin=True, max_active_set=200),
+    "parts from the bias": partial(in_parts, Sequential(restarts=0, start="bias")),
     "parts cut short": partial(in_parts, Sequential(restarts=0), max_iter=12),
     "parts with rough norms": partial(in_parts, Sequential(restarts=0), norm_error=1e-3),
 }  # fmt: skip

@@ -1,5 +1,7 @@
 """The moves of a search for a regression, one at a time: formulas against their definitions."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,101 @@ def test_one_restart_that_gains_little_does_not_end_the_search():
     assert RVR(width=2.0, predictive="rvm").fit(X, y).log_marginal_likelihood_ > -9.0
 
 
+def test_a_search_restarts_while_that_gains():
+    def may(turn, failed, wanted, size=10):
+        return restarts.may_restart(SimpleNamespace(size=size), turn, failed, wanted)
+
+    assert may(3, 1, 3) and not may(4, 1, 3) and not may(1, 2, 3)  # two in a row that gained little
+    assert may(1, 0, 1) and not may(1, 1, 1) and not may(0, 0, 0)
+    assert may(0, 0, 3, 600) and not may(0, 0, 3, 601) and may(0, 0, 4, 601)  # or many atoms, unless more are asked for
+    assert may(4, 3, 4) and not may(4, 4, 4) and not may(5, 3, 4)
+
+
+def test_a_restart_from_every_atom_begins_with_precisions_that_the_data_decide(monkeypatch):
+    monkeypatch.setattr(restarts, "RESTART", restarts.RestartSettings(backward_updates=0))
+    design, t = dictionary()
+    Phi = 5.0 * design.columns(np.arange(40))
+    Phi[:, 7] = 0.0
+    for noise in (None, 0.3):
+        problem = problem_of(DenseDesign(Phi), t, noise_variance=noise)
+        full = restarts.restart_from_full(model_of(problem, Start(np.array([3]), np.ones(1), 2.0)))
+        assert full.active.tolist() == [j for j in range(40) if j != 7]
+        assert full.core.beta == pytest.approx(1.0 / (noise or 0.1))
+        np.testing.assert_allclose(full.posterior.alpha, (1.0 + 1e-3 * problem.order[full.active] / 40) / 30.0)
+
+
+def test_a_step_of_a_restart_from_every_atom_is_that_of_t01(monkeypatch):
+    """T01 eq. (16) and (18); what comes above the largest precision leaves."""
+    settings = restarts.RestartSettings(backward_updates=1, backward_alphas=(0.05, 20.0))
+    monkeypatch.setattr(restarts, "RESTART", settings)
+    design, t = dictionary(M=12)
+    for noise in (None, 0.3):
+        problem = problem_of(design, t, noise_variance=noise)
+        full = restarts.restart_from_full(model_of(problem, Start(np.array([3]), np.ones(1), 2.0)))
+        begin = (1.0 + 1e-3 * problem.order / 12) / 30.0
+        alpha, beta = oracle.mackay_step(design.columns(np.arange(12)), t, begin, 1.0 / (noise or 0.1))
+        assert full.active.tolist() == np.flatnonzero(alpha < 20.0).tolist()
+        assert full.core.beta == pytest.approx(1.0 / noise if noise else beta)
+        np.testing.assert_allclose(full.posterior.alpha, np.maximum(alpha[alpha < 20.0], 0.05), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n_atoms", "size", "risen", "noise", "kind"),
+    [
+        (128, 4, 0.5, None, "full"), (129, 4, 0.5, None, None), (129, 4, 1.5, None, "full"),
+        (256, 4, 1.5, None, "full"), (257, 4, 1.5, None, None), (128, 5, 0.5, None, None),
+        (128, 5, 6.0, None, "capped"), (257, 4, 6.0, None, "capped"), (256, 25, 6.0, 0.1, "full"),
+        (257, 4, 6.0, 0.1, None), (257, 16, 0.5, None, "path"), (512, 16, 0.5, None, "path"),
+        (513, 16, 0.5, None, None), (257, 15, 0.5, None, None), (257, 16, 6.0, 0.1, "path"),
+    ],
+)  # fmt: skip
+def test_how_a_search_begins_anew(n_atoms, size, risen, noise, kind, monkeypatch):
+    """From every atom of a short dictionary, with a ceiling over a noise that rose, or by a path of several atoms."""
+    begun = []
+
+    def begin(name):
+        return lambda model, *_: begun.append(name) or model
+
+    monkeypatch.setattr(restarts, "restart_from_full", begin("full"))
+    monkeypatch.setattr(restarts, "restart_capped_noise", begin("capped"))
+    rng = np.random.default_rng(0)
+    problem = problem_of(DenseDesign(rng.normal(size=(30, n_atoms))), rng.normal(size=30), noise_variance=noise)
+    model = model_of(problem, Start(np.arange(size), np.ones(size), 1.0 / (risen * problem.noise_start)))
+    other = restarts._restart_from_scratch(model, 4, -np.inf)
+    if kind in ("full", "capped"):
+        assert begun == [kind]
+    elif kind == "path":
+        assert other.size == 0 and other.core.beta == pytest.approx(1.0 / (noise or problem.noise_start))
+    else:
+        assert not begun and other is None
+
+
+def test_atoms_enter_under_a_ceiling_over_the_noise_up_to_a_number(monkeypatch):
+    monkeypatch.setattr(restarts, "RESTART", restarts.RestartSettings(capped_atoms=2, newton_steps=0))
+    problem = problem_of(*dictionary(width=0.4), noise_start=1e-4)
+    other = restarts.restart_capped_noise(model_of(problem, Start(np.array([3]), np.ones(1), 2.0)), 1, np.inf)
+    assert other.size == 5  # and a tenth of 30 samples
+    assert 1.0 / other.core.beta <= 1e-4 * (1.0 + 1e-9)
+
+
+def test_atoms_left_out_at_random():
+    problem = problem_of(*dictionary(), rng=np.random.default_rng(0))
+    model = model_of(problem, Start(np.arange(0, 40, 4), np.linspace(0.5, 2.0, 10), BETA))
+    fewer = restarts.drop_random_atoms(model)
+    assert fewer.size == 8 and set(fewer.active) < set(model.active) and fewer.core.beta == BETA
+    assert fewer.active.tolist() == sorted(fewer.active)
+    gram, sizes = np.abs(model.core.gram()), set()
+    for _ in range(30):
+        fewer = restarts.drop_atoms(model)
+        gone = np.flatnonzero(~np.isin(model.active, fewer.active))
+        sizes.add(len(gone))
+        assert any(set(np.argsort(-row)[: len(gone)]) == set(gone) for row in gram)  # an atom and its nearest
+        np.testing.assert_array_equal(fewer.posterior.alpha, np.delete(model.posterior.alpha, gone))
+    assert sizes == {1, 2, 3}
+    two, one = model.keep(np.arange(2)), model.keep(np.arange(1))
+    assert restarts.drop_atoms(two).size == 1 and restarts.drop_atoms(one) is one
+
+
 def test_a_model_that_explains_the_noise_is_admitted_by_its_likes_alone():
     design, t = dictionary()
     problem = problem_of(design, t, noise_floor=1e-4)
@@ -109,6 +206,10 @@ def test_a_model_that_explains_the_noise_is_admitted_by_its_likes_alone():
     assert restarts.is_noiseless(noiseless) and not restarts.is_noiseless(honest)
     assert honest.admits(honest) and noiseless.admits(noiseless) and noiseless.admits(honest)
     assert not honest.admits(noiseless)
+    given = model_of(problem_of(design, t, noise_floor=1e-4, noise_variance=1e-4), Start(np.arange(2), np.ones(2), 9e3))
+    assert not restarts.is_noiseless(given) and honest.admits(given)
+    few, many = (model_of(problem, Start(np.arange(k), np.ones(k), 10.0)) for k in (15, 16))
+    assert few.admits(honest) and many.admits(many) and many.admits(few) and not few.admits(many)  # of 30 samples
 
 
 def test_sharper_precisions_leave_nothing_to_gain():

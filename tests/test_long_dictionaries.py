@@ -1,10 +1,12 @@
 """Long dictionaries, searched in parts: what each part offers is what the dense evidence gains."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import oracle
-from problems import BETA, fit, model_of, sinc_problem
+from problems import BETA, dictionary, fit, model_of, problem_of, sinc_problem
 from relvec import RVR
 from relvec.basis import KernelBasis
 from relvec.kernels import Gaussian
@@ -172,3 +174,23 @@ def test_the_history_of_a_long_dictionary_names_its_atoms(start, monkeypatch):
     assert np.array_equal(history["row"][history["atom"] == 240], np.full(np.sum(history["atom"] == 240), -1))
     assert model.status_ == "converged" and np.isclose(history["objective"][-1], model.log_marginal_likelihood_)
     np.testing.assert_allclose(history["gain"][1:], np.diff(history["objective"]), atol=1e-6)
+    assert history["gain"][0] == 0.0
+
+
+def test_the_parts_of_a_long_dictionary_share_the_time_limit(monkeypatch):
+    now, given = [100.0], []
+
+    def timed_iterate(solver, *rest):
+        given.append((solver.time_limit, now[0]))
+        now[0] += 3.0
+        return iterate(solver, *rest)
+
+    iterate = _columns.iterate
+    monkeypatch.setattr(_columns, "iterate", timed_iterate)
+    monkeypatch.setattr(_columns, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", 20)
+    monkeypatch.setattr(_columns, "_FIRST_PART_ATOMS", 10)
+    design, t = dictionary()
+    _columns.solve(Sequential(restarts=0, time_limit=5.0), problem_of(design, t), 1000)
+    assert len(given) > 2
+    assert [limit for limit, _ in given] == [max(5.0 - (at - 100.0), 1e-3) for _, at in given]

@@ -1,0 +1,273 @@
+"""The order of moves of a sequential search, its restarts and its end, with a model that does what a script says."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from relvec.solvers import Sequential
+from relvec.solvers import loop as _loop
+from relvec.solvers import sequential as _sequential
+from relvec.solvers.loop import Start, Status, iterate
+from relvec.solvers.sequential import Search
+
+TOL = 1e-3
+
+
+class Scripted:
+    """A model whose moves gain, one after the other, what a script says; None is no move, and so is the end of it."""
+
+    def __init__(self, script=None, objective=-10.0, size=0, atom=-1, log=None):
+        self.script = {name: list(gains) for name, gains in (script or {}).items()} if log is None else script
+        self.objective, self.size, self.atom, self.log = objective, size, atom, [] if log is None else log
+        self.active = np.arange(size)
+        self.posterior = SimpleNamespace(log_evidence=objective, alpha=np.ones(size), beta=4.0)
+        self.full_posterior = self.posterior
+
+    def _next(self, name, otherwise=None):
+        return self.script[name].pop(0) if self.script.get(name) else otherwise
+
+    def _move(self, name, *given, otherwise=None, more=0):
+        self.log.append((name, *given))
+        gain = self._next(name, otherwise)
+        if gain is None:
+            return None
+        return Scripted(self.script, self.objective + gain, self.size + more, self.atom + 1, self.log)
+
+    def grow(self, batch, tol, hold_noise=False):
+        return self._move("grow", batch, hold_noise, more=1)
+
+    def settle(self, tol):
+        return self._move("settle", otherwise=0.0)
+
+    def shrink(self, tol):
+        return self._move("shrink", more=-1)
+
+    def exchange(self, tol):
+        return self._move("exchange")
+
+    def release(self):
+        return self._move("release")
+
+    def restart(self, turn, batch, exchanging, deadline):
+        return self._move("restart", turn, exchanging)
+
+    def sharpen(self):
+        return self._move("sharpen", otherwise=0.0)
+
+    def largest_gain(self, exchanging):
+        self.log.append(("largest_gain", exchanging))
+        return self._next("largest_gain", 0.0)
+
+    def may_restart(self, turn, failed, restarts):
+        self.log.append(("may_restart", turn, failed))
+        return turn < restarts
+
+    def repeats(self, turn):
+        return turn not in self.script.get("once", ())
+
+    def admits(self, other):
+        return self._next("admits", True)
+
+    def ended(self):
+        return Status.NOISE_FLOOR if self.script.get("floor") else None
+
+    def notes(self):
+        return {"script": 1}
+
+
+def search(script=None, max_iter=100, one_at_a_time=None, **settings):
+    """Run a search; return the result and the moves asked for, with what they were given."""
+    model = Scripted(script)
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+    solver = Search(Sequential(**settings), lambda problem, bias: model, lambda *_: model, one_at_a_time)
+    return iterate(solver, problem, max_iter), model.log
+
+
+def names(log, *some):
+    return [call[0] for call in log if not some or call[0] in some]
+
+
+END = ["grow", "shrink", "exchange", "release", "sharpen", "largest_gain"]
+
+
+def test_nothing_to_gain():
+    result, log = search(restarts=0)
+    assert names(log, *END, "settle") == ["grow", "settle", *END]
+    assert result.status is Status.CONVERGED and result.status.success and result.state.largest_gain == 0.0
+    assert [step.action for step in result.history] == ["start", "reestimate", "reestimate"]
+    assert result.n_iter == 3 and result.state.done and result.state.posterior is result.state.notes.model.posterior
+
+
+def test_every_move_that_gains_is_followed_by_all_others():
+    script = {"grow": [3.0, 2.0, None, 1.5], "shrink": [None, 0.5], "exchange": [0.25], "release": [0.0]}
+    result, log = search(script, restarts=0, batch=7)
+    assert names(log, *END, "settle") == [
+        "grow", "grow", "grow", "settle", "grow", "grow", "settle", "grow", "shrink", "exchange",  # gains
+        "grow", "settle", "grow", "shrink",  # gains
+        "grow", "settle", "grow", "shrink", "exchange", "release",  # lets go of something
+        "grow", "settle", *END,
+    ]  # fmt: skip
+    actions = [step.action for step in result.history]
+    assert actions[:4] == ["start", "add", "add", "reestimate"]
+    assert actions.count("add") == 3 and actions.count("exchange") == 1 and actions.count("delete") == 1
+    assert "" not in actions  # what only lets go of a limit is no step
+    assert result.state.objective == pytest.approx(-10.0 + 3.0 + 2.0 + 1.5 + 0.25 + 0.5)
+    assert [step.size for step in result.history][-1] == 2
+    np.testing.assert_allclose(
+        [step.gain for step in result.history][1:], np.diff([step.objective for step in result.history])
+    )
+    assert all(step.noise_variance == 0.25 for step in result.history)
+    assert all(call[1] == 7 for call in log if call[0] == "grow")
+
+
+def test_the_noise_is_held_but_for_every_third_step():
+    _, log = search({"grow": [1.0] * 7}, restarts=0, noise_every=3)
+    assert [call[2] for call in log if call[0] == "grow"][:8] == [True, True, False, True, True, False, True, True]
+    _, log = search({"grow": [1.0] * 3}, restarts=0)
+    assert not any(call[2] for call in log if call[0] == "grow")
+
+
+def test_without_exchanges_none_is_tried_nor_certified():
+    _, log = search({"exchange": [1.0]}, restarts=1, exchange=False)
+    assert "exchange" not in names(log)
+    assert ("largest_gain", False) in log and ("restart", 0, False) in log
+    _, log = search(restarts=1)
+    assert ("largest_gain", True) in log and ("restart", 0, True) in log
+
+
+@pytest.mark.parametrize(("offer", "status"), [(0.5 * TOL, Status.CONVERGED), (2.0 * TOL, Status.STOPPED)])
+def test_the_rule_of_tf03_ends_a_search_without_further_moves(offer, status):
+    result, log = search({"largest_gain": [offer], "shrink": [1.0]}, stop="tf03")
+    assert names(log) == ["grow", "settle", "grow", "sharpen", "largest_gain"]
+    assert result.status is status and result.state.largest_gain == offer
+
+
+@pytest.mark.parametrize(
+    ("offers", "status"),
+    [((1.0, 0.0), Status.CONVERGED), ((1.0, 2.0, 0.0), Status.STALLED), ((TOL,), Status.CONVERGED)],
+)
+def test_moves_are_tried_once_more_where_the_certificate_names_one(offers, status):
+    result, log = search({"largest_gain": offers}, restarts=0)
+    count = min(len(offers), 2)
+    assert names(log, "largest_gain", "sharpen", "shrink") == ["shrink", "sharpen", "largest_gain"] * count
+    assert result.status is status and result.state.largest_gain == offers[count - 1]
+
+
+def test_a_model_at_the_noise_floor_says_so():
+    assert search({"floor": [True]})[0].status is Status.NOISE_FLOOR
+
+
+@pytest.mark.parametrize(
+    ("gain", "repeats", "turns", "failed"),
+    [
+        (1.0, True, [0, 0, 1], [0, 0, 1]),  # what gains a nat is tried again
+        (0.999, True, [0, 1], [0, 0]),
+        (0.125, True, [0, 1], [0, 0]),
+        (0.0625, True, [0, 1], [0, 1]),  # what gains less than a tenth has failed
+        (5.0, False, [0, 1], [0, 0]),
+        (0.0, False, [0, 1], [0, 0]),
+    ],
+)
+def test_restarts_are_judged_by_their_gain(gain, repeats, turns, failed):
+    result, log = search({"restart": [gain, 0.0], "once": [] if repeats else [0]}, restarts=2)
+    asked = [call[1:] for call in log if call[0] == "may_restart"]
+    assert [turn for turn, _ in asked if turn < 2] == [*turns]
+    assert [count for turn, count in asked if turn < 2] == [*failed]
+    actions = [step.action for step in result.history]
+    assert actions.count("restart") == (gain > TOL) and "" not in actions
+    assert result.state.objective == pytest.approx(-10.0 + (gain if gain > TOL else 0.0))
+
+
+def test_restarts_that_are_not_admitted_or_lead_nowhere():
+    result, log = search({"restart": [9.0, None, 0.5], "admits": [False]}, restarts=3)
+    assert [call[1] for call in log if call[0] == "restart"] == [0, 1, 2]
+    assert [call[2] for call in log if call[0] == "may_restart" and call[1] in (1, 2)] == [1, 1]
+    assert result.state.objective == pytest.approx(-9.5)
+    # after one that is taken all moves are tried anew
+    after = names(log)[len(names(log)) - names(log)[::-1].index("restart") :]
+    assert after[:6] == ["grow", "settle", "grow", "shrink", "exchange", "release"]
+
+
+@pytest.mark.parametrize(("fall", "lost"), [(0.5 * TOL, 0.0), (2.0 * TOL, 2.0 * TOL)])
+def test_an_evidence_that_falls_when_evaluated_anew_hides_gains_as_large(fall, lost):
+    result, _ = search({"sharpen": [-fall]}, restarts=0)
+    assert result.state.largest_gain == pytest.approx(lost)
+    assert result.status is (Status.STALLED if lost else Status.CONVERGED)
+
+
+def test_evidences_of_a_billion_nats_may_fall_by_a_nat():
+    model = Scripted({"sharpen": [-0.9]}, objective=-1e9)
+    solver = Search(Sequential(restarts=0), lambda *_: model, lambda *_: model)
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+    assert iterate(solver, problem, 100).status is Status.CONVERGED
+    model = Scripted({"sharpen": [-1.1]}, objective=-1e9)
+    solver = Search(Sequential(restarts=0), lambda *_: model, lambda *_: model)
+    assert iterate(solver, problem, 100).status is Status.STALLED
+
+
+def test_time_and_steps_are_limits(monkeypatch):
+    now = [0.0]
+    for module in (_loop, _sequential):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    many = {"grow": [1.0] * 50}
+    assert search(many, max_iter=4)[0].status is Status.MAX_ITER and search(many, max_iter=4)[0].n_iter == 4
+
+    class Slow(list):
+        def pop(self, *_):
+            now[0] += 1.0
+            return super().pop(0)
+
+    model = Scripted()
+    model.script = {"grow": Slow([1.0] * 50)}
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+    solver = Search(Sequential(time_limit=5.5), lambda *_: model, lambda *_: model)
+    result = iterate(solver, problem, 100)
+    assert result.status is Status.TIME_LIMIT and result.n_iter == 6 and not result.status.success
+    # a search whose precisions are settled begins no restart after its time, and ends with its certificate
+    now[0], model = 0.0, Scripted()
+    model.script = {"settle": Slow([0.0])}
+    solver = Search(Sequential(time_limit=0.5), lambda *_: model, lambda *_: model)
+    result = iterate(solver, problem, 100)
+    assert result.status is Status.CONVERGED and "restart" not in names(model.log)
+
+
+def test_steps_of_tf03_come_first_where_they_are_asked_for():
+    def once(problem, state, settings):
+        notes = state.notes
+        return state.stepped(action="noise", notes=notes.but(steps=notes.steps + 1, polishing=notes.steps == 2))
+
+    result, log = search(one_at_a_time=once, select="gain", restarts=0)
+    assert [step.action for step in result.history][:4] == ["start", "noise", "noise", "noise"]
+    assert names(log, *END) == ["grow", *END]
+    result, log = search(one_at_a_time=once, select="gain", stop="tf03")
+    assert names(log) == ["largest_gain"] and result.state.done and result.n_iter == 3
+
+
+def test_a_search_goes_on_from_its_notes():
+    model = Scripted()
+    solver = Search(Sequential(time_limit=5.0), lambda *_: model, lambda *_: model)
+    state = solver.init(None)
+    notes = state.notes.but(steps=4, grown=True, settled=True, exhausted=True, sharp=True, retried=True, lost=0.5,
+                            turn=2, failed=1, polishing=True)  # fmt: skip
+    kept = solver.notes_of(None, state.stepped(notes=notes))
+    assert kept.pop("model") == {"script": 1}
+    again = solver.resumed(None, Start(model.active, np.zeros(0), 1.0), kept | {"model": {}})
+    assert {name: getattr(again.notes, name) for name in kept} == kept
+    assert solver.finishing(again) and not solver.finishing(state)
+    assert again.notes.deadline == pytest.approx(state.notes.deadline, abs=60.0)
+    assert Search(Sequential(), lambda *_: model, lambda *_: model).init(None).notes.deadline == np.inf
+
+
+@pytest.mark.parametrize("options", [
+    {"batch": 0}, {"batch": 1.5}, {"noise_every": 0}, {"noise_every": None}, {"restarts": -1}, {"restarts": "3"},
+    {"start": "middle"}, {"select": "best"}, {"stop": "never"}, {"time_limit": 0}, {"time_limit": "1"},
+])  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Sequential(**options)
+
+
+def test_settings_at_their_limits_are_taken():
+    solver = Sequential(batch=1, noise_every=1, restarts=0, time_limit=0.1)
+    assert (solver.batch, solver.noise_every, solver.restarts) == (1, 1, 0) and Sequential().batch is None
