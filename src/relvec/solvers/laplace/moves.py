@@ -107,6 +107,7 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
     """
     S, Q = found.classes[0].S, found.classes[0].Q
     ratio = np.where(found.outside[0] & (S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
+    ratio[found.gains > 0.0] += 1.0  # whose gain begins with the motion of B
     best, most = None, 0.0
     count = max(3, SETTINGS.faint_additions_times_rows // model.problem.design.n_rows)
     for i in np.lexsort((found.order, -np.round(ratio, 9)))[:count]:
