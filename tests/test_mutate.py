@@ -37,6 +37,15 @@ def test_a_mutant_differs_at_one_place(mutate):
     assert all("LIMIT = 3" in ast.unparse(tree) and "Doc 7." in ast.unparse(tree) for tree, *_ in found)
 
 
+@pytest.mark.parametrize(("code", "count"), [
+    ("max(1.0, abs(x))", 0), ("max(2.0, abs(x))", 1), ("np.round(x + y, 9)", 1), ("x / np.where(m > 0.0, y, 1.0)", 3),
+    ("zip(x, y, strict=True)", 0), ("all_threads(x ** 3)", 0), ("logger.info(x + 1)", 0), ("x + 1", 2),
+])  # fmt: skip
+def test_what_changes_no_result_by_its_kind_is_left(mutate, code, count):
+    assert len(mutate.places(ast.parse(f"def f(x):\n    return {code}\n"))) == count
+    assert not mutate.places(ast.parse(f"def scan_work(x):\n    return {code}\n"))
+
+
 def test_a_mutant_is_put_in_where_a_module_is_used_already(mutate, tmp_path):
     source = (
         "from dataclasses import dataclass\nfrom functools import cached_property\n\n\n"

@@ -8,7 +8,9 @@ by its kind changes no result:
 - how much work there is, where only the number of threads depends on it: what `all_threads` is given, and functions
   named `..._work`;
 - what is said and not done: errors, messages, the log;
-- the 1.0 of `max(1.0, abs(x))`, from which on a tolerance is relative.
+- the 1.0 of `max(1.0, abs(x))`, from which on a tolerance is relative, and the digits of `np.round`, which decide when
+  values are equal;
+- the 1.0 of `x / np.where(known, y, 1.0)`, which stands in where nothing is to be divided by.
 
 Mutants of the compiled modules are switched in one build (`native_mutants.py`). Mutants are drawn by a seed; each runs
 in a process of its own until a test fails. One that takes far longer than the tests do counts as noticed. What survives
@@ -50,7 +52,7 @@ SOLVERS = [*WAYS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/test_solvers.py", EVIDEN
 ENGINE = [*WAYS, "tests/test_native.py", SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
 CERTIFICATES = "tests/test_laplace_certificate.py"
-LAPLACE = [*CLASS_WAYS, SCANS, FIXED, MODES, CERTIFICATES, "tests/test_laplace_rows.py", "tests/test_laplace.py",
+LAPLACE = [*CLASS_WAYS, "tests/test_laplace_moves.py", SCANS, FIXED, MODES, CERTIFICATES, "tests/test_laplace_rows.py", "tests/test_laplace.py",
            CLASSES]  # fmt: skip
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 DISTRIBUTED = "tests/test_dask.py::test_contract_of_rows_elsewhere"
@@ -131,8 +133,21 @@ class Places(ast.NodeVisitor):
             return
         if called == "max" and ast.unparse(node.args[0]) == "1.0" and ast.unparse(node.args[1]).startswith("abs("):
             self.visit(node.args[1])
-            return
-        self.generic_visit(node)
+        elif called == "np.round":
+            self.visit(node.args[0])
+        else:
+            self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        """Leave what stands in for a divisor."""
+        right = node.right
+        masked = isinstance(right, ast.Call) and ast.unparse(right.func) in ("np.where", "xp.where")
+        if masked and isinstance(node.op, ast.Div) and ast.unparse(right.args[2]) == "1.0":
+            self.found.append(node)
+            for part in (node.left, *right.args[:2]):
+                self.visit(part)
+        else:
+            self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
         """Leave what an error says."""

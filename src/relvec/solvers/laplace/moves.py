@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.inference.evidence import TIE_NATS, mackay_alpha
+from relvec.inference.evidence import best, mackay_alpha
 from relvec.solvers._native.laplace import Mode
 from relvec.solvers.laplace.exchange import swaps
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
@@ -84,13 +84,6 @@ def tempered(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
     return new
 
 
-def first_of(gains: np.ndarray, ranked: Scan | LaplaceProblem) -> int:
-    """The unit of largest gain; among equals the lowest in rank."""
-    largest = gains.max()
-    equal = np.flatnonzero(gains >= largest - TIE_NATS * max(1.0, largest))
-    return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(ranked.rank(equal))])
-
-
 def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
     grown, most = _grow_best(model, found, batch, tol)
@@ -108,7 +101,7 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
     S, Q = found.classes[0].S, found.classes[0].Q
     ratio = np.where(found.outside[0] & (S > 0.0), Q * Q / np.where(S > 0.0, S, 1.0), 0.0)
     ratio[found.gains > 0.0] += 1.0  # whose gain begins with the motion of B
-    best, most = None, 0.0
+    chosen, most = None, 0.0
     count = max(3, SETTINGS.faint_additions_times_rows // model.problem.design.n_rows)
     for i in np.lexsort((found.order, -np.round(ratio, 9)))[:count]:
         if ratio[i] < SETTINGS.min_faint_ratio:
@@ -119,17 +112,17 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
             grown = model.add(found.units[[i]], alpha, Q[[i]] / (alpha + S[[i]]))
             gain = grown.objective - model.objective
             if gain > max(tol, most) and trusted(grown, model):
-                best, most = grown, gain
+                chosen, most = grown, gain
             hopeful = hopeful or gain > -SETTINGS.max_faint_loss_nats
             if not hopeful:
                 break
-    return (None, 0.0) if best is None else (relax(best, 2)[0], most)
+    return (None, 0.0) if chosen is None else (relax(chosen, 2)[0], most)
 
 
 def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
-    gains, most = found.gains - model.problem.price, 0.0
+    gains, most, ranks = found.gains - model.problem.price, 0.0, found.rank(np.arange(len(found.gains)))
     for _ in range(SETTINGS.max_refuted):
-        first = first_of(gains, found)
+        first = best(gains, ranks)
         if gains[first] <= tol:
             return None, max(most, float(gains[first]))
         chosen = _batch(model, found, gains, first, batch)
