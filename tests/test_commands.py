@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import messy
-from relvec import RVR, cli, load
+from relvec import RVC, RVR, cli, load
 from relvec.report.summary import learned_relevance
 from relvec.tables import evaluate_table, fit_table, predict_table, read_table
 
@@ -559,3 +559,53 @@ def test_columns_that_the_noise_depends_on_are_named(capsys, tmp_path):
     out = run(capsys, "fit", str(data), "--target", "y", "--noise", "heteroscedastic", "--kernel", "linear", "-o",
               str(tmp_path / "m.relvec"), "--holdout", "0")  # fmt: skip
     assert re.search(r"noise depends on +a\b", out)
+
+
+def test_classes_with_few_rows_are_told_and_stay_out_of_the_scores(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=60)
+    kinds = ["high" if value > 0 else "low" for value in x]
+    kinds[3], kinds[5] = "High", "unsure"
+    rows = "".join(f"{value:.3f},{kind}\n" for value, kind in zip(x, kinds))
+    (tmp_path / "t.csv").write_text(f"x,kind\n{rows}")
+    out = run(capsys, "fit", "t.csv", "--target", "kind", "--kernel", "gaussian", "--width", "2")
+    assert "'high', 'High' are different classes here" in out
+    assert "with one row, too few to learn from: 'High', 'unsure'" in out
+    assert "scores on" in out and "--cv 5" in out
+    out = run(capsys, "evaluate", "model.relvec", "t.csv", "--cv", "5")
+    assert "58 rows, 5-fold" in out and "2 rows not evaluated" in out
+
+
+def test_a_class_that_only_rows_held_out_have_is_left_out_of_the_scores(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i},{'odd' if i == 1 else 'low' if i < 30 else 'high'}\n" for i in range(60))
+    (tmp_path / "t.csv").write_text(f"x,kind\n{rows}")
+    for seed in range(20):  # until the odd row is held out
+        out = run(capsys, "fit", "t.csv", "--target", "kind", "--width", "1", "--holdout", "0.4", "--seed", str(seed))
+        if "'odd'" not in out:
+            break
+    assert "scores on 23 rows" in out and "1 row not evaluated" in out
+
+
+def test_a_table_without_some_class_of_the_model_is_cross_validated():
+    x = np.random.default_rng(0).normal(size=(90, 1))[:, 0]
+    kinds = np.where(x > 0.5, "c", np.where(x > -0.5, "b", "a"))
+    pipeline = fit_table({"x": x, "kind": kinds}, "kind", model=RVC(width=1.0)).pipeline
+    found = evaluate_table(pipeline, {"x": x[kinds != "b"], "kind": kinds[kinds != "b"]}, folds=3)
+    assert found.prediction.proba.shape == (np.sum(kinds != "b"), 3)
+    assert {score.name: score.value for score in found.scores}["accuracy"] > 0.9
+
+
+def test_a_constant_target_shows_no_relevance(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},5\n" for i in range(12)))
+    out = run(capsys, "fit", "t.csv", "--target", "y")
+    assert "1 different number;" in out and "relevance" not in out
+
+
+def test_the_next_command_runs_on_three_rows(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n2,3\n3,5\n")
+    out = run(capsys, "fit", "t.csv", "--target", "y")
+    assert "next:  relvec report model.relvec t.csv --cv 3" in out
+    run(capsys, "evaluate", "model.relvec", "t.csv", "--cv", "3")

@@ -7,6 +7,8 @@ import sys
 import time
 import tracemalloc
 import zipfile
+from datetime import datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ import guards
 from relvec import RVR
 from relvec.tables import Table, TableError, as_table, binary, delimited, files, fit_table, read_table, write_table
 from relvec.tables import table as table_module
-from relvec.tables.cells import labels_of
+from relvec.tables.cells import labels_of, parse_numbers
+from relvec.tables.kinds import describe
 from relvec.tables.table import TableLimits
 
 HEAD = "name,age\n"
@@ -471,9 +474,55 @@ def test_nothing_from_a_table_reaches_a_terminal_as_a_command(monkeypatch, capsy
 
 
 def test_tables_are_written_in_a_known_format_or_refused(tmp_path):
-    for name in ("p.xlsx", "p.sqlite", "p.csv.zst"):
+    for name in ("p.xls", "p.sqlite", "p.csv.zst"):
         with pytest.raises(TableError, match="tables cannot be written as"):
             write_table(as_table({"x": [1.0]}), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
     write_table(as_table({"x": [1.0]}), tmp_path / "without_a_suffix")
     assert (tmp_path / "without_a_suffix").read_text() == "x\n1.0\n"
+
+
+def test_an_excel_workbook_is_read_and_written(tmp_path, monkeypatch):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in ((None, None), ("n", "when", "x", None), (1, datetime(2024, 1, 31), "=1+1", None), (2, None, "b", None)):
+        book.active.append(row)
+    book.active["C3"].data_type = "s"  # text that begins like a formula
+    book.create_sheet("other")
+    book.save(path := tmp_path / "t.xlsx")
+    table = read_table(path)
+    assert table.names == ["n", "when", "x"] and table.lines.tolist() == [3, 4]
+    assert table["n"].tolist() == [1, 2] and table["x"].tolist() == ["=1+1", "b"]
+    assert table["when"].tolist() == ["2024-01-31 00:00:00", None]
+    assert table.notes == ("the first of 2 sheets was read, 'Sheet'",)
+    write_table(table, again := tmp_path / "again.xlsx")
+    assert read_table(again)["x"].tolist() == ["=1+1", "b"]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(again.read_bytes())))
+    assert read_table("-").names == table.names  # recognised by its content
+    again.write_bytes(again.read_bytes()[:-40])
+    with pytest.raises(TableError, match=r"again.xlsx: not a readable Excel file"):
+        read_table(again)
+
+
+def test_a_small_workbook_cannot_become_a_large_table(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet()
+    for _ in range(1500):
+        sheet.append([None] * 2000 + ["x"])
+    book.save(path := tmp_path / "wide.xlsx")
+    with pytest.raises(TableError, match="too many cells"):
+        read_table(path)
+
+
+def test_times_are_hours(write):
+    column = describe(read_table(write("t,x\n7:30,a\n14:00:36,b\n36:15,a\n,b\nlate,a\n" + "0:45,b\n" * 20)))[0]
+    assert (column.kind, column.unit) == ("number", "h:mm") and "'late' in row 5" in column.note
+    values = parse_numbers(np.array(["7:30", "14:00:36", "0:75"], dtype=object), column.style)[0]
+    np.testing.assert_allclose(values, [7.5, 14.01, np.nan])
+
+
+@pytest.mark.parametrize("text", ["0,1.5\n1,2\n", "Sales of 2023,,\nmonth,units,price\n1,2,3\n"])
+def test_a_file_whose_first_line_is_no_header_is_told(write, text):
+    with pytest.raises(TableError, match="does not look like a header"):
+        read_table(write(text))["price"]

@@ -38,7 +38,7 @@ MAX_MODULES_IN_A_FOLDER = 14
 ESTIMATORS = {"RelevanceVectorRegressor", "RelevanceVectorClassifier", "BaseRelevanceVector", "RVR", "RVC"}
 DESIGNS = ("Design", "Samples", "Rows", "DistributedKernelBasis", "RowKernel")
 OPTIONAL = ("matplotlib", "pandas", "pyarrow", "dask", "distributed", "torch", "cupy", "onnx", "onnxruntime",
-            "skl2onnx", "rich", "h5py", "zarr", "shapiq")  # fmt: skip
+            "skl2onnx", "rich", "h5py", "zarr", "shapiq", "openpyxl")  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from relvec._version import __version__
 
 KERNELS = ("gaussian", "matern52", "matern32", "laplace", "cauchy", "log_distance", "linear_spline", "polynomial",
            "linear")  # fmt: skip
-FORMATS = ("csv", "tsv", "jsonl", "npz", "parquet", "feather")
+FORMATS = ("csv", "tsv", "jsonl", "npz", "parquet", "feather", "excel")
 NOISES = ("normal", "student-t", "heteroscedastic")
 TASKS = ("auto", "regression", "classification", "count")
 
@@ -21,8 +22,8 @@ OVERVIEW = """examples:
   relvec report model.relvec held_out.csv  write report.html: accuracy, calibration, what the model rests on
   relvec demo                              fit a noisy sinc and a small table, pictures in relvec-demo/
 """
-DATA = """DATA is a file (CSV, TSV, JSON lines, .npz; Parquet and Feather with relvec[data]), also .gz or .zst, or - for
-standard input."""
+DATA = """DATA is a file (CSV, TSV, JSON lines, .npz; with relvec[data] Excel, Parquet and Feather), also .gz or .zst,
+or - for standard input."""
 FIT = f"""{DATA} Numbers, booleans, dates and categories are recognised, and missing cells are filled. Constant columns,
 free text and identifiers are left out. The command prints what it did with each column and stores it with the model.
 
@@ -148,7 +149,8 @@ def _fit(parser: Any) -> None:
 
 
 def _predict(parser: Any) -> None:
-    _add_model_and_data(parser)
+    _add_model(parser)
+    _add_data(parser)
     add = parser.add_argument
     add("-o", "--out", default="-", metavar="FILE", help="standard output by default; the suffix decides the format")
     add("--interval", type=_share, default=0.9, metavar="P", help="probability that the interval holds the target "
@@ -164,13 +166,15 @@ def _inspect(parser: Any) -> None:
 
 
 def _calibrate(parser: Any) -> None:
-    _add_model_and_data(parser)
+    _add_model(parser)
+    _add_data(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where to save the calibrated model; by default "
                         "it replaces MODEL")  # fmt: skip
 
 
 def _evaluate(parser: Any) -> None:
-    _add_model_and_data(parser)
+    _add_model(parser)
+    _add_data(parser)
     parser.add_argument("--cv", type=_folds, default=0, metavar="K", help="cross-validation with K folds, and K fits")
     parser.add_argument("--seed", type=int, default=0, help="seed of the resampling and the folds (0)")
 
@@ -211,11 +215,6 @@ def _add_model(parser: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="a file written by relvec fit")
 
 
-def _add_model_and_data(parser: Any) -> None:
-    _add_model(parser)
-    _add_data(parser)
-
-
 def _width(text: str) -> float | str:
     try:
         return float(text)
@@ -233,21 +232,8 @@ def _number(text: str, convert: Callable[[str], float], valid: Callable[[float],
     return value
 
 
-def _positive(text: str) -> float:
-    return _number(text, float, lambda value: value > 0, "a positive number")
-
-
-def _count(text: str) -> int:
-    return _number(text, int, lambda value: value >= 1, "a whole number, 1 or more")
-
-
-def _share(text: str) -> float:
-    return _number(text, float, lambda value: 0 < value < 1, "a number between 0 and 1")
-
-
-def _holdout(text: str) -> float:
-    return _number(text, float, lambda value: 0 <= value < 1, "a number from 0 to below 1")
-
-
-def _folds(text: str) -> int:
-    return _number(text, int, lambda value: value == 0 or value >= 2, "0 for none, or 2 or more folds")
+_positive = partial(_number, convert=float, valid=lambda value: value > 0, expected="a positive number")
+_count = partial(_number, convert=int, valid=lambda value: value >= 1, expected="a whole number, 1 or more")
+_share = partial(_number, convert=float, valid=lambda value: 0 < value < 1, expected="a number between 0 and 1")
+_holdout = partial(_number, convert=float, valid=lambda value: 0 <= value < 1, expected="a number from 0 to below 1")
+_folds = partial(_number, convert=int, valid=lambda k: k == 0 or k >= 2, expected="0 for none, or 2 or more folds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +18,26 @@ from relvec import RVR, plot
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit both tables, print what was found and draw the fits."""
-    folder = None if arguments.no_plots or not _can_draw() else arguments.out
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    _demo_sinc(folder)
-    print()
-    _demo_diabetes(folder)
-    print("\nnext:  relvec fit YOUR_TABLE.csv --target COLUMN")
-    return 0
-
-
-def _can_draw() -> bool:
-    """Whether matplotlib is installed; prints how to get it where it is not."""
+    folder = None if arguments.no_plots else arguments.out
     try:
         plot.new_figure()
     except ImportError as error:
         print(f"No pictures: {error}\n", file=sys.stderr)
-        return False
-    return True
+        folder = None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    _demo_sinc(folder)
+    _demo_diabetes(folder)
+    print("next:  relvec fit YOUR_TABLE.csv --target COLUMN")
+    return 0
 
 
 def _demo_sinc(folder: Path | None) -> None:
-    rng = np.random.default_rng(0)
     X, X_test = np.linspace(-10, 10, 100)[:, None], np.linspace(-10, 10, 1000)[:, None]
-    y = _sinc(X) + rng.normal(0.0, 0.1, 100)
+    y = _sinc(X) + np.random.default_rng(0).normal(0.0, 0.1, 100)
     print("Noisy sinc: 100 points of sin(x)/x with Gaussian noise of standard deviation 0.1")
-
-    model = _fit_and_print(3.0, X, y)[-1]
+    model = RVR(width=3.0).fit(X, y)
+    _print_fit(model, len(X))
     error = np.sqrt(np.mean((model.predict(X_test) - _sinc(X_test)) ** 2))
     print(f"  test error     {error:.3f} from the true function (root mean square, 1000 points)")
     if folder is not None:
@@ -56,10 +48,10 @@ def _demo_sinc(folder: Path | None) -> None:
 
 def _demo_diabetes(folder: Path | None) -> None:
     X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
+    print(f"\nDiabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
     # A wide kernel: cross-validation on the training rows is flat from 4 to 32.
-    print(f"Diabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
-
-    pipeline = _fit_and_print(8.0, X, y, StandardScaler())
+    pipeline = make_pipeline(StandardScaler(), RVR(width=8.0)).fit(X, y)
+    _print_fit(pipeline[-1], len(X))
     mean, std = pipeline.predict(X_test, return_std=True)
     error, held = np.sqrt(np.mean((mean - y_test) ** 2)), np.mean(np.abs(mean - y_test) <= 2 * std)
     print(f"  test error     {error:.1f} on {len(X_test)} held-out patients (root mean square; targets vary by "
@@ -69,24 +61,18 @@ def _demo_diabetes(folder: Path | None) -> None:
         figure = plot.new_figure(5.4, 5.0)
         plot.plot_predictions(pipeline, X_test, y_test, figure.subplots()).set_title("Diabetes, held-out patients")
         _save(figure, folder / "diabetes.png")
+    print()
 
 
 def _sinc(X: np.ndarray) -> np.ndarray:
     return np.sinc(X[:, 0] / np.pi)
 
 
-def _fit_and_print(width: float, X: np.ndarray, y: np.ndarray, *steps: Any) -> Any:
-    """A pipeline of the steps and a model, fitted; prints what it found."""
-    start = time.perf_counter()
-    pipeline = make_pipeline(*steps, RVR(width=width)).fit(X, y)
-    seconds, model = time.perf_counter() - start, pipeline[-1]
+def _print_fit(model: Any, rows: int) -> None:
     constant = ", and a constant" if "bias" in model.atoms_ else ""
-    print(f"  vectors kept   {len(model.relevance_)} of {len(X)}{constant}")
-    print(f"  noise found    {np.sqrt(model.noise_variance_):.3g} (standard deviation)")
-    print(f"  log evidence   {model.log_marginal_likelihood_:.2f}")
-    print(f"  seconds        {seconds:.2f}")
-    print(f"  status         {model.status_}")
-    return pipeline
+    print(f"  vectors kept   {len(model.relevance_)} of {rows}{constant}\n"
+          f"  noise found    {np.sqrt(model.noise_variance_):.3g} (standard deviation)\n"
+          f"  log evidence   {model.log_marginal_likelihood_:.2f}\n  status         {model.status_}")  # fmt: skip
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -9,8 +9,8 @@ from sklearn.pipeline import Pipeline
 
 from relvec.cli.console import Console
 from relvec.cli.files import read_data, read_model
-from relvec.tables.evaluation import BASELINE_MEANING, Evaluation, evaluate_table
-from relvec.tables.text import format_range, format_to_error, format_with_error, plural
+from relvec.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation, evaluate_table
+from relvec.tables.text import plural
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,9 +31,7 @@ def evaluate(pipeline: Pipeline, arguments: argparse.Namespace) -> Evaluation:
 
 def print_scores(console: Console, evaluation: Evaluation) -> None:
     """Print the scores with their uncertainty and meaning."""
-    rows = [(s.name, format_with_error(s.value, s.error), format_range(s.low, s.high, s.error),
-             format_to_error(s.baseline, s.error), s.meaning) for s in evaluation.scores]  # fmt: skip
-    console.print_table(("score", "value ± error", "95% interval", "baseline", "meaning"), rows)
+    console.print_table(SCORE_HEADER, [score.cells() for score in evaluation.scores])
     console.print(f"  {BASELINE_MEANING}")
     for note in evaluation.notes:
         console.print(f"  note: {note}")

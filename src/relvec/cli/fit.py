@@ -6,11 +6,13 @@ import argparse
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
-from relvec import RVC, RVR, save
+from relvec import save
 from relvec.cli.console import Console
 from relvec.cli.evaluate import print_scores, scores_as_dict
 from relvec.cli.files import check_output, naming_output
@@ -23,8 +25,9 @@ from relvec.tables.columns import Column
 from relvec.tables.evaluation import Evaluation, calibrate_table, evaluate_table
 from relvec.tables.files import read_table
 from relvec.tables.kinds import describe
-from relvec.tables.pipelines import FittedTable, fit_table
+from relvec.tables.pipelines import FittedTable, default_model, fit_table
 from relvec.tables.table import Table, TableError
+from relvec.tables.target import has_known_class, target_of
 from relvec.tables.text import list_names, plural
 
 CUT_STATUSES = {"time_limit", "interrupted"}
@@ -32,6 +35,7 @@ CUT_WARNINGS = ("warning: TIME_LIMIT", "warning: INTERRUPTED")
 MIN_SECONDS = 0.01  # a fit needs a limit above 0, however late it is
 MAX_CHECKED_ROWS = 600  # without --holdout, a second model is fitted to a part of as many rows: a few seconds more
 CHECKED_SHARE = 0.2  # of these rows, kept out of the second fit
+FOLDS = 5  # of the cross-validation that is proposed next
 MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
 
 
@@ -90,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
     evaluation, rows, how = None, len(fitted.table), "rows kept out of the fit"
     if held_out is not None:
-        evaluation = evaluate_table(fitted.pipeline, held_out, seed=arguments.seed)
+        evaluation = _evaluate(fitted.pipeline, held_out, arguments.seed)
     elif arguments.holdout is None and _is_quick_to_check(fitted, deadline):
         try:
             evaluation, rows = _evaluate_second_fit(fitted, arguments, deadline, calibration)
@@ -101,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"\nscores on {len(evaluation.observed):,} {how}")
         print_scores(console, evaluation)
         found["holdout"] = scores_as_dict(evaluation) | {"fitted_rows": rows}
-    console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments)}")
+    console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments, fitted)}")
     console.print_json(found)
     return 0
 
@@ -115,7 +119,15 @@ def _evaluate_second_fit(
     if calibration is not None:
         calibrate_table(second.pipeline, calibration)
     held_out = _mark_strays(held_out, fitted.pipeline["columns"].columns)
-    return evaluate_table(second.pipeline, held_out, seed=arguments.seed), len(second.table)
+    return _evaluate(second.pipeline, held_out, arguments.seed), len(second.table)
+
+
+def _evaluate(pipeline: Pipeline, held_out: Table, seed: int) -> Evaluation:
+    """Evaluate on rows held out, without those of a class that the fit has not seen."""
+    known = has_known_class(pipeline["columns"].target, held_out)
+    evaluation = evaluate_table(pipeline, held_out.take(np.flatnonzero(known)), seed=seed)
+    note = f"{plural(int((~known).sum()), 'row')} not evaluated: no row of the fit has the same class"
+    return evaluation if known.all() else replace(evaluation, notes=(*evaluation.notes, note))
 
 
 def _is_quick_to_check(fitted: FittedTable, deadline: Deadline | None) -> bool:
@@ -152,11 +164,11 @@ def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | N
 
 def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
     """The estimator of a task with the options that were given, and a limit of so many seconds."""
-    model: Any = RVC() if task == "classification" else RVR(likelihood="poisson" if task == "count" else "gaussian")
     if arguments.upper is not None and arguments.noise != "normal":
         raise TableError("--upper is for normal noise: leave --noise out")
+    model = default_model(task, arguments.upper)
     if task == "regression":
-        model = RVR(**NOISES[arguments.noise]) if arguments.upper is None else RVR(likelihood="censored")
+        model.set_params(**NOISES[arguments.noise])
     given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed,
              "memory_limit": arguments.memory_limit}  # fmt: skip
     if arguments.max_functions is not None:
@@ -194,8 +206,11 @@ def _print_fit(console: Console, fitted: FittedTable) -> None:
     console.print_facts(summary(fitted.pipeline))
 
 
-def _next_command(arguments: argparse.Namespace) -> str:
+def _next_command(arguments: argparse.Namespace, fitted: FittedTable) -> str:
     if arguments.data == "-":
         return f"next:  relvec predict {arguments.out} NEW_DATA"
-    folds = " --cv 5" if arguments.upper is None else ""
+    most = len(fitted.table)
+    if fitted.pipeline["columns"].task == "classification":  # two classes with so many rows are needed
+        most = np.sort(np.unique(target_of(fitted.pipeline, fitted.table), return_counts=True)[1])[-2]
+    folds = f" --cv {min(FOLDS, most)}" if arguments.upper is None and most >= 2 else ""
     return f"next:  relvec report {arguments.out} {shlex.quote(arguments.data)}{folds}"

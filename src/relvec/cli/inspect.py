@@ -80,9 +80,7 @@ def describe_model(pipeline: Pipeline) -> dict[str, Any]:
         "column_widths": learned_widths(pipeline),
         "column_relevance": learned_relevance(pipeline),
         "seconds": step.record_["seconds"],
-        "options": {name: value for name, value in model.get_params(deep=False).items()},
-        "columns": [
-            {"name": c.name, "kind": c.kind, "note": c.note, "levels": list(c.levels)} for c in step.columns
-        ],
+        "options": model.get_params(deep=False),
+        "columns": [{"name": c.name, "kind": c.kind, "note": c.note, "levels": list(c.levels)} for c in step.columns],
         "notes": step.record_["notes"],
     }  # fmt: skip

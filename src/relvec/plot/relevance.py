@@ -29,7 +29,7 @@ def find_relevance(model: Any) -> tuple[np.ndarray, str] | None:
     """
     final = final_step(model)
     relevance = getattr(final, "feature_relevance_", None)
-    if relevance is None or (len(relevance) > 1 and np.ptp(relevance) == 0.0):
+    if relevance is None or (len(relevance) > 1 and np.ptp(relevance) == 0.0) or final.status_ == "constant_target":
         return None  # equal shares are those of a constant
     chosen = hasattr(final, "selection_")
     if not chosen and np.ndim(getattr(final, "width_", 0.0)) == 0:

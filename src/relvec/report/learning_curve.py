@@ -58,13 +58,14 @@ def learning_curve(pipeline: Pipeline, evaluation: Evaluation, seed: int = 0) ->
     if not sizes:
         return None
     classes = pipeline[-1].classes_ if pipeline["columns"].task == "classification" else None
-    errors = []
+    errors = []  # a part of the rows may lack a class that has too few for folds
     for size in sizes:
         rows = np.sort(rest[:size])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fit on all rows has said it
             fitted = clone(pipeline).fit(evaluation.table.take(rows), y[rows])
-        errors.append(error_of(y[held], _predicted(predict_table(fitted, evaluation.table.take(held))), classes))
+        seen = None if classes is None else fitted[-1].classes_
+        errors.append(error_of(y[held], _predicted(predict_table(fitted, evaluation.table.take(held))), seen))
     errors.append(error_of(y[held], _predicted(evaluation.prediction)[held], classes))
     return LearningCurve(np.array([*sizes, len(rest)]), np.array(errors), "RMSE" if classes is None else "log loss")
 

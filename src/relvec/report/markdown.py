@@ -7,21 +7,19 @@ from dataclasses import asdict
 from typing import Any
 
 from relvec.report.facts import Facts, table_columns
-from relvec.tables.evaluation import BASELINE_MEANING
-from relvec.tables.text import format_cell, format_range, format_to_error, format_with_error, to_json_types
+from relvec.tables.evaluation import BASELINE_MEANING, SCORE_HEADER
+from relvec.tables.text import format_cell, to_json_types
 
 
 def to_markdown(facts: Facts) -> str:
     """The content of a report as a page of Markdown; nothing from the data becomes markup."""
-    scores = [(s.name, format_with_error(s.value, s.error), format_range(s.low, s.high, s.error),
-               format_to_error(s.baseline, s.error), s.meaning) for s in facts.scores]  # fmt: skip
     parts = [
         f"# {_escape(facts.heading)}",
         "\n".join(_escape(sentence) for sentence in facts.sentences),
         *(f"> **Note.** {_escape(warning)}" for warning in facts.warnings),
         "## How good it is",
         _escape(facts.how),
-        _table(("score", "value ± standard error", "95% interval", "baseline", "meaning"), scores),
+        _table(SCORE_HEADER, [score.cells() for score in facts.scores]),
         _escape(BASELINE_MEANING),
         "## The largest errors",
         _table(*facts.worst) if facts.worst[1] else "None.",

@@ -17,9 +17,9 @@ from relvec.report.facts import Facts, table_columns
 from relvec.report.html import Draw, figure_grid, fold, html_table, sample_rows, shorten, text
 from relvec.report.learning_curve import LearningCurve
 from relvec.report.summary import vectors_of
-from relvec.tables.evaluation import BASELINE_MEANING, Evaluation
+from relvec.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation
 from relvec.tables.importance import Dependence
-from relvec.tables.text import format_cell, format_range, format_to_error, format_with_error, plural
+from relvec.tables.text import format_cell, format_to_error, format_with_error, plural
 
 MAX_VECTORS = 30  # relevance vectors listed
 MAX_OPEN_ROWS = 8  # of a long table; the others are shown on demand
@@ -80,10 +80,8 @@ def quality_section(pipeline: Pipeline, evaluation: Evaluation, facts: Facts, dr
 
 
 def _table_scores(facts: Facts) -> str:
-    rows = [(s.name, format_with_error(s.value, s.error), format_to_error(s.baseline, s.error),
-             format_range(s.low, s.high, s.error)) for s in facts.scores]  # fmt: skip
-    table = html_table(("score", "value ± standard error", "baseline", "95% interval"), rows, (1, 2, 3),
-                       notes=[s.meaning for s in facts.scores])  # fmt: skip
+    rows, meanings = [score.cells()[:-1] for score in facts.scores], [score.meaning for score in facts.scores]
+    table = html_table(SCORE_HEADER[:-1], rows, (1, 2, 3), notes=meanings)
     return f'{table}<p class="soft">{text(BASELINE_MEANING.capitalize())}.</p>'
 
 

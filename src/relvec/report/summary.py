@@ -98,7 +98,9 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     ('vectors kept', '... of 4 rows')
     """
     step, model = pipeline["columns"], pipeline[-1]
-    facts = [("vectors kept", f"{len(model.relevance_):,} of {plural(step.record_['rows'], 'row')}")]
+    kept = f"{len(model.relevance_):,} of {plural(step.record_['rows'], 'row')}"
+    linear = not len(model.relevance_) and hasattr(model, "selection_")
+    facts = [("vectors kept", "none: a linear model needs no rows" if linear else kept)]
     if step.task == "regression":
         log_scale = hasattr(model, "merit_") and model.process_.scale.sign != 0
         units = "on the logarithmic scale of the target" if log_scale else "in the target's units"
@@ -159,10 +161,8 @@ def _kernels_in_words(model: Any) -> str:
 
 def _width_in_words(model: Any) -> str:
     """How the widths were found, and the width where there is one for all inputs."""
-    if np.ndim(model.width_) > 0:
-        parts = [f"one for each of {len(model.width_)} inputs"]
-    else:
-        parts = [f"{model.width_:.4g} for all inputs"]
+    one = np.ravel(model.width_)
+    parts = [f"one for each of {len(one)} inputs" if len(one) > 1 else f"{one[0]:.4g} for all inputs"]
     rule = getattr(model, "width_rule_", None)
     if rule is not None:
         parts.append(WIDTH_RULES.get(rule, f"by the rule {rule!r}"))

@@ -1,4 +1,4 @@
-"""Binary formats: ``.npz`` archives, and Parquet and Feather through pyarrow, which is imported when it is needed."""
+"""Binary formats: ``.npz``; Parquet and Feather through pyarrow and Excel through openpyxl, imported when needed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from relvec.tables.delimited import unique_names
-from relvec.tables.table import LIMITS, StoredColumn, Table, TableError, column_array
+from relvec.tables.delimited import python_cells, unique_names
+from relvec.tables.table import LIMITS, StoredColumn, Table, TableError, column_array, text_array
 
-NEEDS_PYARROW = "{what} needs pyarrow, which is not installed: pip install 'relvec[data]'"
+ARROW = ("pyarrow", "pyarrow.feather", "pyarrow.parquet")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 MAX_BATCH_ROWS = 10_000  # of a Parquet file read at a time, so that its size is known before there is much of it
 MAX_HELD_CELLS = 5_000_000  # of a Parquet file, 40 MB as numbers: columns of a longer one are read when they are needed
+
+
+def import_modules(what: str, *names: str) -> Any:
+    """The first of the modules, with the others loaded, or a `TableError` that says what needs them."""
+    try:
+        first, *_ = [import_module(name) for name in names]
+        return first
+    except ImportError as error:
+        raise TableError(f"{what} needs {names[0]}, which is not installed: pip install 'relvec[data]'") from error
 
 
 def read_npz(data: bytes, source: str) -> Table:
@@ -85,23 +95,54 @@ def write_npz(table: Table) -> bytes:
     return out.getvalue()
 
 
-# Parquet and Feather ---------------------------------------------------------------------------------------------
+# Excel -----------------------------------------------------------------------------------------------------------
 
 
-def import_pyarrow(what: str) -> Any:
-    """pyarrow, or a `TableError` that says what needs it."""
+def read_excel(data: bytes, source: str) -> Table:
+    """Read the first sheet of an Excel workbook, with the values that its formulas had when it was saved."""
+    openpyxl, most = import_modules("reading Excel files", "openpyxl"), LIMITS.max_unpacked_bytes(len(data))
+    filled, width = list[tuple[int, tuple[Any, ...]]](), 0
     try:
-        import pyarrow
-        import pyarrow.feather
-        import pyarrow.parquet
-    except ImportError as error:
-        raise TableError(NEEDS_PYARROW.format(what=what)) from error
-    return pyarrow
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > most:
+                raise ValueError(f"it unpacks to more than {most} bytes")
+        sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets
+        sheets[0].reset_dimensions()  # which a file may have wrong
+        for i, row in enumerate(sheets[0].iter_rows(values_only=True), start=1):
+            if used := [j for j, cell in enumerate(row, start=1) if cell is not None]:
+                filled.append((i, row[: used[-1]]))
+                width = max(width, used[-1])
+                LIMITS.check_cells(len(filled), width, len(data), source)
+    except (*UNREADABLE, IndexError, TypeError, SyntaxError) as error:
+        raise TableError(f"{source}: not a readable Excel file (.xlsx): {error}") from error
+    rows = [[*row, *[None] * (width - len(row))] for _, row in filled]
+    names, notes = unique_names(["" if cell is None else str(cell) for row in rows[:1] for cell in row], source)
+    columns = {name: column_array(text_array([row[i] for row in rows[1:]]), name) for i, name in enumerate(names)}
+    if len(sheets) > 1:
+        notes += (f"the first of {len(sheets)} sheets was read, {sheets[0].title!r}",)
+    return Table(columns, source, np.array([i for i, _ in filled[1:]], dtype=np.intp), notes)
+
+
+def write_excel(table: Table) -> bytes:
+    """Encode a table as an Excel workbook; text stays text where it begins like a formula."""
+    openpyxl = import_modules("writing Excel files", "openpyxl")
+    book = openpyxl.Workbook(write_only=True)
+    sheet, out = book.create_sheet("predictions"), io.BytesIO()
+    for row in zip(*([name, *python_cells(column)] for name, column in table.columns.items()), strict=True):
+        cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+        for cell in cells:
+            cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type
+        sheet.append(cells)
+    book.save(out)
+    return out.getvalue()
+
+
+# Parquet and Feather ---------------------------------------------------------------------------------------------
 
 
 def read_parquet(data: bytes, source: str) -> Table:
     """Read Parquet."""
-    arrow = import_pyarrow("reading Parquet")
+    arrow = import_modules("reading Parquet", *ARROW)
 
     def batches() -> Iterator[Any]:
         plain = arrow.parquet.ParquetFile(arrow.BufferReader(data))
@@ -122,7 +163,7 @@ def open_parquet(path: Path, source: str) -> Table | None:
     with path.open("rb") as file:
         if file.read(4) != b"PAR1":
             return None
-    arrow = import_pyarrow("reading Parquet")
+    arrow = import_modules("reading Parquet", *ARROW)
     try:
         schema = arrow.parquet.read_schema(path)
         text = [f.name for f in schema if arrow.types.is_string(f.type) or arrow.types.is_binary(f.type)]
@@ -162,7 +203,7 @@ class _ParquetColumn(StoredColumn):
         return replace(self, rows=chosen if whole else np.asarray(self.rows)[chosen])
 
     def read(self) -> np.ndarray:
-        arrow, meta = import_pyarrow("reading Parquet"), self.file.metadata
+        arrow, meta = import_modules("reading Parquet", *ARROW), self.file.metadata
         if not len(self.rows):
             return np.empty(0)
         first, last = (int(end) for end in (np.min(self.rows), np.max(self.rows)))
@@ -184,7 +225,7 @@ class _ParquetColumn(StoredColumn):
 
 def read_feather(data: bytes, source: str) -> Table:
     """Read Feather, which is Arrow's file format."""
-    arrow = import_pyarrow("reading Feather")
+    arrow = import_modules("reading Feather", *ARROW)
 
     def batches() -> Iterator[Any]:
         if data[:4] == b"FEA1":  # the first version of the format
@@ -252,7 +293,7 @@ def _from_arrow(arrow: Any, column: Any, source: str, name: str) -> np.ndarray:
 
 def write_arrow(table: Table, format: str) -> bytes:
     """Encode a table as Parquet or Feather."""
-    arrow = import_pyarrow(f"writing {format.capitalize()}")
+    arrow = import_modules(f"writing {format.capitalize()}", *ARROW)
     made = arrow.table({name: arrow.array(column, from_pandas=True) for name, column in table.columns.items()})
     out = io.BytesIO()
     if format == "parquet":

@@ -1,4 +1,4 @@
-"""Cells as labels and as numbers: words for missing values, decimal commas, thousands, currencies and units."""
+"""Cells as labels and as numbers: words for missing values, decimal commas, thousands, currencies, units and times."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+")
 QUANTITY = re.compile(r"([+-]?[\d.,]*\d)\s*(°?[^\W\d_²³][^\s,;]{0,11}|[°'\"‰])")
 CURRENCIES = "$€£¥% \u00a0"
+CLOCK, TIME = "h:mm", re.compile(r"(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")  # a unit: 14:30 is 14.5 hours
 MIN_UNIT_SHARE = 0.5  # of the numbers must carry a unit: in fewer cells it may be another one than in the rest
 MIN_UNIT_AGREEMENT = 0.9  # of the cells with a unit must have the same; a number with another one is not used
 MAX_LISTED_VALUES, MAX_LISTED_ROWS = 10, 5  # of the strange values of a column, in messages
@@ -42,6 +43,8 @@ class NumberStyle:
         if "_" in label:  # which Python takes for a separator of digits
             raise ValueError(label)
         plain = label.strip(CURRENCIES)
+        if self.unit == CLOCK and (time := TIME.fullmatch(plain)):
+            return int(time[1]) + int(time[2]) / 60 + float(time[3] or 0) / 3600
         if self.unit and plain.endswith(self.unit):
             plain = plain[: -len(self.unit)].rstrip()
         if self.decimal_comma and "," in plain:
@@ -158,6 +161,8 @@ def find_number_style(column: np.ndarray) -> NumberStyle:
     if column.dtype.kind != "O":
         return PLAIN
     labels = [label.strip(CURRENCIES) for label in labels_of(column) if label is not None]
+    if sum(TIME.fullmatch(label) is not None for label in labels) > len(labels) / 2:
+        return NumberStyle(CLOCK)
     matches = [QUANTITY.fullmatch(label) for label in labels if not _is_number(label)]
     units = Counter(match[2] for match in matches if match)
     count = units.total() + sum(map(_is_number, labels))

@@ -206,7 +206,7 @@ def refuse_infinite(values: np.ndarray, table: Table, name: str) -> np.ndarray:
     """The values, if none of them is infinite."""
     if np.isinf(values).any():
         row = int(np.flatnonzero(np.isinf(values))[0])
-        raise TableError(f"{table.locate(row, name)}: expected a finite number, got {table[name][row]}")
+        raise TableError(f"{table.locate(row, name)}: expected a finite number, got {table[name][row]}{MISSING_CURE}")
     return values
 
 

@@ -66,7 +66,7 @@ def read_jsonl(data: bytes, source: str) -> Table:
 def write_text(table: Table, format: str) -> bytes:
     """Encode a table as CSV, TSV or JSON lines."""
     out = io.StringIO()
-    rows = zip(*[_python_cells(column) for column in table.columns.values()], strict=True)
+    rows = zip(*[python_cells(column) for column in table.columns.values()], strict=True)
     if format == "jsonl":
         for row in rows:
             out.write(json.dumps(dict(zip(table.names, row, strict=True)), ensure_ascii=False) + "\n")
@@ -183,7 +183,7 @@ def _parse_json(text: str, where: str) -> Any:
         raise TableError(f"{where}: not valid JSON: {error}") from error
 
 
-def _python_cells(column: np.ndarray) -> list[Any]:
+def python_cells(column: np.ndarray) -> list[Any]:
     """The cells as Python values, None where missing."""
     if column.dtype.kind == "M":
         return [None if np.isnat(value) else str(value) for value in column]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from relvec.tables.cells import labels_of
 from relvec.tables.pipelines import Prediction, predict_table
 from relvec.tables.table import Table, TableError, as_table
 from relvec.tables.target import has_target, target_of
-from relvec.tables.text import plural
+from relvec.tables.text import format_range, format_to_error, format_with_error, plural
 
 __all__ = ["BASELINE_MEANING", "Evaluation", "Score", "calibrate_table", "evaluate_table"]
 
@@ -26,6 +26,7 @@ RESAMPLES = 1000  # fewer for long tables: at most MOST_DRAWS rows are drawn in 
 MOST_DRAWS = 20_000_000
 COVERAGE = 0.9
 LOG_2PI_E = 1.0 + float(np.log(2 * np.pi))
+SCORE_HEADER = ("score", "value ± error", "95% interval", "baseline", "meaning")
 BASELINE_MEANING = "baseline: the score of the best prediction that is the same for every row"
 
 
@@ -50,6 +51,11 @@ class Score:
     high: float
     meaning: str
     baseline: float = np.nan
+
+    def cells(self) -> tuple[str, ...]:
+        """The score as a row of a table below `SCORE_HEADER`."""
+        return (self.name, format_with_error(self.value, self.error), format_range(self.low, self.high, self.error),
+                format_to_error(self.baseline, self.error), self.meaning)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +157,17 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
                          "cross-validation (--cv 5) or other rows for an honest figure")  # fmt: skip
         prediction = predict_table(pipeline, table, COVERAGE, quantiles=True)
     else:
-        prediction = _out_of_fold(pipeline, table, observed, folds, seed)
+        tested = _rows_to_test(pipeline, table, observed, folds)
+        if len(tested) < len(table):
+            notes.append(
+                f"{plural(len(table) - len(tested), 'row')} not evaluated: fewer rows of their class than folds"
+            )
+        prediction = _out_of_fold(pipeline, table, observed, tested, folds, seed)
+        table, observed = table.take(tested), observed[tested]
     notes += step.unseen(table)
-    density = _log_density(pipeline, table, observed, prediction) if folds == 0 else None
+    density = None
+    if folds == 0 and prediction.mean is not None:
+        density = pipeline[-1].log_predictive_density(pipeline[:-1].transform(table), observed)
     scores = _bootstrap_scores(_measures(pipeline, observed, prediction, density), len(observed), seed)
     return Evaluation(scores, table, observed, prediction, tuple(notes), folds)
 
@@ -175,20 +189,38 @@ def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
     return bool(vectors) and sum(tuple(vector) in rows for vector in vectors) >= len(vectors) / 2
 
 
-def _out_of_fold(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int, seed: int) -> Prediction:
-    classes = pipeline["columns"].task == "classification"
+def _rows_to_test(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int) -> np.ndarray:
+    """Indices (r,) of the rows that folds can be made of: each fold needs a row of every class."""
     if not 2 <= folds <= len(y):
         raise TableError(f"cross-validation needs between 2 and {len(y)} folds (the number of rows), got {folds}")
-    splitter: Any = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=seed)
-    if classes and min(np.unique(y, return_counts=True)[1]) < folds:
-        raise TableError(f"{table.source}: a class has fewer rows than there are folds ({folds}); use fewer folds")
+    if pipeline["columns"].task != "classification":
+        return np.arange(len(y))
+    _, place, rows = np.unique(y, return_inverse=True, return_counts=True)
+    if np.sum(rows >= folds) < 2:
+        raise TableError(
+            f"{table.source}: only one class has as many rows as there are folds ({folds}); use fewer folds"
+        )
+    return np.flatnonzero(rows[place] >= folds)
+
+
+def _out_of_fold(
+    pipeline: Pipeline, table: Table, y: np.ndarray, tested: np.ndarray, folds: int, seed: int
+) -> Prediction:
+    """Predictions for the rows `tested`, by models that were fitted without them; the other rows are in every fit."""
+    kind: Any = StratifiedKFold if pipeline["columns"].task == "classification" else KFold
     parts, places = [], []
     with show_progress(None), share_of_work():
-        for k, (train, test) in enumerate(splitter.split(np.zeros(len(y)), y)):
+        for k, (_, chosen) in enumerate(kind(folds, shuffle=True, random_state=seed).split(tested, y[tested])):
+            test = tested[chosen]
+            train = np.setdiff1d(np.arange(len(y)), test)
             with warnings.catch_warnings(), share_of_work(k, folds):
                 warnings.simplefilter("ignore")  # the fit on all rows has said it
                 fitted = clone(pipeline).fit(table.take(train), y[train])
             parts.append(predict_table(fitted, table.take(test), COVERAGE, quantiles=True))
+            if parts[-1].proba is not None:  # columns for all classes of the model; the table may lack some
+                proba = np.zeros((len(test), len(classes := pipeline[-1].classes_)))
+                proba[:, np.searchsorted(classes, fitted[-1].classes_)] = parts[-1].proba
+                parts[-1] = replace(parts[-1], proba=proba)
             places.append(test)
     order = np.argsort(np.concatenate(places))
 
@@ -288,12 +320,6 @@ def _area(positive: np.ndarray, score: np.ndarray) -> float:
     """Area under the ROC curve, ties counted half; NaN without both classes."""
     n, m = int(positive.sum()), int((~positive).sum())
     return float((rankdata(score)[positive].sum() - n * (n + 1) / 2) / (n * m)) if n and m else np.nan
-
-
-def _log_density(pipeline: Pipeline, table: Table, y: np.ndarray, p: Prediction) -> np.ndarray | None:
-    if p.mean is None:
-        return None
-    return pipeline[-1].log_predictive_density(pipeline[:-1].transform(table), y)
 
 
 def _bootstrap_scores(measures: list[Measure], n: int, seed: int) -> list[Score]:

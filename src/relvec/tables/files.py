@@ -1,6 +1,6 @@
-"""Tables from files and standard input: CSV, TSV, JSON lines, ``.npz``, Parquet and Feather, also compressed.
+"""Tables from files and standard input: CSV, TSV, JSON lines, ``.npz``, Parquet, Feather and Excel, also compressed.
 
-Text formats and ``.npz`` need numpy alone; Parquet, Feather and zstd need pyarrow (``pip install 'relvec[data]'``). The
+Text formats and ``.npz`` need numpy alone; the others need the extra ``data`` (``pip install 'relvec[data]'``). The
 columns of a text file are read as text: `relvec.tables.kinds` decides what they are.
 """
 
@@ -15,15 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from relvec.runtime.files import write_atomically
-from relvec.tables.binary import (
-    import_pyarrow,
-    open_parquet,
-    read_feather,
-    read_npz,
-    read_parquet,
-    write_arrow,
-    write_npz,
-)
+from relvec.tables import binary
 from relvec.tables.delimited import read_csv, read_jsonl, read_tsv, write_text
 from relvec.tables.table import LIMITS, Table, TableError
 from relvec.tables.text import escape_controls
@@ -31,14 +23,15 @@ from relvec.tables.text import escape_controls
 __all__ = ["FORMATS", "output_format", "read_table", "write_table"]
 
 READERS = {
-    "csv": read_csv, "tsv": read_tsv, "jsonl": read_jsonl, "npz": read_npz, "parquet": read_parquet,
-    "feather": read_feather,
+    "csv": read_csv, "tsv": read_tsv, "jsonl": read_jsonl, "npz": binary.read_npz, "parquet": binary.read_parquet,
+    "feather": binary.read_feather, "excel": binary.read_excel,
 }  # fmt: skip
 FORMATS = tuple(READERS)
 TEXT_FORMATS = ("csv", "tsv", "jsonl")
 SUFFIXES = {
     ".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
     ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".feather": "feather", ".arrow": "feather",
+    ".xlsx": "excel",
 }  # fmt: skip
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
 
@@ -50,7 +43,7 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
     ----------
     path : str or Path
         A file, or ``"-"`` for standard input. gzip and zstd are recognised by their content.
-    format : {"csv", "tsv", "jsonl", "npz", "parquet", "feather"}, optional
+    format : {"csv", "tsv", "jsonl", "npz", "parquet", "feather", "excel"}, optional
         By default the suffix of the file decides, or its content where the suffix is unknown.
 
     Returns
@@ -76,7 +69,7 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
         raise TableError(f"unknown format {format!r}: one of {', '.join(FORMATS)}")
     known = format or SUFFIXES.get(_suffix(path))
     try:
-        if str(path) != "-" and known == "parquet" and (large := open_parquet(Path(path), source)) is not None:
+        if str(path) != "-" and known == "parquet" and (large := binary.open_parquet(Path(path), source)) is not None:
             return large
         data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
     except OSError as error:
@@ -107,7 +100,8 @@ def write_table(table: Table, path: str | Path, format: str | None = None) -> No
     if chosen in TEXT_FORMATS:
         data = write_text(table, chosen)
     else:
-        data = write_npz(table) if chosen == "npz" else write_arrow(table, chosen)
+        writers = {"npz": binary.write_npz, "excel": binary.write_excel}
+        data = writers[chosen](table) if chosen in writers else binary.write_arrow(table, chosen)
     if str(path) == "-":
         _write_to_standard_output(data, chosen)
         return
@@ -148,6 +142,8 @@ def _write_to_standard_output(data: bytes, format: str) -> None:
 
 def _recognise(data: bytes) -> str:
     """The format of a file, by its first bytes."""
+    if data.startswith(b"PK") and b"xl/worksheets/" in data:
+        return "excel"
     for magic, format in ((b"PK", "npz"), (b"PAR1", "parquet"), (b"ARROW1", "feather"), (b"FEA1", "feather")):
         if data.startswith(magic):
             return format
@@ -176,5 +172,5 @@ def _open_compressed(data: bytes, kind: str) -> Any:
         return gzip.GzipFile(fileobj=io.BytesIO(data))
     if sys.version_info >= (3, 14):
         return importlib.import_module("compression.zstd").ZstdFile(io.BytesIO(data))
-    arrow = import_pyarrow("a file compressed with zstd")
+    arrow = binary.import_modules("a file compressed with zstd", *binary.ARROW)
     return arrow.CompressedInputStream(arrow.BufferReader(data), "zstd")

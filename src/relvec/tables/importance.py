@@ -170,13 +170,9 @@ def _grid(table: Table, column: Column) -> tuple[np.ndarray, list[str] | None]:
     if column.kind == "category":
         return np.empty(0), [level for level in column.levels if level != OTHER]
     if column.kind == "boolean":
-        if not column.words:
-            return np.empty(0), ["false", "true"]
-        return np.empty(0), list(column.words)
+        return np.empty(0), list(column.words) or ["false", "true"]
     values = TableColumns([column]).transform(table)[:, 0]  # numbers, or days since 1970
-    values = values[np.isfinite(values)]
-    if values.size == 0:
-        values = np.zeros(1)
+    values = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
     # The extreme cells may be far out: from the 1st to the 99th percent of the rows.
     low, high = np.quantile(values, [0.01, 0.99])
     distinct = np.unique(values)

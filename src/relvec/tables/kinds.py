@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from relvec.tables.cells import (
+    CLOCK,
     NumberStyle,
     count_distinct,
     describe_strays,
@@ -24,7 +25,7 @@ from relvec.tables.cells import (
 from relvec.tables.columns import DAYS_PER_YEAR, NO_VALUE, OTHER, Column, refuse_infinite
 from relvec.tables.dates import days_since_1970, find_date_formats, format_in_words, other_reading
 from relvec.tables.table import Table
-from relvec.tables.text import list_names, plural
+from relvec.tables.text import differ_in_case, list_names, plural
 
 __all__ = ["describe"]
 
@@ -147,7 +148,8 @@ def _number(column: _Cells, rare: bool) -> Column | None:
     refuse_infinite(values, column.table, column.name)
     words, note = _read_strays(column, strays, "number")
     n_missing = int(np.isnan(values).sum())
-    notes = [f"in {style.unit}" if style.unit else "", "with decimal commas" if style.decimal_comma else "", note,
+    unit = "times as hours: 14:30 is 14.5" if style.unit == CLOCK else f"in {style.unit}" if style.unit else ""
+    notes = [unit, "with decimal commas" if style.decimal_comma else "", note,
              _suspect_nines(values), column.describe_filling(n_missing)]  # fmt: skip
     kind = "boolean" if column.cells.dtype == bool else "number"
     return Column(column.name, kind, "; ".join(filter(None, notes)), parts=column.flags(n_missing), missing=words,
@@ -244,8 +246,7 @@ def _category(column: _Cells) -> Column:
     counts = sorted(Counter(column.present).items(), key=lambda item: (-item[1], item[0]))
     levels = [level for level, _ in counts]
     note = "1 category" if len(levels) == 1 else f"{len(levels)} categories"
-    spellings = Counter(level.casefold() for level in levels)
-    if same := sorted((level for level in levels if spellings[level.casefold()] > 1), key=str.casefold):
+    if same := differ_in_case(levels):
         note += f"; {list_names(same)} differ from each other in case alone"
     if len(levels) > MAX_LEVELS:
         levels, note = [*levels[: MAX_LEVELS - 1], OTHER], f"{note}, all but the {MAX_LEVELS - 1} most frequent joined"

@@ -137,7 +137,7 @@ def fit_table(
         table = _drop_incomplete(table, columns, notes)
         columns = describe_inputs()  # no cell is missing any more
     _check_inputs(columns, table, features)
-    chosen = _default_model(task, upper) if model is None else model(task) if callable(model) else clone(model)
+    chosen = default_model(task, upper) if model is None else model(task) if callable(model) else clone(model)
     pipeline = _make_pipeline(TableColumns(columns, column, task), chosen)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
@@ -237,7 +237,8 @@ def _fit_steps(pipeline: Pipeline, table: Table, y: np.ndarray) -> None:
     model.fit(rows)
 
 
-def _default_model(task: str, upper: str | None) -> Any:
+def default_model(task: str, upper: str | None) -> Any:
+    """The estimator of a task; with a column of upper ends, that of censored targets."""
     if upper is not None:
         return RVR(likelihood="censored")
     return RVC() if task == "classification" else RVR(likelihood="poisson") if task == "count" else RVR()

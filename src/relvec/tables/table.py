@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ __all__ = ["Table", "TableError", "as_table"]
 
 MAX_EXACT_FLOAT = 2**53  # larger whole numbers are not all doubles
 MAX_SPELLING_CANDIDATES = 2_000  # names compared with a misspelt one: the comparison is slow
+UNNAMED = re.compile(r"column \d+|[-+.,\d]+( \(\d+\))?")  # a name that was made up, or a number in the place of one
 BLOCK_CELLS = 500_000  # of a block of rows: some 4 MB as numbers, and less than 100 where all are categories
 
 
@@ -121,6 +123,8 @@ class Table:
         if name not in self.columns:
             close = difflib.get_close_matches(name, self.names[:MAX_SPELLING_CANDIDATES], n=1, cutoff=0.6)
             hint = f"; did you mean {close[0]!r}?" if close else f"; there are {list_names(self.names)}"
+            if sum(UNNAMED.fullmatch(other) is not None for other in self.names) > len(self.names) / 2:
+                hint += "; the names come from the first line, which does not look like a header: correct the file"
             raise TableError(f"{self.source}: there is no column {name!r}{hint}")
         column = self.columns[name]
         return column.read() if isinstance(column, StoredColumn) else column

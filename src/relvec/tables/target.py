@@ -23,7 +23,7 @@ from relvec.tables.cells import (
 from relvec.tables.columns import MISSING_CURE, Column, numbers_of, refuse_infinite
 from relvec.tables.kinds import BOOLEANS, MAX_STRAY_SHARE
 from relvec.tables.table import Table, TableError, as_table
-from relvec.tables.text import list_names, plural
+from relvec.tables.text import differ_in_case, list_names, plural
 
 __all__ = ["TASKS", "prepare_target", "target_of"]
 
@@ -65,6 +65,7 @@ def prepare_target(
         task, reason = _guess_task(table, name)
         notes.append(f"task: {task}, because {reason}; choose another with --task")
     if task == "classification":
+        notes += _doubtful_classes(table, name)
         return table, task, replace(_class_column(table, name), missing=words), notes
     table, column = _number_column(table, name, strict, notes)
     return table, task, replace(column, missing=tuple(dict.fromkeys((*words, *column.missing)))), notes
@@ -88,9 +89,20 @@ def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
             raise TableError(f"{table.locate(row, column.name)}: expected a count (0, 1, 2, ...), got {values[row]:g}")
         return values
     labels = [_spell(label, column) for label in labels_of(table[column.name])]
-    unknown = np.array([label is not None and label not in column.levels for label in labels])
-    refuse_strays(table, column.name, unknown, f"a class of the model, which has {list_names(column.levels, 10)}")
+    refuse_strays(
+        table,
+        column.name,
+        ~has_known_class(column, table),
+        f"a class of the model, which has {list_names(column.levels, 10)}",
+    )
     return np.array(labels) if None not in labels else np.array([*labels, None], dtype=object)[:-1]
+
+
+def has_known_class(column: Column, table: Table) -> np.ndarray:
+    """Mask (n,) of the rows whose class is missing or one of the fit's; of a target without classes all rows."""
+    labels = labels_of(mark_missing(table[column.name], column.missing))
+    known = {None, *column.levels}
+    return np.array([not column.levels or _spell(label, column) in known for label in labels], dtype=bool)
 
 
 def ends_of(table: Table, lower: str, upper: str, missing: Collection[str] = ()) -> np.ndarray:
@@ -149,7 +161,7 @@ def _guess_task(table: Table, name: str) -> tuple[str, str]:
     if 2 < len(distinct) <= MAX_NUMBERED_CLASSES and consecutive and rows.min() >= MIN_CLASS_SHARE * rows.sum():
         span = f"{distinct[0]:g} to {distinct[-1]:g}"
         return "classification", f"{name!r} holds the {len(distinct)} numbers {span}, all common"
-    return "regression", f"{name!r} holds {len(distinct):,} different numbers"
+    return "regression", f"{name!r} holds {plural(len(distinct), 'different number')}"
 
 
 def _number_column(table: Table, name: str, strict: bool, notes: list[str]) -> tuple[Table, Column]:
@@ -195,6 +207,17 @@ def _class_column(table: Table, name: str) -> Column:
         raise TableError(f"{table.source}, column {name!r}: {len(counts)} different values in {rows} rows are too many "
                          "for classes; use --task regression for numbers")  # fmt: skip
     return Column(name, "category", levels=tuple(sorted(counts)))
+
+
+def _doubtful_classes(table: Table, name: str) -> list[str]:
+    """Notes on classes that differ in case alone, and on those of a single row."""
+    counts = Counter(label for label in labels_of(table[name]) if label is not None)
+    notes = []
+    if (same := differ_in_case(counts)) and {label.lower() for label in counts} not in map(set, BOOLEANS):
+        notes.append(f"{list_names(same)} are different classes here: correct {name!r} if only the case differs")
+    if single := sorted(label for label, rows in counts.items() if rows == 1):
+        notes.append(f"classes of {name!r} with one row, too few to learn from: {list_names(single)}")
+    return notes
 
 
 def _spell(label: str | None, column: Column) -> str | None:

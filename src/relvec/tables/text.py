@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,16 @@ def list_names(names: Iterable[str], most: int = MAX_LISTED_NAMES) -> str:
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(repr(name) for name in names[:most]) + more
+
+
+def differ_in_case(names: Collection[str]) -> list[str]:
+    """Those of the names that another one equals but for its case.
+
+    >>> differ_in_case(["Ulm", "Bonn", "ULM"])
+    ['Ulm', 'ULM']
+    """
+    spellings = Counter(name.casefold() for name in names)
+    return sorted((name for name in names if spellings[name.casefold()] > 1), key=str.casefold)
 
 
 def to_json_types(value: Any) -> Any:
