@@ -372,7 +372,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
             "gamma_": fitted.gamma if of_rvm else None,
             "covariance_": np.array(fitted.covariances()) if of_rvm else None,
             "coef_": fitted.coef,
-            "process_": fitted.processes,
+            "process_": None,
             "selection_": fitted.selection,
             "merit_": fitted.merit,
             "degrees_of_freedom_": [noise.degrees] if noise is not None and noise.degrees else None,
@@ -381,6 +381,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
             "n_censored_": [noise.n_censored] if noise is not None and noise.kind == "censored" else None,
         }
         self._set_or_drop({name: v if v is None else per_output(v) for name, v in optional.items()})
+        if fitted.processes is not None:
+            self.process_ = per_output(fitted.processes)  # None for an output without vectors
         self._describe_inputs(fitted, per_output)
         self._set_or_drop(dict.fromkeys(("_summary", "_single", "n_samples_seen_")))
         if isinstance(summary := getattr(source, "summary", None), Summary):

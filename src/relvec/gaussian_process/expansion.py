@@ -36,6 +36,19 @@ def expand(
     return [_expand(process, component, n_features, rows, variance) for component in process.components]
 
 
+def basis_of(
+    structure: Structure, theta: np.ndarray, units: Units, vectors: np.ndarray, rows: np.ndarray | None
+) -> Concat:
+    """The functions phi of a kernel on vectors (m, n_features), the training rows with the given numbers (m,)."""
+    parts: list[Basis] = [
+        KernelBasis(part_kernel(structure, theta, units, i, vectors.shape[1]), vectors, centre_rows=rows)
+        for i in range(len(structure.parts))
+    ]
+    if structure.linear and len(units.columns):
+        parts.append(Linear(features=tuple(units.columns.tolist())).bind(vectors))
+    return Concat((*parts, Bias().bind(vectors)), n_features=vectors.shape[1])
+
+
 def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int, n_features: int) -> Kernel:
     """A stationary part as a kernel of relvec, with widths in the units of X."""
     length = np.exp(theta[structure.widths[part]]) * units.scale
@@ -51,17 +64,10 @@ def _expand(
     process: FittedProcess, c: Component, n_features: int, rows: np.ndarray | None, variance: bool
 ) -> LinearExpansion:
     s, u, y_scale = c.structure, process.units, process.units.y_scale
-    parts: list[Basis] = [
-        KernelBasis(part_kernel(s, c.theta, u, i, n_features), process.vectors, centre_rows=rows)
-        for i in range(len(s.parts))
-    ]
+    basis = basis_of(s, c.theta, u, process.vectors, rows)
     d = len(u.columns) if s.linear else 0
-    X = process.vectors
-    if d:
-        parts.append(Linear(features=tuple(u.columns.tolist())).bind(X))
-    parts.append(Bias().bind(X))
-    basis = Concat(tuple(parts), n_features=n_features)
-    m, at = len(X), len(s.parts) * len(X)
+    m = len(process.vectors)
+    at = len(s.parts) * m
     amplitudes = np.array([np.exp(c.theta[i]) for i in s.amplitudes])
     slope = np.exp(c.theta[s.linear_at]) / s.n_inputs if d else 0.0  # a_0 / d
 

@@ -13,8 +13,10 @@ Centres stay in the box of the training rows.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -79,6 +81,25 @@ class Space:
         """The dictionary of kernels at Z (p, d), of the kernels ``group`` (p,) in ascending order, and the rest."""
         parts: list[Basis] = [KernelBasis(k, Z[group == g]) for g, k in enumerate(self.kernels) if np.any(group == g)]
         return Concat((*parts, *([] if self.rest is None else self.rest.parts)), n_features=self.X.shape[1])
+
+    def minimise(
+        self, function: Callable[[np.ndarray], tuple[float, np.ndarray]], Z: np.ndarray, **options: Any
+    ) -> np.ndarray:
+        """Centres (p, d) in the box to which L-BFGS-B moves Z; the function has a value and a derivative (p, d) there.
+
+        A centre given by the user may lie outside of the box: it may stay there.
+        """
+        unit = np.where(self.high > self.low, self.high - self.low, 1.0)
+        start = (Z - self.low) / unit
+        low, high = np.minimum(start, 0.0), np.maximum(start, np.where(self.high > self.low, 1.0, 0.0))
+
+        def scaled(values: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = function(self.low + values.reshape(Z.shape) * unit)
+            return value, (slope * unit).ravel()
+
+        bounds = list(zip(low.ravel(), high.ravel(), strict=True))
+        found = minimize(scaled, start.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return self.low + found.x.reshape(Z.shape) * unit
 
     def targets_over(self, n_atoms: int) -> list:
         """The targets, over a dictionary of that many atoms."""
@@ -176,29 +197,16 @@ def shift(placed: Placed, steps: int = SHIFT_STEPS) -> Placed:
     space, group = placed.space, placed.group
     if not len(placed.Z):
         return placed
-    unit = np.where(space.high > space.low, space.high - space.low, 1.0)
     best = [placed]
 
-    def minus_evidence(values: np.ndarray) -> tuple[float, np.ndarray]:
-        Z = space.low + values.reshape(placed.Z.shape) * unit
+    def minus_evidence(Z: np.ndarray) -> tuple[float, np.ndarray]:
         found, Phi_bar = evaluate(space, Z, group, best[0].models)  # from the best precisions so far
         trial = Placed(space, Z, group, [e.model for e in found], found)
         if trial.value > best[0].value:
             best[0] = trial
-        return -trial.value, -(centre_gradient(space, Z, group, Phi_bar) * unit).ravel()
+        return -trial.value, -centre_gradient(space, Z, group, Phi_bar)
 
-    # a centre given by the user may lie outside of the box: it may stay there
-    start = (placed.Z - space.low) / unit
-    low, high = np.minimum(start, 0.0), np.maximum(start, np.where(space.high > space.low, 1.0, 0.0))
-    bounds = list(zip(low.ravel(), high.ravel(), strict=True))
-    minimize(
-        minus_evidence,
-        start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": steps, "maxfun": 2 * steps},
-    )
+    space.minimise(minus_evidence, placed.Z, maxiter=steps, maxfun=2 * steps)
     return _drop_unused(best[0])
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
 
 from relvec.design import DenseDesign
 from relvec.hyperparameters.centres import Move, Placed, centre_gradient, place
@@ -282,7 +281,6 @@ def train(placed: Placed, rounds: int = MAX_ROUNDS) -> tuple[Placed, list[Move]]
 def climb_likelihood(placed: Placed, steps: int = LIKELIHOOD_STEPS) -> np.ndarray:
     """Step 5: centres (p, d) in the box that raise the likelihood at fixed weights."""
     space, group, p = placed.space, placed.group, len(placed.Z)
-    unit = np.where(space.high > space.low, space.high - space.low, 1.0)
     targets, workings = placed.targets, _posteriors(placed)
     Phi = placed.basis(space.X)
     fixed = []  # what does not move: f less the kernels
@@ -293,8 +291,7 @@ def climb_likelihood(placed: Placed, steps: int = LIKELIHOOD_STEPS) -> np.ndarra
             f[:, own.outputs[m]] += Phi[:, own.places[m]] * own.mean[m]
         fixed.append(f)
 
-    def minus_log_likelihood(values: np.ndarray) -> tuple[float, np.ndarray]:
-        Z = space.low + values.reshape(placed.Z.shape) * unit
+    def minus_log_likelihood(Z: np.ndarray) -> tuple[float, np.ndarray]:
         columns = np.empty((len(space.X), p))
         for g, kernel in enumerate(space.kernels):
             columns[:, group == g] = kernel(space.X, Z[group == g])
@@ -303,11 +300,6 @@ def climb_likelihood(placed: Placed, steps: int = LIKELIHOOD_STEPS) -> np.ndarra
             value, r = target.log_prob(f + columns @ weights.T, model)
             total += value
             Phi_bar += r @ weights
-        return -total, -(centre_gradient(space, Z, group, Phi_bar) * unit).ravel()
+        return -total, -centre_gradient(space, Z, group, Phi_bar)
 
-    first = (placed.Z - space.low) / unit
-    low, high = np.minimum(first, 0.0), np.maximum(first, np.where(space.high > space.low, 1.0, 0.0))
-    bounds = list(zip(low.ravel(), high.ravel(), strict=True))
-    found = minimize(minus_log_likelihood, first.ravel(), jac=True, method="L-BFGS-B", bounds=bounds,
-                     options={"maxiter": steps})  # fmt: skip
-    return space.low + found.x.reshape(placed.Z.shape) * unit
+    return space.minimise(minus_log_likelihood, placed.Z, maxiter=steps)

@@ -186,8 +186,8 @@ def others(p: np.ndarray) -> np.ndarray:
 
 # ---------------------------------------------------------------- averages over a Gaussian latent function
 
-_Z = np.linspace(-9.0, 9.0, 73)  # trapezoidal nodes for a standard normal variable
-_LOG_NORMAL = -0.5 * _Z**2 - 0.5 * np.log(2.0 * np.pi) + np.log(0.25)
+NORMAL_NODES = np.linspace(-9.0, 9.0, 73)  # trapezoidal nodes for a standard normal variable
+LOG_NORMAL_WEIGHTS = -0.5 * NORMAL_NODES**2 - 0.5 * np.log(2.0 * np.pi) + np.log(0.25)
 _E = np.linspace(-45.0, 45.0, 181)  # and for a standard logistic one
 _LOG_LOGISTIC = log_expit(_E) + log_expit(-_E) + np.log(0.5)
 _MAX_NARROW_DEVIATION = 5.0  # of f: beyond it the logistic function is the narrower of the two
@@ -216,7 +216,7 @@ def logistic_log_odds(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         out = np.empty(len(m))
         if not wide.all():
             narrow = ~wide
-            out[narrow] = _log_sum(log_expit(-(m[narrow] + d[narrow] * _Z)) + _LOG_NORMAL)
+            out[narrow] = _log_sum(log_expit(-(m[narrow] + d[narrow] * NORMAL_NODES)) + LOG_NORMAL_WEIGHTS)
         if wide.any():  # P(f < e) for logistic e: the same number with the two functions exchanged
             out[wide] = _log_sum(log_ndtr((_E - m[wide]) / d[wide]) + _LOG_LOGISTIC)
         tail[part] = np.minimum(out, np.log(0.5))
@@ -229,8 +229,8 @@ def _log_odds_on_device(mean: Array, variance: Array) -> Array:
     xp, half = namespace(mean), float(np.log(0.5))
     size, deviation = xp.abs(mean), xp.sqrt(xp.clip(variance, 0.0, _MAX_NARROW_DEVIATION**2))
     tails = [size[:0]]
-    z, log_normal = like(mean, _Z), like(mean, _LOG_NORMAL)
-    for rows in row_slices(mean.shape[0], len(_Z)):
+    z, log_normal = like(mean, NORMAL_NODES), like(mean, LOG_NORMAL_WEIGHTS)
+    for rows in row_slices(mean.shape[0], len(NORMAL_NODES)):
         f = size[rows][:, None] + deviation[rows][:, None] * z
         # log 1 / (1 + exp(f))
         terms = log_normal - xp.clip(f, 0.0, None) - xp.log1p(xp.exp(-xp.abs(f)))
@@ -254,7 +254,7 @@ def _log_sum(a: np.ndarray) -> np.ndarray:
 
 def logistic_nodes() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], float]:
     """Nodes and weights of `logistic_log_odds` for narrow and for wide f, and the deviation between the two."""
-    return (_Z, np.exp(_LOG_NORMAL)), (_E, np.exp(_LOG_LOGISTIC)), _MAX_NARROW_DEVIATION
+    return (NORMAL_NODES, np.exp(LOG_NORMAL_WEIGHTS)), (_E, np.exp(_LOG_LOGISTIC)), _MAX_NARROW_DEVIATION
 
 
 def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:

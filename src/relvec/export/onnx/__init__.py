@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from relvec._version import __version__
 from relvec.export.exported import ExportedModel, is_exportable, read_model
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
@@ -62,14 +60,7 @@ def _model_to_onnx(model: ExportedModel) -> Any:
     onnx = require("onnx")
     nodes: list[Any] = []
     constants: list[Any] = []
-
-    def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
-        nodes.append(onnx.helper.make_node(op, inputs, outputs, **attributes))
-
-    def add_constant(name: str, array: np.ndarray) -> None:
-        constants.append(onnx.numpy_helper.from_array(array, name))
-
-    outputs = _add_outputs(Graph(add_node, add_constant), model, onnx.TensorProto)
+    outputs = _add_outputs(Graph.onto(nodes, constants), model, onnx.TensorProto)
     info, n = onnx.helper.make_tensor_value_info, "n"
     graph = onnx.helper.make_graph(
         nodes,

@@ -31,6 +31,16 @@ class Graph:
         self._count = 0
         self._known: dict[tuple, str] = {}
 
+    @classmethod
+    def onto(cls, nodes: Any, constants: Any, prefix: str = "relvec") -> Graph:
+        """A graph whose nodes and constants are appended to the lists of one of onnx."""
+        onnx = require("onnx")
+
+        def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
+            nodes.append(onnx.helper.make_node(op, inputs, outputs, **attributes))
+
+        return cls(add_node, lambda name, array: constants.append(onnx.numpy_helper.from_array(array, name)), prefix)
+
     def _name(self) -> str:
         self._count += 1
         return f"{self._prefix}_{self._count}"

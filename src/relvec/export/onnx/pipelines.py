@@ -87,14 +87,7 @@ def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
 def _append_sets(made: Any, threshold: float, K: int) -> None:
     """Add the output "members" (n, K) to a graph that has the output "probabilities"."""
     onnx = require("onnx")
-
-    def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
-        made.graph.node.append(onnx.helper.make_node(op, inputs, outputs, **attributes))
-
-    def add_constant(name: str, array: np.ndarray) -> None:
-        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-
-    graph = Graph(add_node, add_constant, "relvec_set")
+    graph = Graph.onto(made.graph.node, made.graph.initializer, "relvec_set")
     graph.name_output(add_set(graph, "probabilities", threshold, K), "members")
     made.graph.output.append(onnx.helper.make_tensor_value_info("members", onnx.TensorProto.BOOL, ["n", K]))
 

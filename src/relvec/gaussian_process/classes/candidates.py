@@ -7,7 +7,6 @@ The relevance vector machine is none of them: held-out rows put it behind the be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -16,43 +15,6 @@ from relvec.gaussian_process.classes.model import ClassProcess
 from relvec.gaussian_process.classes.rows import ClassRows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
-
-
-class Fitted(Protocol):
-    """A model of standardised rows: its base rates (K,), its vectors, and signals about the base rates."""
-
-    @property
-    def base_rates(self) -> np.ndarray:
-        """(K,)."""
-
-    @property
-    def n_vectors(self) -> int:
-        """Kernel evaluations a prediction costs."""
-
-    @property
-    def size(self) -> int:
-        """What ties are decided by: vectors and hyperparameters."""
-
-    def signals(self, X: np.ndarray, moderation: float = 1.0) -> np.ndarray:
-        """(n, K) what the data add to the logarithms of the base rates at X (n, d)."""
-
-
-class Candidate(Protocol):
-    """A way to fit; `few` says whether its hyperparameters are so few that a fold may begin at those of all rows."""
-
-    @property
-    def name(self) -> str:
-        """In words."""
-
-    @property
-    def few(self) -> bool:
-        """Whether fits of folds may begin at the fit of all rows."""
-
-    def fit(self, rows: ClassRows, hint: Fitted | None, clock: Clock | None, label: str) -> Fitted:
-        """The model of these rows.
-
-        `hint` is a model of its own of other rows, to begin at; `label` names the rows, for what the clock remembers.
-        """
 
 
 @dataclass(frozen=True)
@@ -71,13 +33,16 @@ class ProcessCandidate:
 
     @property
     def few(self) -> bool:
-        """Whether no part has a width for each input."""
+        """Whether no part has a width for each input: then fits of folds may begin at the fit of all rows."""
         return not any(part.per_input for part in self.structure.parts)
 
     def fit(
-        self, rows: ClassRows, hint: Fitted | None = None, clock: Clock | None = None, label: str = ""
+        self, rows: ClassRows, hint: ClassProcess | None = None, clock: Clock | None = None, label: str = ""
     ) -> ClassProcess:
-        """The process of most posterior density."""
+        """The process of most posterior density.
+
+        `hint` is a model of other rows, to begin at; `label` names the rows, for what the clock remembers.
+        """
         start = None if self.start is None else np.array(self.start)
         if isinstance(hint, ClassProcess):
             start = hint.theta

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from relvec.gaussian_process.classes.calibrate import MODERATIONS, calibrate, calibration_curve, log_densities
-from relvec.gaussian_process.classes.candidates import Candidate, Fitted, ProcessCandidate
+from relvec.gaussian_process.classes.candidates import ProcessCandidate
 from relvec.gaussian_process.classes.learn import log_merit
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
 from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, few_differ
@@ -83,13 +83,13 @@ NOTHING = Selection((), ("base rates",), (), np.nan, np.nan, "no comparison", np
 class _Record:
     """Held-out signals of one candidate, fold by fold."""
 
-    def __init__(self, candidate: Candidate):
+    def __init__(self, candidate: ProcessCandidate):
         self.candidate = candidate
         self.signals: dict[float, list[np.ndarray]] = {m: [] for m in MODERATIONS}
         self.log_rates: list[np.ndarray] = []
-        self.model: Fitted | None = None
+        self.model: ClassProcess | None = None
 
-    def add(self, model: Fitted, test: ClassRows) -> None:
+    def add(self, model: ClassProcess, test: ClassRows) -> None:
         """What a model that has not seen `test` says there."""
         for moderation, found in self.signals.items():
             found.append(model.signals(test.X, moderation))
@@ -119,9 +119,9 @@ class _Tally:
 
 
 def choose(
-    rows: ClassRows, candidates: Sequence[Candidate], n_folds: int = 5, run: int | None = None, sums: bool = True,
-    clock: Clock | None = None,
-) -> tuple[list[tuple[float, Calibration, Fitted]], Selection]:  # fmt: skip
+    rows: ClassRows, candidates: Sequence[ProcessCandidate], n_folds: int = 5, run: int | None = None,
+    sums: bool = True, clock: Clock | None = None,
+) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:  # fmt: skip
     """The candidate, or sum of two, of most held-out density, fitted to all rows: (share, calibration, model) each.
 
     candidates : the smallest first, which a time limit is spent on.
@@ -134,8 +134,8 @@ def choose(
         return weigh_by_evidence(rows, candidates, clock)
     n_folds = min(n_folds, len(rows))
     run = count_folds(rows, n_folds) if run is None else min(run, n_folds)
-    whole: dict[str, Fitted] = {}
-    models: list[Fitted] = []
+    whole: dict[str, ClassProcess] = {}
+    models: list[ClassProcess] = []
     tell = _Tally(clock, sum(c.few for c in candidates) + run * len(candidates))
     for candidate in candidates:
         if candidate.few and not (whole and clock.up(candidate.name)):
@@ -147,7 +147,7 @@ def choose(
         if fold and clock.up(f"folds after the first {fold}"):
             break
         tests.append(test.counts)
-        fitted: dict[str, Fitted] = {}
+        fitted: dict[str, ClassProcess] = {}
         for record in racing:
             name, few = record.candidate.name, record.candidate.few
             if fitted and clock.up(f"{name} in fold {fold + 1}"):
@@ -176,8 +176,8 @@ def choose(
 
 
 def weigh_by_evidence(
-    rows: ClassRows, candidates: Sequence[Candidate], clock: Clock
-) -> tuple[list[tuple[float, Calibration, Fitted]], Selection]:
+    rows: ClassRows, candidates: Sequence[ProcessCandidate], clock: Clock
+) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:
     """All processes, their log-odds averaged by the probabilities of their kernels; see `choose`."""
     fitted: dict[str, ClassProcess] = {}
     for candidate in candidates:
@@ -195,7 +195,7 @@ def weigh_by_evidence(
         ),
         key=lambda entry: entry.log_loss,
     )
-    parts: list[tuple[float, Calibration, Fitted]] = [
+    parts: list[tuple[float, Calibration, ClassProcess]] = [
         (float(s), Calibration(), process) for s, process in zip(shares, fitted.values()) if s > 0.0
     ]
     kept = tuple(entry for entry in entries if entry.share > 0.0)

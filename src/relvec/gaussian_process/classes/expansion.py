@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
+from relvec.basis import Basis
 from relvec.gaussian_process.classes.fit import ClassModel, Member
 from relvec.gaussian_process.classes.model import PROBIT, ClassProcess
-from relvec.gaussian_process.expansion import part_kernel
+from relvec.gaussian_process.expansion import basis_of
 from relvec.gaussian_process.kernel import CONSTANT
 from relvec.gaussian_process.rows import Units
 from relvec.inference.process import LinearExpansion
@@ -70,14 +70,7 @@ def _expand(member: Member, units: Units, n_features: int, found: tuple | None) 
     process = member.model
     structure, theta, m = process.kernel.structure, process.theta, process.n_vectors
     rows, vectors = (None, restore_vectors(process, units, n_features)) if found is None else found
-    bound = np.zeros((1, n_features))
-    parts: list[Basis] = [
-        KernelBasis(part_kernel(structure, theta, units, i, n_features), vectors, centre_rows=rows)
-        for i in range(len(structure.parts))
-    ]
-    if structure.linear:
-        parts.append(Linear(features=tuple(units.columns.tolist())).bind(bound))
-    basis = Concat((*parts, Bias().bind(bound)), n_features=n_features)
+    basis = basis_of(structure, theta, units, vectors, rows)
     T = _map_to_features(process, units, basis.n_atoms)
     share = 1.0 if len(process.factors) == 1 else np.sqrt(0.5)
     prior = process.kernel.amplitude(theta) if m else 0.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relvec.inference.evidence import optimal_alpha
 from relvec.inference.predictive.latent import LatentPredictor
 from relvec.inference.predictive.linear import BLOCK_NUMBERS, LinearPredictor
 from relvec.kernels import Kernel
@@ -77,7 +78,7 @@ class AugmentedPredictor:
             s = beta * np.einsum("ij,ij->j", left, left) + self.precision @ a**2
             q = beta * (self.remainder @ added)
             e = self.kernel.diag(X[part]) - np.einsum("ij,ji->i", self.model.columns(X[part]), a)
-            alpha = _best_precision(s, q) if self.alpha is None else self.alpha
+            alpha = optimal_alpha(s, q) if self.alpha is None else self.alpha
             mean[part] += unit * (e * q / (alpha + s))  # RQ05 eq. (6)
             if spread is not None:
                 spread[part] += unit**2 * (e**2 / (alpha + s))
@@ -96,12 +97,6 @@ class AugmentedPredictor:
             "predictive='augmented' has no functions to draw: each point predicted has a model of its own, with a "
             "basis function there (RQ05); use predictive='process', or predictive='rvm'"
         )
-
-
-def _best_precision(s: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The precision of highest evidence of one more function, TF03 eq. (20)-(21); infinite where it gains nothing."""
-    gain = q**2 - s
-    return np.divide(s**2, gain, out=np.full(len(s), np.inf), where=gain > 0.0)
 
 
 @dataclass(frozen=True, eq=False)

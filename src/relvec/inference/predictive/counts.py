@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtri, pdtr
 
+from relvec.inference.likelihoods import LOG_NORMAL_WEIGHTS, NORMAL_NODES
 from relvec.inference.predictive.linear import LinearPredictor
 
 _MAX_LOG_RATE = 700.0  # exp of more overflows
@@ -57,9 +58,8 @@ class CountPredictor:
     def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Log probability (n,) of counts y (n,), averaged over the posterior."""
         f, spread = self._latent(X)
-        z, log_weight = _normal_nodes()
-        rates = f[:, None] + np.sqrt(spread)[:, None] * z
-        return logsumexp(y[:, None] * rates - _rate(rates) - gammaln(y + 1.0)[:, None] + log_weight, axis=1)
+        rates = f[:, None] + np.sqrt(spread)[:, None] * NORMAL_NODES
+        return logsumexp(y[:, None] * rates - _rate(rates) - gammaln(y + 1.0)[:, None] + LOG_NORMAL_WEIGHTS, axis=1)
 
     def _latent(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mean, spread = self.latent.moments(X, True, False)
@@ -68,9 +68,8 @@ class CountPredictor:
 
     def _cumulative(self, count: np.ndarray, f: np.ndarray, spread: np.ndarray) -> np.ndarray:
         """P(t <= count) for counts (n, n_q)."""
-        z, log_weight = _normal_nodes()
         total = np.zeros(count.shape)
-        for node, weight in zip(z, np.exp(log_weight), strict=True):
+        for node, weight in zip(NORMAL_NODES, np.exp(LOG_NORMAL_WEIGHTS), strict=True):
             total += weight * pdtr(count, _rate(f + np.sqrt(spread) * node)[:, None])
         return total
 
@@ -78,9 +77,3 @@ class CountPredictor:
 def _rate(f: np.ndarray) -> np.ndarray:
     """exp(f), limited to a rate whose double does not overflow."""
     return np.exp(np.minimum(f, _MAX_LOG_RATE))
-
-
-def _normal_nodes() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and logarithms of weights of the trapezoidal rule for a standard normal variable."""
-    z = np.linspace(-8.0, 8.0, 65)
-    return z, -0.5 * z * z - 0.5 * np.log(2.0 * np.pi) + np.log(z[1] - z[0])
