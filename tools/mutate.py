@@ -52,7 +52,8 @@ SOLVERS = [*WAYS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/test_solvers.py", EVIDEN
 ENGINE = [*WAYS, "tests/test_native.py", SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
 CERTIFICATES = "tests/test_laplace_certificate.py"
-LAPLACE = [*CLASS_WAYS, "tests/test_laplace_moves.py", SCANS, FIXED, MODES, CERTIFICATES, "tests/test_laplace_rows.py", "tests/test_laplace.py",
+LAPLACE = [*CLASS_WAYS, "tests/test_laplace_moves.py", SCANS, FIXED, MODES, CERTIFICATES,
+           "tests/test_laplace_rows.py", "tests/test_laplace.py",
            CLASSES]  # fmt: skip
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 DISTRIBUTED = "tests/test_dask.py::test_contract_of_rows_elsewhere"
