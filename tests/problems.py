@@ -150,11 +150,11 @@ def model_of(active=(3, 12, 25), alpha=(0.3, 1.0, 2.0), **options):
     return problem, active, gaussian_model.model_of(own, Start(local, np.array(alpha, float), BETA))
 
 
-def classes_of(share=False, exact=True, likelihood=None, monkeypatch=None, **options):
+def classes_of(share=False, exact=True, likelihood=None, monkeypatch=None, M=12, **options):
     """A model of several units of three classes (or of one output), its scan, and the same dense."""
     likelihood = likelihood or Categorical(3)
     rng = np.random.default_rng(2)
-    n, M = 40, 12
+    n = 40
     x = np.linspace(-3.0, 3.0, n)
     Phi = np.exp(-((x[:, None] - np.sort(rng.uniform(-3.0, 3.0, M))) ** 2) / 2.0)
     K = likelihood.n_outputs

@@ -1,5 +1,6 @@
 """Moves of a search for classes or counts: which are tried, which are kept, and where a search begins anew."""
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,11 +9,11 @@ import pytest
 
 from problems import classes_of
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.solvers.laplace import moves, search
+from relvec.solvers.laplace import moves, precisions, search
 from relvec.solvers.laplace.moves import LaplaceSettings, Limit
-from relvec.solvers.laplace.precisions import relax
-from relvec.solvers.laplace.problem import LaplaceModel
-from relvec.solvers.laplace.scan import scan
+from relvec.solvers.laplace.precisions import PrecisionSettings, relax
+from relvec.solvers.laplace.problem import LaplaceModel, empty_model
+from relvec.solvers.laplace.scan import overlaps, scan
 
 TOL = 1e-3
 
@@ -212,3 +213,205 @@ def test_faint_units_are_tried_in_order_of_their_ratio(monkeypatch):
     first = sorted(order, key=lambda unit: -ratio[unit] - (unit == order[-1]))
     expected = [unit for unit in first for _ in range(10 if unit == order[-1] else 1)]
     assert [unit for unit, _ in tried] == expected
+
+
+def watch_additions(monkeypatch, value=None):
+    """Note the units that are added; with a value, additions end there and nowhere else."""
+    tried, add = [], LaplaceModel.add
+
+    def watched(self, units, alpha, start):
+        tried.append(units.tolist())
+        found = add(self, units, alpha, start)
+        if value is not None:
+            object.__setattr__(found, "objective", value)
+        return found
+
+    monkeypatch.setattr(LaplaceModel, "add", watched)
+    return tried
+
+
+@pytest.mark.parametrize("price", [0.0, 0.3])
+def test_units_alike_to_one_that_was_refuted_are_not_tried(price, monkeypatch):
+    model, found = classes_of(likelihood=Bernoulli(), M=60, price=price)
+    tried = watch_additions(monkeypatch, -1e9)
+    grown, most = moves.grow(model, found, 1, 0.01)
+    gains = found.gains - price
+    alike, expected = overlaps(model, found, np.arange(60)), []
+    while len(expected) < 6 and gains.max() > 0.01:
+        expected.append(int(np.argmax(gains)))
+        gains[alike[expected[-1]] > 0.99] = 0.0
+    assert grown is None and most == max(0.0, gains.max() if len(expected) < 6 else 0.0)
+    assert tried == [[unit] for unit in expected] and len(expected) > 3
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
+def test_a_batch_is_of_units_that_hardly_overlap(likelihood, batch, monkeypatch):
+    model, found = classes_of(likelihood=likelihood, M=60)
+    tried = watch_additions(monkeypatch, -1e9)
+    monkeypatch.setattr(moves, "SETTINGS", LaplaceSettings(max_refuted=1))
+    moves.grow(model, found, batch, 0.01)
+    near = [i for i in np.argsort(-found.gains) if found.gains[i] >= 0.3 * found.gains.max()][: 8 * batch]
+    close, chosen = overlaps(model, found, np.array(near)), []
+    for place in range(len(near)):
+        if len(chosen) < batch and all(close[place, other] <= 0.3 for other in chosen):
+            chosen.append(place)
+    units = found.units[[near[place] for place in chosen]].tolist()
+    halves = [units[: len(units) >> k] for k in range(4) if len(units) >> k]
+    assert tried == halves
+
+
+def test_a_refuted_addition_is_one_that_loses_half_of_its_promise():
+    """Or that gains less than a tenth of tol with precisions at their best."""
+    model, found = classes_of(likelihood=Bernoulli())
+    grown, gain = moves.grow(model, found, 1, 1e-3)
+    assert gain == pytest.approx(grown.objective - model.objective) and gain > 1e-4
+    assert len(grown.active) >= 1 and grown.trust >= min(0.5, model.trust)
+    none, most = moves.grow(model, found, 1, 1e3)
+    assert none is None and most == pytest.approx(found.gains.max())
+
+
+def test_deletions_that_gain():
+    model, _ = classes_of(likelihood=Bernoulli())
+    poor = model.add(np.array([5, 9]), np.array([30.0, 1e3]), np.zeros(2))
+    fewer, gain = moves.shrink(poor, 1e-3)
+    assert gain == pytest.approx(fewer.objective - poor.objective) and gain > 1e-3 and len(fewer.active) < 4
+    none, most = moves.shrink(poor, 1e3)
+    assert none is None and most >= gain
+    priced = replace(poor, problem=replace(poor.problem, price=0.5))
+    cheaper, saved = moves.shrink(priced, 1e-3)
+    assert saved == pytest.approx(cheaper.objective - priced.objective) and saved >= 0.5
+    assert moves.shrink(empty_model(model.problem), 1e-3) == (None, 0.0)
+    assert moves.exchange(empty_model(model.problem), scan(empty_model(model.problem)), 1e-3) == (None, 0.0)
+
+
+def test_exchanges_that_gain():
+    model, _ = classes_of(likelihood=Bernoulli(), M=60)
+    model = relax(model, 60)[0]
+    found = scan(model)
+    other, gain = moves.exchange(model, found, 1e-3)
+    if other is not None:
+        assert gain == pytest.approx(other.objective - model.objective) and gain > 1e-3
+        assert other.trust >= min(0.5, model.trust)
+    none, most = moves.exchange(model, found, 1e3)
+    assert none is None and most >= gain
+
+
+@pytest.mark.parametrize(("likelihood", "most"), [(Bernoulli(), 14), (Categorical(3), 38)])
+def test_a_heated_model_grows_to_twice_its_size_and_ten_units_of_every_class(likelihood, most, monkeypatch):
+    model, _ = classes_of(likelihood=likelihood)
+    sizes, weights = [], []
+
+    def grow(held, found, batch, tol):
+        sizes.append(len(held.active))
+        weights.append(held.problem.weights.sum() / model.problem.weights.sum())
+        assert batch == 1 and tol == 0.05
+        return held.add(np.array([5]), np.array([3.0]), np.zeros(1)), 1.0
+
+    monkeypatch.setattr(moves, "grow", grow)
+    monkeypatch.setattr(moves, "relax", lambda model, steps: (model, 0.0))
+    cool = moves.anneal(model, 4.0, 1, Limit())
+    assert sizes == list(range(len(model.active), most)) and np.allclose(weights, 4.0)
+    assert len(cool.active) == most and cool.problem is model.problem
+    assert moves.anneal(model, 4.0, 1, Limit(work=0.0)).active.tolist() == model.active.tolist()
+
+
+def test_a_restart_that_leads_to_its_rival_or_far_below_it_is_given_up():
+    model, _ = classes_of(likelihood=Poisson(), M=60)
+    found, offers = moves.settle(model, True, Limit(), empty_model(model.problem))
+    assert set(offers) == {"add", "delete", "exchange"} and max(offers.values()) <= model.problem.tol
+    assert moves.settle(found, True, Limit(), found) == (None, {})
+    high = replace(found, active=found.active + 1)
+    for shortfall, given_up in ((1.4, False), (1.6, True)):
+        object.__setattr__(high, "objective", found.objective + shortfall)
+        assert (moves.settle(found, True, Limit(), high)[0] is None) is given_up
+    assert moves.settle(found, False, Limit(), high)[0] is not None  # exchanges alone are dear
+    assert moves.settle(model, True, Limit(work=0.0), empty_model(model.problem)) == (model, {})
+
+
+def test_units_left_out_at_random():
+    model, _ = classes_of(likelihood=Categorical(3), rng=np.random.default_rng(0))
+    model = model.add(np.array([0, 20, 30]), np.ones(3), np.zeros(3))
+    gram, sizes = np.abs(model.problem.design.gram(model.active % 12)), set()
+    for _ in range(40):
+        fewer = moves.drop_atoms(model)
+        gone = np.flatnonzero(~np.isin(model.active, fewer.active))
+        sizes.add(len(gone))
+        assert any(set(np.argsort(-row)[: len(gone)]) == set(gone) for row in gram)
+    assert sizes == {1, 2, 3}
+    two, one = model.drop(np.arange(7) > 1), model.drop(np.arange(7) > 0)
+    assert len(moves.drop_atoms(two).active) == 1 and moves.drop_atoms(one) is one
+
+
+class TestPrecisions:
+    """Steps on the precisions of a support."""
+
+    def test_nothing_is_expected_of_an_empty_model(self):
+        empty = empty_model(classes_of(likelihood=Bernoulli())[0].problem)
+        assert relax(empty, 5) == (empty, 0.0)
+
+    def test_a_step_that_would_leave_the_region_of_trust_is_the_last(self):
+        model, _ = classes_of(likelihood=Bernoulli())
+        model = replace(model, problem=replace(model.problem, trusted=0.999 * model.trust))
+        moved, expected = relax(model, 60)
+        assert moved.trust >= 0.999 * model.trust and expected == 0.0
+        assert model.problem.budget.crossings > 0
+
+    @pytest.mark.parametrize("likelihood", [Poisson(), Categorical(3)])
+    def test_what_is_expected_of_a_short_step_is_what_it_gains(self, likelihood):
+        model, _ = classes_of(likelihood=likelihood)
+        best, expected = relax(model, 60)
+        assert best.objective > model.objective and abs(expected) < 1e-3 * model.problem.tol
+        near = best.at(best.alpha * 1.02, best.fit.mean)
+        moved, expected = relax(near, 1)
+        assert expected == pytest.approx(moved.objective - near.objective, rel=0.2)
+
+    def test_long_steps_are_tried_in_every_precision_up_and_down(self, monkeypatch):
+        model, _ = classes_of(likelihood=Poisson(), thorough=True)
+        model = model.at(20.0 * model.alpha, model.fit.mean)
+        tried, step_to = [], LaplaceModel.step_to
+
+        def watched(self, step, predict):
+            tried.append(np.exp(step).tolist())
+            assert not predict
+            return step_to(self, step, predict)
+
+        monkeypatch.setattr(LaplaceModel, "step_to", watched)
+        settings = PrecisionSettings(max_long_loss_nats=np.inf)
+        monkeypatch.setattr(precisions, "PRECISIONS", settings)
+        best = precisions.try_long_steps(model)
+        ones = []
+        for sign, i, factor in itertools.product((1.0, -1.0), range(2), (3.0, 10.0, 30.0)):
+            ones.append([factor**sign if i == j else 1.0 for j in range(2)])
+        np.testing.assert_allclose(tried, ones)
+        trials = [step_to(model, np.log(step), False) for step in ones]
+        allowed = [m.objective for m in trials if m.trust >= min(model.problem.trusted, model.trust)]
+        assert best.objective == pytest.approx(max(model.objective, *allowed)) and best is not model
+        # a step that loses much is the last in its direction
+        monkeypatch.setattr(precisions, "PRECISIONS", PrecisionSettings(max_long_loss_nats=-1e9))
+        tried.clear()
+        precisions.try_long_steps(model)
+        assert len(tried) == 4
+        assert (
+            precisions.try_long_steps(replace(model, problem=replace(model.problem, thorough=False))).fit is model.fit
+        )
+        monkeypatch.setattr(precisions, "PRECISIONS", PrecisionSettings(max_long_units=1))
+        assert precisions.try_long_steps(model) is model
+
+    def test_steps_are_no_longer_than_three(self):
+        model, _ = classes_of(likelihood=Poisson())
+        for step in (np.array([1.0, -0.5]), np.array([2.0, 6.0]), np.array([-12.0, 3.0])):
+            moved = precisions.step_to(model, step.copy())
+            np.testing.assert_allclose(np.log(moved.alpha / model.alpha), step * min(1.0, 3.0 / np.abs(step).max()))
+
+    def test_units_whose_deletion_was_refused_are_not_tried_again(self, monkeypatch):
+        model, _ = classes_of(likelihood=Bernoulli())
+        poor = model.add(np.array([5, 9]), np.array([30.0, 1e3]), np.zeros(2))
+        _, dead = precisions.deletion_gains(poor)
+        assert dead.any()
+        assert not np.isin(poor.active[dead], precisions.prune(poor).active).all()
+        monkeypatch.setattr(precisions, "not_lower", lambda new, old: False)
+        kept = precisions.prune(poor)
+        assert kept.refused == set(poor.active[dead].tolist()) and kept.active is poor.active
+        monkeypatch.undo()
+        assert precisions.prune(kept) is kept

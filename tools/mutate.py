@@ -281,7 +281,8 @@ class Task(NamedTuple):
             name = "relvec." + self.module.removesuffix(".py").replace("/", ".")
             put_in(importlib.import_module(name), self.tree)
         for file in dict.fromkeys(self.tests):
-            if code := int(pytest.main([*OPTIONS, "-x", file])):
+            code = int(pytest.main([*OPTIONS, "-x", file]))
+            if code not in (pytest.ExitCode.OK, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return code
         return 0
 
