@@ -15,16 +15,9 @@ from sklearn.base import clone
 
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, Functions, KernelBasis, Linear, Polynomial, Precomputed
-from relvec.design import (
-    DenseDesign,
-    DeviceDesign,
-    FactorDesign,
-    device,
-    device_rows,
-    device_scan_design,
-    make_rows,
-    scan_design,
-)
+from relvec.design import DenseDesign, device, device_scan_design, make_rows, scan_design
+from relvec.design.approximate import FactorDesign
+from relvec.design.device import DeviceDesign, device_rows
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
 from relvec.kernels import (
     Cauchy,
