@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relvec.plot import LINE, POINT, VECTOR, new_figure, plot_fit
-from relvec.plot.axes import circle, tidy_axes
+from relvec.plot.axes import tidy_axes
 from reproduction._experiment import Published
 
 
@@ -31,7 +31,8 @@ def pair_figure(svm: Any, rvm: Any, X: np.ndarray, t: np.ndarray, truth: Callabl
     left.plot(x, truth(x), color="0.7", lw=1.2, label="true function")
     left.plot(x, svm.predict(x), color=LINE, label="support vector machine")
     left.plot(X[:, 0], t, ".", color=POINT, ms=4)
-    circle(left, X[svm.support_, 0], t[svm.support_], f"{len(svm.support_)} support vectors")
+    left.plot(X[svm.support_, 0], t[svm.support_], "o", ms=10, mfc="none", mec=VECTOR, mew=1.7,
+              label=f"{len(svm.support_)} support vectors")  # fmt: skip
     tidy_axes(left, "upper right")
     plot_fit(rvm, X, t, right, truth=truth)
     return figure

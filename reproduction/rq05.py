@@ -91,7 +91,7 @@ def refitted(star: RVR, X: np.ndarray, y: np.ndarray) -> AugmentedPredictor:
     rows, model = star.relevance_, full.model
     Phi, t = model.columns(X[rows]), y[rows] / model.unit
     p = gaussian(Phi, t, 0.0, len(rows), full.precision, 1.0 / model.noise)
-    few = LinearPredictor(model.basis, model.scale, model.unit, p.mean, p.root, model.noise)
+    few = replace(model, mean=p.mean, root=p.root)
     return AugmentedPredictor(
         few, full.kernel, X[rows], np.ones(len(rows)), t - Phi @ p.mean, full.precision, full.alpha
     )
@@ -221,7 +221,7 @@ def all_functions(kernel: Kernel, t: np.ndarray) -> AugmentedPredictor:
     """RVM* with a function on every point of CENTRES, all alpha = 1, noise variance 0.1, alpha_* = 1."""
     basis = KernelBasis(kernel, CENTRES).bind(CENTRES)
     p = gaussian(basis(CENTRES), t, 0.0, len(t), np.ones(len(t)), 10.0)
-    model = LinearPredictor(basis, np.ones(len(t)), 1.0, p.mean, p.root, 0.1)
+    model = LinearPredictor(basis, np.ones(len(t)), unit=1.0, mean=p.mean, root=p.root, noise=0.1)
     return AugmentedPredictor(model, kernel, CENTRES, np.ones(len(t)), p.remainder, np.ones(len(t)), 1.0)
 
 

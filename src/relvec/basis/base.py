@@ -125,6 +125,10 @@ class ParameterFreeBasis(Basis):
     """Atoms without centres or free parameters."""
 
     @property
+    def rows(self) -> np.ndarray:
+        return np.full(self.n_atoms, -1)
+
+    @property
     def theta(self) -> np.ndarray:
         return np.empty(0)
 
@@ -156,10 +160,6 @@ class EmptyBasis(ParameterFreeBasis):
     @property
     def n_atoms(self) -> int:
         return 0
-
-    @property
-    def rows(self) -> np.ndarray:
-        return np.empty(0, dtype=int)
 
     def labels(self) -> list[str]:
         return []
@@ -202,10 +202,6 @@ class Monomials(ParameterFreeBasis):
     def n_atoms(self) -> int:
         self._require_bound()
         return len(self.terms)
-
-    @property
-    def rows(self) -> np.ndarray:
-        return np.full(self.n_atoms, -1)
 
     def labels(self) -> list[str]:
         self._require_bound()

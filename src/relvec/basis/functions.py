@@ -56,10 +56,6 @@ class Functions(ParameterFreeBasis):
         self._require_bound()
         return len(self.atoms)
 
-    @property
-    def rows(self) -> np.ndarray:
-        return np.full(self.n_atoms, -1)
-
     def labels(self) -> list[str]:
         self._require_bound()
         return [self.names[f] + ("" if self.shapes[f] in ((), (1,)) else f"[{c}]") for f, c in self.atoms]

@@ -7,6 +7,7 @@ nothing of size N x M ever travels or is held.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -98,11 +99,7 @@ class LocalSamples(Samples):
             yield Block(start, read(self._X, start, stop), targets, weights)
 
     def reduce(self, function: Callable[[Block], Value], combine: Combine[Value]) -> Value:
-        values = in_order(function, self.blocks())
-        total = next(values)
-        for value in values:
-            total = combine(total, value)
-        return total
+        return functools.reduce(combine, in_order(function, self.blocks()))
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         rows = np.asarray(rows, dtype=np.intp)

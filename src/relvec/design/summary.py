@@ -8,6 +8,7 @@ keeps the digits that squaring would lose. Fewer rows than that stand for themse
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack, qr
@@ -67,17 +68,16 @@ class Summary:
                 f"{self.n_outputs} targets, there {other.basis.n_atoms} and {other.n_outputs}; give all parts the same "
                 "kernel, basis and fit_intercept"
             )
-        weight = self.weight + other.weight
-        apart, share = other.mean - self.mean, other.weight / weight
-        between = np.abs(apart) * np.sqrt(self.weight * share)
-        return Summary(
-            self.basis,
-            stacked(self.R, other.R),
-            self.n_rows + other.n_rows,
-            weight,
-            self.mean + share * apart,
-            np.hypot(np.hypot(self.spread, other.spread), between),
-        )
+        n_rows = self.n_rows + other.n_rows
+        return Summary(self.basis, stacked(self.R, other.R), n_rows, *merge_moments(self, other))
+
+
+def merge_moments(a: Any, b: Any) -> tuple[float, np.ndarray, np.ndarray]:
+    """Total weight, means and roots of the sums of squares about them, of two sums of rows that have such."""
+    weight = a.weight + b.weight
+    apart, share = b.mean - a.mean, b.weight / weight if weight else 0.0
+    between = np.abs(apart) * np.sqrt(a.weight * share)
+    return weight, a.mean + share * apart, np.hypot(np.hypot(a.spread, b.spread), between)
 
 
 def units_of(mean: np.ndarray, spread: np.ndarray, weight: float, q: int) -> tuple[np.ndarray, np.ndarray]:

@@ -231,7 +231,8 @@ def linear_predictor(fit: Any, basis: Basis, atoms: np.ndarray) -> LinearPredict
         share = offset_shares(fit, atoms)
         mean[-1] -= share @ mean[:-1]
         root[-1] -= share @ root[:-1]
-    return LinearPredictor(basis, fit.scale[atoms], fit.unit, mean, root, 1.0 / state.posterior.beta)
+    noise = 1.0 / state.posterior.beta
+    return LinearPredictor(basis, fit.scale[atoms], unit=fit.unit, mean=mean, root=root, noise=noise)
 
 
 def _noise_variances(options: FitOptions, functions: list) -> np.ndarray:

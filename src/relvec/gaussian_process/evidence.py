@@ -117,6 +117,12 @@ def predict(
     return mean, np.maximum(variance, 0.0) + structure.noise(theta)
 
 
+def losses(rows: Rows, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Negative log density (n,) of single targets of merged rows that have these means and variances (n,)."""
+    scatter = (rows.y - mean) ** 2 + rows.scatter / rows.weight
+    return 0.5 * np.log(2.0 * np.pi * variance) + 0.5 * scatter / variance
+
+
 def leave_one_out(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (noise s/w of the group included) of every merged row from the others: RW eq. (5.12)."""
     fitted = posterior(structure, theta, rows)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.gaussian_process.bound import Bounds, bounds
-from relvec.gaussian_process.evidence import evidence
+from relvec.gaussian_process.evidence import evidence, losses
 from relvec.gaussian_process.kernel import Structure, parse_structure
 from relvec.gaussian_process.learn import Objective, climb, log_posterior
 from relvec.gaussian_process.predictor import (
@@ -307,23 +307,17 @@ def _choose(structure: Structure, theta: np.ndarray, rows: Rows, most: int, cloc
     else:  # no row held out is a vector: where one is, the process is sure of what it has not seen
         order = pivots(structure, theta, rest, min(most, len(rest)))
         full = sparse_component(structure, theta, rest, rows.X[order.index])
-    best = _losses(full, held)
+    best = losses(held, *full.predict(held.X))
     for m in LADDER:
         if m > _FEWER * most or clock.up("fewer vectors"):
             break
-        lost = _losses(sparse_component(structure, theta, rest, rows.X[order.index[:m]]), held) - best
+        fewer = sparse_component(structure, theta, rest, rows.X[order.index[:m]])
+        lost = losses(held, *fewer.predict(held.X)) - best
         share = held.weight / held.total
         mean = share @ lost
         if mean + np.sqrt(share @ (lost - mean) ** 2 / len(held)) < _SPARSE_LOSS:
             return order.first(m)
     return order if most < len(rows) else all_rows(len(rows))
-
-
-def _losses(part: Component, held: Rows) -> np.ndarray:
-    """Negative log density (n,) of the targets of rows that took no part, for a row before merging."""
-    mean, variance = part.predict(held.X)
-    scatter = (held.y - mean) ** 2 + held.scatter / held.weight
-    return 0.5 * np.log(variance) + 0.5 * scatter / variance
 
 
 def _component(chosen: Candidate, theta: np.ndarray, rows: Rows, index: np.ndarray, max_rows: int | None) -> Component:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relvec.gaussian_process.evidence import posterior, predict
+from relvec.gaussian_process.evidence import losses, posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import Mode, assembled, climb, learn, log_posterior
 from relvec.gaussian_process.merit import Merit, laplace, measure_curvature
@@ -157,12 +157,14 @@ def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
     judged = [c for c in found if c.n_rows == n]
     if len(rest) < 30 or len(judged) < 2:
         return found
-    losses = np.array([_losses(c.structure, c.mode.theta, rows.take(slice(0, n)), rest) for c in judged])
+    few = rows.take(slice(0, n))
+    at = [(c.structure, c.mode.theta, few) for c in judged]
+    found_losses = np.array([losses(rest, *predict(*each, posterior(*each), rest.X)) for each in at])
     weight = rest.weight / rest.total
-    means = losses @ weight
-    best = losses[means.argmin()]
+    means = found_losses @ weight
+    best = found_losses[means.argmin()]
     out = []
-    for c, loss, mean in zip(judged, losses, means):
+    for c, loss, mean in zip(judged, found_losses, means):
         behind = weight @ (loss - best)
         error = np.sqrt(weight @ (loss - best - behind) ** 2 / len(rest))
         # a few rows far off are what falling apart looks like: a large error does not excuse a large loss
@@ -170,10 +172,3 @@ def check(found: list[Candidate], rows: Rows) -> list[Candidate]:
         why = f"density on {len(rest)} rows held out is {behind:.2f} nats a row behind the best" if apart else ""
         out.append(replace(c, held_out=float(mean), refused=why))
     return out + [c for c in found if c.n_rows < n]
-
-
-def _losses(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows) -> np.ndarray:
-    """Negative log density (q,) of single targets at the rows `rest`, learned from `rows`."""
-    mean, variance = predict(structure, theta, rows, posterior(structure, theta, rows), rest.X)
-    scatter = (rest.y - mean) ** 2 + rest.scatter / rest.weight
-    return 0.5 * np.log(2.0 * np.pi * variance) + 0.5 * scatter / variance

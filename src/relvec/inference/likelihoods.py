@@ -32,9 +32,9 @@ class Likelihood(ABC):
         """Weighted sum of log p(t_n | f_n), complete with the terms that do not depend on f."""
         return self.evaluate(t, f, weights)[0]
 
-    @abstractmethod
     def constant(self, t: np.ndarray, weights: np.ndarray) -> float:
         """The part of `log_prob` that does not depend on f."""
+        return 0.0
 
     def working(self, t: np.ndarray, f: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residual r = dlog p/df, and W, from which the curvature B = -d2log p/df2 is computed.
@@ -80,9 +80,6 @@ class Bernoulli(Likelihood):
         rest = t - up
         value = float(weights @ (rest * f + xp.log(large)))
         return value, weights * (rest + xp.where(f < 0.0, -small, small)), weights * (small * large)
-
-    def constant(self, t, weights):
-        return 0.0
 
     def curvature_slope(self, W, f, weights, h, hp=None):
         return -W * namespace(f).tanh(0.5 * f) * h  # dW/df = W (1 - 2p)
@@ -154,9 +151,6 @@ class Categorical(Likelihood):
         total = xp.sum(p, axis=1)
         p /= total[:, None]
         return float(weights @ (dots(t, below) - xp.log(total))), weights[:, None] * (t - p), p
-
-    def constant(self, t, weights):
-        return 0.0
 
     def curvature_slope(self, W, f, weights, h, hp=None):
         # dp_a/df_c = p_a (delta_ac - p_c): sum_ab H_ab dB_ab/df_c = p_c (H_cc - sum_a H_aa p_a - 2 (H p)_c + 2 p'H p)

@@ -122,7 +122,7 @@ class LinearSpline(ParameterFreeKernel):
         for j, z in enumerate(Z):  # one centre at a time: the products over the other features need (n, d) only
             low = np.minimum(X, z)
             slope = X + X * low - low**2 / 2.0  # d/dz of T01 eq. (29), on both sides of z = x
-            Z_bar[j] = K_bar[:, j] @ (slope * _products_of_other_factors(_spline(X, z)))
+            Z_bar[j] = K_bar[:, j] @ (slope * products_of_others(_spline(X, z)))
         return self.theta, Z_bar
 
 
@@ -140,9 +140,9 @@ def _spline(x: np.ndarray, z: np.ndarray) -> np.ndarray:
     return K
 
 
-def _products_of_other_factors(F: np.ndarray) -> np.ndarray:
-    """For each entry the product of the others in its row, shape of F (n, d); factors may be zero."""
-    ones = np.ones((len(F), 1))
-    before = np.cumprod(np.hstack([ones, F[:, :-1]]), axis=1)
-    after = np.cumprod(np.hstack([ones, F[:, :0:-1]]), axis=1)[:, ::-1]
+def products_of_others(F: np.ndarray) -> np.ndarray:
+    """prod_{k != j} F[..., k] for every j, in the shape of F; factors may be zero."""
+    before, after = np.ones(F.shape), np.ones(F.shape)
+    np.cumprod(F[..., :-1], axis=-1, out=before[..., 1:])
+    after[..., :-1] = np.cumprod(F[..., :0:-1], axis=-1)[..., ::-1]
     return before * after

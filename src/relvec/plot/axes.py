@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -41,9 +40,13 @@ def tidy_axes(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
     return ax
 
 
-def circle(ax: Any, x: ArrayLike, y: ArrayLike, label: str) -> None:
-    """Relevance vectors, circled."""
-    ax.plot(x, y, "o", ms=10, mfc="none", mec=VECTOR, mew=1.7, label=label)
+def circle(ax: Any, points: np.ndarray, relevance: np.ndarray, centres: np.ndarray | None) -> None:
+    """Relevance vectors, rows of the points (n, 2), or centres (p, 2) that are no rows, circled."""
+    label = f"relevance vectors ({len(relevance)} of {len(points)})"
+    if centres is not None:
+        label = f"centres ({len(centres)})"
+    found = points[relevance] if centres is None else centres
+    ax.plot(*found.T, "o", ms=10, mfc="none", mec=VECTOR, mew=1.7, label=label)
 
 
 def final_step(model: Any) -> Any:

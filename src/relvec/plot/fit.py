@@ -93,17 +93,14 @@ class FitDisplay:
 
     def plot(self, ax: Any = None, *, n_std: float = 2.0) -> FitDisplay:
         """Draw into `ax`, or into new axes, with a band of ``n_std`` standard deviations to either side."""
-        ax, x, rows = axes_or_new(ax), self.x, self.relevance
+        ax, x = axes_or_new(ax), self.x
         low, high = self.mean - n_std * self.std, self.mean + n_std * self.std
         ax.fill_between(x, low, high, color=LINE, alpha=0.14, lw=0, label=f"±{n_std:g} standard deviations")
         if self.truth is not None:
             ax.plot(x, self.truth, color=TRUTH, lw=1.2, ls=DASHED, label="true function")
         ax.plot(self.X, self.y, ".", color=POINT, ms=5, label="data")
         ax.plot(x, self.mean, color=LINE, lw=2.0, label="fitted mean")
-        if self.centres is not None:
-            circle(ax, self.centres[:, 0], self.centres[:, 1], f"centres ({len(self.centres)})")
-        else:
-            circle(ax, self.X[rows], self.y[rows], f"relevance vectors ({len(rows)} of {len(self.X)})")
+        circle(ax, np.column_stack([self.X, self.y]), self.relevance, self.centres)
         ax.set(xlabel="x", ylabel="y")
         ax.margins(x=0.02)
         self.ax_, self.figure_ = tidy_axes(ax), ax.figure

@@ -95,11 +95,7 @@ class SurfaceDisplay:
             ax.plot(*self.X.T, ".", color="white", mec=TRUTH, mew=0.4, ms=7, label="data")
         else:
             self._plot_classes(ax)
-        rows = self.relevance
-        if self.centres is not None:
-            circle(ax, self.centres[:, 0], self.centres[:, 1], f"centres ({len(self.centres)})")
-        else:
-            circle(ax, self.X[rows, 0], self.X[rows, 1], f"relevance vectors ({len(rows)} of {len(self.X)})")
+        circle(ax, self.X, self.relevance, self.centres)
         ax.set(xlabel="x1", ylabel="x2")
         self.ax_, self.figure_ = tidy_axes(ax, frame=True), ax.figure
         return self

@@ -21,6 +21,7 @@ from relvec.design.base import Value
 from relvec.design.cholesky import hash_rows
 from relvec.design.dask.collections import align, as_dask_array, chunks_of, is_table, quiet_scheduler
 from relvec.design.samples import BLOCK_ROWS, Block, Samples
+from relvec.design.summary import merge_moments
 
 _FAN = 8  # results combined at once
 _DRAWN = 262_144  # rows looked at together for a draw
@@ -58,16 +59,10 @@ class SampleStatistics(NamedTuple):
 
     def merged(self, other: SampleStatistics) -> SampleStatistics:
         """The facts of both."""
-        weight = self.weight + other.weight
-        share = other.weight / weight if weight else 0.0
-        apart = other.mean - self.mean
-        between = np.abs(apart) * np.sqrt(self.weight * share)
         return SampleStatistics(
             self.n_rows + other.n_rows,
             self.n_used + other.n_used,
-            weight,
-            self.mean + share * apart,
-            np.hypot(np.hypot(self.spread, other.spread), between),
+            *merge_moments(self, other),
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
             tuple(a and b for a, b in zip(self.finite, other.finite, strict=True)),  # type: ignore[arg-type]

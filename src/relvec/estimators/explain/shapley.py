@@ -29,6 +29,7 @@ from relvec.inference.predictive import AugmentedPredictor
 from relvec.inference.process import ProcessPredictor, expand_process
 from relvec.kernels import Gaussian, Kernel, Product, Sum
 from relvec.kernels import Linear as LinearKernel
+from relvec.kernels.dot_product import products_of_others
 
 MAX_BACKGROUND_ROWS = 100  # of relevance vectors, where no background is given: values change little with more
 MAX_ENUMERATED_INPUTS = 10  # all sets of more inputs are too many
@@ -223,17 +224,9 @@ def _of_products(
             c = C[start : start + block]
             others = np.zeros(c.shape)
             for t, share in zip(nodes, shares, strict=True):
-                others += share * _products_of_others(t * a + (1.0 - t) * c)
+                others += share * products_of_others(t * a + (1.0 - t) * c)
             values[i] += np.einsum("rm,bmj->rj", weights, (a - c) * others)
     return values / len(behind)
-
-
-def _products_of_others(F: np.ndarray) -> np.ndarray:
-    """prod_{k != j} F[..., k] for every j, without a division."""
-    before, after = np.ones(F.shape), np.ones(F.shape)
-    np.cumprod(F[..., :-1], axis=-1, out=before[..., 1:])
-    after[..., :-1] = np.cumprod(F[..., :0:-1], axis=-1)[..., ::-1]
-    return before * after
 
 
 def _by_sets(f: Callable[[np.ndarray], np.ndarray], x: np.ndarray, behind: np.ndarray) -> np.ndarray:

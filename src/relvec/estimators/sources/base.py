@@ -220,20 +220,20 @@ class LaplaceSource(Source):
     def subset_atoms(self, memory: float) -> int:
         """Atoms of the parts that a long dictionary is searched in."""
 
-    @abstractmethod
     def restarts_in_subsets(self, memory: float) -> bool:
         """Whether the models of a restart fit in memory where a dictionary is searched in parts."""
+        return True
 
     def move_to_device(self, values: np.ndarray) -> Array:
         """Values where the designs are."""
         return values
 
-    @abstractmethod
     def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
         """So many rows, drawn by content, with their atoms; None where a search on few rows does not help.
 
         ``whole`` tells whether the dictionary is that of the fit, or a part of it.
         """
+        return None
 
 
 def target_of(targets: np.ndarray, output: int, K: int) -> np.ndarray:

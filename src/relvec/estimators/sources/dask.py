@@ -234,9 +234,6 @@ class DaskSource(GaussianSource, LaplaceSource):
     def subset_atoms(self, memory: float) -> int:
         return int(np.clip(design.max_gram_atoms(self.n_rows, memory), 64, MAX_SCANNED_ATOMS))
 
-    def restarts_in_subsets(self, memory: float) -> bool:
-        return True
-
     def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
         if not whole:
             return None

@@ -12,7 +12,6 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     LaplaceSource,
     SourceOfColumns,
-    Subsample,
     merge_targets,
     target_of,
     target_units,
@@ -83,9 +82,3 @@ class SparseSource(SourceOfColumns, LaplaceSource):
 
     def subset_atoms(self, memory: float) -> int:
         return self.n_features + 1
-
-    def restarts_in_subsets(self, memory: float) -> bool:
-        return True
-
-    def subsample(self, dictionary: Any, size: int, whole: bool) -> Subsample | None:
-        return None

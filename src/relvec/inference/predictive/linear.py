@@ -13,6 +13,7 @@ from relvec.runtime.arrays import Array, is_device_array, like, namespace, row_s
 BLOCK_NUMBERS = 100_000  # rows are predicted in blocks of this size: they stay in the cache, and memory does not grow
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class WeightPredictor(ABC):
     """A Gaussian posterior over the weights of some functions, in the units of the target.
 
@@ -91,11 +92,6 @@ class LinearPredictor(WeightPredictor):
 
     basis: Basis  # bound basis of the k atoms kept
     scale: np.ndarray  # (k,) norms of the basis functions over the training rows
-    unit: float  # root mean square of the training target
-    # (k,), (k, k) posterior N(mean, root root') of the scaled weights
-    mean: np.ndarray
-    root: np.ndarray
-    noise: float  # noise variance divided by unit^2
 
     def columns(self, X: np.ndarray) -> np.ndarray:
         """Scaled basis functions at X: (n, k), in the array library of X."""

@@ -21,18 +21,13 @@ _MAX_VARIANCE_FACTOR = 4.0  # of `selection_factor`
 
 @dataclass(frozen=True, eq=False)
 class ProcessPredictor(WeightPredictor):
-    """A process on inducing inputs, in the units of the target."""
+    """A process on inducing inputs, in the units of the target: a posterior over the m + p weights of [psi, h]."""
 
     prior: Covariance  # c, for targets divided by ``unit``
     Z: np.ndarray  # (m, d) inducing inputs
     others: Basis  # bound basis of the functions h (p,)
     scale: np.ndarray  # (p,) divisors of their columns
     whitener: np.ndarray  # (m, m) L^-T
-    unit: float  # root mean square of the training target
-    # (m + p,), (m + p, m + p) posterior N(mean, root root') of the weights of [psi, h]
-    mean: np.ndarray
-    root: np.ndarray
-    noise: float  # noise variance divided by unit^2
     log_evidence: float  # log evidence of the parameters, in the target's own units
 
     @property
@@ -136,7 +131,8 @@ def process_predictor(
     whitener = solve_triangular(found.covariance.root(Z), np.eye(len(Z)), lower=True).T
     value = found.value - found.posterior.n_samples * np.log(unit)
     p = found.posterior
-    return ProcessPredictor(found.covariance, Z, others, scale, whitener, unit, p.mean, p.root, found.noise, value)
+    return ProcessPredictor(found.covariance, Z, others, scale, whitener, value, unit=unit, mean=p.mean, root=p.root,
+                            noise=found.noise)  # fmt: skip
 
 
 def selection_factor(n: float, chosen: int) -> float:
