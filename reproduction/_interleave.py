@@ -8,13 +8,16 @@ from scipy.optimize import minimize
 from relvec.basis import Basis
 from relvec.design import DenseDesign
 from relvec.hyperparameters.shared_precision import Columns
-from relvec.hyperparameters.targets import Evaluated
+from relvec.hyperparameters.targets import Evaluated, GaussianTarget
 from relvec.hyperparameters.widths import WidthProblem
+from relvec.inference.evidence import gaussian, mackay_alpha, mackay_noise
 from relvec.runtime.progress import report
+from relvec.solvers.loop import Start
 
 LOG_BOX = 0.5  # log units a width may move within one update
 WIDTH_STEPS = 5  # of L-BFGS-B within the same (T01 C: 1 to 5)
 MAX_UPDATES = 150
+MAX_PRECISION = 1e9  # for unit columns, beyond which an atom is dropped
 SETTLED_NATS = 0.5  # in ten updates: the interleaving ends
 
 
@@ -23,12 +26,11 @@ def interleave(basis: Basis, setting: WidthProblem, width_steps: int = WIDTH_STE
 
     Gaussian targets only. Returns the basis and the models; nothing here keeps the evidence from falling.
     """
-    design = _design(basis, setting)
-    models = [target.all_atoms(design) for target in setting.targets]
+    models = [_all_atoms(basis, setting, target) for target in setting.targets]
     values: list[float] = []
     for _ in range(updates):
         basis, found = _climb_at_fixed_precisions(basis, setting, models, width_steps)
-        models = [e.updated for e in found]
+        models = [_updated(basis, setting, *pair) for pair in zip(setting.targets, models, strict=True)]
         values.append(sum(e.value for e in found))
         if report(sum(len(m.active) for m in models), values[-1]):
             setting.stop.set()
@@ -73,8 +75,7 @@ def _evidence_and_gradient(
 ) -> tuple[list[Evaluated], np.ndarray]:
     found, slope = [], np.zeros(len(theta))
     for own, target, model in zip(columns, setting.targets, models, strict=True):
-        root = target.root
-        design = DenseDesign(own(setting.X, theta) * root[:, None], overwrite=True)
+        root, design = target.root, _design(own, theta, setting)
         C, scale = design.columns(slice(None)), design.scale
         one = target.evaluate(C, model, settle)
         found.append(one)
@@ -85,5 +86,25 @@ def _evidence_and_gradient(
     return found, slope
 
 
-def _design(basis: Basis, setting: WidthProblem) -> DenseDesign:
-    return DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
+def _design(columns: Columns, theta: np.ndarray, setting: WidthProblem) -> DenseDesign:
+    return DenseDesign(columns(setting.X, theta) * setting.targets[0].root[:, None], overwrite=True)
+
+
+def _all_atoms(basis: Basis, setting: WidthProblem, target: GaussianTarget) -> Start:
+    """Every atom, at precisions so small that the data decide."""
+    scale = _design(Columns.of(basis, np.arange(basis.n_atoms)), basis.theta, setting).scale
+    active = np.flatnonzero(scale > 0.0)
+    return Start(active, np.full(len(active), 1.0 / target.n_samples), target.first_beta)
+
+
+def _updated(basis: Basis, setting: WidthProblem, target: GaussianTarget, model: Start) -> Start:
+    """The model after one update of T01 eq. (16)-(18), without the atoms whose precision has become large."""
+    C = _design(Columns.of(basis, model.active), basis.theta, setting).columns(slice(None))
+    p = gaussian(C, target.root * target.target, target.rest, target.n_samples, model.alpha, model.beta)
+    beta = p.beta
+    if not target.problem.fixed_noise:
+        noise = mackay_noise(p.residual, target.n_samples, p.gamma.sum())  # T01 eq. (18)
+        beta = 1.0 / max(noise, target.problem.noise_floor)
+    alpha = mackay_alpha(p.gamma, p.mean)  # T01 eq. (16)
+    alive = (alpha < MAX_PRECISION) & (alpha > 0.0)
+    return Start(model.active[alive], alpha[alive], beta)

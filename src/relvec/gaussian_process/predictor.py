@@ -13,6 +13,7 @@ components are averaged: the mean of their mixture and its variance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -195,9 +196,8 @@ class FittedProcess:
 
     def _mixed(self, components: list[Component], rows: Array, noise: bool) -> tuple[Array, Array]:
         """Mean and variance of the mixture at standardised rows; the few numbers of each row are mixed on the host."""
-        means, variances = map(np.array, zip(*(self._component_moments(c, rows, noise) for c in components)))
-        mean = self.shares @ means
-        return like(rows, mean), like(rows, self.shares @ (variances + (means - mean) ** 2))
+        mean, variance = mix(self.shares, *zip(*(self._component_moments(c, rows, noise) for c in components)))
+        return like(rows, mean), like(rows, variance)
 
     def slopes(self, X: np.ndarray) -> np.ndarray:
         """Derivatives (q, p) of the mean on its scale by the p columns that vary, all in standard deviations."""
@@ -240,10 +240,8 @@ class FittedProcess:
     def location(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation (n,) of a new target, or of the function, at X on the scale of the target."""
         u, rows = self.units, self.units.inputs(X)
-        means, variances = map(np.array, zip(*(c.predict(rows, noise) for c in self.components)))
-        mean = self.shares @ means
-        deviation = np.sqrt(self.shares @ (variances + (means - mean) ** 2))
-        return u.y_mean + u.y_scale * mean, u.y_scale * deviation
+        mean, variance = mix(self.shares, *zip(*(c.predict(rows, noise) for c in self.components)))
+        return u.y_mean + u.y_scale * mean, u.y_scale * np.sqrt(variance)
 
     def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
         """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
@@ -335,10 +333,16 @@ def _gains_clearly(gains: np.ndarray, weight: np.ndarray) -> bool:
 def _left_out(parts: list[Component], shares: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (n,) of single targets of the mixture at each row, from the others."""
     left = [leave_one_out(part.structure, part.theta, rows) for part in parts]
-    means = np.array([mean for mean, _ in left])
     variances = [np.maximum(v - part.noise / rows.weight, 0.0) + part.noise for (_, v), part in zip(left, parts)]
-    mean = shares @ means
-    return mean, shares @ (np.array(variances) + (means - mean) ** 2)
+    return mix(shares, [mean for mean, _ in left], variances)
+
+
+def mix(
+    shares: np.ndarray, means: Sequence[np.ndarray], variances: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (n,) of a mixture with these shares (k,), from means and variances (n,) of its parts."""
+    mean = shares @ np.array(means)
+    return mean, shares @ (np.array(variances) + (np.array(means) - mean) ** 2)
 
 
 def prediction_error(merit: Merit, n_rows: float) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from relvec.design import DenseDesign
-from relvec.inference.evidence import gaussian, gradient, mackay_alpha, mackay_noise
+from relvec.inference.evidence import gaussian, gradient
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli
 from relvec.solvers import Problem, Sequential, solve
@@ -19,7 +19,6 @@ from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.solve import solve_laplace
 from relvec.solvers.loop import Start
 
-MAX_PRECISION = 1e9  # precision, for unit columns, beyond which the interleaving drops an atom
 MAX_NOISE, FIRST_NOISE = 10.0, 0.5  # noise variance at most, and at first, of a target of unit mean square
 SEARCH_TOL_NATS = 1e-2  # smaller moves wait for the final search
 
@@ -84,7 +83,6 @@ class Evaluated:
     value: float
     gamma: float
     C_bar: np.ndarray
-    updated: object = None  # the model after one update of T01 eq. (16)-(18)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +115,6 @@ class LatentPosterior:
     # weight_n (diag(p_n) - p_n p_n')
     W: np.ndarray
     weights: np.ndarray  # (n,) sample weights
-    bend: np.ndarray | None = None  # (n,) dW/df, for one output
 
     def half(self, F: np.ndarray) -> np.ndarray:
         """R'F (n, K, ...) for F (n, K, ...), where the curvature is R R'."""
@@ -165,11 +162,6 @@ class GaussianTarget:
     def atoms(self, model: Start) -> np.ndarray:
         return model.active
 
-    def all_atoms(self, design: DenseDesign) -> Start:
-        """Every atom, at precisions so small that the data decide."""
-        active = np.flatnonzero(design.scale > 0.0)
-        return Start(active, np.full(len(active), 1.0 / self.n_samples), self.first_beta)
-
     @property
     def first_beta(self) -> float:
         """Noise precision to start from."""
@@ -184,14 +176,7 @@ class GaussianTarget:
         p = gaussian(C[:, keep], t, self.rest, n, model.alpha, model.beta)
         C_bar = np.zeros_like(C)
         C_bar[:, keep] = p.design_gradient()
-        beta = p.beta
-        if not self.problem.fixed_noise:
-            noise = mackay_noise(p.residual, n, p.gamma.sum())  # T01 eq. (18)
-            beta = 1.0 / max(noise, self.problem.noise_floor)
-        alpha = mackay_alpha(p.gamma, p.mean)  # T01 eq. (16)
-        alive = (alpha < MAX_PRECISION) & (alpha > 0.0)
-        updated = Start(model.active[alive], alpha[alive], beta)
-        return Evaluated(model, p.log_evidence, float(p.gamma.sum()), C_bar, updated)
+        return Evaluated(model, p.log_evidence, float(p.gamma.sum()), C_bar)
 
     @property
     def noise_precisions(self) -> tuple[float, float, float]:
@@ -241,10 +226,10 @@ class GaussianTarget:
 
     def posterior(self, C: np.ndarray, model: Start) -> LatentPosterior:
         p = gaussian(C, self.root * self.target, self.rest, self.n_samples, model.alpha, model.beta)
-        k, zeros = C.shape[1], np.zeros(len(self.target))
+        k = C.shape[1]
         r = (p.beta * self.root * p.remainder)[:, None]
         outputs = np.zeros(k, dtype=np.intp)
-        return LatentPosterior(p.mean, p.root, outputs, np.arange(k), r, p.beta * self.weights, self.weights, zeros)
+        return LatentPosterior(p.mean, p.root, outputs, np.arange(k), r, p.beta * self.weights, self.weights)
 
     def log_prob(self, f: np.ndarray, model: Start) -> tuple[float, np.ndarray]:
         error = self.target - f[:, 0]
@@ -325,11 +310,8 @@ class LaplaceTarget:
         found = self._on_columns(C, model)
         p, weights = found.posterior, self.problem.weights
         outputs, places = found.problem.pairs(found.active)
-        bend = None
-        if p.W.ndim == 1:  # of a variance of one: what multiplies the variance of f in the slope of the curvature
-            bend = self.problem.likelihood.curvature_slope(p.W, p.f, weights, np.ones(len(weights)))
         r = p.r if p.r.ndim == 2 else p.r[:, None]
-        return LatentPosterior(p.mean, p.root, outputs, places, r, p.W, weights, bend)
+        return LatentPosterior(p.mean, p.root, outputs, places, r, p.W, weights)
 
     def log_prob(self, f: np.ndarray, model) -> tuple[float, np.ndarray]:
         one = self.problem.likelihood.n_outputs == 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtri, softmax
+from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtri
 from scipy.stats import qmc
 
 from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, row_slices, take, to_host
@@ -159,11 +159,7 @@ class Categorical(Likelihood):
         return weights[:, None] * p * (h - 2.0 * hp + both[:, None])
 
     def mean(self, f):
-        if is_device_array(f):
-            xp = namespace(f)
-            p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
-            return p / xp.sum(p, axis=1, keepdims=True)
-        return softmax(f, axis=1)
+        return _softmax(f)
 
 
 def others(p: np.ndarray) -> np.ndarray:
@@ -261,26 +257,21 @@ def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     >>> softmax_normal(np.zeros((1, 3)), np.eye(3)[None]).round(2).tolist()
     [[0.33, 0.33, 0.33]]
     """
-    n, K = mean.shape
-    z = softmax_points(K)
-    if is_device_array(mean):
-        return _softmax_on_device(mean, covariance, z)
-    p = np.empty((n, K))
-    rows = max(1, _BLOCK_NUMBERS // (K * z.shape[1]))
-    for start in range(0, n, rows):
-        part = slice(start, start + rows)
-        p[part] = softmax(mean[part, :, None] + _contrast_root(covariance[part]) @ z, axis=1).mean(axis=2)
-    return p / p.sum(axis=1, keepdims=True)
-
-
-def _softmax_on_device(mean: Array, covariance: Array, z: np.ndarray) -> Array:
-    xp, points, found = namespace(mean), like(mean, z), [mean[:0, :]]
-    for rows in row_slices(mean.shape[0], mean.shape[1] * z.shape[1]):
+    xp, K = namespace(mean), mean.shape[1]
+    points, found = like(mean, softmax_points(K)), [mean[:0, :]]
+    for rows in row_slices(mean.shape[0], K * points.shape[1], _BLOCK_NUMBERS if xp is np else 2**25):
         f = mean[rows, :][:, :, None] + _contrast_root(covariance[rows, :, :]) @ points
-        p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
-        found.append(xp.mean(p / xp.sum(p, axis=1, keepdims=True), axis=2))
+        found.append(xp.mean(_softmax(f), axis=2))
     p = xp.concat(found)
     return p / xp.sum(p, axis=1, keepdims=True)
+
+
+def _softmax(f: Array) -> Array:
+    """Softmax over the classes, axis 1."""
+    xp = namespace(f)
+    p = xp.exp(f - xp.max(f, axis=1, keepdims=True))
+    p /= xp.sum(p, axis=1, keepdims=True)
+    return p
 
 
 @cache
