@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, content_ranks, is_inputs
-from relvec.design import MODEL_BYTES_PER_ROW, DenseDesign, LaplaceDesign, centre_columns, scan_design
+from relvec.design import (
+    MAX_PASS_MULTIPLICATIONS,
+    MODEL_BYTES_PER_ROW,
+    DenseDesign,
+    LaplaceDesign,
+    centre_columns,
+    scan_design,
+)
 from relvec.estimators.fitted import linear_predictor, offset_shares, tabulate_history
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
@@ -25,12 +32,16 @@ from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Result, Sequential
-from relvec.solvers.laplace.problem import LaplaceProblem
+from relvec.solvers.laplace.outlook import most_promising
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.solve import consistent_width, solve_laplace
 from relvec.solvers.subsets import without_restarts
 
 MODEL_ATOMS = 500  # atoms whose scans take as long as the models of a subset
 SCANS_A_SEARCH = 2000.0  # passes over the rows that the search of a subset is taken to need
+LOOK_MULTIPLICATIONS = (
+    60.0  # for a row and an atom: a kernel value, and its products with a model of some forty weights
+)
 # From so many rows on a search begins on a few of them, and then on more in steps of this factor: the search costs as
 # many passes over the rows as it has steps, and a good start leaves a few additions.
 MIN_ROWS_TO_SUBSAMPLE, SUBSAMPLE_ROWS, SUBSAMPLE_GROWTH = 20_000, 4000, 5
@@ -193,7 +204,8 @@ class LaplaceSearch(Search):
             dictionary, design = self.source.scan(dictionary, self.memory)
         if design is None:
             size = self.source.subset_atoms(self.memory)
-            work = SCANS_A_SEARCH * self.source.n_rows * (size + MODEL_ATOMS)
+            looked_at = LOOK_MULTIPLICATIONS * self.atoms_looked_at(dictionary)
+            work = self.source.n_rows * (SCANS_A_SEARCH * (size + MODEL_ATOMS) + looked_at)
             restarts = self.source.restarts_in_subsets(self.memory)
             return self.in_subsets(dictionary, starts, size, work, restarts)
         if self.options.fit_intercept and isinstance(design, DenseDesign) and is_inputs(dictionary):
@@ -201,6 +213,17 @@ class LaplaceSearch(Search):
         with one_thread():
             fits = run_all(self.tasks(dictionary, design, starts), self.options.n_jobs)
         return Found(fits, dictionary, dictionary.n_atoms)
+
+    def atoms_looked_at(self, dictionary: Any) -> int:
+        most = MAX_PASS_MULTIPLICATIONS / (LOOK_MULTIPLICATIONS * self.source.n_rows)
+        return min(dictionary.n_atoms, int(most)) if isinstance(self.source, MemorySource) else 0
+
+    def promising(self, fits: list, own: np.ndarray, dictionary: Any, atoms: np.ndarray, room: int) -> np.ndarray:
+        assert isinstance(self.source, MemorySource)
+        each, products = max(room // len(fits), 1), partial(self.source.products, dictionary)
+        models = [LaplaceModel(fit.problem, fit.result.state.active, fit.result.state.posterior) for fit in fits]
+        found = [most_promising(model, own, atoms, dictionary.n_atoms, products, each) for model in models]
+        return np.unique(np.concatenate(found))
 
     def part_rows(self, part: Basis) -> LaplaceDesign:
         return self.source.scan_part(part, self.memory)

@@ -86,6 +86,14 @@ class Search(ABC):
     def atoms(self, model: Any, n_atoms: int) -> np.ndarray:
         """Atoms of a model over n_atoms of them."""
 
+    def atoms_looked_at(self, dictionary: Any) -> int:
+        """How many atoms of a dictionary a look for the most promising may take in; 0 where there is none."""
+        return 0
+
+    def promising(self, fits: list, own: np.ndarray, dictionary: Any, atoms: np.ndarray, room: int) -> np.ndarray:
+        """At most ``room`` of the atoms, by which the fits to the atoms ``own`` would gain most."""
+        return atoms
+
     def without_interpolation(self, found: Found, learned: LearnedWidths) -> Search | None:
         """The search with its noise fixed, where models pass through their targets; None where none does."""
         return None
@@ -107,12 +115,13 @@ class Search(ABC):
 
     def in_subsets(self, dictionary: Any, starts: list | None, size: int, work: float, restarts: bool = True) -> Found:
         """Fits over a dictionary that neither fits in memory nor is of low rank, in subsets of ``size`` atoms."""
-        M, part, rows = dictionary.n_atoms, dictionary, None
+        M, part, rows, own = dictionary.n_atoms, dictionary, None, np.zeros(0, dtype=np.intp)
         fits: list = []
         given = [np.zeros(0, dtype=np.intp), *(self.atoms(s, M) for s in starts or [] if s is not None)]
 
         def run(atoms: np.ndarray, first: bool) -> tuple[np.ndarray, bool, bool]:
-            nonlocal fits, part, rows, starts
+            nonlocal fits, part, rows, starts, own
+            own = atoms
             place = np.full(M, -1)
             place[atoms] = np.arange(len(atoms))
             part = dictionary.take(atoms)
@@ -128,7 +137,11 @@ class Search(ABC):
             active = np.concatenate([self.atoms(s, M) for s in starts])
             return active, gained, any(cut_short(f.result) for f in fits)
 
-        seen, passes, complete = in_subsets(dictionary, size, np.concatenate(given), work, run)
+        def choose(atoms: np.ndarray, room: int) -> np.ndarray:
+            return self.promising(fits, own, dictionary, atoms, room)
+
+        n_seen = self.atoms_looked_at(dictionary)
+        seen, passes, complete = in_subsets(dictionary, size, np.concatenate(given), work, run, choose, n_seen)
         fits = fits if complete else _incomplete(fits)
         return Found(fits, part, seen, passes, getattr(rows, "compression", None))
 

@@ -2,7 +2,8 @@
 
 For a dictionary that neither fits in memory nor has a low rank: each subset joins the functions in the model, and the
 search goes on from there. When a whole round has gained nothing, no single move over all candidates gains more than
-the tolerance. Where so many passes would take too long the rounds end earlier, and the status says so.
+the tolerance. Where all candidates can be looked at between two searches, a subset has the most promising of them, and
+one that gains nothing is a whole round. Where it would take too long the rounds end earlier, and the status says so.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ MAX_LONG_PASSES = 2  # as long as a pass may be: more shorter ones take as much 
 MIN_NEW_SHARE = 0.5  # of a subset, for new candidates
 
 Run = Callable[[np.ndarray, bool], tuple[np.ndarray, bool, bool]]
+Choose = Callable[[np.ndarray, int], np.ndarray]
 
 
-def in_subsets(basis: Any, size: int, given: np.ndarray, work: float, run: Run) -> tuple[int, int, bool]:
+def in_subsets(
+    basis: Any, size: int, given: np.ndarray, work: float, run: Run, choose: Choose | None = None, n_seen: int = 0
+) -> tuple[int, int, bool]:
     """Search a dictionary of M atoms in subsets of ``size``, beginning with the atoms ``given`` (k,).
 
     ``run(part, first)`` searches some atoms from the model before, and tells which are in the model now, whether it
-    gained and whether it was cut short. A pass takes ``work``, in multiplications. Returns the number of atoms looked
-    at, the number of subsets, and whether all are known to offer nothing.
+    gained and whether it was cut short. A pass takes ``work``, in multiplications. ``choose(atoms, room)`` looks at up
+    to ``n_seen`` atoms and names those to be searched. Returns the number of atoms looked at, the number of subsets,
+    and whether all are known to offer nothing.
     """
     M, fixed = basis.n_atoms, np.flatnonzero(basis.rows < 0)
     fixed = fixed if len(fixed) <= 0.25 * size else fixed[-1:]  # the last is the constant, if there is one
@@ -37,11 +42,15 @@ def in_subsets(basis: Any, size: int, given: np.ndarray, work: float, run: Run) 
     seen, calm, begun, passes = len(keep), 0, 0, 0
     while True:
         room = min(max(size - len(keep), int(MIN_NEW_SHARE * size)), len(waiting))
-        chunk = waiting[np.arange(begun, begun + room) % len(waiting)]
+        chosen = choose is not None and passes > 0 and n_seen > room
+        width = min(n_seen, len(waiting)) if chosen else room
+        chunk = waiting[np.arange(begun, begun + width) % len(waiting)]
+        if choose is not None and chosen:
+            chunk = choose(np.setdiff1d(chunk, keep), room)
         active, gained, ended = run(np.union1d(keep, chunk), passes == 0)
         keep = np.union1d(fixed, active).astype(np.intp)
-        seen, begun, passes = min(seen + room, M), begun + room, passes + 1
-        calm = 0 if gained else calm + room
+        seen, begun, passes = min(seen + width, M), begun + width, passes + 1
+        calm = 0 if gained else calm + width
         if ended or calm >= len(waiting) or (passes + 1) * work > 1.01 * MAX_LONG_PASSES * MAX_PASS_MULTIPLICATIONS:
             return seen, passes, calm >= len(waiting)
 

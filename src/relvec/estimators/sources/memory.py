@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relvec import design
-from relvec.basis import Basis, KernelBasis, leaves, row_hash64
+from relvec.basis import Basis, KernelBasis, leaves, numbers_per_entry, row_hash64
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     MAX_WHOLE_ROWS,
@@ -28,6 +28,8 @@ from relvec.estimators.sources.base import (
 )
 from relvec.runtime.arrays import Array, Device, take, unique_rows
 from relvec.runtime.machine import memory_left
+
+LOOK_NUMBERS = 500_000  # of a dictionary that is looked at, computed at once
 
 
 class MemorySource(GaussianSource, LaplaceSource):
@@ -191,6 +193,18 @@ class MemorySource(GaussianSource, LaplaceSource):
         found = design.scan_design(basis, self.X, compression=False, memory=max(memory, needed))
         assert found is not None
         return found
+
+    def products(self, dictionary: Basis, atoms: np.ndarray, Y: np.ndarray, W: np.ndarray) -> tuple:
+        """Y'Phi (J, c) and W'Phi^2 (K, c) of atoms (c,), for Y (n, J) and W (n, K): in blocks, nothing is held."""
+        part, J = dictionary.take(atoms), Y.shape[1]
+        block_rows = max(int(LOOK_NUMBERS / (len(atoms) * numbers_per_entry(part))), 16)
+
+        def add_up(block: design.Block) -> np.ndarray:
+            Phi = part(block.X)
+            return np.vstack([block.targets[:, :J].T @ Phi, block.targets[:, J:].T @ Phi**2])
+
+        found = design.LocalSamples(self.X, np.hstack([Y, W]), None, block_rows).reduce(add_up, np.add)
+        return found[:J], found[J:]
 
     def subset_atoms(self, memory: float) -> int:
         return design.max_scan_atoms(self.n_rows, memory)

@@ -139,7 +139,7 @@ def _scan_design(model: LaplaceModel) -> Scan:
     exact = K == 1 or K * design.n_rows * M * max(1, len(p.alpha)) <= SCANS.max_exact_products
     weights = 1.0 + len(p.alpha) / (1 if exact else K)
     problem.budget.spent += K * design.scan_size * (SCANS.fixed_ns + SCANS.weight_ns * weights)
-    rows = ScanRows(K, exact, _roots(model, exact), _places_by_class(model))
+    rows = ScanRows(K, exact, roots_of(model, exact), places_by_class(model))
     output, contents = model.active // M, design.contents(model.active % M)
     taken = [contents[output == c] for c in range(1 if problem.share else K)]
     closed = np.array(problem.closed, dtype=np.intp)
@@ -158,7 +158,8 @@ def _gains(classes: list[ClassScan], share: bool) -> tuple[np.ndarray, np.ndarra
     return shared_optimum(S, Q) if share else (gain_add(S, Q).ravel(), optimal_alpha(S, Q).ravel())
 
 
-def _places_by_class(model: LaplaceModel) -> list[np.ndarray]:
+def places_by_class(model: LaplaceModel) -> list[np.ndarray]:
+    """Places of the weights of each class."""
     return [np.flatnonzero(model.posterior.outputs == c) for c in range(model.problem.K)]
 
 
@@ -203,11 +204,12 @@ class ScanRows:
         return namespace(Y).concat([Y, p.r[:, c][:, None]], axis=1)
 
 
-def _roots(model: LaplaceModel, exact: bool) -> list[np.ndarray]:
+def roots_of(model: LaplaceModel, exact: bool) -> list[np.ndarray]:
+    """`ScanRows.roots` of a model."""
     problem, p = model.problem, model.posterior
     if exact:
         return [p.root] * problem.K
-    own = _places_by_class(model)
+    own = places_by_class(model)
     spreads = [1.0 / np.sqrt(p.alpha[i]) for i in own]
     factors = problem.design.ridge_factors(model.on_rows, OwnColumns(own, spreads))
     return [spread[:, None] * inverse_triangular(U) for spread, U in zip(spreads, factors, strict=True)]
