@@ -4,6 +4,8 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,13 +16,18 @@ from sklearn.exceptions import ConvergenceWarning
 import relvec.estimators.laplace as laplace_search
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
-from relvec.design import LocalSamples, gram_rows, readers, tall_qr
+from relvec.design import DenseDesign, LocalSamples, gram_rows, readers, tall_qr
 from relvec.design import streamed as stream
 from relvec.design.streamed import compress_in_passes
+from relvec.estimators.sources import MemorySource
+from relvec.inference.likelihoods import Bernoulli
 from relvec.kernels import Gaussian
 from relvec.runtime.machine import memory_bytes, memory_left
 from relvec.solvers import Sequential
 from relvec.solvers import active_set as _columns
+from relvec.solvers.laplace.outlook import most_promising
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
+from relvec.solvers.laplace.scan import scan
 
 N = 700
 
@@ -281,16 +288,40 @@ def test_classes_start_from_a_few_rows(few, times, monkeypatch):
     assert RVC(width=0.5).fit(X, K3).score(X, K3) > 0.9
 
 
-def test_classes_in_subsets(monkeypatch):
-    X, y = ripley(900)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_in_subsets_end_when_no_candidate_gains(classes, monkeypatch):
+    """All candidates are looked at between two searches: a search of them all from this model finds nothing more."""
+    X, y = ripley(500)
+    y = y if classes == 2 else np.digitize(X[:, 0], [-0.3, 0.3])
 
     def kernel(A, B):
         return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 0.25)
 
-    monkeypatch.setattr("relvec.design.approximate._SINGLE_BYTES", 20.0)
-    model = RVC(kernel=kernel, memory_limit="10MB").fit(X, y)
-    assert model.n_subsets_ > 1 and model.status_ == "converged"
+    with monkeypatch.context() as patch:
+        patch.setattr("relvec.design.approximate._SINGLE_BYTES", 70.0)
+        model = RVC(kernel=kernel, memory_limit="10MB").fit(X, y)
+    assert 1 < model.n_subsets_ < 5 and model.status_ == "converged" and model.n_candidates_ == 501
+    evidence = model.log_marginal_likelihood_
+    model.set_params(memory_limit="4GB", warm_start=True, solver=Sequential(restarts=0)).fit(X, y)
+    assert model.n_subsets_ == 1 and abs(model.log_marginal_likelihood_ - evidence) < 1e-3
     assert model.score(X, y) > 0.88
+
+
+def test_the_most_promising_atoms_are_those_of_the_dense_scan():
+    X, y = ripley(300)
+    basis = Concat((KernelBasis(Gaussian(0.5)), Bias())).bind(X)
+    design, source = DenseDesign(basis(X)), MemorySource(X, y[:, None].astype(float), np.ones(300))
+    some = np.array([3, 40, 200, 300])
+    parts = DenseDesign(basis.take(some)(X))
+    problem = LaplaceProblem(parts, y.astype(float), np.ones(300), Bernoulli(), np.arange(4))
+    model = LaplaceModel(problem, np.arange(4), problem.fit(np.arange(4), np.full(4, 0.5)))
+    alpha = 0.5 * (design.scale[some] / parts.scale) ** 2
+    whole = replace(problem, design=design, order=np.arange(301))
+    found = scan(LaplaceModel(whole, some, whole.fit(some, alpha)))
+    chosen = most_promising(model, some, np.arange(301), 301, partial(source.products, basis), 20)
+    assert len(chosen) == len(set(chosen)) == 20 and not set(chosen) & set(some)
+    best = np.argsort(-found.gains)[:16]
+    assert set(best) <= set(chosen), "four at most are there as partners in an exchange"
 
 
 @pytest.mark.parametrize(
@@ -471,6 +502,42 @@ def test_arrays_stay_within_the_limit(kind, n, limit):
     finally:
         tracemalloc.stop()
     assert model.status_ == "converged"
+
+
+@pytest.mark.parametrize("kind", ["values", "classes"])
+def test_a_default_fit_stays_within_the_limit_and_says_that_it_was_reached(kind):
+    """A rough function with little noise, for which every further vector gains."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (900, 2))
+    y = np.sin(6.0 * X[:, 0]) * np.cos(7.0 * X[:, 1]) + 0.01 * rng.standard_normal(900)
+    model, y = (RVR(memory_limit="20MB"), y) if kind == "values" else (RVC(memory_limit="20MB"), y > 0.0)
+    type(model)().fit(X[:60], y[:60])
+    tracemalloc.start()
+    try:
+        with pytest.warns(ConvergenceWarning, match="MEMORY_LIMIT: more than [0-9]+ vectors would still gain"):
+            model.fit(X, y)
+        assert tracemalloc.get_traced_memory()[1] <= 2e7
+    finally:
+        tracemalloc.stop()
+    assert model.status_ == "memory_limit" and model.score(X, y) > 0.5
+
+
+@pytest.mark.parametrize("make", [RVR, RVC])
+def test_the_status_of_a_default_fit_says_that_max_vectors_was_reached(make):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (120, 2))
+    y = np.sin(3.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + 0.1 * rng.standard_normal(120)
+    y = y if make is RVR else y > 0.0
+    model = make(max_vectors=12).fit(X, y)
+    assert model.status_ == "max_vectors" and len(model.relevance_) <= 12
+    assert make(max_vectors=120).fit(X, y).status_ == "converged"
+
+
+def test_rows_that_a_default_fit_has_no_room_for_are_refused_with_the_least_that_would_do():
+    X = np.random.default_rng(0).uniform(-2.0, 2.0, (9000, 40))
+    for make in (RVR, RVC):
+        with pytest.raises(ValueError, match=r"set it to '\d+MB' or more"):
+            make(memory_limit="20MB").fit(X, X[:, 0] > 0.0)
 
 
 def test_a_limit_below_what_the_rows_take_says_so():

@@ -17,6 +17,7 @@ from relvec.gaussian_process.bound import bounds
 from relvec.gaussian_process.fit import prepare
 from relvec.gaussian_process.predictor import sparse_component
 from relvec.gaussian_process.streamed import Table, fit_in_passes
+from relvec.gaussian_process.streamed import fit as streamed_module
 from relvec.gaussian_process.streamed.fit import calibrate
 from relvec.gaussian_process.streamed.growth import grow
 from relvec.gaussian_process.streamed.sums import Target, Vectors, bounds_of, sum_all
@@ -140,12 +141,13 @@ def table(n=N):
     return Table(samples, draw_rows(samples, 400), 1e9), X, y
 
 
-def test_limits_end_a_fit_and_the_status_says_which():
+def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
     rows, X, _ = table()
     one = (parse_structure("matern32", 1),)
     capped = fit_in_passes(rows, candidates=one, max_vectors=20)
     assert capped.status == "max_vectors" and len(capped.vectors) == 20
-    low = fit_in_passes(Table(rows.samples, rows.draw, 2e5), candidates=one)
+    monkeypatch.setattr(streamed_module, "_MATRICES", 200)
+    low = fit_in_passes(Table(rows.samples, rows.draw, 1e7), candidates=one)
     assert low.status == "memory_limit" and len(low.vectors) < 64
     late = fit_in_passes(rows, candidates=one, time_limit=1e-9)
     assert late.status == "time_limit" and np.isfinite(late.predict(X)[0]).all()

@@ -148,7 +148,7 @@ def fit_process(
         parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)), prepared.units, prepared.scale)
     clock.report("vectors", 1.0)
     how = status(parts[0], prepared.floors.noise, clock)
-    if how == "converged" and len(rows) > MAX_VECTORS and len(kept) > _FEWER * most:
+    if how == "converged" and most < len(rows) and len(kept) > _FEWER * most:
         how = "max_vectors"
     return FittedProcess(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,

@@ -29,6 +29,7 @@ from threadpoolctl import ThreadpoolController
 
 MIN_MEMORY_BYTES = 1e7  # less does not hold the workspace of any fit
 _MAX_ROW_SHARE = 0.6  # of a memory limit for arrays as long as the rows; the rest is for the search
+_ARRAYS_SHARE, _LIBRARY_BYTES = 0.9, 5e6  # of it for all arrays of a process; what BLAS and the C library take besides
 _MIN_PARALLEL_MULTIPLICATIONS = 1e8  # from which a product gains more than the synchronisation of threads costs
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 4_000_000  # of mallopt: arrays of so many bytes have pages of their own
 
@@ -88,14 +89,34 @@ def memory_left(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: 
 
     ``bytes_per_row`` are further bytes that every search needs for a row.
     """
-    memory, taken = memory_bytes(limit), 8.0 * n_rows * numbers_per_row
-    if taken + bytes_per_row * n_rows > _MAX_ROW_SHARE * memory:
-        enough = (taken + bytes_per_row * n_rows) / _MAX_ROW_SHARE / 1e6
+    taken = 8.0 * n_rows * numbers_per_row
+    return _at_least(limit, n_rows, (taken + bytes_per_row * n_rows) / _MAX_ROW_SHARE) - taken
+
+
+def room_for_vectors(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: float) -> float:
+    """Bytes of a memory limit for the matrices of a process; numbers and least bytes of a row as in `memory_left`."""
+    taken = 8.0 * n_rows * numbers_per_row + _LIBRARY_BYTES
+    return _ARRAYS_SHARE * _at_least(limit, n_rows, (taken + bytes_per_row * n_rows) / _ARRAYS_SHARE) - taken
+
+
+def _at_least(limit: Any, n_rows: int, enough: float) -> float:
+    """Bytes of a memory limit that has to be enough for so many rows."""
+    if (memory := memory_bytes(limit)) < enough:
         raise ValueError(
             f"memory_limit={limit!r} is less than the copies of {n_rows} rows and the model need by themselves: "
-            f"set it to '{np.ceil(enough):.0f}MB' or more"
+            f"set it to '{np.ceil(enough / 1e6):.0f}MB' or more"
         )
-    return memory - taken
+    return memory
+
+
+def most_vectors(room: float, bytes_each: float, bytes_of_a_pair: float) -> int:
+    """The most vectors whose arrays fit into so many bytes.
+
+    >>> most_vectors(1e6, 8000.0, 20.0)
+    100
+    """
+    half = 0.5 * bytes_each / bytes_of_a_pair
+    return int(np.sqrt(half**2 + max(room, 0.0) / bytes_of_a_pair) - half + 1e-9)
 
 
 @cache

@@ -12,21 +12,22 @@ from relvec.basis import Concat, KernelBasis
 from relvec.estimators.fitted import HISTORY, FittedModel
 from relvec.estimators.options import FitOptions
 from relvec.estimators.processes.regression import (
-    MAX_VECTORS,
+    COPIES,
     SENSITIVITY_ROWS,
     allows_process,
     as_shares,
-    max_vectors,
     warn_unless_complete,
 )
 from relvec.estimators.sources import MemorySource
 from relvec.gaussian_process.classes import ClassModel, GivenKernel, fit_classes
 from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
+from relvec.gaussian_process.classes.fit import vector_row_bytes
 from relvec.gaussian_process.kernel import Shape
+from relvec.gaussian_process.streamed import LEAST_VECTORS
 from relvec.kernels import Gaussian, as_kernel
 from relvec.runtime import checkpoint
 from relvec.runtime.clock import Clock
-from relvec.runtime.machine import one_thread
+from relvec.runtime.machine import one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 
 _MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
@@ -53,7 +54,7 @@ def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel 
     with one_thread() if small else nullcontext(), stage("process"):
         model = fit_classes(
             source.X, labels, n_classes, source.weights, earlier=_earlier(options, n_classes),
-            max_vectors=_most_vectors(options, source.n_rows), kernel=kernel,
+            max_vectors=options.max_vectors, kernel=kernel, room=_room(options, source, n_classes),
             clock=Clock(options.time_limit, lambda name, fraction: report(fraction=fraction), recall),
         )  # fmt: skip
         if not model.members:
@@ -80,10 +81,10 @@ def read_kernel(options: FitOptions, source: MemorySource) -> GivenKernel:
     return GivenKernel(shape, lengths / np.sqrt(2.0) if shape == Shape.GAUSSIAN else lengths)  # r^2 = 2 l^2
 
 
-def _most_vectors(options: FitOptions, n_rows: int) -> int | None:
-    """The limit on the vectors that was given or that memory sets; None where there is none."""
-    most = max_vectors(options, n_rows)
-    return most if options.max_vectors is not None or most < MAX_VECTORS else None
+def _room(options: FitOptions, source: MemorySource, n_classes: int) -> float:
+    """Bytes of the memory limit for the matrices of a fit."""
+    numbers, least = COPIES * (source.n_features + 2) + 3 * n_classes, LEAST_VECTORS * vector_row_bytes(n_classes)
+    return room_for_vectors(options.memory_limit, source.n_rows, numbers, least)
 
 
 def _earlier(options: FitOptions, n_classes: int) -> ClassModel | None:

@@ -22,20 +22,20 @@ from relvec.estimators.sources import ProcessRows, Source
 from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.learn import Mode
-from relvec.gaussian_process.streamed import Table, fit_in_passes, grow_further
+from relvec.gaussian_process.streamed import LEAST_VECTORS, Table, fit_in_passes, grow_further, limited
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
-from relvec.runtime.machine import one_thread
+from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
-MIN_VECTORS = 16  # however little memory there is
 MANY_ROWS = 1000  # of more, the first few tell that they are distinct
 MIN_SECONDS = 0.01  # of a time limit that is left to a stage, however late it is
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
-BYTES_PER_VECTOR_AND_ROW = 32  # the features of the vectors at all rows, and copies of them
+COPIES = 5  # of the rows, while they are merged and standardised
+VECTOR_ROW_BYTES, VECTOR_PAIR_BYTES = 36, 72  # the features of a vector at a row; matrices of all parts of a process
 STAGES = {"candidates": (0.0, 0.5), "more rows": (0.5, 0.8), "all rows": (0.8, 0.9), "vectors": (0.9, 0.99)}
 STAGES_OF_MANY_ROWS = {
     "candidates": (0.0, 0.15),
@@ -101,10 +101,14 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
         }  # fmt: skip
         both["target"] = options.target_scale
         if rows.table is None:
-            both |= {"max_vectors": max_vectors(options, len(X)), "max_rows": rows_to_learn(options.memory)}
+            most, ended = max_vectors(options, X)
+            both |= {"max_vectors": most, "max_rows": rows_to_learn(options.memory)}
             both["noise_variance"] = options.noise_variance
             process = fit_process(X, y, weights, **both)
-            if process.status == "max_vectors" and options.noise == "auto":
+            more = options.noise == "auto" and len(X) > MAX_VECTORS
+            if process.status == "max_vectors" and not more:
+                process = limited(process, ended)
+            elif process.status == "max_vectors":
                 samples = LocalSamples(X, targets, weights)
                 table = Table(samples, draw_rows(samples, len(X)), options.memory)
                 process = grow_further(process, table, i, options.max_vectors, limit(q - i), progress)
@@ -132,10 +136,12 @@ def recall(name: str, compute: Callable[[], Mode]) -> Mode:
         return mode
 
 
-def max_vectors(options: FitOptions, n_rows: int) -> int:
-    """The most vectors that a process may keep, within the memory limit."""
-    most = MAX_VECTORS if options.max_vectors is None else options.max_vectors
-    return min(most, max(int(options.memory / (BYTES_PER_VECTOR_AND_ROW * n_rows)), MIN_VECTORS))
+def max_vectors(options: FitOptions, X: np.ndarray) -> tuple[int, str]:
+    """The most vectors that a process of all rows X (n, d) may keep, and the status of one that would need more."""
+    (n, d), asked = X.shape, MAX_VECTORS if options.max_vectors is None else options.max_vectors
+    room = room_for_vectors(options.memory_limit, n, COPIES * (d + 2), LEAST_VECTORS * VECTOR_ROW_BYTES)
+    within = max(most_vectors(room, VECTOR_ROW_BYTES * n, VECTOR_PAIR_BYTES), LEAST_VECTORS)
+    return (asked, "max_vectors") if min(asked, n) <= within else (within, "memory_limit")
 
 
 def warn_unless_complete(process: Any, label: str = "") -> None:

@@ -19,7 +19,7 @@ from relvec.runtime.arrays import Array
 
 DRAWN_ROWS = 20_000  # rows that the process of a larger table is learned from, and its vectors are chosen among
 MIN_DRAWN_ROWS = 1000  # however little memory there is
-BYTES_PER_DRAWN_ROW = 8192  # while vectors are chosen in blocks of 64
+BYTES_PER_DRAWN_ROW, BYTES_PER_DRAWN_NUMBER = 8192, 40  # while vectors are chosen in blocks of 64; copies of the rows
 MAX_WHOLE_ROWS = 10_000  # rows in memory whose process is fitted without passes over blocks
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: precisions it asks for are lost beside the data's
 
@@ -79,7 +79,8 @@ class ProcessRows:
 
 def draw_process_rows(samples: Samples, memory: float, place: Array | None = None) -> ProcessRows:
     """A draw of the rows of samples, with the numbers that they have there, and all of them as a table."""
-    size = min(DRAWN_ROWS, max(int(memory / BYTES_PER_DRAWN_ROW), MIN_DRAWN_ROWS))
+    a_row = BYTES_PER_DRAWN_ROW + BYTES_PER_DRAWN_NUMBER * samples.n_features
+    size = min(DRAWN_ROWS, max(int(memory / a_row), MIN_DRAWN_ROWS))
     drawn = design.draw_rows(samples, size)
     table = Table(samples, drawn, memory, place)
     return ProcessRows(drawn.X, drawn.targets, drawn.weights, drawn.rows, table)
@@ -197,9 +198,9 @@ class SourceOfColumns(GaussianSource):
 class LaplaceSource(Source):
     """Rows with classes or counts."""
 
-    @abstractmethod
     def merged(self) -> LaplaceSource:
         """The same rows, equal ones as one where that is possible."""
+        return self
 
     @abstractmethod
     def columns(self, output: int, K: int) -> tuple[Any, Any]:

@@ -127,14 +127,10 @@ class DaskSource(GaussianSource, LaplaceSource):
         if not isinstance(dictionary, design.DistributedKernelBasis):
             return
         sequential = isinstance(options.solver, Sequential)
-        if self._gaussian and not (sequential and options.solver.select == "batch"):  # type: ignore[attr-defined]
+        if not sequential or (self._gaussian and options.solver.select != "batch"):  # type: ignore[attr-defined]
+            batch = " with select='batch'" if self._gaussian else ""
             raise ValueError(
-                "with Dask and a kernel on every row the solver must be 'sequential' with select='batch'; over given "
-                "centres (relvec.basis.KernelBasis(kernel, centres=Z)) any will do"
-            )
-        if not sequential:
-            raise ValueError(
-                "with Dask and a kernel on every row the solver must be 'sequential'; over given centres "
+                f"with Dask and a kernel on every row the solver must be 'sequential'{batch}; over given centres "
                 "(relvec.basis.KernelBasis(kernel, centres=Z)) any will do"
             )
 
@@ -209,9 +205,6 @@ class DaskSource(GaussianSource, LaplaceSource):
         return R[:, np.argsort(order)], R[:, -1]
 
     # Classes and counts ----------------------------------------------------------------------------------------------
-
-    def merged(self) -> DaskSource:
-        return self
 
     def columns(self, output: int, K: int) -> tuple[slice, float]:
         return slice(output * K, output * K + K), 1.0

@@ -23,7 +23,7 @@ from relvec.gaussian_process.kernel import CONSTANT, Evaluated, Structure
 
 LEFT_OUT = 0.3  # share of the cost of what the features leave out that the evidence counts, see `binary`
 MEAN_LEFT_OUT = 0.016  # variance of log-odds; as W <= 1/4 it costs the evidence at most 0.002 nats a row
-_WHOLE_ROWS = 2000  # of a kernel matrix that is computed at once: single columns of fewer rows are all overhead
+WHOLE_ROWS = 2000  # of a kernel matrix that is computed at once: single columns of fewer rows are all overhead
 _JITTER = 1e-6  # of the amplitude, added to k(Z, Z): inducing rows may lie close to each other
 
 
@@ -114,17 +114,18 @@ class Features:
         return out
 
 
-def pivots(kernel: LatentKernel, theta: np.ndarray, X: np.ndarray, most: int) -> np.ndarray:
+def pivots(kernel: LatentKernel, theta: np.ndarray, X: np.ndarray, most: int, n_whole: int = WHOLE_ROWS) -> np.ndarray:
     """Rows (m,) of X (n, d) by largest variance left out: the pivots of an incomplete Cholesky factorisation.
 
-    At least one; ends at `most` rows, or where the rows have no more than MEAN_LEFT_OUT left in the mean.
+    The matrix of at most `n_whole` rows is computed at once. At least one pivot; they end at `most` rows, or where the
+    rows have no more than MEAN_LEFT_OUT left in the mean.
     """
     if not kernel.structure.parts:
         return np.zeros(0, dtype=int)
     stationary, inner = kernel.stationary, kernel.stationary_theta(theta)
     n, smallest = len(X), _JITTER * kernel.amplitude(theta)
     left, factors = np.full(n, kernel.amplitude(theta)), np.empty((min(most, n), n))
-    whole, found = stationary(inner, X) if n <= _WHOLE_ROWS else None, list[int]()
+    whole, found = stationary(inner, X) if n <= n_whole else None, list[int]()
     while not found or (len(found) < len(factors) and left.mean() > MEAN_LEFT_OUT):
         i = int(left.argmax())
         if left[i] <= smallest:

@@ -15,8 +15,10 @@ from relvec.gaussian_process.classes.model import Calibration
 from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standardise
 from relvec.gaussian_process.rows import Units
 from relvec.runtime.clock import Clock
+from relvec.runtime.machine import most_vectors
 
 _LEARNING, _PREDICTING = 120_000, 300_000  # numbers in the factors of K > 2 classes: 200 and 316 rows of three
+_PAIR_BYTES = 26.0  # of rows, in the matrix of a kernel while it is computed at once
 FAR = 1e100  # standard deviations: inputs beyond are taken to be there, as squares of larger ones overflow
 
 
@@ -37,7 +39,7 @@ class ClassModel:
     members : one or two; none where no input varies.
     base_rates : (K,).
     selection : what was compared, and by how much it won.
-    status : how the fit ended: "converged", "time_limit" or "interrupted".
+    status : how the fit ended: "converged", "max_vectors", "memory_limit", "time_limit" or "interrupted".
     messages : what was cut short.
     """
 
@@ -89,15 +91,30 @@ class ClassModel:
         return softmax(self.scores(X), axis=1)
 
 
-def effort_for(rows: ClassRows, max_vectors: int | None = None) -> Effort:
-    """The cost that learning may have: fewer steps and inducing rows with many classes, vectors as asked for."""
+def effort_for(rows: ClassRows, max_vectors: int | None = None, room: float = np.inf) -> Effort:
+    """The cost that learning may have: fewer steps and inducing rows with many classes, vectors as asked for.
+
+    room : bytes that the matrices of a fit may have.
+    """
     K, usual = rows.n_classes, Effort()
     if K > 2:  # factors cost K m^2 a row
         most, final = int(np.sqrt(_LEARNING / K)), int(np.sqrt(_PREDICTING / K))
         usual = Effort(60, most, final, rows=800, steps=40 if K <= 4 else 20)
-    if max_vectors is None:
+    if max_vectors is not None:
+        usual = replace(usual, most=min(usual.most, max(max_vectors, usual.inducing)), final=max_vectors)
+    if room == np.inf:
         return usual
-    return replace(usual, most=min(usual.most, max(max_vectors, usual.inducing)), final=max_vectors)
+    learning = max(int(room / ((80.0 + 14.0 * K) * min(usual.rows, len(rows)))), 1)
+    final = max(most_vectors(room, vector_row_bytes(K) * len(rows), 24 + 16 * K), 1)
+    return replace(
+        usual, inducing=min(usual.inducing, learning), most=min(usual.most, learning), final=min(usual.final, final),
+        whole=min(usual.whole, int(np.sqrt(room / _PAIR_BYTES))),
+    )  # fmt: skip
+
+
+def vector_row_bytes(n_classes: int) -> float:
+    """Bytes that a vector of the final model takes for each row while that is made."""
+    return 40.0 + 6.0 * n_classes
 
 
 def follow(earlier: ClassModel, n_inputs: int, effort: Effort) -> list[ProcessCandidate]:
@@ -118,13 +135,14 @@ def fit_classes(
     max_vectors: int | None = None,
     clock: Clock | None = None,
     kernel: GivenKernel | None = None,
+    room: float = np.inf,
 ) -> ClassModel:
     """The classifier of most held-out density.
 
     X (N, d) finite; labels (N,) from 0 to n_classes - 1; weights (N,) frequencies; sums : see `choose`; earlier : a
     model whose structures are taken, not compared, and whose hyperparameters are begun at; max_vectors : most rows that
     the model keeps; clock : a time limit, reports of progress and a store for what was learned; kernel : the only one,
-    in place of those compared.
+    in place of those compared; room : bytes for the matrices of a fit.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(120, 2))
@@ -139,7 +157,7 @@ def fit_classes(
     rows, units = standardise(merged) if held is None else scale(merged, held)
     if not len(units.columns):  # no input varies
         return ClassModel(units, (), rows.base_rates, NOTHING)
-    effort, n_inputs, clock = effort_for(rows, max_vectors), rows.X.shape[1], clock or Clock()
+    effort, n_inputs, clock = effort_for(rows, max_vectors, room), rows.X.shape[1], clock or Clock()
     made = [] if earlier is None or kernel is not None else follow(earlier, n_inputs, effort)
     if not made:
         made = standard_candidates(n_inputs, effort) if kernel is None else kernel.candidates(n_inputs, effort)
@@ -147,9 +165,13 @@ def fit_classes(
     status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
     members = tuple(Member(*part) for part in parts)
-    if max_vectors is not None and len(members) > 1:
-        members = share_vectors(rows, members, max_vectors)
-    return ClassModel(units, members, rows.base_rates, selection, status, messages)
+    most = effort.final
+    limit = "memory_limit" if most < effort_for(rows, max_vectors).final else "max_vectors" if max_vectors else ""
+    kept = share_vectors(rows, members, most) if limit and len(members) > 1 else members
+    reached = kept is not members or any(member.model.n_vectors >= most for member in members)
+    if limit and reached and most < len(rows) and status == "converged":
+        status, messages = limit, (f"more than {most} vectors would still gain: the limit is {limit}",)
+    return ClassModel(units, kept, rows.base_rates, selection, status, messages)
 
 
 def share_vectors(rows: ClassRows, members: tuple[Member, ...], most: int) -> tuple[Member, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.gaussian_process.classes import binary, softmax
-from relvec.gaussian_process.classes.features import Features, LatentKernel, pivots
+from relvec.gaussian_process.classes.features import WHOLE_ROWS, Features, LatentKernel, pivots
 from relvec.gaussian_process.classes.model import ClassProcess
 from relvec.gaussian_process.classes.rows import ClassRows
 from relvec.gaussian_process.evidence import NotPositiveDefinite
@@ -35,6 +35,7 @@ class Effort:
     rows : at most so many rows, the first of the hash's order, take part in learning; all of them in the model.
     steps : evaluations of the evidence.
     tolerance : a climb ends where no derivative by a logarithm exceeds this many nats, if not before.
+    whole : rows whose matrix may be computed at once.
     """
 
     inducing: int = 100
@@ -43,6 +44,7 @@ class Effort:
     rows: int = 1000
     steps: int = 40
     tolerance: float = 0.05
+    whole: int = WHOLE_ROWS
 
 
 USUAL = Effort()
@@ -96,9 +98,9 @@ def _learn_theta(
     kernel = LatentKernel(structure)
     some = rows.take(slice(effort.rows))
     inducing, steps, evaluations = effort.inducing, effort.steps, 0
-    theta = _find_start(kernel, prior, some, inducing, clock) if start is None else start
+    theta = _find_start(kernel, prior, some, effort, clock) if start is None else start
     for _ in range(_ROUNDS if structure.parts else 1):
-        Z = some.X[pivots(kernel, theta, some.X, inducing)]
+        Z = some.X[pivots(kernel, theta, some.X, inducing, effort.whole)]
         found, spent, cost = _climb(_objective(kernel, prior, some, Z), theta, prior, steps, effort.tolerance, clock)
         moved, theta = np.abs(found - theta).max(), found
         evaluations += spent
@@ -112,7 +114,7 @@ def _learn_theta(
     return {"theta": theta, "evaluations": evaluations}
 
 
-def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, inducing: int, clock: Clock) -> np.ndarray:
+def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, effort: Effort, clock: Clock) -> np.ndarray:
     """The theta (p,) of most posterior density among a few that differ in their widths."""
     begin, found = default_start(kernel.structure), list[tuple[float, np.ndarray]]()
     if not kernel.structure.parts:
@@ -123,7 +125,7 @@ def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, inducing: i
         theta = begin.copy()
         for at in kernel.structure.widths:
             theta[at] += shift
-        Z = rows.X[pivots(kernel, theta, rows.X, inducing)]
+        Z = rows.X[pivots(kernel, theta, rows.X, effort.inducing, effort.whole)]
         with suppress(NotPositiveDefinite):
             features = Features(kernel, theta, rows.X, Z)
             value = find_mode(features, rows).log_evidence(features.left_out)
@@ -182,7 +184,7 @@ def settle(
     rows: ClassRows, kernel: LatentKernel, theta: np.ndarray, effort: Effort, evaluations: int = 0
 ) -> ClassProcess:
     """The process at theta with all rows."""
-    Z = rows.X[pivots(kernel, theta, rows.X, effort.final)]
+    Z = rows.X[pivots(kernel, theta, rows.X, effort.final, effort.whole)]
     features = Features(kernel, theta, rows.X, Z)
     found = find_mode(features, rows)
     U, L = (found.u[:, None], found.L[None]) if rows.n_classes == 2 else (found.u, found.L)

@@ -26,6 +26,7 @@ from relvec.gaussian_process.streamed.sums import SparsePosterior, Sums, Target,
 from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress, Recall
+from relvec.runtime.machine import most_vectors, release_memory, room_for_vectors
 from relvec.runtime.progress import report
 
 _LEARNING_SHARE = 0.6  # of a time limit: the rest is for vectors and the pass over all rows
@@ -34,22 +35,14 @@ _DEVICE_LAST_STAGE = (5000, 50)  # rows and evaluations of the last stage of lea
 _PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate`
 
 
-@dataclass(frozen=True)
-class Work:
-    """How many vectors a fit may have where `max_vectors` is not given: at most so many, and so many products N m^2."""
-
-    vectors: int
-    multiplications: float
-
-    def most(self, n_rows: int) -> int:
-        """Vectors for so many rows."""
-        return min(self.vectors, int(np.sqrt(self.multiplications / n_rows)))
-
-
-HOST_WORK = Work(4096, 1e12)  # about a minute on two cores
-DEVICE_WORK = Work(8192, 2e13)  # a few seconds on a large GPU
+# How many vectors a fit may have where `max_vectors` is not given: at most so many, and so many products N m^2.
+_HOST_WORK = 4096, 1e12  # about a minute on two cores
+_DEVICE_WORK = 8192, 2e13  # a few seconds on a large GPU
 _MATRICES = 14  # of m x m numbers that a fit on the host holds at its end
 _DEVICE_MATRICES = 5  # that come to the host where the others are on a device
+_FEATURE_BYTES, _GROWTH_BYTES = 16, 40  # of a vector at a drawn row, and of a pair of vectors, while they grow
+_COPIES = 8  # of the drawn rows
+LEAST_VECTORS = 16  # however little memory there is
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +60,16 @@ class Table:
 
     def max_vectors(self, asked: int | None) -> tuple[int, str]:
         """The most vectors that a fit may have, and the status of a fit that would need more."""
-        work = HOST_WORK if self.place is None else DEVICE_WORK
-        wanted = work.most(self.draw.seen) if asked is None else asked
-        matrices = _MATRICES if self.place is None else _DEVICE_MATRICES
-        features = np.inf if self.place is not None else self.memory / (16 * len(self.draw.rows))
-        within = max(int(min(np.sqrt(self.memory / (8 * matrices)), features)), 16)
-        return (wanted, "max_vectors") if wanted <= within else (within, "memory_limit")
+        vectors, products = _HOST_WORK if self.place is None else _DEVICE_WORK
+        wanted = min(vectors, int(np.sqrt(products / self.draw.seen))) if asked is None else asked
+        n, d = self.draw.X.shape
+        room = room_for_vectors(self.memory, n, _COPIES * (d + 2), LEAST_VECTORS * _FEATURE_BYTES)
+        if self.place is None:
+            within = min(most_vectors(room, 0.0, 8 * _MATRICES), most_vectors(room, _FEATURE_BYTES * n, _GROWTH_BYTES))
+        else:
+            within = most_vectors(room, 0.0, 8 * _DEVICE_MATRICES)
+        within = max(within, LEAST_VECTORS)
+        return (wanted, "max_vectors") if min(wanted, n) <= within else (within, "memory_limit")
 
 
 def fit_in_passes(
@@ -116,13 +113,14 @@ def fit_in_passes(
     clock.take_over(learning)
     grown = _grow(table, output, prepared, learned.chosen[0].structure, learned.thetas[0], max_vectors, clock, vary)
     floor = prepared.floors.noise
-    told = messages(grown.part, learned.found, floor, clock)
-    return FittedProcess(
+    process = FittedProcess(
         units=prepared.units, scale=prepared.scale, components=(grown.part,), shares=np.ones(1),
         selection=learned.record(), merit=learned.chosen[0].merit, bounds=grown.bounds,
-        vectors=prepared.raw.X[grown.index], status=grown.status(status(grown.part, floor, clock)),
-        messages=(*told, *grown.messages), evaluations=sum(c.mode.evaluations for c in learned.found),
+        vectors=prepared.raw.X[grown.index], status=status(grown.part, floor, clock),
+        messages=messages(grown.part, learned.found, floor, clock),
+        evaluations=sum(c.mode.evaluations for c in learned.found),
     )  # fmt: skip
+    return limited(process, grown.limit)
 
 
 def grow_further(
@@ -136,11 +134,11 @@ def grow_further(
     clock, drawn, own = Clock(time_limit, progress), table.draw, process.components[0]
     prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, process.scale, clock)
     grown = _grow(table, output, prepared, own.structure, own.theta, max_vectors, clock)
-    how = status(grown.part, prepared.floors.noise, clock)
-    return replace(
+    process = replace(
         process, components=(grown.part,), shares=np.ones(1), bounds=grown.bounds, vectors=prepared.raw.X[grown.index],
-        status=grown.status(how), messages=(*process.messages, *grown.messages), relevant=None,
+        status=status(grown.part, prepared.floors.noise, clock), relevant=None,
     )  # fmt: skip
+    return limited(process, grown.limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,14 +150,14 @@ class _Grown:
     bounds: Bounds
     limit: str
 
-    def status(self, how: str) -> str:
-        """The status of a fit that would have this one otherwise."""
-        return self.limit if how == "converged" and self.limit else how
 
-    @property
-    def messages(self) -> tuple[str, ...]:
-        many = len(self.index)
-        return (f"more than {many} vectors would still gain: the limit is {self.limit}",) if self.limit else ()
+def limited(process: FittedProcess, limit: str) -> FittedProcess:
+    """The process with a status and a message that tell which limit its vectors reached, "" for none."""
+    if not limit:
+        return process
+    how = limit if process.status in ("converged", "max_vectors") else process.status
+    told = f"more than {len(process.vectors)} vectors would still gain: the limit is {limit}"
+    return replace(process, status=how, messages=(*process.messages, told))
 
 
 def _grow(
@@ -173,6 +171,7 @@ def _grow(
     if most >= len(rows) - n_held:  # all that there are
         most, ended = len(rows) - n_held, ""
     budget = _Budget(clock, len(rows), table.draw.seen, most)
+    release_memory()
     growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell)
     Z = np.ascontiguousarray(rows.X[growth.index])
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
