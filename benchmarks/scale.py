@@ -18,7 +18,8 @@ Parts:
 - kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): RVR() as it comes and with at most 4,096 vectors,
   beside sparse processes of the literature (plain PyTorch) and boosted trees; --device says where relvec and the sparse
   processes work, --peer-seconds how long the latter learn.
-- growth: KIN40K subsampled, or repeated with noise, from 2,000 to 200,000 rows at the same number of vectors.
+- growth: KIN40K subsampled, or repeated with noise, from 2,000 to 200,000 rows at the same number of vectors, for
+  several splits into training and test rows (--draws); means over the splits with their standard errors at the end.
 - peers: fastrvm beside relvec at N = 10,000, regression and classes (needs fastrvm).
 """
 
@@ -77,19 +78,19 @@ def friedman(n: int, rng: np.random.Generator) -> tuple:
     return X, f + rng.standard_normal(n), X_test, f_test
 
 
-def kin40k(n: int) -> tuple:
+def kin40k(n: int, seed: int = 0) -> tuple:
     """Standardised KIN40K: the customary 10,000 rows for training, or n drawn at random; the others for the test."""
     data = np.load(Path(os.environ["RELVEC_DATA"]) / "kin40k.npz", allow_pickle=False)
     X, y = (np.concatenate([data[f"{name}_train"], data[f"{name}_test"]]) for name in "Xy")
-    order = np.arange(len(X)) if n == len(data["X_train"]) else np.random.default_rng(0).permutation(len(X))
+    order = np.arange(len(X)) if n == len(data["X_train"]) else np.random.default_rng(seed).permutation(len(X))
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     y = (y - y[order[:n]].mean()) / y[order[:n]].std()
     return X[order[:n]], y[order[:n]], X[order[n:]], y[order[n:]]
 
 
-def repeated_kin40k(n: int, rng: np.random.Generator) -> tuple:
+def repeated_kin40k(n: int, seed: int) -> tuple:
     """N of 36,000 rows of KIN40K, or those again and again with a little noise in inputs and targets."""
-    X, y, X_test, y_test = kin40k(36_000)
+    (X, y, X_test, y_test), rng = kin40k(36_000, seed), np.random.default_rng(seed)
     some = np.arange(n) % len(X)
     again = (np.arange(n) >= len(X))[:, None]
     X = X[some] + 0.02 * again * rng.standard_normal((n, X.shape[1]))
@@ -248,11 +249,13 @@ def child(part: str, n: int, extra: str) -> dict:
         who, device, seconds = extra.split()
         return robot_arm(who, None if device == "host" else device, float(seconds))
     if part == "growth":
-        X, y, X_test, y_test = repeated_kin40k(n, rng)
-        model = RVR(max_vectors=int(extra), verbose=False)
+        X, y, X_test, y_test = repeated_kin40k(n, int(extra))
+        model = RVR(max_vectors=GROWTH_VECTORS, verbose=False)
         row = fit(model, X, y)
         density = float(np.mean(model.log_predictive_density(X_test, y_test)))
-        return {"N": n, **row, "RMSE": rmse(model, X_test, y_test), "log density": density, **told(model)}
+        kernel = model.process_.components[0].structure.name
+        return {"N": n, "split": int(extra), **row, "RMSE": rmse(model, X_test, y_test), "log density": density,
+                "kernel": kernel, **told(model)}  # fmt: skip
     kind, who = extra.split()
     X, y, X_test, y_test = (sinc if kind == "regression" else ripley)(n, rng)
     if who == "relvec":
@@ -273,7 +276,7 @@ def function(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.exp(-((A[:, None] - B[None]) ** 2).sum(-1) / 2.5**2)
 
 
-def jobs(part: str, sizes: tuple[int, ...], device: str, seconds: float) -> list[tuple[int, str]]:
+def jobs(part: str, sizes: tuple[int, ...], device: str, seconds: float, draws: int) -> list[tuple[int, str]]:
     """The fits of a part: N, and what else the child is told."""
     return {
         "sinc": [(n, "") for n in sizes],
@@ -283,7 +286,7 @@ def jobs(part: str, sizes: tuple[int, ...], device: str, seconds: float) -> list
         "table": [(400_000, "")],
         "parquet": [(1_000_000, "file"), (1_000_000, "memory")],
         "kin40k": [(36_000, f"{who} {device} {seconds}") for who in KIN40K_METHODS],
-        "growth": [(n, str(GROWTH_VECTORS)) for n in GROWTH],
+        "growth": [(n, str(split)) for n in GROWTH for split in range(draws)],
         "peers": [(10_000, f"{kind} {who}") for kind in ("regression", "classes") for who in ("fastrvm", "relvec")],
     }[part]
 
@@ -293,10 +296,10 @@ def shown(value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def measure(part: str, sizes: tuple[int, ...], limit: float, device: str, seconds: float) -> list[dict]:
+def measure(part: str, sizes: tuple[int, ...], limit: float, device: str, seconds: float, draws: int) -> list[dict]:
     """Run the fits of a part and print their table."""
     rows: list[dict] = []
-    for n, extra in jobs(part, sizes, device, seconds):
+    for n, extra in jobs(part, sizes, device, seconds, draws):
         command = [sys.executable, __file__, "--child", part, str(n), extra]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
@@ -315,11 +318,32 @@ def measure(part: str, sizes: tuple[int, ...], limit: float, device: str, second
         for name in ("seconds", "CPU s"):
             slope = np.polyfit(np.log([r["N"] for r in rows]), np.log([r[name] for r in rows]), 1)[0]
             print(f"\nslope of log {name} against log N: {slope:.2f}", flush=True)
+    if part == "growth":
+        print_means(rows)
     for kind in {r["task"] for r in rows if "task" in r}:
         pair = {r["who"]: r["CPU s"] for r in rows if r["task"] == kind}
         if len(pair) == 2:
             print(f"\n{kind}: CPU time of fastrvm over relvec's: {pair['fastrvm'] / pair['relvec']:.1f}", flush=True)
     return rows
+
+
+def print_means(rows: list[dict]) -> None:
+    """Means over the splits, with standard errors; and how much the density rises from one N to the next."""
+    names = ("seconds", "CPU s", "RMSE", "log density")
+    sizes = sorted({row["N"] for row in rows})
+    of = {n: {row["split"]: row for row in rows if row["N"] == n} for n in sizes}
+    print(f"\n| N | {' | '.join(names)} | density gained since the N before |\n|{'---|' * (len(names) + 2)}")
+    for before, n in zip((None, *sizes), sizes):
+        cells = [shown_mean([row[name] for row in of[n].values()]) for name in names]
+        both = set(of[n]) & set(of.get(before, {}))
+        gained = shown_mean([of[n][s]["log density"] - of[before][s]["log density"] for s in both]) if both else ""
+        print(f"| {n} | {' | '.join(cells)} | {gained} |", flush=True)
+
+
+def shown_mean(values: list[float]) -> str:
+    """A mean with its standard error."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{np.mean(values):.4g} ± {error:.2g}"
 
 
 def draw(rows: list[dict], path: Path) -> None:
@@ -343,6 +367,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--time-limit", type=float, default=1800.0, help="seconds a fit may take")
+    parser.add_argument("--draws", type=int, default=5, help="splits of the growing table")
     parser.add_argument("--device", default="host", help="where the fits to KIN40K work, such as cuda")
     parser.add_argument("--peer-seconds", type=float, default=120.0, help="seconds of learning of each sparse process")
     parser.add_argument("--out", type=Path, default=Path("relvec-bench"), help="folder of the picture")
@@ -353,7 +378,8 @@ def main() -> None:
         print(json.dumps(child(part, int(n), extra)))
         return
     for part in args.parts:
-        rows = measure(part, tuple(map(int, args.sizes.split(","))), args.time_limit, args.device, args.peer_seconds)
+        sizes = tuple(map(int, args.sizes.split(",")))
+        rows = measure(part, sizes, args.time_limit, args.device, args.peer_seconds, args.draws)
         if part == "sinc" and len(rows) > 1:
             args.out.mkdir(exist_ok=True)
             draw(rows, args.out / "scale.png")
