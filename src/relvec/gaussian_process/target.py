@@ -48,10 +48,15 @@ class Scale:
 
     @property
     def name(self) -> str:
-        """The scale as a formula."""
+        """The scale as a formula.
+
+        >>> Scale(1, 2.0, 1.0, 1.0).name, Scale(1, -3.0, 1.0, 1.0).name, Scale(-1, 2.0, 1.0, 1.0).name
+        ('log(y - 1)', 'log(y + 4)', '-log(3 - y)')
+        """
         if self.sign == 0:
             return "as it is"
-        return f"log(y - {self.pole:.4g})" if self.sign > 0 else f"-log({self.pole:.4g} - y)"
+        shifted = f"y {'+' if self.pole < 0 else '-'} {abs(self.pole):.4g}"
+        return f"log({shifted})" if self.sign > 0 else f"-log({self.pole:.4g} - y)"
 
     def forward(self, y: np.ndarray) -> np.ndarray:
         """U (n,) of the targets y (n,); those beyond the end by more than the offset are put at it.
