@@ -134,10 +134,10 @@ def _expand_linear(model: ExportedModel, predictor: Any, function: str) -> Linea
         return LinearExpansion(model.basis, linear.mean * unit, root, none, 0.0, noise)
 
 
-def split_pipeline(model: Any, function: str) -> tuple[list[Any], Any]:
+def split_pipeline(model: Any, function: str, hint: str = "") -> tuple[list[Any], Any]:
     """The steps of a (nested) pipeline before its last, and the estimator of relvec at its end.
 
-    ``function`` is the export that asks, for the message.
+    ``function`` is the export that asks, and ``hint`` what else can be done, for the message.
     """
     steps: list[Any] = []
     while sklearn_name(model) == "Pipeline":
@@ -145,7 +145,7 @@ def split_pipeline(model: Any, function: str) -> tuple[list[Any], Any]:
         model = model.steps[-1][1]
     if not is_exportable(model):
         raise NotImplementedError(
-            f"{function} takes an estimator of relvec or a pipeline that ends in one, got {type(model).__name__}"
+            f"{function} takes an estimator of relvec or a pipeline that ends in one, got {type(model).__name__}{hint}"
         )
     return steps, model
 

@@ -140,17 +140,23 @@ def place(space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: 
 
 
 def _drop_unused(placed: Placed) -> Placed:
-    p, targets = len(placed.Z), placed.targets
-    used = np.zeros(p + placed.space.n_rest, bool)
-    used[p:] = True
-    for target, model in zip(targets, placed.models, strict=True):
-        used[target.atoms(model)] = True
+    p = len(placed.Z)
+    used, models = _among_used(placed.targets, placed.models, np.arange(p + placed.space.n_rest) < p)
     if used.all():
         return placed
-    to = np.cumsum(used) - 1
-    models = [t.renumber(m, to, np.ones(len(used)), used.sum()) for t, m in zip(targets, placed.models, strict=True)]
     found = [replace(e, model=m) for e, m in zip(placed.found, models, strict=True)]
     return Placed(placed.space, placed.Z[used[:p]], placed.group[used[:p]], models, found)
+
+
+def _among_used(targets: list, models: list, kernel: np.ndarray) -> tuple[np.ndarray, list]:
+    """Which atoms (M,) are in a model or, by a mask (M,), no kernels; and the models over these, kernels first."""
+    used = ~kernel
+    for target, model in zip(targets, models, strict=True):
+        used[target.atoms(model)] = True
+    chosen = np.concatenate([np.flatnonzero(kernel & used), np.flatnonzero(~kernel)])
+    to = np.full(len(kernel), -1)
+    to[chosen] = np.arange(len(chosen))
+    return used, [t.renumber(m, to, len(chosen)) for t, m in zip(targets, models, strict=True)]
 
 
 def evaluate(
@@ -315,7 +321,7 @@ def split_directions(placed: Placed) -> tuple[np.ndarray, np.ndarray]:
 
 def search(placed: Placed) -> Placed:
     """Additions, deletions and re-estimations by the solvers, the training rows and the centres as candidates."""
-    space, p = placed.space, len(placed.Z)
+    space = placed.space
     most = max(1, MAX_SEARCH_NUMBERS // len(space.X) // len(space.kernels))
     extra = [rows[:: -(-len(rows) // most)] for rows in space.rows]
     Z = np.vstack([np.vstack([placed.Z[placed.group == g], rows]) for g, rows in enumerate(extra)])
@@ -329,15 +335,10 @@ def search(placed: Placed) -> Placed:
     order = content_ranks(basis, design.scale)
     limit = None if np.isinf(space.deadline) else max(space.deadline - time.monotonic(), 0.1)
     models = [
-        new.search(design, order, old.renumber(model, to, np.ones(p + space.n_rest), M), limit)
+        new.search(design, order, old.renumber(model, to, M), limit)
         for new, old, model in zip(targets, placed.targets, placed.models, strict=True)
     ]
-    used = np.zeros(M, bool)
-    used[len(Z) :] = True
-    for target, model in zip(targets, models, strict=True):
-        used[target.atoms(model)] = True
-    place_of = np.cumsum(used) - 1
-    models = [t.renumber(m, place_of, np.ones(M), used.sum()) for t, m in zip(targets, models, strict=True)]
+    used, models = _among_used(targets, models, np.arange(M) < len(Z))
     found = place(space, Z[used[: len(Z)]], group[used[: len(Z)]], models)
     return found if found.value > placed.value + MIN_RISE_NATS else placed
 
@@ -347,14 +348,7 @@ def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Plac
     parts = leaves(basis)
     kernel = np.concatenate([np.full(part.n_atoms, isinstance(part, KernelBasis)) for part in parts])
     group = np.repeat(np.cumsum([isinstance(part, KernelBasis) for part in parts]) - 1, [p.n_atoms for p in parts])
-    used = ~kernel
-    for target, model in zip(space.targets_over(basis.n_atoms), models, strict=True):
-        used[target.atoms(model)] = True
-    chosen = np.concatenate([np.flatnonzero(kernel & used), np.flatnonzero(~kernel)])
-    to = np.full(basis.n_atoms, -1)
-    to[chosen] = np.arange(len(chosen))
-    targets = space.targets_over(basis.n_atoms)
-    lifted = [t.renumber(m, to, np.ones(len(to)), len(chosen)) for t, m in zip(targets, models, strict=True)]
+    used, lifted = _among_used(space.targets_over(basis.n_atoms), models, kernel)
     Z = np.vstack([part.bound_centres() for part in parts if isinstance(part, KernelBasis)])
     return place(space, Z[used[kernel]], group[kernel & used], lifted, settle)
 

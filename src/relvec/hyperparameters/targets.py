@@ -59,8 +59,8 @@ class Target(Protocol):
     def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
         """Moves over the dictionary from a model, or from nothing."""
 
-    def renumber(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
-        """A model of a part of the dictionary as one of the whole; scale (M',) divides the norms of the part's."""
+    def renumber(self, model, atoms: np.ndarray, n_atoms: int):
+        """A model over another dictionary of that length, in which the atoms have the given numbers."""
 
     def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Output, atom and precision of everything a model holds, each (u,)."""
@@ -215,8 +215,8 @@ class GaussianTarget:
         state = solve(solver, problem, 10_000).state
         return Start(state.active, state.posterior.alpha, state.posterior.beta)
 
-    def renumber(self, model: Start, atoms: np.ndarray, scale: np.ndarray, n_atoms: int) -> Start:
-        return Start(atoms[model.active], model.alpha / scale[model.active] ** 2, model.beta)
+    def renumber(self, model: Start, atoms: np.ndarray, n_atoms: int) -> Start:
+        return Start(atoms[model.active], model.alpha, model.beta)
 
     def entries(self, model: Start) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return np.zeros(len(model.active), dtype=np.intp), model.active, model.alpha
@@ -324,9 +324,8 @@ class LaplaceTarget:
         state = solve_laplace(solver, problem, 10_000).state
         return state.active, state.posterior.alpha[:: problem.per_unit]
 
-    def renumber(self, model, atoms: np.ndarray, scale: np.ndarray, n_atoms: int):
-        outputs, own = model[0] // self.n_atoms, model[0] % self.n_atoms
-        return outputs * n_atoms + atoms[own], model[1] / scale[own] ** 2
+    def renumber(self, model, atoms: np.ndarray, n_atoms: int):
+        return model[0] // self.n_atoms * n_atoms + atoms[model[0] % self.n_atoms], model[1]
 
     def entries(self, model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return model[0] // self.n_atoms, model[0] % self.n_atoms, model[1]

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.estimators.sparse_linear import SparseBayesianClassifier, SparseBayesianRegressor
-from relvec.export.exported import is_exportable, read_model
+from relvec.export.exported import read_model, split_pipeline
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.kernels import add_monomials
@@ -48,14 +48,8 @@ def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
     register_converters()
     if X is None:
         raise ValueError("to_onnx needs some rows of input for a pipeline: to_onnx(pipeline, X)")
-    last = model
-    while hasattr(last, "steps"):
-        last = last.steps[-1][1]
-    if not is_exportable(last):
-        raise NotImplementedError(
-            f"to_onnx takes a relvec estimator or a pipeline that ends in one, got {type(last).__name__}; "
-            "relvec.export.onnx.register() lets skl2onnx convert relvec's estimators inside others"
-        )
+    hint = "; relvec.export.onnx.register() lets skl2onnx convert relvec's estimators inside others"
+    _, last = split_pipeline(model, "to_onnx", hint)
     check_is_fitted(last)
     rows = X if hasattr(X, "columns") else np.asarray(X)
     rows = _safe_indexing(rows, np.arange(min(len(rows), _MAX_COMPARED_ROWS)))
