@@ -32,7 +32,7 @@ WORST_ROWS_PER_BLOCK = 64  # unexplained rows a block reports
 _BLOCK_PIVOTS = 128  # a round: fewer make the factorisation memory-bound
 _BLOCK_ROWS = 8192  # of the factor computed at once on the host, so that they stay in the cache
 _FIRST_COLUMNS = 1024  # of a factor on a device, which takes its memory at once and is doubled as needed
-_CACHE_NUMBERS = 500_000  # of a block of the factor: more leave the cache, and take pages that are long to clear
+CACHE_NUMBERS = 500_000  # of a block of the factor: more leave the cache, and take pages that are long to clear
 _BLOCK_MEMORY_SHARE = 0.15  # of the memory limit, for blocks of the factor on all threads
 
 
@@ -267,7 +267,7 @@ def extreme_directions(d: int, rng: np.random.Generator) -> np.ndarray:
 
 def rows_per_block(rank: int, memory: float = 4e9) -> int:
     """Rows of a block whose factor has that many columns; three of its size on every thread take their share."""
-    numbers = min(_CACHE_NUMBERS, _BLOCK_MEMORY_SHARE * memory / (24 * n_threads()))
+    numbers = min(CACHE_NUMBERS, _BLOCK_MEMORY_SHARE * memory / (24 * n_threads()))
     return int(np.clip(numbers // max(rank, 1), 256, 4096))
 
 

@@ -20,6 +20,7 @@ from scipy.linalg import qr, solve_triangular
 from relvec.basis import Basis, Concat
 from relvec.design.base import Combine, Compression, Design, OnPiece, Rows, Value
 from relvec.design.cholesky import (
+    CACHE_NUMBERS,
     TOLERANCE,
     WORST_ROWS_PER_BLOCK,
     Factor,
@@ -45,7 +46,6 @@ _PART_BLOCK_ROWS = 512  # rows of a block of a part that is computed anew
 _DOUBLE_MEMORY_SHARE, _SINGLE_MEMORY_SHARE = 0.6, 0.7  # of the memory limit, for the dictionary in either precision
 _PASS_MEMORY_SHARE = 0.15  # of the memory limit, for blocks of the factor on all threads
 _SINGLE_NORM_ERROR = 4e-7  # of the squared length of a column in single precision
-_CACHE_NUMBERS = 500_000  # of columns computed at once
 
 
 class Moments(NamedTuple):
@@ -284,7 +284,7 @@ class LowRankDesign(Design):
         def fill(some: slice) -> None:
             columns[:, own[some]] = self._coordinates(self._factor(X[some]))
 
-        deque(in_order(fill, row_slices(own.size, self.n_rows, _CACHE_NUMBERS)), maxlen=0)
+        deque(in_order(fill, row_slices(own.size, self.n_rows, CACHE_NUMBERS)), maxlen=0)
         columns[:, place < 0] = self._R[:, -1 - place[place < 0]]
         return columns
 
@@ -330,7 +330,7 @@ class LowRankDesign(Design):
         part._candidates = LocalSamples(self._candidates.take(place[part._kernel_atoms]), block_rows=_PART_BLOCK_ROWS)
         part._held, part.norm_error, part._rough, part.scale = {}, 0.0, False, self.scale[atoms]
         if self._rough:
-            some = row_slices(len(atoms), self.n_rows, _CACHE_NUMBERS)
+            some = row_slices(len(atoms), self.n_rows, CACHE_NUMBERS)
             part.scale = np.concatenate([_norms(self._unscaled(atoms[piece])) for piece in some])
         return part
 

@@ -37,7 +37,7 @@ from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
 from relvec.runtime.clock import Clock, Progress, Recall
 
-MAX_VECTORS = 1000
+MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MERIT_ROWS, NAMED_ROWS = 1000, 400  # distinct rows that merits are compared on
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: what is below does not predict

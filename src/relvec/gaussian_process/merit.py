@@ -15,12 +15,11 @@ from math import lgamma
 import numpy as np
 
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.learn import Mode, Objective
+from relvec.gaussian_process.learn import LEAST_CURVATURE, Mode, Objective
 from relvec.gaussian_process.priors import Prior
 from relvec.runtime.clock import Clock
 
 _MOST_DIFFERENCES = 256  # rows of H that are measured: one evaluation each
-_LEAST_CURVATURE = 0.05  # eigenvalues of H are at least this: the priors alone have 1/4, 1/2.89 and 1/11.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +60,7 @@ def measure_curvature(
     measured, rest = np.sort(order[:most]), np.sort(order[most:])
     rows = difference_gradients(objective, mode, measured, clock)
     A, B = rows[:, measured], rows[:, rest]
-    D = np.maximum(curvature[rest] + 2.0 * slope[rest], _LEAST_CURVATURE)
+    D = np.maximum(curvature[rest] + 2.0 * slope[rest], LEAST_CURVATURE)
     diagonal = np.empty(len(mode.theta))
     diagonal[measured], diagonal[rest] = A.diagonal(), D
     return Curvature(np.append(np.linalg.eigvalsh(0.5 * (A + A.T) - (B / D) @ B.T), D), diagonal)
@@ -90,9 +89,9 @@ def difference_gradients(
 
 def laplace(structure: Structure, mode: Mode, eigenvalues: np.ndarray) -> Merit:
     """The merit of a model with the log posterior of a mode, and the eigenvalues (p,) of H there."""
-    kept = np.maximum(eigenvalues, _LEAST_CURVATURE)
+    kept = np.maximum(eigenvalues, LEAST_CURVATURE)
     exchange = sum(lgamma(k + 1) for k in Counter(structure.parts).values())
     p = len(eigenvalues)
     value = mode.value + 0.5 * p * np.log(2.0 * np.pi) - 0.5 * np.log(kept).sum() + exchange
-    floored = int((eigenvalues < _LEAST_CURVATURE).sum())
+    floored = int((eigenvalues < LEAST_CURVATURE).sum())
     return Merit(float(value), eigenvalues, floored, mode.rivals > 0)

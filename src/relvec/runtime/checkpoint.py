@@ -23,7 +23,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -256,6 +256,17 @@ def refuse_bad_record() -> Iterator[None]:
         raise CheckpointError(
             f"the checkpoint of this fit has invalid content ({error!r}): remove its file to fit from the beginning"
         ) from error
+
+
+def recall(name: str, compute: Callable[[], dict[str, Any]], fields: Sequence[str]) -> dict[str, Any]:
+    """Numbers that are computed under a name, from the checkpoint where an earlier process left them there."""
+    with section(name), open_cell() as cell:
+        if cell.saved is not None:
+            with refuse_bad_record():
+                return {field: cell.saved[field] for field in fields}
+        found = compute()
+        cell.store(dict, found, now=True)
+        return found
 
 
 def check_model(active: np.ndarray, alpha: np.ndarray, n_atoms: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from relvec.estimators.processes.regression import (
     SENSITIVITY_ROWS,
     allows_process,
     as_shares,
+    find_rows,
     warn_unless_complete,
 )
 from relvec.estimators.sources import MemorySource
@@ -34,6 +35,7 @@ _MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
 # Rows times classes. A fit of fewer is a chain of small products, in which threads of BLAS wait for each other: on a
 # busy machine two of them took forty times the CPU seconds of one.
 MAX_ONE_THREAD_ROWS = 10_000
+recall = partial(checkpoint.recall, fields=("theta", "evaluations"))  # what is learned, for checkpoints
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
@@ -95,20 +97,10 @@ def _earlier(options: FitOptions, n_classes: int) -> ClassModel | None:
     return None
 
 
-def recall(name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Numbers that were learned, from the checkpoint where an earlier run of the program left them there."""
-    with checkpoint.section(name), checkpoint.open_cell() as cell:
-        if cell.saved is not None:
-            with checkpoint.refuse_bad_record():
-                return {field: cell.saved[field] for field in ("theta", "evaluations")}
-        found = compute()
-        cell.store(lambda: found, now=True)
-        return found
-
-
 def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> FittedModel:
     """The process as a model, the means of its latent functions as weights of one basis."""
-    rows = [_find_rows(source, model, member.model.vectors) for member in model.members]
+    X, numbers = model.units.inputs(source.X + 0.0), np.arange(source.n_rows)  # + 0.0: no -0.0
+    rows = [find_rows(X, numbers, member.model.vectors) for member in model.members]
     parts = expand_members(model, source.n_features, [(source.numbers[at], source.X[at]) for at in rows])
     basis = Concat(tuple(part.basis for part in parts), n_features=source.n_features)
     weights, intercept = _sum_weights(model, parts, basis.n_atoms)
@@ -154,15 +146,6 @@ def _sum_weights(model: ClassModel, parts: list[ExpandedMember], n_atoms: int) -
         at = end
     weights[:, -1] += rates
     return weights, intercept
-
-
-def _find_rows(source: MemorySource, model: ClassModel, vectors: np.ndarray) -> np.ndarray:
-    """The first of the rows used (m,) that is equal to each standardised vector (m, d)."""
-    wanted = {row.tobytes(): -1 for row in vectors}
-    for number, row in enumerate(model.units.inputs(source.X + 0.0)):  # + 0.0: no -0.0
-        if wanted.get(key := row.tobytes()) == -1:
-            wanted[key] = number
-    return np.array([wanted[row.tobytes()] for row in vectors], dtype=np.intp)
 
 
 def _measure_sensitivity(model: ClassModel, X: np.ndarray) -> np.ndarray:

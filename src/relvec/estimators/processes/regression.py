@@ -21,6 +21,7 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import ProcessRows, Source
 from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.fit import MAX_VECTORS
 from relvec.gaussian_process.learn import Mode
 from relvec.gaussian_process.streamed import LEAST_VECTORS, Table, fit_in_passes, grow_further, limited
 from relvec.inference.process import LinearExpansion
@@ -29,7 +30,6 @@ from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
-MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MANY_ROWS = 1000  # of more, the first few tell that they are distinct
 MIN_SECONDS = 0.01  # of a time limit that is left to a stage, however late it is
 MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
@@ -127,13 +127,7 @@ def _report(stages: dict, output: int, n_outputs: int, n_rows: int, name: str, f
 
 def recall(name: str, compute: Callable[[], Mode]) -> Mode:
     """A maximum over hyperparameters, from the checkpoint where an earlier process left it there."""
-    with checkpoint.section(name), checkpoint.open_cell() as cell:
-        if cell.saved is not None:
-            with checkpoint.refuse_bad_record():
-                return Mode(**{field: cell.saved[field] for field in MODE_FIELDS})
-        mode = compute()
-        cell.store(lambda: {field: getattr(mode, field) for field in MODE_FIELDS}, now=True)
-        return mode
+    return Mode(**checkpoint.recall(name, lambda: vars(compute()), MODE_FIELDS))
 
 
 def max_vectors(options: FitOptions, X: np.ndarray) -> tuple[int, str]:
@@ -155,8 +149,9 @@ def warn_unless_complete(process: Any, label: str = "") -> None:
 def _assemble(source: Source, rows: ProcessRows, processes: list[FittedProcess]) -> FittedModel:
     """The processes of all outputs as one model, their means as weights of one basis."""
     expansions: list[tuple[int, float, LinearExpansion]] = []
+    X = rows.X + 0.0  # no -0.0
     for output, process in enumerate(processes):
-        parts = expand(process, source.n_features, find_rows(rows, process.vectors), variance=False)
+        parts = expand(process, source.n_features, find_rows(X, rows.numbers, process.vectors), variance=False)
         expansions += [(output, share, part) for share, part in zip(process.shares, parts, strict=True)]
     basis = Concat(tuple(part.basis for _, _, part in expansions), n_features=source.n_features)
     weights, intercept, at = np.zeros((len(processes), basis.n_atoms)), np.zeros(len(processes)), 0
@@ -164,7 +159,7 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[FittedProcess])
         weights[output, at : at + part.basis.n_atoms] = share * part.weights
         intercept[output] += share * part.weights[-1]
         at += part.basis.n_atoms
-    vectors = np.unique(np.concatenate([find_rows(rows, p.vectors) for p in processes]))
+    vectors = np.unique(np.concatenate([find_rows(X, rows.numbers, p.vectors) for p in processes]))
     kernel = expansions[0][2].basis.parts[0].kernel  # type: ignore[attr-defined]
     return FittedModel(
         basis=basis,
@@ -214,10 +209,10 @@ class _Slopes:
         return float(block.weights @ (self.scale.log_slope(block.targets[:, self.output]) - self.log_unit))
 
 
-def find_rows(rows: ProcessRows, vectors: np.ndarray) -> np.ndarray:
-    """The first row (m,) of those learned from that is equal to each vector (m, d)."""
+def find_rows(X: np.ndarray, numbers: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The number (m,) of the first row of X (n, d), whose rows have numbers (n,), that equals each vector (m, d)."""
     wanted = {row.tobytes(): -1 for row in vectors}
-    for row, number in zip(rows.X + 0.0, rows.numbers, strict=True):  # + 0.0: no -0.0
+    for row, number in zip(X, numbers, strict=True):
         if wanted.get(key := row.tobytes()) == -1:
             wanted[key] = int(number)
     return np.array([wanted[row.tobytes()] for row in vectors], dtype=np.intp)
