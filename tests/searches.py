@@ -244,8 +244,8 @@ def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, st
     found = []
     for turn in range(7):
         other = model.restart(turn, None, True, np.inf)
-        size, value = (-1, 0.0) if other is None else (len(other.active), other.objective)
-        found.append([f"restart {turn}", int(problem.budget.spent), size, value])
+        size, value, cut = (-1, 0.0, ()) if other is None else (len(other.active), other.objective, sorted(other.cut))
+        found.append([" ".join([f"restart {turn}", *cut]), int(problem.budget.spent), size, value])
     sharp = model.sharpen()
     found.append(["sharpen", int(problem.budget.spent), len(sharp.active), sharp.objective])
     found.append(["certificate", problem.budget.crossings, len(sharp.active), sharp.largest_gain(True)])
