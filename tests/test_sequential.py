@@ -1,10 +1,14 @@
 """The order of moves of a sequential search, its restarts and its end, with a model that does what a script says."""
 
+from contextlib import nullcontext
+from copy import deepcopy
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from problems import dictionary, problem_of
+from relvec.runtime.checkpoint import CheckpointError
 from relvec.solvers import Sequential
 from relvec.solvers import loop as _loop
 from relvec.solvers import sequential as _sequential
@@ -271,3 +275,153 @@ def test_settings_that_make_no_sense_are_refused(options):
 def test_settings_at_their_limits_are_taken():
     solver = Sequential(batch=1, noise_every=1, restarts=0, time_limit=0.1)
     assert (solver.batch, solver.noise_every, solver.restarts) == (1, 1, 0) and Sequential().batch is None
+
+
+class Cell:
+    """Keeps every record, as a checkpoint would."""
+
+    def __init__(self, saved=None):
+        self.saved, self.records, self.unfinished = saved, [], False
+
+    def store(self, make_record, *arguments, now=False):
+        self.records.append((deepcopy(make_record(*arguments)), now))
+
+    def mark_unfinished(self):
+        self.unfinished = True
+
+
+def with_cell(cell, monkeypatch, script=None, max_iter=100, **settings):
+    """Run a search that a cell remembers; return the result, the model it began with and the problem."""
+    monkeypatch.setattr(_loop.checkpoint, "open_cell", lambda: nullcontext(cell))
+    model = Scripted(script)
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL, order=np.arange(50), per_unit=1, n_units=50,
+                              rng=np.random.default_rng(3))  # fmt: skip
+
+    def resume(problem, start, notes):
+        return Scripted({}, cell.saved["history"]["objective"][-1], len(start.active))
+
+    solver = Search(Sequential(**settings), lambda *_: model, resume)
+    return iterate(solver, problem, max_iter), model, problem
+
+
+SCRIPT = {"grow": [3.0, 2.0], "exchange": [0.5]}
+
+
+def test_every_step_is_recorded_and_the_last_at_once(monkeypatch):
+    cell = Cell()
+    result, _, problem = with_cell(cell, monkeypatch, SCRIPT, restarts=0)
+    assert [now for _, now in cell.records] == [False] * result.n_iter + [True]
+    assert [record["n_iter"] for record, _ in cell.records] == [*range(1, result.n_iter + 1), result.n_iter]
+    assert [record["status"] for record, _ in cell.records] == ["INTERRUPTED"] * result.n_iter + ["CONVERGED"]
+    last = cell.records[-1][0]
+    assert last["done"] is True and cell.records[0][0]["done"] is False and not cell.unfinished
+    assert last["active"].tolist() == [0, 1] and last["alpha"].tolist() == [1.0, 1.0] and last["beta"] == 4.0
+    assert last["history"]["action"] == [step.action for step in result.history]
+    assert last["history"]["objective"] == [step.objective for step in result.history]
+    assert last["largest_gain"] == 0.0 and last["random"] == problem.rng.bit_generator.state
+    cell = Cell()
+    assert with_cell(cell, monkeypatch, SCRIPT, max_iter=2)[0].status is Status.MAX_ITER and not cell.unfinished
+
+
+def test_a_search_goes_on_from_its_record(monkeypatch):
+    cell = Cell()
+    whole, _, _ = with_cell(cell, monkeypatch, SCRIPT, restarts=0)
+    half, done = cell.records[2][0], cell.records[-1][0]
+    half["random"] = np.random.default_rng(8).bit_generator.state
+    rest, begun, problem = with_cell(Cell(half), monkeypatch, {"grow": [7.0]}, restarts=0)
+    assert not begun.log  # nothing is begun anew
+    assert rest.history[: len(half["history"]["size"])] == whole.history[: len(half["history"]["size"])]
+    assert rest.n_iter > half["n_iter"] == 3 and rest.status is Status.CONVERGED
+    assert problem.rng.bit_generator.state == half["random"]
+    after = Cell(done)
+    again, begun, _ = with_cell(after, monkeypatch, restarts=0)
+    assert again.history == whole.history and again.n_iter == whole.n_iter and again.status is whole.status
+    assert again.state.done and again.state.largest_gain == whole.state.largest_gain
+    assert not after.records and not begun.log
+    # one that a callback ended goes on
+    interrupted, _, _ = with_cell(Cell(done | {"status": "INTERRUPTED"}), monkeypatch, restarts=0)
+    assert interrupted.status is Status.CONVERGED
+    # and a record of another dictionary is none
+    other, begun, _ = with_cell(Cell(half | {"dictionary": "other"}), monkeypatch, {"grow": [7.0]}, restarts=0)
+    assert begun.log and other.history[1].gain == 7.0
+
+
+@pytest.mark.parametrize("change", [
+    {"beta": 0.0}, {"beta": np.inf}, {"n_iter": 2.5}, {"active": np.array([0, 50])}, {"alpha": np.array([1.0, -1.0])},
+    {"active": np.array([1, 1])}, {"history": None}, {"status": "FINE"},
+])  # fmt: skip
+def test_records_that_cannot_be_are_refused(change, monkeypatch):
+    monkeypatch.setattr(_loop, "Problem", SimpleNamespace)  # classes and counts have no noise
+    cell = Cell()
+    with_cell(cell, monkeypatch, SCRIPT, restarts=0)
+    with_cell(Cell(cell.records[-1][0]), monkeypatch)
+    with pytest.raises(CheckpointError, match="invalid content"):
+        with_cell(Cell(cell.records[-1][0] | change), monkeypatch)
+
+
+@pytest.mark.parametrize(("column", "value"), [("atom", 50), ("atom", -2), ("size", -1)])
+def test_records_of_steps_that_cannot_be_are_refused(column, value, monkeypatch):
+    cell = Cell()
+    with_cell(cell, monkeypatch, SCRIPT, restarts=0)
+    record = cell.records[-1][0]
+    record["history"][column][1] = value
+    with pytest.raises(CheckpointError, match="steps of atoms that there are not"):
+        with_cell(Cell(record), monkeypatch)
+    record["history"] = {name: [] for name in record["history"]}
+    with pytest.raises(CheckpointError, match="steps of atoms that there are not"):
+        with_cell(Cell(record), monkeypatch)
+
+
+def test_a_callback_ends_a_search(monkeypatch):
+    told = []
+    monkeypatch.setattr(_loop, "is_watched", lambda: True)
+    monkeypatch.setattr(_loop, "report", lambda *what: told.append(what) or len(told) == 3)
+    cell = Cell()
+    result, _, _ = with_cell(cell, monkeypatch, {"grow": [3.0, 2.0, 1.0]})
+    assert result.status is Status.INTERRUPTED and result.n_iter == 2 and cell.unfinished
+    assert [size for size, *_ in told] == [0, 1, 2] and [value for _, value, _ in told] == [-10.0, -7.0, -5.0]
+
+
+def test_how_far_a_search_is_told_by_its_gains():
+    def fraction(gains, done=False):
+        return _loop._fraction([_loop.Step("add", 0, gain, 0.0, 1, 1.0) for gain in gains], 1e-2, done)
+
+    assert np.isnan(fraction([100.0, 10.0, 1.0, 0.1])) and fraction([], True) == 1.0
+    assert fraction([100.0, 10.0, -1.0, 1.0, 0.1, 0.1, 0.1, 0.1]) == pytest.approx(0.5)  # the largest of five: 1
+    assert fraction([100.0] + [1e-3] * 5) == 0.95 and fraction([1.0] * 5) == 0.0
+    assert fraction([1e-3] * 5) == 0.95
+
+
+def test_a_step_in_words(caplog):
+    with caplog.at_level("INFO", logger="relvec"):
+        search({"grow": [1.0]}, restarts=0)
+        assert not caplog.records
+        problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+        model = Scripted({"grow": [1.0]})
+        solver = Search(Sequential(restarts=0), lambda *_: model, lambda *_: model)
+        result = iterate(solver, problem, 100, verbose=1)
+    lines = [record.getMessage().split() for record in caplog.records]
+    assert [line[0] for line in lines[:2]] == ["0", "1"] and [line[1] for line in lines[:2]] == ["start", "add"]
+    assert len(lines) == len(result.history)
+
+
+def test_objectives_that_fall_by_rounding_alone_have_not_fallen():
+    for old in (-1.0, 0.1, 1e6):
+        slack = 1e-13 * max(1.0, abs(old))
+        assert _loop.not_lower(old + 1.0, old) and _loop.not_lower(old, old)
+        assert _loop.not_lower(old - 0.5 * slack, old) and not _loop.not_lower(old - 2.0 * slack, old)
+
+
+def test_a_learned_noise_at_its_floor():
+    problem = SimpleNamespace(fixed_noise=False, noise_floor=1e-4)
+    assert _loop.at_noise_floor(problem, 1e4) and _loop.at_noise_floor(problem, 1e4 * (1.0 - 0.5e-6))
+    assert not _loop.at_noise_floor(problem, 1e4 * (1.0 - 2e-6))
+    assert not _loop.at_noise_floor(SimpleNamespace(fixed_noise=True, noise_floor=1e-4), 1e4)
+
+
+def test_large_models_end_with_larger_gains_left():
+    design, t = dictionary()
+    one, other = problem_of(design, t, tol=1e-4), problem_of(design, t, tol=1e-4, tol_of_many=0.3)
+    assert [one.tolerance(size) for size in (300, 301)] == [1e-4, 1e-4]
+    assert [other.tolerance(size) for size in (300, 301)] == [1e-4, 0.3]
+    assert problem_of(design, t, tol=0.5, tol_of_many=0.3).tolerance(301) == 0.5
