@@ -46,6 +46,7 @@ CORPUS = [
     ("certificates of classes", 2002, 823),  # a precision beyond one at which the approximation is not trusted
     ("certificates of classes", 28, 51),  # additions at a third and at thirty times the precision tried
     ("certificates of counts", 28, 1459),
+    ("certificates of counts", 31, 800),  # a precision of 4e5, where the evidence is flat, that gained .25 nats at 1
     ("certificates of counts", 29, 1573),  # an addition whose gain begins with the motion of B, at a ratio of .07
     ("certificates of counts", 29, 1120),  # a mode that the check itself did not find
     ("certificates of counts", 2003, 1004),  # steps on the precisions that had become short, and promised too little

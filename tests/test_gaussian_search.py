@@ -12,6 +12,7 @@ from relvec.design import DenseDesign
 from relvec.inference import evidence as _equals
 from relvec.inference.evidence import gain_reestimate
 from relvec.solvers import Start
+from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.gaussian import proposals as _proposals
 from relvec.solvers.gaussian import restarts
 from relvec.solvers.gaussian.model import model_of
@@ -210,6 +211,29 @@ def test_a_model_that_explains_the_noise_is_admitted_by_its_likes_alone():
     assert not restarts.is_noiseless(given) and honest.admits(given)
     few, many = (model_of(problem, Start(np.arange(k), np.ones(k), 10.0)) for k in (15, 16))
     assert few.admits(honest) and many.admits(many) and many.admits(few) and not few.admits(many)  # of 30 samples
+
+
+def test_where_newton_steps_crawl_the_best_single_precision_moves(monkeypatch):
+    """TF03 eq. (20), the largest gain first; what has no finite optimum leaves."""
+    monkeypatch.setattr(gaussian_model.GaussianModel, "relax", lambda self, steps: self)
+    problem = problem_of(*dictionary(), noise_variance=1.0 / BETA)
+    columns = problem.design.columns(np.arange(40))
+    model = model_of(problem, Start(np.array([3, 12, 25, 26]), np.array([0.3, 1e9, 2.0, 1e-3]), BETA))
+    active, alpha = [3, 12, 25, 26], [0.3, 1e9, 2.0, 1e-3]
+    for _ in range(14):
+        s, q = oracle.s_q(columns, np.array(active), problem.target, np.array(alpha), BETA)
+        others = []
+        for j in range(len(active)):
+            optimum = float(oracle.optimal_alpha(s[active[j]], q[active[j]]))
+            others.append(([*active[:j], *active[j + 1 :]], [*alpha[:j], *alpha[j + 1 :]]) if np.isinf(optimum) else
+                          (active, [*alpha[:j], optimum, *alpha[j + 1 :]]))  # fmt: skip
+        values = [oracle.log_evidence(columns[:, a], problem.target, np.array(b), BETA) for a, b in others]
+        if max(values) <= oracle.log_evidence(columns[:, active], problem.target, np.array(alpha), BETA) + 1e-4:
+            break
+        active, alpha = others[int(np.argmax(values))]
+    sharp = model.sharpen()
+    assert sharp.active.tolist() == active and sharp.objective > model.objective
+    np.testing.assert_allclose(sharp.posterior.alpha, alpha, rtol=1e-5)
 
 
 def test_sharper_precisions_leave_nothing_to_gain():

@@ -383,6 +383,10 @@ class TestPrecisions:
         ones = []
         for sign, i, factor in itertools.product((1.0, -1.0), range(2), (3.0, 10.0, 30.0)):
             ones.append([factor**sign if i == j else 1.0 for j in range(2)])
+        s, q = model.posterior.sparsity_quality()  # and at the optimum of the linearised problem
+        ones += [
+            np.where(np.arange(2) == i, s[i] ** 2 / (q[i] ** 2 - s[i]) / model.alpha, 1.0).tolist() for i in (0, 1)
+        ]
         np.testing.assert_allclose(tried, ones)
         trials = [step_to(model, np.log(step), False) for step in ones]
         allowed = [m.objective for m in trials if m.trust >= min(model.problem.trusted, model.trust)]
@@ -391,12 +395,20 @@ class TestPrecisions:
         monkeypatch.setattr(precisions, "PRECISIONS", PrecisionSettings(max_long_loss_nats=-1e9))
         tried.clear()
         precisions.try_long_steps(model)
-        assert len(tried) == 4
+        assert len(tried) == 6
         assert (
             precisions.try_long_steps(replace(model, problem=replace(model.problem, thorough=False))).fit is model.fit
         )
         monkeypatch.setattr(precisions, "PRECISIONS", PrecisionSettings(max_long_units=1))
         assert precisions.try_long_steps(model) is model
+
+    def test_a_precision_so_large_that_the_evidence_is_flat_comes_back(self):
+        model, _ = classes_of(likelihood=Poisson(), thorough=True)
+        best = relax(model, 60)[0]
+        far = best.at(best.alpha * [1e6, 1.0], best.fit.mean)
+        assert relax(far, 1)[1] < best.objective - far.objective
+        back = precisions.try_long_steps(far)
+        assert best.objective - back.objective < 0.1 * (best.objective - far.objective)
 
     def test_steps_are_no_longer_than_three(self):
         model, _ = classes_of(likelihood=Poisson())

@@ -95,8 +95,8 @@ TESTS = {
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow",
            "-k", "not a_hundred_classes"]  # fmt: skip
 # CPU seconds that a mutant may take: so many, and so many times what the tests take without a change.
-MIN_CPU_SECONDS, TIMES_THE_TESTS = 60.0, 2.0
-USUAL_CPU_SECONDS = 15.0  # of a file of tests, where it is not measured
+MIN_CPU_SECONDS, TIMES_THE_TESTS = 20.0, 2.0
+USUAL_CPU_SECONDS = 4.0  # of a file of tests, where it is not measured
 BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
           ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.MatMult: ast.Mult}  # fmt: skip
 COMPARED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -225,7 +225,7 @@ def best(gains: np.ndarray, order: np.ndarray) -> int:
     """Index of the largest gain; among equals the lowest in order."""
     largest = gains.max()
     equal = np.flatnonzero(gains >= largest - TIE_NATS * max(1.0, largest))
-    return int(equal[0]) if equal.size == 1 else int(equal[np.argmin(order[equal])])
+    return int(equal[np.argmin(order[equal])])
 
 
 def first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:

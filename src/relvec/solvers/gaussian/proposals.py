@@ -62,14 +62,9 @@ class ScanTask:
         return Candidates(found.largest, found.atoms[top], found.gains[top], *exchanges)
 
     def combine(self, a: Candidates, b: Candidates) -> Candidates:
-        """Those of two pieces, the best of them where they are many."""
-        both = Candidates(
-            max(a.largest, b.largest), *(np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
-        )
-        many = len(both.atoms) > 2 * self.max_additions or len(both.partners) > 2 * self.max_exchanges * len(
-            self.active
-        )
-        return self.best(both) if many else both
+        """The best of two pieces."""
+        columns = (np.concatenate(pair) for pair in zip(a.columns, b.columns, strict=True))
+        return self.best(Candidates(max(a.largest, b.largest), *columns))
 
 
 def _candidates_on_device(task: ScanTask, start: int, projected: Array) -> Candidates:

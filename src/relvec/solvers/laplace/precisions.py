@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from relvec.inference.evidence import gain_delete
+from relvec.inference.evidence import gain_delete, gain_reestimate, optimal_alpha
 from relvec.solvers._native.laplace import NewtonSystem
 from relvec.solvers.laplace.problem import LaplaceModel
 from relvec.solvers.loop import not_lower
@@ -167,18 +167,24 @@ def _try_steps(
 
 
 def try_long_steps(model: LaplaceModel) -> LaplaceModel:
-    """The model with the precision of one unit far from where it was, and all at their optimum, where that gains.
+    """The model with the precision of one unit far from where it was, where that gains.
 
-    The evidence over a single precision may have two maxima.
+    The evidence over a single precision may have two maxima, and is flat far out: there the linearised problem knows
+    its optimum (TF03 eq. (20)).
     """
     if not model.problem.thorough or len(model.active) > PRECISIONS.max_long_units:
         return model
-    best, least = model, min(model.problem.trusted, model.trust)
-    units = np.eye(len(model.active))
-    for step in np.concatenate([units, -units]):
-        for factor in PRECISIONS.long_factors:
-            trial = model.step_to(np.log(factor) * step, False)
-            if trial.objective > best.objective + model.problem.tol and trial.trust >= least:
+    best, tol, least = model, model.problem.tol, min(model.problem.trusted, model.trust)
+    s, q = model.posterior.sparsity_quality()
+    optimum, promised = optimal_alpha(s, q), gain_reestimate(model.alpha, s, q)
+    units, sizes = np.eye(len(model.active)), np.log(PRECISIONS.long_factors)
+    ways = [*((unit, sizes) for unit in units), *((unit, -sizes) for unit in units)]
+    for i in np.flatnonzero((promised > tol) & np.isfinite(optimum)):
+        ways.append((units[i], np.log(optimum[[i]] / model.alpha[i])))
+    for unit, steps in ways:
+        for step in steps:
+            trial = model.step_to(step * unit, False)
+            if trial.objective > best.objective + tol and trial.trust >= least:
                 best = trial
             if trial.objective < model.objective - PRECISIONS.max_long_loss_nats:
                 break
