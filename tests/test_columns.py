@@ -217,3 +217,8 @@ def test_any_column_is_described_or_refused_with_its_name(values):
 def test_labels_of_whole_numbers_have_no_point():
     assert labels_of(np.array([1.0, 2.5, np.nan, 1e20])) == ["1", "2.5", None, "100000000000000000000"]
     assert labels_of(np.array([True, False])) == ["true", "false"]
+
+
+def test_words_that_make_a_target_missing_are_named():
+    table = as_table({"country": ["DE", "NA", "FR", "DE", "", "FR", "NA", "DE"]})
+    assert "3 rows left out: 'country' is missing there ('NA')" in prepare_target(table, "country", "auto")[3]

@@ -312,11 +312,12 @@ def test_errors_name_the_file_the_column_and_the_row(capsys, tmp_path, monkeypat
     (["fit", "houses.csv", "--target", "Price", "--features", "currency", "-o", "never"], "as an input, but left out"),
     (["fit", "houses.csv", "--target", "Price", "--width", "wide", "-o", "never"], "width must be"),
     (["fit", "calls.jsonl", "--target", "hour", "--task", "count", "-o", "never"], "expected a count"),
+    (["report", "houses.relvec", "new.csv", "-o", "never.pdf"], "reports cannot be written as '.pdf'"),
 ])  # fmt: skip
 def test_other_errors_end_with_code_1(capsys, folder, arguments, message):
     assert cli.main(arguments) == 1
     assert message in capsys.readouterr().err
-    assert not (folder / "never").exists()
+    assert not list(folder.glob("never*"))
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

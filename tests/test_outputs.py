@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 WRITERS = {
     "fit": ["fit", "t.csv", "--target", "y", "--width", "1", "-o"],
     "predict": ["predict", "m.relvec", "t.csv", "-o"],
-    "report": ["report", "m.relvec", "t.csv", "-o"],
+    "report": ["report", "m.relvec", "t.csv", "--as", "html", "-o"],
     "export": ["export", "m.relvec", "--c"],
 }
 
@@ -51,9 +51,9 @@ def test_outputs_are_checked_before_the_work_begins(folder, capsys, monkeypatch,
 
 
 def test_a_format_is_written_or_refused(folder, capsys):
-    assert cli.main(["predict", "m.relvec", "t.csv", "-o", "p.xlsx"]) == 1
-    assert "p.xlsx: tables cannot be written as '.xlsx'; use one of .csv" in capsys.readouterr().err
-    assert not (folder / "p.xlsx").exists()
+    assert cli.main(["predict", "m.relvec", "t.csv", "-o", "p.ods"]) == 1
+    assert "p.ods: tables cannot be written as '.ods'; use one of .csv" in capsys.readouterr().err
+    assert not (folder / "p.ods").exists()
 
 
 @pytest.mark.parametrize("command", WRITERS)

@@ -9,14 +9,18 @@ from relvec.cli.evaluate import evaluate
 from relvec.cli.files import check_output, naming_output, read_model
 from relvec.report import report
 from relvec.runtime.files import write_atomically
+from relvec.tables.table import TableError
 
-SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
+SUFFIXES = {"": "html", ".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report of a model on a table."""
-    format = arguments.form or SUFFIXES.get(arguments.out.suffix.lower(), "html")
     check_output(arguments.out)
+    format = arguments.form or SUFFIXES.get(arguments.out.suffix.lower())
+    if format is None:
+        raise TableError(f"{arguments.out}: reports cannot be written as {arguments.out.suffix!r}; use .html, .md or "
+                         ".json, or name the format with --as")  # fmt: skip
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     page = report(pipeline, evaluate(pipeline, arguments), format=format).encode()
     with naming_output(arguments.out):

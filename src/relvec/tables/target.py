@@ -141,7 +141,9 @@ def _drop_missing(table: Table, name: str, notes: list[str]) -> Table:
                          "least 2 are needed")  # fmt: skip
     if known.all():
         return table
-    notes.append(f"{plural(int((~known).sum()), 'row')} left out: {name!r} is missing there")
+    words = sorted({str(cell).strip() for cell in table[name][~known] if isinstance(cell, str) and cell.strip()})
+    listed = f" ({list_names(words)})" if words else ""
+    notes.append(f"{plural(int((~known).sum()), 'row')} left out: {name!r} is missing there{listed}")
     return table.take(np.flatnonzero(known))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 MAX_LISTED_NAMES = 12
+LONG_NUMBER = re.compile(r"[+-]?\d+\.\d{8,}(e[+-]?\d+)?")  # a computed number, as text in a file
 
 
 def format_cell(value: Any) -> str:
@@ -17,9 +19,13 @@ def format_cell(value: Any) -> str:
 
     >>> format_cell(3.14159), format_cell(12345.6), format_cell(None), format_cell("two\nlines")
     ('3.142', '12,346', '', 'two lines')
+    >>> format_cell("0.8355328530048087"), format_cell("0.83550")
+    ('0.8355', '0.83550')
     """
     if value is None:
         return ""
+    if isinstance(value, str) and LONG_NUMBER.fullmatch(value):
+        value = float(value)
     if isinstance(value, float | np.floating):
         return f"{value:,.0f}" if 1e4 <= abs(float(value)) < 1e9 else f"{value:.4g}"
     return escape_controls(" ".join(str(value).split()))
