@@ -46,6 +46,13 @@ def test_what_changes_no_result_by_its_kind_is_left(mutate, code, count):
     assert not mutate.places(ast.parse(f"def scan_work(x):\n    return {code}\n"))
 
 
+def test_a_default_that_nothing_reads_is_left(mutate):
+    source = "def f(x=1, y=2, *, z=3, w):\n    return x + z\n"
+    assert [mutate.mutant(source, i)[2] for i in range(len(mutate.places(ast.parse(source))))] == [
+        "1  ->  2", "3  ->  4", "x + z  ->  x - z",
+    ]  # fmt: skip
+
+
 def test_a_mutant_is_put_in_where_a_module_is_used_already(mutate, tmp_path):
     source = (
         "from dataclasses import dataclass\nfrom functools import cached_property\n\n\n"

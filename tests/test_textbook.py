@@ -73,3 +73,16 @@ def test_acting_on_an_atom_keeps_the_statistics():
         exact = _textbook._recompute(problem, model_of(problem, Start(now, alphas, BETA)))
         for name in ("Sigma", "mu", "S", "Q", "cross"):
             np.testing.assert_allclose(getattr(new, name), getattr(exact, name), atol=1e-9, err_msg=name)
+
+
+def test_a_move_that_drifted_statistics_promised_in_vain_is_chosen_anew_from_fresh_ones(monkeypatch):
+    """Those of fresh ones end the steps of TF03."""
+    problem, state = textbook_state()
+    old = replace(_textbook._recompute(problem, state.notes.model), age=5)
+    monkeypatch.setattr(_textbook, "not_lower", lambda new, old: False)
+    for statistics, ended in ((old, False), (None, True)):
+        begun = state.stepped(notes=state.notes.but(statistics=statistics))
+        after = _textbook.textbook_step(problem, begun, Sequential(select="gain"))
+        assert after.notes.polishing is ended and after.action == "" and after.objective == state.objective
+        assert (after.notes.statistics is None) is ended
+        assert ended or after.notes.statistics.age == 0

@@ -8,6 +8,7 @@ by its kind changes no result:
 - how much work there is, where only the number of threads depends on it: what `all_threads` is given, and functions
   named `..._work`;
 - what is said and not done: errors, messages, the log;
+- the default of a parameter that a function has for its likes and does not read;
 - the 1.0 of `max(1.0, abs(x))`, from which on a tolerance is relative, and the digits of `np.round`, which decide when
   values are equal;
 - the 1.0 of `x / np.where(known, y, 1.0)`, which stands in where nothing is to be divided by.
@@ -114,7 +115,11 @@ class Places(ast.NodeVisitor):
         if node.name.endswith("_work"):
             return
         self.inside += 1
-        for part in [*node.args.defaults, *[d for d in node.args.kw_defaults if d is not None], *node.body]:
+        read = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        named, defaults = [*node.args.posonlyargs, *node.args.args], node.args.defaults
+        pairs = [*zip(named[len(named) - len(defaults) :], defaults, strict=True)]
+        pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        for part in [*[value for name, value in pairs if value is not None and name.arg in read], *node.body]:
             self.visit(part)
         self.inside -= 1
 
@@ -365,11 +370,12 @@ def main() -> int:
             yield Task(module, tree, tests, seconds, f"{module}:{line}: {what}")
 
     results: Counter = Counter()
-    for task, survived, seconds in run_all(tasks(), chosen.jobs):
-        results[task.module, survived] += 1
-        spent += seconds
-        if survived:
-            print(f"survived: {task.words}", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # the score of those before
+        for task, survived, seconds in run_all(tasks(), chosen.jobs):
+            results[task.module, survived] += 1
+            spent += seconds
+            if survived:
+                print(f"survived: {task.words}", flush=True)
     total = sum(results.values())
     for module in modules:
         alive, dead = results[module, True], results[module, False]

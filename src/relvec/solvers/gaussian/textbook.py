@@ -42,7 +42,7 @@ def textbook_step(problem: Problem, state: State, settings: Sequential) -> State
         moved = model.at(active, alpha, model.core.beta, i)
         if not not_lower(moved.objective, model.objective):
             # the rank-one updates have drifted: choose again from fresh ones, or stop if they were fresh
-            fresh = None if stats.age == 0 else _recompute(problem, model)
+            fresh = None if stats.age == 1 else _recompute(problem, model)
             return state.stepped(action="", notes=notes.but(statistics=fresh, polishing=fresh is None))
     if i is None or steps % settings.noise_every == 0:
         moved = _update_noise(problem, moved)

@@ -146,9 +146,9 @@ def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tupl
 
 def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batch: int) -> np.ndarray:
     """The best unit and further good ones that hardly overlap with it or each other."""
-    near = np.flatnonzero(gains >= SETTINGS.batch_gain_share * gains[first])
-    if batch == 1 or near.size == 1:
+    if batch == 1:
         return np.array([first])
+    near = np.flatnonzero(gains >= SETTINGS.batch_gain_share * gains[first])
     near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
     near = np.concatenate([[first], near[near != first]])
     close = overlaps(model, found, near) > SETTINGS.max_batch_correlation
