@@ -21,7 +21,7 @@ from relvec.basis import Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.export.model_file import dumps, loads
 from relvec.hyperparameters import centres, grvm, grvm_widths
-from relvec.hyperparameters.targets import LaplaceTarget
+from relvec.hyperparameters.targets import GaussianTarget, LaplaceTarget
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Cauchy, Gaussian, Laplace, LogDistance, Matern
 from relvec.solvers import Sequential
@@ -56,9 +56,9 @@ def space_of(kind, X, t, dictionary, weights=None):
     """The space of a dictionary for one target."""
     weights = np.ones(len(X)) if weights is None else weights
     if kind == "gaussian":
-        from relvec.estimators.gaussian import gaussian_problem, gaussian_target
+        from relvec.estimators.gaussian import gaussian_problem
 
-        target = gaussian_target(gaussian_problem(RVR()._options(), 1.0, t.var(), weights.sum(), 0), t, weights)
+        target = GaussianTarget(t, weights, gaussian_problem(RVR()._options(), 1.0, t.var(), weights.sum(), 0))
     else:
         likelihood = {"bernoulli": Bernoulli(), "poisson": Poisson(), "softmax": Categorical(3)}[kind]
         problem = LaplaceProblem(DenseDesign(np.zeros((1, 0))), t, weights, likelihood, np.zeros(0, dtype=int))

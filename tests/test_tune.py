@@ -17,7 +17,7 @@ from relvec.design import DenseDesign
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters import widths as tune
 from relvec.hyperparameters.shared_precision import Columns
-from relvec.hyperparameters.targets import LaplaceTarget
+from relvec.hyperparameters.targets import GaussianTarget, LaplaceTarget
 from relvec.hyperparameters.widths import WidthProblem, learn
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
@@ -55,14 +55,14 @@ def bound(kernel, X, *others):
 
 
 def gaussian_setting(X, y, weights=None, **options):
-    from relvec.estimators.gaussian import gaussian_problem, gaussian_target
+    from relvec.estimators.gaussian import gaussian_problem
     from relvec.estimators.sources.base import target_units
 
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
     problem = gaussian_problem(RVR(**options)._options(), units[0], variances[0], weights.sum(), 0)
     return lambda basis: WidthProblem.of(
-        basis, X, [gaussian_target(problem, y / units[0], weights)], np.ones(len(basis.theta), bool)
+        basis, X, [GaussianTarget(y / units[0], weights, problem)], np.ones(len(basis.theta), bool)
     )
 
 

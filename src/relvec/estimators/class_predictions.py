@@ -181,15 +181,17 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         predictor = self.fitted_.predictors[0]
         return predictor if isinstance(predictor, ClassModel) else None
 
-    def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
-        averaged = self.averaging == "posterior"
-        mean, covariance = model.moments(X, averaged)
+    def _moments(self, model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Means and, where probabilities are averaged over the posterior, covariances of the latent functions."""
+        mean, covariance = model.moments(X, self.averaging == "posterior")
         check_predictions(mean, covariance)
-        return logistic_log_odds(mean[:, 0], covariance[:, 0, 0]) if averaged else mean[:, 0]
+        return mean, covariance
+
+    def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
+        mean, covariance = self._moments(model, X)
+        return mean[:, 0] if covariance is None else logistic_log_odds(mean[:, 0], covariance[:, 0, 0])
 
     def _softmax(self, X: np.ndarray) -> np.ndarray:
         model = self.fitted_.predictors[0]
-        averaged = self.averaging == "posterior"
-        mean, covariance = model.moments(X, averaged)
-        check_predictions(mean, covariance)
+        mean, covariance = self._moments(model, X)
         return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)

@@ -236,8 +236,9 @@ def linear_predictor(fit: Any, basis: Basis, atoms: np.ndarray) -> LinearPredict
 
 
 def _noise_variances(options: FitOptions, functions: list) -> np.ndarray:
-    """Noise variances (F,) in the units of y; one that was given is kept to its last digit."""
-    found, given = noise_variances(functions), options.noise_variance
+    """Noise variances (F,) in the units of y, nan where there is none; one that was given is kept to its last digit."""
+    given = options.noise_variance
+    found = np.array([f.noise * f.unit**2 if isinstance(f, WeightPredictor) else np.nan for f in functions])
     return found if given is None else np.where(np.isclose(found, given, rtol=1e-12), given, found)
 
 
@@ -287,11 +288,6 @@ def inclusion(model: FittedModel, n_features: int) -> Inclusion | None:
     own[inside] = -gain_delete(np.where(inside, alpha, 1.0), gamma, weights, safe)[inside]
     gain[:, columns[at]] = own
     return Inclusion(std, selected, gain)
-
-
-def noise_variances(functions: list) -> np.ndarray:
-    """Noise variances (F,) in the units of y; nan where there are none."""
-    return np.array([f.noise * f.unit**2 if isinstance(f, WeightPredictor) else np.nan for f in functions])
 
 
 def describe_widths(basis: Basis, variances: np.ndarray) -> dict[str, Any]:

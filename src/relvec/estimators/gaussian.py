@@ -125,13 +125,6 @@ def gaussian_problem(options: FitOptions, unit: float, variance: float, n_sample
     )
 
 
-def gaussian_target(
-    problem: Problem, target: np.ndarray, weights: np.ndarray, within: np.ndarray | None = None
-) -> GaussianTarget:
-    """A target (n,) to learn widths from, under a flat hyperprior."""
-    return GaussianTarget(target, weights, replace(problem, prior=FLAT, prior_d=0.0), within)
-
-
 @dataclass(frozen=True, eq=False)
 class GaussianSearch(Search):
     """The search for models of targets under Gaussian noise."""
@@ -167,9 +160,10 @@ class GaussianSearch(Search):
         return "" if self.source.single else f"output {output}: "
 
     def targets_on(self, sample: Sample, n_atoms: int) -> list:
+        flat = [replace(problem, prior=FLAT, prior_d=0.0) for problem in self.problems]
         return [
-            gaussian_target(problem, np.ascontiguousarray(t), sample.weights, within)
-            for problem, t, within in zip(self.problems, sample.targets.T, sample.within.T, strict=True)
+            GaussianTarget(np.ascontiguousarray(t), sample.weights, problem, within)
+            for problem, t, within in zip(flat, sample.targets.T, sample.within.T, strict=True)
         ]
 
     def run(self, dictionary: Any, starts: list | None = None) -> Found:

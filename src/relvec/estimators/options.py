@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -356,31 +356,32 @@ def resolve_kernel(parameters: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
     """Refuse scalar parameters that make no sense, with errors that say what was expected."""
-    tol, max_iter, verbose = parameters["tol"], parameters["max_iter"], parameters["verbose"]
-    noise, forgetting = parameters.get("noise_variance"), parameters.get("forgetting", 1.0)
-    if not (has_default_tol and tol is None) and not (isinstance(tol, numbers.Real) and 0 < float(tol) < np.inf):
-        raise ValueError(f"tol must be a positive number (nats), got {tol!r}")
-    if not isinstance(max_iter, numbers.Integral) or int(max_iter) < 1:
-        raise ValueError(f"max_iter must be an integer >= 1, got {max_iter!r}")
+
+    def positive(value: Any) -> bool:
+        return isinstance(value, numbers.Real) and 0 < float(value) < np.inf
+
+    def zero(value: Any) -> bool:
+        return isinstance(value, numbers.Real) and value == 0
+
+    def counts(value: Any) -> bool:
+        return isinstance(value, numbers.Integral) and int(value) >= 1
+
     memory_bytes(parameters["memory_limit"])
-    limit = parameters.get("time_limit")
-    for name in ("max_vectors", "max_functions"):
-        most = parameters.get(name)
-        if most is not None and not (isinstance(most, numbers.Integral) and int(most) >= 1):
-            raise ValueError(f"{name} must be None or an integer >= 1, got {most!r}")
-    if limit is not None and not (isinstance(limit, numbers.Real) and 0 < float(limit) < np.inf):
-        raise ValueError(f"time_limit must be None or a positive number of seconds, got {limit!r}")
-    price = parameters.get("complexity_price", 0.0)
-    if not (_is_auto(price) or (isinstance(price, numbers.Real) and 0 <= float(price) < np.inf)):
-        raise ValueError(f"complexity_price must be a number of nats, 0 or more, or 'auto', got {price!r}")
-    if isinstance(verbose, str) and verbose != "progress":
-        raise ValueError(f"verbose must be None, 'progress', True, False or a number, got {verbose!r}")
-    if not isinstance(parameters["fit_intercept"], bool | np.bool_):
-        raise ValueError(f"fit_intercept must be True or False, got {parameters['fit_intercept']!r}")
-    if noise is not None and not (isinstance(noise, numbers.Real) and 0 < float(noise) < np.inf):
-        raise ValueError(f"noise_variance must be None (learned) or a positive number, got {noise!r}")
-    if not (isinstance(forgetting, numbers.Real) and 0 < float(forgetting) <= 1):
-        raise ValueError(f"forgetting must be above 0 and at most 1 (1 forgets nothing), got {forgetting!r}")
+    rules: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "tol": ("a positive number (nats)", lambda v: positive(v) or (v is None and has_default_tol)),
+        "max_iter": ("an integer >= 1", counts),
+        "max_vectors": ("None or an integer >= 1", lambda v: v is None or counts(v)),
+        "max_functions": ("None or an integer >= 1", lambda v: v is None or counts(v)),
+        "time_limit": ("None or a positive number of seconds", lambda v: v is None or positive(v)),
+        "complexity_price": ("a number of nats, 0 or more, or 'auto'", lambda v: _is_auto(v) or positive(v) or zero(v)),
+        "verbose": ("None, 'progress', True, False or a number", lambda v: not isinstance(v, str) or v == "progress"),
+        "fit_intercept": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
+        "noise_variance": ("None (learned) or a positive number", lambda v: v is None or positive(v)),
+        "forgetting": ("above 0 and at most 1 (1 forgets nothing)", lambda v: positive(v) and float(v) <= 1),
+    }
+    for name, (expected, fits) in rules.items():
+        if name in parameters and not fits(parameters[name]):
+            raise ValueError(f"{name} must be {expected}, got {parameters[name]!r}")
 
 
 def resolve_prior(hyperprior: Any) -> GammaPrior:

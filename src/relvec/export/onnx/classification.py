@@ -11,7 +11,7 @@ from scipy.special import erfcx
 from relvec.export.exported import ExportedModel
 from relvec.export.formulas import class_scores
 from relvec.export.onnx.graph import Graph
-from relvec.export.onnx.kernels import add_columns, add_decay
+from relvec.export.onnx.kernels import add_columns
 from relvec.export.onnx.writer import RowsWriter, add_matrix
 from relvec.gaussian_process.classes import ClassModel
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
@@ -144,7 +144,7 @@ def _add_normal_cdf(graph: Graph, u: str) -> str:
     whole = c(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         whole = g("Add", g("Mul", whole, s), c(coefficient))
-    tail = g("Mul", g("Mul", whole, g("Mul", t, c(0.5))), add_decay(graph, g("Mul", a, a)))
+    tail = g("Mul", g("Mul", whole, g("Mul", t, c(0.5))), g("Exp", g("Neg", g("Mul", a, a))))
     return g("Where", g("Less", u, c(0.0)), tail, g("Sub", c(1.0), tail))
 
 

@@ -38,11 +38,6 @@ def _add_kernel(graph: Graph, kernel: kernels.Kernel, x: str, Z: np.ndarray) -> 
     raise NotImplementedError(f"to_onnx cannot translate the kernel {kernel!r}: use one of relvec.kernels")
 
 
-def add_decay(graph: Graph, distance: str) -> str:
-    """exp(-distance)."""
-    return graph.node("Exp", graph.node("Neg", distance))
-
-
 def _add_linear_spline(graph: Graph, x: str, Z: np.ndarray) -> str:
     g, c = graph.node, graph.constant
     X, Zs = g("Unsqueeze", x, c([1])), c(Z)
