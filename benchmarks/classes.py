@@ -7,12 +7,14 @@ target is cut at its quantiles (`--sets cut`), and drawn ones (`--sets drawn`). 
 them, ten draws, or ten stratified folds, seed 0. Missing values are the median of the training rows, inputs
 standardised, for all alike. Prints a Markdown table: means over the splits of log loss, error, expected calibration
 error (ten bins of the probability of the class predicted), vectors and CPU seconds of the fit; then how often each
-method is the best.
+method is the best. `--cache FILE` keeps what was measured, a line a split and method, and does not measure it again:
+leave out the lines of a method that changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 import warnings
@@ -172,7 +174,7 @@ def with_rvm(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
     from relvec.gaussian_process.classes.rows import merge, standardise
 
     rows, units = standardise(merge(X, y, int(y.max()) + 1))
-    parts, selection = choose(rows, [*standard_candidates(rows.X.shape[1], effort_for(rows)), Machine()])
+    parts, selection = choose(rows, [*standard_candidates(rows.X, effort_for(rows)), Machine()])
     model = ClassModel(units, tuple(Member(*part) for part in parts), rows.base_rates, selection)
     return model.predict_proba, model.n_vectors
 
@@ -246,6 +248,23 @@ def measure(task: tuple[str, int, str]) -> tuple[tuple[str, int, str], tuple[lis
     return task, ([loss, wrong.mean(), calibration_error(P, z), made[1], spent], wrong)
 
 
+def measure_all(tasks: list[tuple[str, int, str]], jobs: int, cache: Path | None) -> dict:
+    """What `measure` says of every task, from the cache where it has it."""
+    results = {}
+    if cache is not None and cache.exists():
+        for line in cache.read_text().splitlines():
+            task, values, wrong = json.loads(line)
+            results[tuple(task)] = None if values is None else (values, np.array(wrong, dtype=bool))
+    with ProcessPoolExecutor(jobs) as pool:
+        for task, found in pool.map(measure, [task for task in tasks if task not in results]):
+            results[task] = found
+            if cache is not None:
+                values, wrong = (None, None) if found is None else (found[0], found[1].astype(int).tolist())
+                with cache.open("a") as file:
+                    print(json.dumps([task, values, wrong]), file=file)
+    return {task: results[task] for task in tasks}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -257,6 +276,7 @@ def main() -> None:
         help=f"of {','.join(METHODS)}; default all but with_rvm",
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument("--cache", type=Path, help="file of results, read first and added to")
     options = parser.parse_args()
     named = {"files": FILES[:-1], "made": MADE, "cut": tuple(CUT), "drawn": DRAWN}
     sets = [name for word in options.sets.split(",") for name in named.get(word, (word,))]
@@ -266,8 +286,7 @@ def main() -> None:
         stored = load(name)[2]
         count = min(options.splits, 10 if stored is None else len(stored))
         tasks += [(name, i, method) for i in range(count) for method in methods]
-    with ProcessPoolExecutor(options.jobs) as pool:
-        results = dict(pool.map(measure, tasks))
+    results = measure_all(tasks, options.jobs, options.cache)
     table, wrong = {}, {}
     for name in sets:
         for method in methods:

@@ -18,13 +18,14 @@ from relvec import RVC
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
 from relvec.gaussian_process.classes.calibrate import calibrate, calibration_curve
-from relvec.gaussian_process.classes.candidates import standard_candidates
+from relvec.gaussian_process.classes.candidates import compare_ranges, standard_candidates
 from relvec.gaussian_process.classes.choose import choose
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.classes.features import Features, LatentKernel, pivots
 from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, evidence, learn, settle
 from relvec.gaussian_process.classes.model import Calibration
+from relvec.gaussian_process.classes.refine import grow, score, shorten
 from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, merge, standardise
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
@@ -32,7 +33,7 @@ from relvec.runtime.clock import Clock
 GAUSSIAN, MATERN = Shape.GAUSSIAN, Shape.MATERN32
 STRUCTURES = [
     Structure((), True, 3),
-    Structure((Part(GAUSSIAN),), False, 3),
+    Structure((Part(GAUSSIAN, log_ratios=(0.3, -0.5, 0.0)),), False, 3),
     Structure((Part(GAUSSIAN, True), Part(MATERN)), True, 3),
 ]
 
@@ -140,7 +141,7 @@ def test_far_away_probabilities_are_the_base_rates(n_classes):
     X = rng.normal(size=(200, 2))
     y = (np.hypot(*X.T) > 1.5).astype(int) + (n_classes == 3) * (X[:, 0] > 0.5)
     rows, units = standardise(merge(X, y, n_classes))
-    parts, selection = choose(rows, standard_candidates(2)[1:2])
+    parts, selection = choose(rows, standard_candidates(rows.X)[1:2])
     ((share, calibration, model),) = parts
     far = units.inputs(10.0 * np.array([[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]]))
     assert share == 1.0 and calibration.slope > 0.5
@@ -223,6 +224,63 @@ def test_the_choice_finds_the_boundary_and_says_so():
     assert "chosen" in str(round_.selection)
 
 
+class Expert:
+    """Knows what one input adds to the log-odds."""
+
+    few, n_vectors, size, base_rates = False, 1, 1, np.array([0.5, 0.5])
+
+    def __init__(self, column):
+        self.column, self.name = column, f"expert {column}"
+
+    def fit(self, rows, hint, clock, label):
+        return self
+
+    def signals(self, Q, moderation=1.0):
+        return Q[:, [self.column]] * [-1.0, 1.0]
+
+
+def test_a_sum_has_the_shares_that_held_out_rows_gain_by():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = (rng.random(400) < expit(2.0 * (X[:, 0] + X[:, 1]))).astype(int)  # the third input is idle
+    rows = ClassRows(X, np.eye(2)[y])
+    parts, selection = choose(rows, [Expert(0), Expert(1), Expert(2)])
+    assert selection.chosen == ("expert 0", "expert 1")
+    for share, calibration, _ in parts:
+        assert share * calibration.slope == pytest.approx(1.0, abs=0.3)
+    assert selection.log_loss < min(entry.log_loss for entry in selection.entries) - 0.05
+    assert len(choose(rows, [Expert(0), Expert(1)], sums=False)[0]) == 1
+    assert len(choose(rows, [Expert(0), Expert(0)])[0]) == 1  # two that are equal: a tie
+
+
+def test_a_width_in_ranges_is_one_in_the_units_that_inputs_share():
+    rng = np.random.default_rng(0)
+    pixels = np.c_[rng.random(300) < 0.02, rng.random(300) < 0.5, rng.random((300, 2))].astype(float)
+    pixels[:2, 2:] = [[0.0, 0.0], [1.0, 1.0]]
+    rows, units = standardise(merge(pixels, np.arange(300) % 2, 2))
+    lengths = np.exp(compare_ranges(rows.X)) * units.scale
+    np.testing.assert_allclose(lengths, lengths[0])
+    names = [candidate.name for candidate in standard_candidates(rows.X)]
+    assert names == ["linear", "gaussian", "gaussian[ranges]", "gaussian[4]"]
+    assert len(standard_candidates(rows.X[:, 2:])) == 3  # two uniform columns: their ranges are their deviations
+
+
+def test_held_out_rows_shorten_widths_and_ask_for_vectors():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(600, 2))
+    rows = standardise(merge(X, (np.floor(3.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
+    (train, test), effort = deal_folds(rows, 3)[0], Effort(final=20, grown=70)
+    long = settle(train, LatentKernel(Structure((Part(GAUSSIAN),), False, 2)), np.array([3.0, 1.5]), effort)
+    short = shorten(long, train, test, effort, Clock())
+    assert short.theta[0] == long.theta[0] and long.theta[1] - short.theta[1] > np.log(2.0) - 1e-9
+    many = grow(short, train, test, effort, Clock())
+    assert 20 < many.n_vectors <= 70
+    losses = [-score(model, test).mean() for model in (long, short, many)]
+    assert losses[0] > losses[1] + 0.05 and losses[1] > losses[2] + 0.005
+    assert shorten(short, train, test, effort, Clock()) is short
+    assert grow(many, train, test, replace(effort, grown=many.n_vectors), Clock()) is many
+
+
 def test_the_calibration_curve_of_the_folds_is_an_attribute():
     X, y = table(150)
     model = RVC().fit(X, y)
@@ -247,7 +305,7 @@ def test_a_model_from_elsewhere_takes_part():
             return 2.0 * np.sign(Q[:, :1] * Q[:, 1:2] * Q[:, 2:]) * [-1.0, 1.0]
 
     rows = ClassRows(X, np.eye(2)[y])
-    parts, selection = choose(rows, [*standard_candidates(3), Oracle()])
+    parts, selection = choose(rows, [*standard_candidates(rows.X), Oracle()])
     assert "oracle" in selection.chosen
     assert len(parts) == len(selection.chosen)
 
@@ -282,7 +340,7 @@ def test_sums_of_functions_predict_the_same(structure, n_classes):
     X, y = table(90, n_classes)
     rows, units = standardise(merge(X, y, n_classes))
     members = [Member(s, Calibration(1.7, m), learn(rows, structure)) for s, m in ((0.7, 1.0), (0.4, 0.3))]
-    selection = choose(rows, standard_candidates(3)[:1])[1]
+    selection = choose(rows, standard_candidates(rows.X)[:1])[1]
     model = ClassModel(units, tuple(members), rows.base_rates, selection)
     new = 2.0 * table(50, seed=9)[0]
     total = log_prior_odds(model)

@@ -51,7 +51,7 @@ def basis_of(
 
 def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int, n_features: int) -> Kernel:
     """A stationary part as a kernel of relvec, with widths in the units of X."""
-    length = np.exp(theta[structure.widths[part]]) * units.scale
+    length = np.exp(structure.parts[part].log_lengths(theta[structure.widths[part]])) * units.scale
     width = np.full(n_features, _IGNORED_WIDTH)
     width[units.columns] = length
     shape = structure.parts[part].shape

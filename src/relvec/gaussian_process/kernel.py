@@ -74,10 +74,18 @@ def profile(
 
 @dataclass(frozen=True)
 class Part:
-    """A stationary part: its shape, and whether every input has a width of its own."""
+    """A stationary part: its shape, and whether every input has a width of its own.
+
+    Where one width is learned for all, that of input i is exp(log_ratios[i]) times it; None makes them equal.
+    """
 
     shape: str
     per_input: bool = False
+    log_ratios: tuple[float, ...] | None = None
+
+    def log_lengths(self, log_widths: np.ndarray) -> np.ndarray:
+        """Logarithms of the widths of the inputs, (d,) or (1,), from those in theta."""
+        return log_widths if self.log_ratios is None else log_widths + np.array(self.log_ratios)
 
     def n_widths(self, n_inputs: int) -> int:
         """How many widths the part has."""
@@ -102,8 +110,9 @@ class Structure:
 
     @property
     def name(self) -> str:
-        """The structure in words: [d] marks one width for each of d inputs."""
-        names = [p.shape + (f"[{self.n_inputs}]" if p.per_input else "") for p in self.parts]
+        """The structure in words: [d] marks one width for each of d inputs, [ranges] one in ratios of their ranges."""
+        each = f"[{self.n_inputs}]"
+        names = [p.shape + (each if p.per_input else "" if p.log_ratios is None else "[ranges]") for p in self.parts]
         return " + ".join([*names, "linear"] if self.linear else names)
 
     @cached_property
@@ -201,7 +210,7 @@ class Evaluated:
             K = _add_scaled(K, amplitude, _products(X, other, scratch))
         self.terms = []
         for part, i, at in zip(structure.parts, structure.amplitudes, structure.widths):
-            inverse = like(X, np.exp(-theta[at]))
+            inverse = like(X, np.exp(-part.log_lengths(theta[at])))
             r2 = squared_distances(X * inverse, None if Z is None else Z * inverse, scratch)
             k, slope, factor = profile(part.shape, r2, scratch, part.per_input)  # whose derivatives need no r2
             K = _add_scaled(K, float(np.exp(theta[i])), k)

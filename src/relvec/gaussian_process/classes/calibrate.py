@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 from relvec.gaussian_process.classes.model import Calibration
 
 MODERATIONS = (1.0, 0.3, 0.1)
-_SPREAD = 0.7  # prior standard deviation of the logarithm of the slope
+_SPREAD = 0.35  # prior standard deviation of the logarithm of the slope
 _WORTH = 1.0  # nats that a moderation other than 1 must gain
 
 

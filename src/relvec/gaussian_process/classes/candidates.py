@@ -16,6 +16,8 @@ from relvec.gaussian_process.classes.rows import ClassRows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
 
+_SAME_RANGES = 0.2  # of a logarithm: ranges that differ by less are those of standardised inputs
+
 
 @dataclass(frozen=True)
 class ProcessCandidate:
@@ -35,6 +37,11 @@ class ProcessCandidate:
     def few(self) -> bool:
         """Whether no part has a width for each input: then fits of folds may begin at the fit of all rows."""
         return not any(part.per_input for part in self.structure.parts)
+
+    @property
+    def may_shorten(self) -> bool:
+        """Whether it has one width, and that is learned."""
+        return self.few and not self.hold_widths and bool(self.structure.parts)
 
     def fit(
         self, rows: ClassRows, hint: ClassProcess | None = None, clock: Clock | None = None, label: str = ""
@@ -72,18 +79,29 @@ class GivenKernel:
         ]
 
 
-def standard_candidates(n_inputs: int, effort: Effort = USUAL) -> list[ProcessCandidate]:
-    """Linear; one Gaussian width; a width for each input: the smallest first.
+def standard_candidates(X: np.ndarray, effort: Effort = USUAL) -> list[ProcessCandidate]:
+    """Linear; one Gaussian width; one in ranges of the inputs; a width for each: the smallest first. X standardised.
 
-    Those with a linear part are sums of two of them, which `choose` tries.
+    Those with a linear part are sums, which `choose` tries.
     """
-
-    def structure(linear: bool, *parts: Part) -> Structure:
-        return Structure(parts, linear, n_inputs)
-
-    one, each = Part(Shape.GAUSSIAN), Part(Shape.GAUSSIAN, True)
-    made = [ProcessCandidate(structure(True), effort), ProcessCandidate(structure(False, one), effort)]
-    if n_inputs > 1:
+    d = X.shape[1]
+    log_ratios, each = compare_ranges(X), Part(Shape.GAUSSIAN, True)
+    parts = [Part(Shape.GAUSSIAN)]
+    if d > 1:
+        if np.ptp(log_ratios) > _SAME_RANGES:
+            parts.append(Part(Shape.GAUSSIAN, log_ratios=tuple(log_ratios.tolist())))
         # Not from the one width: where few inputs matter it is so long that the evidence is flat about it.
-        made.append(ProcessCandidate(structure(False, each), effort))
-    return made
+        parts.append(each)
+    found = [Structure((), True, d), *(Structure((part,), False, d) for part in parts)]
+    return [ProcessCandidate(structure, effort) for structure in found]
+
+
+def compare_ranges(X: np.ndarray) -> np.ndarray:
+    """Logarithms (d,) of the ranges of the columns of X (n, d), which all vary; the harmonic mean square is one.
+
+    A width in ranges instead of standard deviations is one in the units of the inputs where they share unit and range,
+    as the pixels of images do, and does not blow up the rare levels of categories.
+    """
+    span = np.ptp(X, axis=0)
+    found: np.ndarray = np.log(span) + 0.5 * np.log(np.mean(span**-2.0))
+    return found

@@ -1,31 +1,34 @@
 """The honest choice: candidates compared by the log density of rows that took no part in their fit.
 
 Every candidate is fitted anew without each fold and scored on it, after slope and moderation (`calibrate`) were learned
-from the scores' own signals. Two of the candidates may be added where that gains: log-odds that are a sum of two
-processes are one additive model. Otherwise ties go to the smaller candidate. Where only few rows differ, new ones will
+from the scores' own signals. Ties go to the smaller candidate. Candidates may be added, with shares near equal ones,
+where that gains: log-odds that are a sum of processes are one additive model. Where only few rows differ, new ones will
 be copies of them and none can be held out: there candidates have the shares that their evidence gives them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from relvec.gaussian_process.classes.calibrate import MODERATIONS, calibrate, calibration_curve, log_densities
 from relvec.gaussian_process.classes.candidates import ProcessCandidate
-from relvec.gaussian_process.classes.learn import log_merit
+from relvec.gaussian_process.classes.learn import Effort, log_merit, settle
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
+from relvec.gaussian_process.classes.refine import grow, shorten
 from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, few_differ
 from relvec.runtime.clock import Clock
 
+Alter = Callable[[ClassProcess, ClassRows, ClassRows, Effort, Clock], ClassProcess]
 TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
-_SUM_GAINS = 1.0  # nats that a sum of two must gain over the better one
-_LEAST_SHARE = 0.02  # of a member of the model
-_HELD = 1.0  # precision of the shares of two about one half: a prior standard deviation of 1
+_SUM_GAINS = 1.0  # nats that a sum must gain over the candidate that is taken without it
+_LEAST_SHARE = 0.1  # of a member of a sum
+_LEAST_PROBABILITY = 0.02  # of a kernel in the average by evidence
+_HELD = 3.0  # precision of the shares about equal ones: a prior standard deviation of 0.6
 _BEHIND = (0.02, 2.0)  # after two folds: nats a row, and standard errors, behind the best that end a candidate's race
 
 
@@ -54,7 +57,7 @@ class Selection:
     """What was compared, by how much the choice won, and how reliable its probabilities were.
 
     entries : every candidate, the best first.
-    chosen, shares : names of the one or two added, and the factors of their log-odds.
+    chosen, shares : names of the one or more added, and the factors of their log-odds.
     log_loss : of the choice, a row, where it took no part; without held-out rows -(log evidence) a row.
     margin : nats a row between the choice and the best candidate that is not in it.
     scheme : in words, how rows were held out.
@@ -88,6 +91,8 @@ class _Record:
         self.signals: dict[float, list[np.ndarray]] = {m: [] for m in MODERATIONS}
         self.log_rates: list[np.ndarray] = []
         self.model: ClassProcess | None = None
+        self.moved: np.ndarray | float = 0.0  # what `refine` changed theta by
+        self.effort: Effort | None = None  # with the vectors that it chose
 
     def add(self, model: ClassProcess, test: ClassRows) -> None:
         """What a model that has not seen `test` says there."""
@@ -95,6 +100,28 @@ class _Record:
             found.append(model.signals(test.X, moderation))
         self.log_rates.append(np.tile(np.log(model.base_rates), (len(test), 1)))
         self.model = self.model or model
+
+    def refine(self, alter: Alter, fold: tuple[ClassRows, ClassRows], clock: Clock) -> None:
+        """Let `alter` change the process of the only fold, where it has as many vectors as it may."""
+        old, candidate, (train, test) = self.model, self.candidate, fold
+        if old is None or not isinstance(candidate, ProcessCandidate):  # benchmarks add others
+            return
+        effort = candidate.effort
+        if old.n_vectors < min(effort.final, len(train)) or (alter is shorten and not candidate.may_shorten):
+            return
+        new = alter(old, train, test, effort, clock)
+        if new is not old:
+            self.moved = self.moved + new.theta - old.theta
+            self.effort = replace(effort, final=max(effort.final, new.n_vectors))
+            self.signals, self.log_rates, self.model = {m: [] for m in MODERATIONS}, [], None
+            self.add(new, test)
+            self.close(test.counts)
+
+    def finish(self, whole: ClassProcess, rows: ClassRows) -> ClassProcess:
+        """The model of all rows, changed as that of the fold was."""
+        if self.effort is None:
+            return whole
+        return settle(rows, whole.kernel, whole.theta + self.moved, self.effort, whole.evaluations)
 
     def close(self, counts: np.ndarray) -> None:
         """Calibration, calibrated signals (n, K) and log densities (n,) of the folds so far; counts (n, K) or more."""
@@ -122,11 +149,11 @@ def choose(
     rows: ClassRows, candidates: Sequence[ProcessCandidate], n_folds: int = 5, run: int | None = None,
     sums: bool = True, clock: Clock | None = None,
 ) -> tuple[list[tuple[float, Calibration, ClassProcess]], Selection]:  # fmt: skip
-    """The candidate, or sum of two, of most held-out density, fitted to all rows: (share, calibration, model) each.
+    """The candidate, or sum of several, of most held-out density, fitted to all rows: (share, calibration, model) each.
 
     candidates : the smallest first, which a time limit is spent on.
     run : so many of the folds are fitted and scored; by default fewer the more rows and classes there are.
-    sums : whether two candidates may be added.
+    sums : whether candidates may be added.
     clock : where its time is up, no further fold and no further candidate begins.
     """
     clock = clock or Clock()
@@ -142,8 +169,8 @@ def choose(
             whole[candidate.name] = candidate.fit(rows, None, clock, "")
             tell()
     records = [_Record(c) for c in candidates if c.name in whole or not c.few]
-    racing, tests = records, []
-    for fold, (train, test) in enumerate(deal_folds(rows, n_folds)[:run]):
+    racing, tests, folds = records, [], deal_folds(rows, n_folds)[:run]
+    for fold, (train, test) in enumerate(folds):
         if fold and clock.up(f"folds after the first {fold}"):
             break
         tests.append(test.counts)
@@ -163,13 +190,19 @@ def choose(
     counts = np.concatenate(tests)
     for record in records:
         record.close(counts)
+        if len(folds) == 1:
+            record.refine(shorten, folds[0], clock)
     chosen, shares = _decide(records, sums)
+    if len(folds) == 1:
+        for record in chosen:
+            record.refine(grow, folds[0], clock)
+        chosen, shares = _decide(chosen, sums)
     parts = []
     for record, share in zip(chosen, shares):
         name = record.candidate.name
         if name not in whole:
             whole[name] = record.candidate.fit(rows, record.model, clock, "")
-        parts.append((share, record.calibration, whole[name]))
+        parts.append((share, record.calibration, record.finish(whole[name], rows)))
     scheme = f"{run} of {n_folds} folds" if 1 < run < n_folds else f"{n_folds} folds" if run > 1 else "a hold-out"
     spent = sum(getattr(model, "evaluations", 0) for model in (*whole.values(), *models))
     return parts, replace(_describe_choice(records, chosen, shares, scheme), evaluations=spent)
@@ -185,7 +218,7 @@ def weigh_by_evidence(
             fitted[candidate.name] = candidate.fit(rows, None, clock, "")
     merits = np.array([log_merit(process) for process in fitted.values()])
     shares = softmax(merits)
-    shares = np.where(shares < _LEAST_SHARE, 0.0, shares)
+    shares = np.where(shares < _LEAST_PROBABILITY, 0.0, shares)
     shares /= shares.sum()
     total, best = rows.counts.sum(), merits.max()
     entries = sorted(
@@ -242,46 +275,56 @@ def _difference(best: _Record, other: _Record) -> tuple[float, float]:
 
 
 def _decide(records: list[_Record], sums: bool) -> tuple[list[_Record], list[float]]:
-    """The sum of two that gains enough; else the smallest candidate as good as the best."""
+    """The sum of candidates if it gains enough; else the smallest candidate as good as the best."""
     finished = _select_finished(records)
     best = max(finished, key=lambda record: record.density.sum())
-    if sums:
-        gains = []
-        for other in finished:
-            if other is not best:
-                shares, value = _add_two([best, other])
-                gains.append((value - best.density.sum(), shares, other))
-        if gains and (top := max(gains, key=lambda gain: gain[0]))[0] > _SUM_GAINS:
-            kept = [(r, s) for r, s in zip((best, top[2]), top[1]) if s > _LEAST_SHARE]
-            if kept:
-                return [r for r, _ in kept], [float(s) for _, s in kept]
-    for record in sorted(finished, key=lambda record: record.model.size if record.model else 0):
-        behind, error = _difference(best, record)
-        if behind <= max(TIE, 0.5 * error):
-            return [record], [1.0]
-    return [best], [1.0]
+    smallest = min((r for r in finished if _ties(best, r)), key=lambda record: record.model.size if record.model else 0)
+    if sums and len(finished) > 1:
+        kept, shares = _share_out(finished)
+        counts, rates = kept[0].counts, kept[0].rates
+        gain = log_densities(_add(kept, shares), rates, counts, 1.0).sum() - smallest.density.sum()
+        if gain > _SUM_GAINS:
+            return kept, shares
+    return [smallest], [1.0]
 
 
-def _add_two(pair: list[_Record]) -> tuple[np.ndarray, float]:
-    """Shares (2,), none negative, of most held-out density where two signals are added, and that density."""
-    counts, rates = pair[0].counts, pair[0].rates
+def _ties(best: _Record, other: _Record) -> bool:
+    behind, error = _difference(best, other)
+    return behind <= max(TIE, 0.5 * error)
+
+
+def _add(records: list[_Record], shares: Sequence[float]) -> np.ndarray:
+    """The sum of the signals (n, K)."""
+    found: np.ndarray = np.tensordot(np.array(shares), np.stack([record.signal for record in records]), 1)
+    return found
+
+
+def _share_out(records: list[_Record]) -> tuple[list[_Record], list[float]]:
+    """Shares, none below _LEAST_SHARE, of most held-out density where signals are added, and who has them."""
+    shares = _find_shares(records)
+    while len(records) > 1 and shares.min() < _LEAST_SHARE:
+        records = [record for i, record in enumerate(records) if i != shares.argmin()]
+        shares = _find_shares(records)
+    return records, shares.tolist()
+
+
+def _find_shares(records: list[_Record]) -> np.ndarray:
+    """Shares (k,), none negative, of most held-out density under a prior about equal ones."""
+    counts, rates, equal = records[0].counts, records[0].rates, np.full(len(records), 1.0 / len(records))
     weight = counts.sum(1, keepdims=True)
-    signals = np.stack([record.signal for record in pair])
+    signals = np.stack([record.signal for record in records])
 
     def loss(shares: np.ndarray) -> tuple[float, np.ndarray]:
-        signal = np.tensordot(shares, signals, 1)
-        fit = log_densities(signal, rates, counts, 1.0).sum()
-        P = np.exp(rates + signal - np.max(rates + signal, axis=1, keepdims=True))
-        residual = counts - weight * P / P.sum(1, keepdims=True)
-        slope = -np.tensordot(signals, residual, 2) + _HELD * (shares - 0.5)
-        return 0.5 * _HELD * float(np.sum((shares - 0.5) ** 2)) - float(fit), slope
+        log_p = log_softmax(rates + np.tensordot(shares, signals, 1), axis=1)
+        slope = np.tensordot(signals, weight * np.exp(log_p) - counts, 2) + _HELD * (shares - equal)
+        return 0.5 * _HELD * float(np.sum((shares - equal) ** 2)) - float(np.vdot(counts, log_p)), slope
 
-    found = minimize(loss, np.array([0.5, 0.5]), jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * 2)
-    return found.x, -float(found.fun)
+    found = minimize(loss, equal, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * len(equal))
+    return np.asarray(found.x)
 
 
 def _describe_choice(records: list[_Record], chosen: list[_Record], shares: list[float], scheme: str) -> Selection:
-    signal = np.sum([share * record.signal for share, record in zip(shares, chosen)], axis=0)
+    signal = _add(chosen, shares)
     counts, rates = chosen[0].counts, chosen[0].rates
     total = counts.sum()
     log_loss = -float(log_densities(signal, rates, counts, 1.0).sum() / total)

@@ -36,7 +36,7 @@ class ClassModel:
     """log p_c = log base rate_c + sum of the members' signals, normalised.
 
     units : from the user's inputs to standardised ones.
-    members : one or two; none where no input varies.
+    members : one or more; none where no input varies.
     base_rates : (K,).
     selection : what was compared, and by how much it won.
     status : how the fit ended: "converged", "max_vectors", "memory_limit", "time_limit" or "interrupted".
@@ -101,14 +101,15 @@ def effort_for(rows: ClassRows, max_vectors: int | None = None, room: float = np
         most, final = int(np.sqrt(_LEARNING / K)), int(np.sqrt(_PREDICTING / K))
         usual = Effort(60, most, final, rows=800, steps=40 if K <= 4 else 20)
     if max_vectors is not None:
-        usual = replace(usual, most=min(usual.most, max(max_vectors, usual.inducing)), final=max_vectors)
+        most = min(usual.most, max(max_vectors, usual.inducing))
+        usual = replace(usual, most=most, final=max_vectors, grown=max_vectors)
     if room == np.inf:
         return usual
     learning = max(int(room / ((80.0 + 14.0 * K) * min(usual.rows, len(rows)))), 1)
     final = max(most_vectors(room, vector_row_bytes(K) * len(rows), 24 + 16 * K), 1)
     return replace(
         usual, inducing=min(usual.inducing, learning), most=min(usual.most, learning), final=min(usual.final, final),
-        whole=min(usual.whole, int(np.sqrt(room / _PAIR_BYTES))),
+        grown=min(usual.grown, final), whole=min(usual.whole, int(np.sqrt(room / _PAIR_BYTES))),
     )  # fmt: skip
 
 
@@ -160,7 +161,7 @@ def fit_classes(
     effort, n_inputs, clock = effort_for(rows, max_vectors, room), rows.X.shape[1], clock or Clock()
     made = [] if earlier is None or kernel is not None else follow(earlier, n_inputs, effort)
     if not made:
-        made = standard_candidates(n_inputs, effort) if kernel is None else kernel.candidates(n_inputs, effort)
+        made = standard_candidates(rows.X, effort) if kernel is None else kernel.candidates(n_inputs, effort)
     parts, selection = choose(rows, made, sums=sums, clock=clock)
     status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)

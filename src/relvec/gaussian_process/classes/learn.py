@@ -31,7 +31,7 @@ class Effort:
 
     inducing : inducing rows while hyperparameters are learned, at first.
     most : so many where fewer leave out what costs the evidence more than _MOST_COST.
-    final : inducing rows of the model.
+    final : inducing rows of the model; grown : so many where held-out rows ask for them, see `refine`.
     rows : at most so many rows, the first of the hash's order, take part in learning; all of them in the model.
     steps : evaluations of the evidence.
     tolerance : a climb ends where no derivative by a logarithm exceeds this many nats, if not before.
@@ -41,6 +41,7 @@ class Effort:
     inducing: int = 100
     most: int = 200
     final: int = 400
+    grown: int = 800
     rows: int = 1000
     steps: int = 40
     tolerance: float = 0.05
@@ -99,15 +100,19 @@ def _learn_theta(
     some = rows.take(slice(effort.rows))
     inducing, steps, evaluations = effort.inducing, effort.steps, 0
     theta = _find_start(kernel, prior, some, effort, clock) if start is None else start
-    for _ in range(_ROUNDS if structure.parts else 1):
-        Z = some.X[pivots(kernel, theta, some.X, inducing, effort.whole)]
-        found, spent, cost = _climb(_objective(kernel, prior, some, Z), theta, prior, steps, effort.tolerance, clock)
+    most_cost = _MOST_COST * some.weight.sum()
+    for number in range(_ROUNDS if structure.parts else 1):
+        objective = _objective(kernel, prior, some, some.X[pivots(kernel, theta, some.X, inducing, effort.whole)])
+        if number == 0 and start is not None and objective(theta)[2] > most_cost:  # a start that is nearly the end
+            inducing = effort.most
+            objective = _objective(kernel, prior, some, some.X[pivots(kernel, theta, some.X, inducing, effort.whole)])
+        found, spent, cost = _climb(objective, theta, prior, steps, effort.tolerance, clock)
         moved, theta = np.abs(found - theta).max(), found
         evaluations += spent
         steps = effort.steps // 2
-        if cost > _MOST_COST * some.weight.sum() and inducing < effort.most:
+        if cost > most_cost and inducing < effort.most:
             inducing = min(2 * inducing, effort.most)
-        elif moved < _SMALL_MOVE or len(Z) == len(some):
+        elif moved < _SMALL_MOVE or inducing >= len(some):
             break
         if clock.left() <= 0:
             break
