@@ -29,9 +29,9 @@ from relvec.runtime.arrays import as_device, device_of, pick_device
 class RelevanceVectorClassifier(ClassPredictions):
     """Relevance vector classification: a sparse probabilistic classifier over basis functions.
 
-    By default, ``RVC()`` is a Gaussian process for classes with relevance vectors as its inducing inputs. Linear,
-    Gaussian and composite kernels, with one width or one for each input, are compared by the log density of held-out
-    rows (five folds, fewer for large tables), and the best, or the sum of two, predicts; slope and moderation of its
+    By default, ``RVC()`` is a Gaussian process for classes with relevance vectors as its inducing inputs. A linear
+    kernel and Gaussian ones, with one width or one for each input, are compared by the log density of held-out rows
+    (five folds, fewer for large tables), and the best, or a sum of several, predicts; slope and moderation of its
     probabilities are learned from the same rows. `selection_` tells what was compared. Inputs are standardised inside:
     units do not matter. If a process cannot be fitted to the rows (fewer than five distinct ones, no column that
     varies), or if anything else about the model is given, such as a kernel, a width, a basis or ``predictive="rvm"``,

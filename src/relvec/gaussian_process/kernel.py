@@ -157,7 +157,7 @@ class Structure:
         if self.linear:
             out += np.exp(theta[self.linear_at]) / max(self.n_inputs, 1) * (weights @ Z)
         for part, i, at in zip(self.parts, self.amplitudes, self.widths):
-            inverse = np.exp(-theta[at])
+            inverse = np.exp(-part.log_lengths(theta[at]))
             _, slope, factor = profile(part.shape, squared_distances(X * inverse, Z * inverse))
             G = 2.0 * factor * np.exp(theta[i]) * slope * weights  # d r^2 / dx = 2 (x - z) / l^2
             out += (G.sum(1)[:, None] * X - G @ Z) * inverse**2

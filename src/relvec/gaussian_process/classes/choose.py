@@ -8,7 +8,7 @@ be copies of them and none can be held out: there candidates have the shares tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ _SUM_GAINS = 1.0  # nats that a sum must gain over the candidate that is taken w
 _LEAST_SHARE = 0.1  # of a member of a sum
 _LEAST_PROBABILITY = 0.02  # of a kernel in the average by evidence
 _HELD = 3.0  # precision of the shares about equal ones: a prior standard deviation of 0.6
+_MANY_VECTORS = 250  # a fold's fit takes long
 _BEHIND = (0.02, 2.0)  # after two folds: nats a row, and standard errors, behind the best that end a candidate's race
 
 
@@ -160,15 +161,15 @@ def choose(
     if few_differ(rows):
         return weigh_by_evidence(rows, candidates, clock)
     n_folds = min(n_folds, len(rows))
-    run = count_folds(rows, n_folds) if run is None else min(run, n_folds)
     whole: dict[str, ClassProcess] = {}
     models: list[ClassProcess] = []
-    tell = _Tally(clock, sum(c.few for c in candidates) + run * len(candidates))
+    tell = _Tally(clock, sum(c.few for c in candidates) + n_folds * len(candidates))
     for candidate in candidates:
         if candidate.few and not (whole and clock.up(candidate.name)):
             whole[candidate.name] = candidate.fit(rows, None, clock, "")
             tell()
     records = [_Record(c) for c in candidates if c.name in whole or not c.few]
+    run = count_folds(rows, n_folds, whole.values()) if run is None else min(run, n_folds)
     racing, tests, folds = records, [], deal_folds(rows, n_folds)[:run]
     for fold, (train, test) in enumerate(folds):
         if fold and clock.up(f"folds after the first {fold}"):
@@ -240,10 +241,11 @@ def weigh_by_evidence(
     )  # fmt: skip
 
 
-def count_folds(rows: ClassRows, n_folds: int) -> int:
-    """All folds of small tables, three of larger ones, then one: a hold-out."""
-    size = len(rows) * rows.n_classes
-    return n_folds if size <= 1000 else min(3, n_folds) if size <= 6000 else 1
+def count_folds(rows: ClassRows, n_folds: int, fitted: Iterable[ClassProcess]) -> int:
+    """All folds of small tables, and of larger ones where models are small; else three, then one: a hold-out."""
+    size, vectors = len(rows) * rows.n_classes, max((model.n_vectors for model in fitted), default=0)
+    all_of = 1000 if vectors > _MANY_VECTORS else 2000
+    return n_folds if size <= all_of else min(3, n_folds) if size <= 6000 else 1
 
 
 def _keep_racing(records: list[_Record], counts: np.ndarray) -> list[_Record]:
