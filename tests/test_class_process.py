@@ -253,6 +253,16 @@ def test_a_sum_has_the_shares_that_held_out_rows_gain_by():
     assert len(choose(rows, [Expert(0), Expert(0)])[0]) == 1  # two that are equal: a tie
 
 
+def test_of_two_large_models_with_one_width_that_of_more_evidence_is_compared(monkeypatch):
+    rows = rows_of(100)
+    candidates = standard_candidates(np.c_[rows.X[:, :2], rows.X[:, 2] ** 3])[1:3]
+    fits = {candidate.name: candidate.fit(rows) for candidate in candidates}
+    best = max(fits, key=lambda name: fits[name].log_evidence)
+    assert {entry.name for entry in choose(rows, candidates)[1].entries} == set(fits)
+    monkeypatch.setattr("relvec.gaussian_process.classes.choose._MANY_VECTORS", 5)
+    assert [entry.name for entry in choose(rows, candidates)[1].entries] == [best]
+
+
 def test_a_width_in_ranges_is_one_in_the_units_that_inputs_share():
     rng = np.random.default_rng(0)
     pixels = np.c_[rng.random(300) < 0.02, rng.random(300) < 0.5, rng.random((300, 2))].astype(float)

@@ -29,7 +29,7 @@ _SUM_GAINS = 1.0  # nats that a sum must gain over the candidate that is taken w
 _LEAST_SHARE = 0.1  # of a member of a sum
 _LEAST_PROBABILITY = 0.02  # of a kernel in the average by evidence
 _HELD = 3.0  # precision of the shares about equal ones: a prior standard deviation of 0.6
-_MANY_VECTORS = 250  # a fold's fit takes long
+_MANY_VECTORS = 250  # of a model whose fits take long
 _BEHIND = (0.02, 2.0)  # after two folds: nats a row, and standard errors, behind the best that end a candidate's race
 
 
@@ -168,8 +168,9 @@ def choose(
         if candidate.few and not (whole and clock.up(candidate.name)):
             whole[candidate.name] = candidate.fit(rows, None, clock, "")
             tell()
-    records = [_Record(c) for c in candidates if c.name in whole or not c.few]
     run = count_folds(rows, n_folds, whole.values()) if run is None else min(run, n_folds)
+    left_out = _find_twins(whole) if run > 1 and _are_large(whole.values()) else set()
+    records = [_Record(c) for c in candidates if c.name in whole.keys() - left_out or not c.few]
     racing, tests, folds = records, [], deal_folds(rows, n_folds)[:run]
     for fold, (train, test) in enumerate(folds):
         if fold and clock.up(f"folds after the first {fold}"):
@@ -243,9 +244,19 @@ def weigh_by_evidence(
 
 def count_folds(rows: ClassRows, n_folds: int, fitted: Iterable[ClassProcess]) -> int:
     """All folds of small tables, and of larger ones where models are small; else three, then one: a hold-out."""
-    size, vectors = len(rows) * rows.n_classes, max((model.n_vectors for model in fitted), default=0)
-    all_of = 1000 if vectors > _MANY_VECTORS else 2000
-    return n_folds if size <= all_of else min(3, n_folds) if size <= 6000 else 1
+    size = len(rows) * rows.n_classes
+    return n_folds if size <= (1000 if _are_large(fitted) else 2000) else min(3, n_folds) if size <= 6000 else 1
+
+
+def _are_large(fitted: Iterable[ClassProcess]) -> bool:
+    """Whether a fit takes long."""
+    return max((model.n_vectors for model in fitted), default=0) > _MANY_VECTORS
+
+
+def _find_twins(fitted: dict[str, ClassProcess]) -> set[str]:
+    """The names of those with less evidence than another of as many hyperparameters, under equal priors."""
+    best = {len(p.theta): p for p in sorted(fitted.values(), key=lambda process: process.log_evidence)}
+    return {name for name, process in fitted.items() if best[len(process.theta)] is not process}
 
 
 def _keep_racing(records: list[_Record], counts: np.ndarray) -> list[_Record]:
