@@ -18,14 +18,14 @@ from relvec import RVC
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
 from relvec.gaussian_process.classes.calibrate import calibrate, calibration_curve
-from relvec.gaussian_process.classes.candidates import compare_ranges, standard_candidates
+from relvec.gaussian_process.classes.candidates import ProcessCandidate, standard_candidates
 from relvec.gaussian_process.classes.choose import choose
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.gaussian_process.classes.features import Features, LatentKernel, pivots
 from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes, share_vectors
 from relvec.gaussian_process.classes.learn import Effort, evidence, learn, settle
 from relvec.gaussian_process.classes.model import Calibration
-from relvec.gaussian_process.classes.refine import grow, score, shorten
+from relvec.gaussian_process.classes.record import Record
 from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, merge, standardise
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
@@ -253,42 +253,37 @@ def test_a_sum_has_the_shares_that_held_out_rows_gain_by():
     assert len(choose(rows, [Expert(0), Expert(0)])[0]) == 1  # two that are equal: a tie
 
 
-def test_of_two_large_models_with_one_width_that_of_more_evidence_is_compared(monkeypatch):
-    rows = rows_of(100)
-    candidates = standard_candidates(np.c_[rows.X[:, :2], rows.X[:, 2] ** 3])[1:3]
-    fits = {candidate.name: candidate.fit(rows) for candidate in candidates}
-    best = max(fits, key=lambda name: fits[name].log_evidence)
-    assert {entry.name for entry in choose(rows, candidates)[1].entries} == set(fits)
-    monkeypatch.setattr("relvec.gaussian_process.classes.choose._MANY_VECTORS", 5)
-    assert [entry.name for entry in choose(rows, candidates)[1].entries] == [best]
-
-
 def test_a_width_in_ranges_is_one_in_the_units_that_inputs_share():
     rng = np.random.default_rng(0)
     pixels = np.c_[rng.random(300) < 0.02, rng.random(300) < 0.5, rng.random((300, 2))].astype(float)
     pixels[:2, 2:] = [[0.0, 0.0], [1.0, 1.0]]
     rows, units = standardise(merge(pixels, np.arange(300) % 2, 2))
-    lengths = np.exp(compare_ranges(rows.X)) * units.scale
+    candidates = standard_candidates(rows.X)
+    assert [candidate.name for candidate in candidates] == ["linear", "gaussian[ranges]", "gaussian[4]"]
+    lengths = np.exp(candidates[1].structure.parts[0].log_lengths(np.zeros(1))) * units.scale
     np.testing.assert_allclose(lengths, lengths[0])
-    names = [candidate.name for candidate in standard_candidates(rows.X)]
-    assert names == ["linear", "gaussian", "gaussian[ranges]", "gaussian[4]"]
-    assert len(standard_candidates(rows.X[:, 2:])) == 3  # two uniform columns: their ranges are their deviations
 
 
 def test_held_out_rows_shorten_widths_and_ask_for_vectors():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 2))
-    rows = standardise(merge(X, (np.floor(3.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
-    (train, test), effort = deal_folds(rows, 3)[0], Effort(final=20, grown=70)
-    long = settle(train, LatentKernel(Structure((Part(GAUSSIAN),), False, 2)), np.array([3.0, 1.5]), effort)
-    short = shorten(long, train, test, effort, Clock())
-    assert short.theta[0] == long.theta[0] and long.theta[1] - short.theta[1] > np.log(2.0) - 1e-9
-    many = grow(short, train, test, effort, Clock())
-    assert 20 < many.n_vectors <= 70
-    losses = [-score(model, test).mean() for model in (long, short, many)]
-    assert losses[0] > losses[1] + 0.05 and losses[1] > losses[2] + 0.005
-    assert shorten(short, train, test, effort, Clock()) is short
-    assert grow(many, train, test, replace(effort, grown=many.n_vectors), Clock()) is many
+    rows = standardise(merge(X, (np.floor(4.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
+    fold = train, test = deal_folds(rows, 3)[0]
+    candidate = ProcessCandidate(Structure((Part(GAUSSIAN),), False, 2), Effort(final=20, grown=50))
+    theta = np.array([6.0, 0.5])
+    long = Record(candidate)
+    long.add(settle(train, LatentKernel(candidate.structure), theta, candidate.effort), test)
+    long.close(test.counts)
+    short = long.refine(fold, Clock(), vectors=False)
+    many = short.refine(fold, Clock(), vectors=True)
+    assert short.moved[0] == 0.0 and short.moved[1] < -0.6 and short.model.n_vectors == 20
+    assert many.model.n_vectors == 50 and many.model.theta.tolist() == short.model.theta.tolist()
+    losses = [-record.density.mean() for record in (long, short, many)]
+    assert losses[0] > losses[1] + 0.1 and losses[1] > losses[2] + 0.05
+    assert short.refine(fold, Clock(), vectors=False) is short
+    whole = many.finish(settle(rows, many.model.kernel, theta, candidate.effort), rows)
+    assert whole.n_vectors == many.model.n_vectors
+    np.testing.assert_allclose(whole.theta, many.model.theta)
 
 
 def test_the_calibration_curve_of_the_folds_is_an_attribute():

@@ -16,8 +16,6 @@ from relvec.gaussian_process.classes.rows import ClassRows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
 
-_SAME_RANGES = 0.2  # of a logarithm: ranges that differ by less are those of standardised inputs
-
 
 @dataclass(frozen=True)
 class ProcessCandidate:
@@ -37,11 +35,6 @@ class ProcessCandidate:
     def few(self) -> bool:
         """Whether no part has a width for each input: then fits of folds may begin at the fit of all rows."""
         return not any(part.per_input for part in self.structure.parts)
-
-    @property
-    def may_shorten(self) -> bool:
-        """Whether it has one width, and that is learned."""
-        return self.few and not self.hold_widths and bool(self.structure.parts)
 
     def fit(
         self, rows: ClassRows, hint: ClassProcess | None = None, clock: Clock | None = None, label: str = ""
@@ -80,28 +73,16 @@ class GivenKernel:
 
 
 def standard_candidates(X: np.ndarray, effort: Effort = USUAL) -> list[ProcessCandidate]:
-    """Linear; one Gaussian width; one in ranges of the inputs; a width for each: the smallest first. X standardised.
+    """Linear; one Gaussian width, in ranges of the inputs; a width for each: the smallest first. X (n, d) standardised.
 
-    Those with a linear part are sums, which `choose` tries.
+    A width in ranges is one in the units of the inputs where they share unit and range, as the pixels of images do; in
+    standard deviations it would blow up pixels that are hardly ever on, and rare levels of categories. Kernels with a
+    linear part are sums, which `choose` tries.
     """
-    d = X.shape[1]
-    log_ratios, each = compare_ranges(X), Part(Shape.GAUSSIAN, True)
-    parts = [Part(Shape.GAUSSIAN)]
+    d, span = X.shape[1], np.ptp(X, axis=0)
+    log_ratios = np.log(span) + 0.5 * np.log(np.mean(span**-2.0))  # distances are about those in standard deviations
+    parts = [(), (Part(Shape.GAUSSIAN, log_ratios=tuple(log_ratios.tolist()) if d > 1 else None),)]
     if d > 1:
-        if np.ptp(log_ratios) > _SAME_RANGES:
-            parts.append(Part(Shape.GAUSSIAN, log_ratios=tuple(log_ratios.tolist())))
         # Not from the one width: where few inputs matter it is so long that the evidence is flat about it.
-        parts.append(each)
-    found = [Structure((), True, d), *(Structure((part,), False, d) for part in parts)]
-    return [ProcessCandidate(structure, effort) for structure in found]
-
-
-def compare_ranges(X: np.ndarray) -> np.ndarray:
-    """Logarithms (d,) of the ranges of the columns of X (n, d), which all vary; the harmonic mean square is one.
-
-    A width in ranges instead of standard deviations is one in the units of the inputs where they share unit and range,
-    as the pixels of images do, and does not blow up the rare levels of categories.
-    """
-    span = np.ptp(X, axis=0)
-    found: np.ndarray = np.log(span) + 0.5 * np.log(np.mean(span**-2.0))
-    return found
+        parts.append((Part(Shape.GAUSSIAN, True),))
+    return [ProcessCandidate(Structure(part, not part, d), effort) for part in parts]

@@ -8,28 +8,26 @@ be copies of them and none can be held out: there candidates have the shares tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from relvec.gaussian_process.classes.calibrate import MODERATIONS, calibrate, calibration_curve, log_densities
+from relvec.gaussian_process.classes.calibrate import calibration_curve, log_densities
 from relvec.gaussian_process.classes.candidates import ProcessCandidate
-from relvec.gaussian_process.classes.learn import Effort, log_merit, settle
+from relvec.gaussian_process.classes.learn import log_merit
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
-from relvec.gaussian_process.classes.refine import grow, shorten
+from relvec.gaussian_process.classes.record import Record
 from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, few_differ
 from relvec.runtime.clock import Clock
 
-Alter = Callable[[ClassProcess, ClassRows, ClassRows, Effort, Clock], ClassProcess]
 TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
 _SUM_GAINS = 1.0  # nats that a sum must gain over the candidate that is taken without it
 _LEAST_SHARE = 0.1  # of a member of a sum
 _LEAST_PROBABILITY = 0.02  # of a kernel in the average by evidence
 _HELD = 3.0  # precision of the shares about equal ones: a prior standard deviation of 0.6
-_MANY_VECTORS = 250  # of a model whose fits take long
 _BEHIND = (0.02, 2.0)  # after two folds: nats a row, and standard errors, behind the best that end a candidate's race
 
 
@@ -84,56 +82,6 @@ class Selection:
 NOTHING = Selection((), ("base rates",), (), np.nan, np.nan, "no comparison", np.zeros((0, 3)))
 
 
-class _Record:
-    """Held-out signals of one candidate, fold by fold."""
-
-    def __init__(self, candidate: ProcessCandidate):
-        self.candidate = candidate
-        self.signals: dict[float, list[np.ndarray]] = {m: [] for m in MODERATIONS}
-        self.log_rates: list[np.ndarray] = []
-        self.model: ClassProcess | None = None
-        self.moved: np.ndarray | float = 0.0  # what `refine` changed theta by
-        self.effort: Effort | None = None  # with the vectors that it chose
-
-    def add(self, model: ClassProcess, test: ClassRows) -> None:
-        """What a model that has not seen `test` says there."""
-        for moderation, found in self.signals.items():
-            found.append(model.signals(test.X, moderation))
-        self.log_rates.append(np.tile(np.log(model.base_rates), (len(test), 1)))
-        self.model = self.model or model
-
-    def refine(self, alter: Alter, fold: tuple[ClassRows, ClassRows], clock: Clock) -> None:
-        """Let `alter` change the process of the only fold, where it has as many vectors as it may."""
-        old, candidate, (train, test) = self.model, self.candidate, fold
-        if old is None or not isinstance(candidate, ProcessCandidate):  # benchmarks add others
-            return
-        effort = candidate.effort
-        if old.n_vectors < min(effort.final, len(train)) or (alter is shorten and not candidate.may_shorten):
-            return
-        new = alter(old, train, test, effort, clock)
-        if new is not old:
-            self.moved = self.moved + new.theta - old.theta
-            self.effort = replace(effort, final=max(effort.final, new.n_vectors))
-            self.signals, self.log_rates, self.model = {m: [] for m in MODERATIONS}, [], None
-            self.add(new, test)
-            self.close(test.counts)
-
-    def finish(self, whole: ClassProcess, rows: ClassRows) -> ClassProcess:
-        """The model of all rows, changed as that of the fold was."""
-        if self.effort is None:
-            return whole
-        return settle(rows, whole.kernel, whole.theta + self.moved, self.effort, whole.evaluations)
-
-    def close(self, counts: np.ndarray) -> None:
-        """Calibration, calibrated signals (n, K) and log densities (n,) of the folds so far; counts (n, K) or more."""
-        self.rates = np.concatenate(self.log_rates)
-        self.counts = counts[: len(self.rates)]
-        joined = {m: np.concatenate(found) for m, found in self.signals.items()}
-        self.calibration = calibrate(joined, self.rates, self.counts)
-        self.signal = self.calibration.slope * joined[self.calibration.moderation]
-        self.density = log_densities(self.signal, self.rates, self.counts, 1.0)
-
-
 class _Tally:
     """Counts the fits that are done, and reports their share of all; those that were remembered it only counts."""
 
@@ -169,8 +117,7 @@ def choose(
             whole[candidate.name] = candidate.fit(rows, None, clock, "")
             tell()
     run = count_folds(rows, n_folds, whole.values()) if run is None else min(run, n_folds)
-    left_out = _find_twins(whole) if run > 1 and _are_large(whole.values()) else set()
-    records = [_Record(c) for c in candidates if c.name in whole.keys() - left_out or not c.few]
+    records = [Record(c) for c in candidates if c.name in whole or not c.few]
     racing, tests, folds = records, [], deal_folds(rows, n_folds)[:run]
     for fold, (train, test) in enumerate(folds):
         if fold and clock.up(f"folds after the first {fold}"):
@@ -192,13 +139,13 @@ def choose(
     counts = np.concatenate(tests)
     for record in records:
         record.close(counts)
-        if len(folds) == 1:
-            record.refine(shorten, folds[0], clock)
+    if len(folds) == 1:
+        records = [record.refine(folds[0], clock, vectors=False) for record in records]
     chosen, shares = _decide(records, sums)
     if len(folds) == 1:
-        for record in chosen:
-            record.refine(grow, folds[0], clock)
-        chosen, shares = _decide(chosen, sums)
+        grown = {record: record.refine(folds[0], clock, vectors=True) for record in chosen}
+        records = [grown.get(record, record) for record in records]
+        chosen, shares = _decide(list(grown.values()), sums)
     parts = []
     for record, share in zip(chosen, shares):
         name = record.candidate.name
@@ -244,22 +191,11 @@ def weigh_by_evidence(
 
 def count_folds(rows: ClassRows, n_folds: int, fitted: Iterable[ClassProcess]) -> int:
     """All folds of small tables, and of larger ones where models are small; else three, then one: a hold-out."""
-    size = len(rows) * rows.n_classes
-    return n_folds if size <= (1000 if _are_large(fitted) else 2000) else min(3, n_folds) if size <= 6000 else 1
+    size, vectors = len(rows) * rows.n_classes, max((model.n_vectors for model in fitted), default=0)
+    return n_folds if size <= (1000 if vectors > 250 else 2000) else min(3, n_folds) if size <= 6000 else 1
 
 
-def _are_large(fitted: Iterable[ClassProcess]) -> bool:
-    """Whether a fit takes long."""
-    return max((model.n_vectors for model in fitted), default=0) > _MANY_VECTORS
-
-
-def _find_twins(fitted: dict[str, ClassProcess]) -> set[str]:
-    """The names of those with less evidence than another of as many hyperparameters, under equal priors."""
-    best = {len(p.theta): p for p in sorted(fitted.values(), key=lambda process: process.log_evidence)}
-    return {name for name, process in fitted.items() if best[len(process.theta)] is not process}
-
-
-def _keep_racing(records: list[_Record], counts: np.ndarray) -> list[_Record]:
+def _keep_racing(records: list[Record], counts: np.ndarray) -> list[Record]:
     """The candidates that two folds do not leave clearly behind."""
     for record in records:
         record.close(counts)
@@ -273,13 +209,13 @@ def _keep_racing(records: list[_Record], counts: np.ndarray) -> list[_Record]:
     return kept
 
 
-def _select_finished(records: list[_Record]) -> list[_Record]:
+def _select_finished(records: list[Record]) -> list[Record]:
     """Those that took part in every fold."""
     most = max(len(record.density) for record in records)
     return [record for record in records if len(record.density) == most]
 
 
-def _difference(best: _Record, other: _Record) -> tuple[float, float]:
+def _difference(best: Record, other: Record) -> tuple[float, float]:
     """How far `other` is behind, in nats a row on the folds both have, and the standard error of that."""
     n = min(len(best.density), len(other.density))
     gap = best.density[:n] - other.density[:n]
@@ -287,11 +223,13 @@ def _difference(best: _Record, other: _Record) -> tuple[float, float]:
     return float(gap.sum() / total), float(np.sqrt(n) * gap.std() / total)
 
 
-def _decide(records: list[_Record], sums: bool) -> tuple[list[_Record], list[float]]:
+def _decide(records: list[Record], sums: bool) -> tuple[list[Record], list[float]]:
     """The sum of candidates if it gains enough; else the smallest candidate as good as the best."""
     finished = _select_finished(records)
     best = max(finished, key=lambda record: record.density.sum())
-    smallest = min((r for r in finished if _ties(best, r)), key=lambda record: record.model.size if record.model else 0)
+    gaps = {record: _difference(best, record) for record in finished}
+    ties = [record for record, (behind, error) in gaps.items() if behind <= max(TIE, 0.5 * error)]
+    smallest = min(ties, key=lambda record: record.model.size if record.model else 0)
     if sums and len(finished) > 1:
         kept, shares = _share_out(finished)
         counts, rates = kept[0].counts, kept[0].rates
@@ -301,18 +239,12 @@ def _decide(records: list[_Record], sums: bool) -> tuple[list[_Record], list[flo
     return [smallest], [1.0]
 
 
-def _ties(best: _Record, other: _Record) -> bool:
-    behind, error = _difference(best, other)
-    return behind <= max(TIE, 0.5 * error)
-
-
-def _add(records: list[_Record], shares: Sequence[float]) -> np.ndarray:
+def _add(records: list[Record], shares: Sequence[float]) -> np.ndarray:
     """The sum of the signals (n, K)."""
-    found: np.ndarray = np.tensordot(np.array(shares), np.stack([record.signal for record in records]), 1)
-    return found
+    return sum((share * record.signal for share, record in zip(shares, records)), np.zeros(1))
 
 
-def _share_out(records: list[_Record]) -> tuple[list[_Record], list[float]]:
+def _share_out(records: list[Record]) -> tuple[list[Record], list[float]]:
     """Shares, none below _LEAST_SHARE, of most held-out density where signals are added, and who has them."""
     shares = _find_shares(records)
     while len(records) > 1 and shares.min() < _LEAST_SHARE:
@@ -321,7 +253,7 @@ def _share_out(records: list[_Record]) -> tuple[list[_Record], list[float]]:
     return records, shares.tolist()
 
 
-def _find_shares(records: list[_Record]) -> np.ndarray:
+def _find_shares(records: list[Record]) -> np.ndarray:
     """Shares (k,), none negative, of most held-out density under a prior about equal ones."""
     counts, rates, equal = records[0].counts, records[0].rates, np.full(len(records), 1.0 / len(records))
     weight = counts.sum(1, keepdims=True)
@@ -336,7 +268,7 @@ def _find_shares(records: list[_Record]) -> np.ndarray:
     return np.asarray(found.x)
 
 
-def _describe_choice(records: list[_Record], chosen: list[_Record], shares: list[float], scheme: str) -> Selection:
+def _describe_choice(records: list[Record], chosen: list[Record], shares: list[float], scheme: str) -> Selection:
     signal = _add(chosen, shares)
     counts, rates = chosen[0].counts, chosen[0].rates
     total = counts.sum()
