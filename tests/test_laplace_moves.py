@@ -427,3 +427,57 @@ class TestPrecisions:
         assert kept.refused == set(poor.active[dead].tolist()) and kept.active is poor.active
         monkeypatch.undo()
         assert precisions.prune(kept) is kept
+
+    def test_a_step_along_the_edge_of_trust_ends_on_it(self):
+        model, _ = classes_of(likelihood=Bernoulli())
+        edge = precisions._Edge(model, 0.99 * model.trust)
+        normal, room = edge.normal, -np.log(0.99)
+        system = SimpleNamespace(step=lambda damping, direction: 0.5 * direction)
+        inside = -0.9 * room / (normal @ normal) * normal
+        assert edge.keep(system, inside, 0.0) is inside and edge.price == 0.0
+        for margin in (0.0, 0.3 * room):
+            edge.margin = margin
+            found = edge.keep(system, 2.0 * inside, 0.0)
+            assert normal @ found == pytest.approx(margin - room)
+            np.testing.assert_allclose(found - 2.0 * inside, 0.5 * edge.price * normal)
+        step = 2.0 * inside
+        assert edge.keep(SimpleNamespace(step=lambda *_: None), step, 0.0) is step and edge.price == 0.0
+
+    def test_what_crosses_the_edge_is_aimed_short_of_it(self):
+        model, _ = classes_of(likelihood=Bernoulli())
+        edge, budget = precisions._Edge(model, 0.5), model.problem.budget
+        before = budget.crossings
+        assert not edge.crossed(SimpleNamespace(trust=0.5)) and edge.margin == 0.0 and budget.crossings == before
+        assert edge.crossed(SimpleNamespace(trust=0.4)) and edge.margin == pytest.approx(1.2 * np.log(0.5 / 0.4))
+        assert edge.crossed(SimpleNamespace(trust=0.25)) and budget.crossings == before + 2
+        assert edge.margin == pytest.approx(1.2 * np.log(2.5))
+        patient = replace(model, problem=replace(model.problem, patient=True))
+        for least, near in ((model.trust / 1.0005, True), (model.trust / 1.002, False)):
+            assert precisions._Edge(patient, least).near is near and not precisions._Edge(model, least).near
+
+    def test_how_far_steps_may_lead(self):
+        """Twice what the quadratic model expects, or ten times that of a damped one where it has no maximum."""
+        model, _ = classes_of(likelihood=Poisson())
+        best = relax(model, 60)[0]
+        far = best.at(1.1 * best.alpha, best.fit.mean)
+        system = far.system()
+        expected = 0.5 * float(system.gradient @ system.step(0.0))
+        assert precisions.within_reach(far, far.objective + 1.99 * expected)
+        assert not precisions.within_reach(far, far.objective + 2.01 * expected)
+        assert precisions.within_reach(far, far.objective) and precisions.within_reach(far, far.objective - 1.0)
+        empty = empty_model(model.problem)
+        assert precisions.within_reach(empty, empty.objective) and not precisions.within_reach(empty, 0.0)
+
+    @pytest.mark.parametrize("share", [False, True])
+    def test_what_deletions_gain_in_the_linearised_problem(self, share):
+        model, _ = classes_of(share=share)
+        p, problem = model.posterior, model.problem
+        gains, dead = precisions.deletion_gains(model)
+        each = -0.5 * (np.log(p.alpha * p.variance) + p.mean**2 / p.variance)
+        s, q = p.sparsity_quality()
+        np.testing.assert_allclose(gains, problem.gather(each))
+        if share:
+            expected = (problem.gather(q**2 - s) <= 0.0) & (gains >= 0.0)
+        else:
+            expected = q**2 <= s
+        np.testing.assert_array_equal(dead, expected)
