@@ -488,7 +488,7 @@ def test_a_process_with_a_given_kernel_holds_its_widths(kernel, width, n_classes
 
 def test_a_process_is_asked_for_by_name():
     X, y = table(60)
-    assert "gaussian" in {e.name for e in RVC(predictive="process").fit(X, y).selection_.entries}
+    assert "gaussian[ranges]" in {e.name for e in RVC(predictive="process").fit(X, y).selection_.entries}
     learned = RVC(kernel="matern32", predictive="process").fit(X, y)
     assert {e.name for e in learned.selection_.entries} == {"matern32", "matern32[3]"}
     for refused in ({"basis": "linear"}, {"multi_class": "ovr"}, {"kernel": "cauchy"}):
