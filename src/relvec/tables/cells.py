@@ -189,7 +189,8 @@ def describe_strays(table: Table, name: str, strays: np.ndarray) -> str:
     for row in np.flatnonzero(strays).tolist():
         rows.setdefault(str(labels[row]), []).append(row)
     found = sorted(rows.items(), key=lambda item: -len(item[1]))
-    parts = [f"{_abbreviate(value)} in {_list_rows(table, places)}" for value, places in found[:MAX_LISTED_VALUES]]
+    shown = [(value if len(value) <= 40 else f"{value[:39]}…", places) for value, places in found[:MAX_LISTED_VALUES]]
+    parts = [f"{value!r} in {_list_rows(table, places)}" for value, places in shown]
     more = f" and {len(found) - MAX_LISTED_VALUES} more values" if len(found) > MAX_LISTED_VALUES else ""
     return ", ".join(parts) + more
 
@@ -208,7 +209,3 @@ def _list_rows(table: Table, rows: list[int]) -> str:
         return f"{len(rows)} rows ({', '.join(str(table.numbers[row]) for row in rows[:MAX_LISTED_ROWS])}, ...)"
     numbers = [str(table.numbers[row]) for row in rows]
     return f"rows {', '.join(numbers[:-1])} and {numbers[-1]}"
-
-
-def _abbreviate(value: str, most: int = 40) -> str:
-    return repr(value if len(value) <= most else f"{value[: most - 1]}…")
