@@ -95,9 +95,13 @@ def moments(writer: Writer, output: ExportedOutput, std: bool) -> tuple[Number, 
     if len(parts) == 1:
         return parts[0]
     shares = [float(share) for share in output.shares]
-    mean = _total([m * share for (m, _), share in zip(parts, shares, strict=True)])
+    means = [m * share for (m, _), share in zip(parts, shares, strict=True)]
+    mean = sum(means[1:], means[0])
+    if not std:
+        return mean, None
     apart = [(v, m - mean, share) for (m, v), share in zip(parts, shares, strict=True) if v is not None]
-    return mean, _total([(v + d * d) * share for v, d, share in apart]) if std else None
+    spreads = [(v + d * d) * share for v, d, share in apart]
+    return mean, sum(spreads[1:], spreads[0])
 
 
 def _part_moments(
@@ -163,11 +167,4 @@ def class_scores(writer: Writer, members: list[ExpandedMember], log_odds: np.nda
             variance = variance if left is None else variance + left
             mean = writer.dot(function.basis, function.weights)
             own.append(mean / (variance * member.moderation + 1.0).sqrt() * member.slope)
-    return [_total(own) + float(odds) for own, odds in zip(signals, log_odds, strict=True)]
-
-
-def _total(numbers: list[Number]) -> Number:
-    total = numbers[0]
-    for number in numbers[1:]:
-        total = total + number
-    return total
+    return [sum(own[1:], own[0]) + float(odds) for own, odds in zip(signals, log_odds, strict=True)]

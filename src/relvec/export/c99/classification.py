@@ -36,7 +36,6 @@ def add_classification(source: Source, model: ExportedModel, prepared: bool) -> 
         write = _write_softmax if softmax else _write_logistic
         variables, results = write(writer, model.basis, functions, K, model.averaged)
         writer.add_function(_PROBABILITIES, results, variables)
-    _add_choice(source)
     if model.thresholds is not None:
         _add_set(source, model.thresholds[0])
 
@@ -55,16 +54,12 @@ def _add_process(source: Source, model: ExportedModel, process: ClassModel, prep
 
 
 def _add_labels(source: Source, classes: np.ndarray) -> None:
-    """NAME_CLASSES, NAME_labels, and the functions that a model declares."""
+    """NAME_CLASSES, NAME_labels, the functions that a model declares, and NAME_predict."""
     K = len(classes)
     source.constant("CLASSES", K)
     labels = ", ".join(quote(label) for label in classes.tolist())
     source.add(f"extern const char *const @labels[{K}];\nconst char *const @labels[{K}] = {{{labels}}};")
     source.add("int @predict(const double *x);\nvoid @predict_proba(const double *x, double *p);")
-
-
-def _add_choice(source: Source) -> None:
-    """NAME_predict."""
     source.add("""int @predict(const double *x)
 {
     double p[@CLASSES];

@@ -11,7 +11,7 @@ from relvec._version import __version__
 from relvec.export.exported import ExportedModel, is_exportable, read_model
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
-from relvec.export.onnx.pipelines import convert_pipeline, register_converters
+from relvec.export.onnx.pipelines import convert_pipeline, register
 from relvec.export.onnx.writer import add_regression
 
 __all__ = ["register", "to_onnx"]
@@ -97,16 +97,3 @@ def _add_outputs(graph: Graph, model: ExportedModel, types: Any) -> dict[str, tu
     for name, inner in found.items():
         graph.name_output(graph.node("Squeeze", inner, graph.constant([1])) if model.single else inner, name)
     return dict.fromkeys(found, (types.DOUBLE, shape))
-
-
-def register() -> None:
-    """Tell skl2onnx how to convert relvec's estimators, so that pipelines with them convert.
-
-    For regressors the option "return_std" (``options={id(model): {"return_std": True}}``) adds a second output.
-
-    Examples
-    --------
-    >>> from relvec.export.onnx import register
-    >>> register()
-    """
-    register_converters()

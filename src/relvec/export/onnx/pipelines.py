@@ -23,8 +23,16 @@ from relvec.export.onnx.writer import add_regression
 _MAX_COMPARED_ROWS = 100  # on which a graph is compared with the pipeline
 
 
-def register_converters() -> None:
-    """Tell skl2onnx how to convert relvec's estimators."""
+def register() -> None:
+    """Tell skl2onnx how to convert relvec's estimators, so that pipelines with them convert.
+
+    For regressors the option "return_std" (``options={id(model): {"return_std": True}}``) adds a second output.
+
+    Examples
+    --------
+    >>> from relvec.export.onnx import register
+    >>> register()
+    """
     skl2onnx = require("skl2onnx")
     for regressor in (RelevanceVectorRegressor, SparseBayesianRegressor):
         skl2onnx.update_registered_converter(
@@ -45,7 +53,7 @@ def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
 
     skl2onnx = require("skl2onnx")
     require("onnxruntime")
-    register_converters()
+    register()
     if X is None:
         raise ValueError("to_onnx needs some rows of input for a pipeline: to_onnx(pipeline, X)")
     hint = "; relvec.export.onnx.register() lets skl2onnx convert relvec's estimators inside others"
