@@ -240,10 +240,11 @@ def test_export_to_onnx_predicts_the_same(capsys, tmp_path):
 
 def test_options_reach_the_estimator(capsys, tmp_path):
     options = ("--kernel", "matern32", "--width", "2.5", "--seed", "7", "--time-limit", "30", "--features", "Area (m²)",
-               "Town", "--id", "rooms")  # fmt: skip
+               "Town", "--id", "rooms", "--max-vectors", "40", "--memory-limit", "100MB")  # fmt: skip
     found = run_json(capsys, "fit", "houses.csv", "--target", "Price", "-o", str(tmp_path / "m.relvec"), *options)
     assert found["options"]["kernel"] == "matern32" and found["options"]["width"] == 2.5
     assert found["options"]["random_state"] == 7 and found["options"]["time_limit"] == 30.0
+    assert found["options"]["max_vectors"] == 40 and found["options"]["memory_limit"] == "100MB"
     used = [c["name"] for c in found["columns"] if c["kind"] in ("number", "category", "boolean", "date")]
     assert used == ["Area (m²)", "Town"]
     assert [c["name"] for c in found["columns"] if c["kind"] == "identifier"] == ["rooms"]

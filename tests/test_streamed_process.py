@@ -152,6 +152,7 @@ def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
     late = fit_in_passes(rows, candidates=one, time_limit=1e-9)
     assert late.status == "time_limit" and np.isfinite(late.predict(X)[0]).all()
     assert any("time limit" in message for message in late.messages)
+    assert not any("max_vectors" in message for message in late.messages)
 
 
 def test_a_stop_asked_for_while_learning_ends_the_fit():

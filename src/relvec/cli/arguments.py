@@ -135,6 +135,7 @@ def _fit(parser: Any) -> None:
     add("--width", type=_width, help="width of the kernel: a number, auto, scale, learn or learn-per-feature")
     add("--max-functions", type=_count, metavar="K", help="at most K kernels or columns in a relevance vector machine, "
         "for regression")  # fmt: skip
+    add("--max-vectors", type=_count, metavar="K", help="at most K training rows in the model that the data choose")
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
         "saved, and the output says that the fit was cut short")  # fmt: skip
     add("--memory-limit", metavar="SIZE", help="memory that the fit may use in addition to its data, such as 500MB "

@@ -170,7 +170,7 @@ def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | No
     if task == "regression":
         model.set_params(**NOISES[arguments.noise])
     given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed,
-             "memory_limit": arguments.memory_limit}  # fmt: skip
+             "memory_limit": arguments.memory_limit, "max_vectors": arguments.max_vectors}  # fmt: skip
     if arguments.max_functions is not None:
         if task != "regression":
             raise TableError(f"--max-functions is for regression, and {arguments.target!r} is for {task}: leave it out")

@@ -179,7 +179,8 @@ def _grow(
     sums = sum_all(vectors, table.samples, rule, table.memory, partial(budget.tell_pass, growth))
     part = _calibrated(vectors, sums, prepared, n_held, vary)
     clock.report("vectors", 1.0)
-    return _Grown(growth.index, part, bounds_of(vectors, sums), ended if growth.gains else "")
+    limit = ended if growth.gains and len(growth.index) >= most else ""  # a clock that ended it tells so itself
+    return _Grown(growth.index, part, bounds_of(vectors, sums), limit)
 
 
 def _calibrated(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, vary: bool) -> Component:
