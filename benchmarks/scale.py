@@ -11,6 +11,8 @@ Parts:
 - classes: Ripley's mixture (T01 4.2), width 0.5, every row a candidate.
 - memory: the sinc, twelve features, a kernel given as a function, and classes under memory limits: what the fit took
   besides its data.
+- defaults: RVR() and RVC() as they come under 30 MB, on rows of KIN40K in memory (needs RELVEC_DATA) and on 100,000
+  rows of 12 features, for RVR from disk: what the fit took besides its data, or the limit it asks for (Linux).
 - disk: the sinc from a memory map on disk.
 - table: 12 features, 5 of them of use (Friedman #1), with all defaults: learned widths, candidates in subsets.
 - parquet: the same table, a million rows in a Parquet file, by the command `relvec fit`; once as it comes, once with
@@ -38,10 +40,11 @@ from pathlib import Path
 
 import numpy as np
 
-PARTS = ("sinc", "classes", "memory", "disk", "table", "parquet", "kin40k", "growth", "peers")
+PARTS = ("sinc", "classes", "memory", "defaults", "disk", "table", "parquet", "kin40k", "growth", "peers")
 KIN40K_METHODS = ("relvec", "relvec4096", "sgpr300", "sgpr1000", "svgp1000", "trees")
 GROWTH = (2_000, 6_000, 20_000, 60_000, 200_000)
 GROWTH_VECTORS = 500
+DEFAULTS = (1_000, 5_000, 20_000, 100_000)
 SIZES = (10_000, 31_623, 100_000, 316_228, 1_000_000)
 LIMITS = (
     ("gaussian", 100_000, 1e8), ("gaussian", 100_000, 3e8), ("gaussian", 100_000, 1e9), ("gaussian", 20_000, 1e8),
@@ -173,6 +176,37 @@ def parquet(n: int, where: str) -> dict:
             "log evidence": f"{model.log_marginal_likelihood_:.6f}", **told(model)}  # fmt: skip
 
 
+def defaults(n: int, kind: str, limit: str) -> dict:
+    """A default fit under a limit: the peak of the resident memory above what there was, or the least that would do."""
+    from relvec import RVC, RVR
+
+    status = Path("/proc/self/status")
+
+    def resident(name: str) -> float:
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(name)) / 1024
+
+    X, y, *_ = kin40k(36_000) if n <= 36_000 else friedman(n, np.random.default_rng(0))
+    X, y = X[:n].copy(), y[:n].copy()
+    for make, few in ((RVR, y[:60]), (RVC, y[:60] > np.median(y[:60]))):  # what is imported at first use
+        make().fit(X[:60], few)
+    with tempfile.TemporaryDirectory() as folder:
+        where = "disk" if kind == "values" and n > 36_000 else "memory"
+        if where == "disk":
+            np.save(f"{folder}/X.npy", X)
+            X = np.load(f"{folder}/X.npy", mmap_mode="r")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = resident("VmRSS")
+        model = (RVR if kind == "values" else RVC)(memory_limit=limit, verbose=False)
+        try:
+            row = fit(model, X, y if kind == "values" else y > np.median(y))
+            vectors, ended = len(model.relevance_), model.status_
+        except ValueError as refusal:
+            row, vectors, ended = {"CPU s": 0.0}, "", str(refusal).rpartition("set it to ")[2]
+        taken = resident("VmHWM") - before
+    return {"rows with": kind, "N": n, "features": X.shape[1], "in": where, "limit": limit,
+            "taken MB": 1.048576 * taken, "CPU s": row["CPU s"], "vectors": vectors, "status, or limit asked for": ended}  # fmt: skip
+
+
 def rmse(model, X, truth) -> float:
     """Root of the mean square of what predictions miss."""
     return float(np.sqrt(np.mean((model.predict(X) - truth) ** 2)))
@@ -245,6 +279,8 @@ def child(part: str, n: int, extra: str) -> dict:
                 "idle features": idle, **told(model)}  # fmt: skip
     if part == "parquet":
         return parquet(n, extra)
+    if part == "defaults":
+        return defaults(n, *extra.split())
     if part == "kin40k":
         who, device, seconds = extra.split()
         return robot_arm(who, None if device == "host" else device, float(seconds))
@@ -282,6 +318,7 @@ def jobs(part: str, sizes: tuple[int, ...], device: str, seconds: float, draws: 
         "sinc": [(n, "") for n in sizes],
         "classes": [(n, "") for n in (10_000, 31_623, 100_000)],
         "memory": [(n, f"{kind} {limit}") for kind, n, limit in LIMITS],
+        "defaults": [(n, f"{kind} 30MB") for kind in ("values", "classes") for n in DEFAULTS],
         "disk": [(1_000_000, "1e8")],
         "table": [(400_000, "")],
         "parquet": [(1_000_000, "file"), (1_000_000, "memory")],
