@@ -204,7 +204,8 @@ def defaults(n: int, kind: str, limit: str) -> dict:
             row, vectors, ended = {"CPU s": 0.0}, "", str(refusal).rpartition("set it to ")[2]
         taken = resident("VmHWM") - before
     return {"rows with": kind, "N": n, "features": X.shape[1], "in": where, "limit": limit,
-            "taken MB": 1.048576 * taken, "CPU s": row["CPU s"], "vectors": vectors, "status, or limit asked for": ended}  # fmt: skip
+            "taken MB": 1.048576 * taken, "CPU s": row["CPU s"], "vectors": vectors,
+            "status, or limit asked for": ended}  # fmt: skip
 
 
 def rmse(model, X, truth) -> float:
