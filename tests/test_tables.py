@@ -513,6 +513,14 @@ def test_a_small_workbook_cannot_become_a_large_table(tmp_path):
     book.save(path := tmp_path / "wide.xlsx")
     with pytest.raises(TableError, match="too many cells"):
         read_table(path)
+    book = openpyxl.Workbook()
+    book.active.append(["x"])
+    book.save(near := io.BytesIO())
+    with zipfile.ZipFile(near) as old, zipfile.ZipFile(tmp_path / "long.xlsx", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name).replace(b'<row r="1"', b'<row r="900000000"'))
+    with pytest.raises(TableError, match="a row beyond 1,048,576"):
+        read_table(tmp_path / "long.xlsx")
 
 
 def test_times_are_hours(write):

@@ -19,6 +19,7 @@ from relvec.tables.table import LIMITS, StoredColumn, Table, TableError, column_
 
 ARROW = ("pyarrow", "pyarrow.feather", "pyarrow.parquet")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+MAX_EXCEL_ROWS = 1_048_576  # of a sheet; a file that gives a row a larger number would be read without end
 MAX_BATCH_ROWS = 10_000  # of a Parquet file read at a time, so that its size is known before there is much of it
 MAX_HELD_CELLS = 5_000_000  # of a Parquet file, 40 MB as numbers: columns of a longer one are read when they are needed
 
@@ -109,11 +110,15 @@ def read_excel(data: bytes, source: str) -> Table:
         sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets
         sheets[0].reset_dimensions()  # which a file may have wrong
         for i, row in enumerate(sheets[0].iter_rows(values_only=True), start=1):
+            if i > MAX_EXCEL_ROWS:
+                raise ValueError(f"it has a row beyond {MAX_EXCEL_ROWS:,}, the last of Excel's")
             if used := [j for j, cell in enumerate(row, start=1) if cell is not None]:
                 filled.append((i, row[: used[-1]]))
                 width = max(width, used[-1])
                 LIMITS.check_cells(len(filled), width, len(data), source)
-    except (*UNREADABLE, IndexError, TypeError, SyntaxError) as error:
+    except TableError:
+        raise
+    except Exception as error:  # openpyxl checks little: a damaged file may end in any error
         raise TableError(f"{source}: not a readable Excel file (.xlsx): {error}") from error
     rows = [[*row, *[None] * (width - len(row))] for _, row in filled]
     names, notes = unique_names(["" if cell is None else str(cell) for row in rows[:1] for cell in row], source)
