@@ -97,20 +97,13 @@ def like(x: Array, values: Any) -> Array:
     return namespace(x).asarray(_writeable(values), dtype=x.dtype, device=_raw_device(x))
 
 
-def index_array(x: Array, indices: Any) -> Array:
-    """Integers (k,) of the host as an index array beside x."""
-    indices = np.asarray(indices, dtype=np.int64)
-    if isinstance(x, np.ndarray):
-        return indices
-    xp = namespace(x)
-    return xp.asarray(_writeable(indices), dtype=xp.int64, device=_raw_device(x))
-
-
 def take(x: Array, indices: Any, axis: int = 0) -> Array:
     """The rows (or columns, for axis 1) of x with the given indices, which are on the host."""
     if isinstance(x, np.ndarray):
         return x[indices] if axis == 0 else x[:, indices]
-    return namespace(x).take(x, index_array(x, indices), axis=axis)
+    xp = namespace(x)
+    chosen = xp.asarray(_writeable(np.asarray(indices, dtype=np.int64)), dtype=xp.int64, device=_raw_device(x))
+    return xp.take(x, chosen, axis=axis)
 
 
 def dots(x: Array, y: Array, axis: int = 1) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Concat, KernelBasis
-from relvec.estimators.fitted import HISTORY, FittedModel
+from relvec.estimators.fitted import FittedModel
 from relvec.estimators.options import FitOptions
 from relvec.estimators.processes.regression import (
     COPIES,
@@ -17,6 +17,7 @@ from relvec.estimators.processes.regression import (
     allows_process,
     as_shares,
     find_rows,
+    model_of_processes,
     warn_unless_complete,
 )
 from relvec.estimators.sources import MemorySource
@@ -107,30 +108,24 @@ def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> Fitte
     kernels = [p.kernel for part in parts for p in part.basis.parts if isinstance(p, KernelBasis)]  # type: ignore[attr-defined]
     processes = [member.model for member in model.members]
     vectors = np.unique(np.concatenate([source.numbers[at] for at in rows]))
-    return FittedModel(
-        basis=basis,
-        functions=[],
+    return model_of_processes(
+        source,
+        basis,
+        vectors,
         predictors=[model],
         weights=weights,
-        alpha=np.zeros((0, basis.n_atoms)),
-        gamma=np.zeros((0, basis.n_atoms)),
         intercept=intercept,
-        coef=None,
         noise_variance=np.array([np.nan]),
         log_evidence=np.array([processes[0].log_evidence]),
         certificate=np.array([max(process.gain for process in processes)]),
         n_iter=np.array([model.selection.evaluations]),
         status=[model.status],
-        history=[np.zeros(0, dtype=HISTORY)],
-        relevance_vectors=source.take(basis, vectors),
         processes=[model],
-        n_candidates=source.n_rows,
         kernel=kernels[0] if kernels else None,
         width=np.array(kernels[0].width) if kernels else None,  # type: ignore[attr-defined]
         feature_relevance=_measure_sensitivity(model, source.X),
         width_rule=width_rule if kernels else None,
         selection=[model.selection],
-        single=source.single,
     )
 
 

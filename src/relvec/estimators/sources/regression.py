@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from relvec.design import Block, DaskSamples, gather
+from relvec.estimators.base import BaseRelevanceVector
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
@@ -19,15 +20,10 @@ from relvec.estimators.sources.base import check_used
 from relvec.inference.likelihoods import Poisson
 
 
-class RowsElsewhere:
+class RowsElsewhere(BaseRelevanceVector):
     """The part of a regressor that takes sparse rows, rows on disk and rows of Dask."""
 
-    _prepare: Callable
     _validate_targets: Callable
-    _checked_weights: Callable
-    _store_features: Callable
-    _refuse_disk: Callable
-    likelihood: str
 
     def _prepare_sparse(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         """Rows of a scipy.sparse matrix, validated."""
