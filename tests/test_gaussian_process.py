@@ -276,7 +276,10 @@ def test_curvatures_of_many_widths_need_not_be_measured_one_by_one(shape):
     assert np.median(np.abs(few.diagonal - whole.diagonal)) < 0.1
 
 
-@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda s: s.name)
+IN_RANGES = Structure((Part(Shape.GAUSSIAN, log_ratios=(0.3, -0.5, 0.0)),), False, 3)
+
+
+@pytest.mark.parametrize("structure", [*STRUCTURES, IN_RANGES], ids=lambda s: s.name)
 def test_slopes_are_differences_of_means(structure):
     rng = np.random.default_rng(7)
     X, Z, w = rng.normal(size=(9, 3)), rng.normal(size=(6, 3)), rng.normal(size=6)

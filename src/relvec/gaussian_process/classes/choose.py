@@ -28,6 +28,7 @@ _SUM_GAINS = 1.0  # nats that a sum must gain over the candidate that is taken w
 _LEAST_SHARE = 0.1  # of a member of a sum
 _LEAST_PROBABILITY = 0.02  # of a kernel in the average by evidence
 _HELD = 3.0  # precision of the shares about equal ones: a prior standard deviation of 0.6
+_LARGE = 60_000  # numbers in the factors of a model whose fits take long
 _BEHIND = (0.02, 2.0)  # after two folds: nats a row, and standard errors, behind the best that end a candidate's race
 
 
@@ -191,8 +192,8 @@ def weigh_by_evidence(
 
 def count_folds(rows: ClassRows, n_folds: int, fitted: Iterable[ClassProcess]) -> int:
     """All folds of small tables, and of larger ones where models are small; else three, then one: a hold-out."""
-    size, vectors = len(rows) * rows.n_classes, max((model.n_vectors for model in fitted), default=0)
-    return n_folds if size <= (1000 if vectors > 250 else 2000) else min(3, n_folds) if size <= 6000 else 1
+    size, numbers = len(rows) * rows.n_classes, max((model.factors.size for model in fitted), default=0)
+    return n_folds if size <= (1000 if numbers > _LARGE else 2000) else min(3, n_folds) if size <= 6000 else 1
 
 
 def _keep_racing(records: list[Record], counts: np.ndarray) -> list[Record]:
