@@ -220,6 +220,7 @@ def restarts(jitter, **options) -> Way:
     """Return where each restart of a regression leads."""
     model = first_maximum(jitter, **options)
     others = [model.restart(turn, None, True, np.inf) for turn in range(8)]
+    others.append(model.exchange_pairs(None, np.inf))  # the last turn
     found = [[f"restart {turn}", -1, other.size, other.objective] for turn, other in enumerate(others) if other]
     return [["start", -1, model.size, model.objective], *found]
 

@@ -268,6 +268,7 @@ def test_a_forged_file_is_an_error_or_of_no_use(interrupted, field, value):
         model.fit(X, F)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # a count of steps beyond max_iter
 def test_mutated_files_are_errors_or_harmless(interrupted):
     model, file = interrupted
     whole = json.loads(file.read_bytes().split(b"\n", 2)[2])

@@ -12,7 +12,6 @@ from scipy.sparse import issparse
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from relvec import design
 from relvec.estimators.base import check_weight_sum
@@ -284,7 +283,7 @@ class RelevanceVectorClassifier(ClassPredictions):
             (X, y, sample_weight, None) if in_columns else self._to_host(X, y, sample_weight)
         )
         accepted = "csc" if in_columns else False
-        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, accept_sparse=accepted)
+        X, y = self._validate(X, y, accept_sparse=accepted)
         chosen = options.chooses_kernel and self.device == "auto"  # the process of classes works on the host
         device = None if chosen else pick_device(self.device, X)
         place = as_device(device) if device is not None else None

@@ -343,8 +343,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
 
     def _validate_targets(self, X: Any, y: Any, accept_sparse: Any = False) -> tuple[Any, np.ndarray]:
         """X (n, d) and y (n,) or (n, q) as finite numbers."""
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2,
-                             accept_sparse=accept_sparse)  # fmt: skip
+        X, y = self._validate(X, y, multi_output=True, y_numeric=True, accept_sparse=accept_sparse)
         return X, np.asarray(y, dtype=np.float64)
 
     def _validate_ends(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

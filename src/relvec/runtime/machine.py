@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import cache, cached_property
 from typing import Any
@@ -35,7 +35,8 @@ _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 4_000_000  # of mallopt: arrays of so man
 
 _lock = threading.Lock()
 _inside = 0
-_restore: Any = None
+_earlier: list[tuple[Any, int]] = []  # libraries of BLAS with the threads that they had, while they have one
+_AS_IT_IS = nullcontext()
 
 
 @cache
@@ -120,26 +121,39 @@ def most_vectors(room: float, bytes_each: float, bytes_of_a_pair: float) -> int:
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
+def _libraries() -> list[Any]:
+    return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+def _limit() -> list[tuple[Any, int]]:
+    """Give BLAS one thread. threadpoolctl's own limits look up much more than the number of threads."""
+    earlier = [(library, library.num_threads) for library in _libraries()]
+    for library, _ in earlier:
+        library.set_num_threads(1)
+    return earlier
+
+
+def _lift() -> None:
+    for library, threads in _earlier:
+        library.set_num_threads(threads)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Run every BLAS call within on one thread; the earlier setting returns when the last user has left."""
-    global _inside, _restore
+    global _inside, _earlier
     with _lock:
         if _inside == 0:
-            _restore = _controller().limit(limits=1)
+            _earlier = _limit()
         _inside += 1
     try:
         yield
     finally:
         with _lock:
             _inside = max(_inside - 1, 0)  # 0 in a child that was forked here
-            if _inside == 0 and _restore is not None:
-                _restore.restore_original_limits()
-                _restore = None
+            if _inside == 0:
+                _lift()
+                _earlier = []
 
 
 def _begin_again() -> None:
@@ -147,8 +161,8 @@ def _begin_again() -> None:
 
     If one of them ran, BLAS keeps its single thread in the child: asking it for more there may wait for ever.
     """
-    global _lock, _inside, _restore
-    _lock, _inside, _restore = threading.Lock(), 0, None
+    global _lock, _inside, _earlier
+    _lock, _inside, _earlier = threading.Lock(), 0, []
     for name, module in list(sys.modules.items()):
         for kind in vars(module).values() if name.startswith("relvec.") else ():
             for value in vars(kind).values() if isinstance(kind, type) else ():
@@ -185,25 +199,28 @@ def n_threads() -> int:
     with _lock:
         if _inside > 1:
             return 1
-        info = _controller().info() if _restore is None else _restore._original_info
-        return max((pool["num_threads"] for pool in info), default=1)
+        threads = [before for _, before in _earlier] or [library.num_threads for library in _libraries()]
+        return max(threads, default=1)
+
+
+def all_threads(multiplications: float) -> AbstractContextManager[None]:
+    """Run BLAS on all threads within if the work is long, even inside `one_thread`, unless another fit runs."""
+    return _lift_limit() if multiplications >= _MIN_PARALLEL_MULTIPLICATIONS else _AS_IT_IS
 
 
 @contextmanager
-def all_threads(multiplications: float) -> Iterator[None]:
-    """Run BLAS on all threads within if the work is long, even inside `one_thread`, unless another fit runs."""
-    global _restore
+def _lift_limit() -> Iterator[None]:
     with _lock:
-        lifted = multiplications >= _MIN_PARALLEL_MULTIPLICATIONS and _inside == 1 and _restore is not None
+        lifted = _inside == 1
         if lifted:
-            _restore.restore_original_limits()
+            _lift()
     try:
         yield
     finally:
         if lifted:
             with _lock:
                 if _inside:
-                    _restore = _controller().limit(limits=1)
+                    _limit()
 
 
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:

@@ -59,6 +59,10 @@ class SearchModel(Protocol):
     def restart(self, turn: int, batch: int | None, exchanging: bool, deadline: float) -> Self | None:
         """Another local maximum, settled; None where there is nothing to try."""
 
+    def exchange_pairs(self, batch: int | None, deadline: float) -> Self | None:
+        """Another local maximum, with others in the place of two atoms; None where there is nothing to try."""
+        ...
+
     def admits(self, other: Self) -> bool:
         """Whether a restart may lead to the other model."""
 

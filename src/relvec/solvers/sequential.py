@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.solvers.loop import Start, State, Status, check_time_limit
+from relvec.solvers.loop import Start, State, Status, changed, check_time_limit
 from relvec.solvers.protocol import SearchModel
 
 MIN_REPEAT_GAIN_NATS = 1.0  # a restart that gains as much is tried again
@@ -27,7 +27,7 @@ class Sequential:
     Atoms enter a few at a time, precisions and noise move by Newton steps in between, atoms whose optimal
     precision is infinite leave. When no addition helps, restarts are tried: the noise is held below the value found,
     so that more atoms enter, and released again. The best model is kept and polished, with exchanges of one atom for
-    another.
+    another, and in a regression of two whose weights the data hardly tell apart.
 
     Parameters
     ----------
@@ -138,6 +138,10 @@ class Search:
             if other is not None:
                 return self._judge(state, notes, other, tol)
             notes = notes.but(turn=notes.turn + 1)
+        if thorough and settings.restarts and settings.exchange and not notes.paired and time.monotonic() < notes.deadline:
+            notes, other = notes.but(paired=True), model.exchange_pairs(settings.batch, notes.deadline)
+            if other is not None and model.admits(other) and (gain := other.objective - state.objective) > tol:
+                return _advance(other, "restart", notes, settled=False, paired=gain < MIN_REPEAT_GAIN_NATS)
         return self._certify(state, notes, tol)
 
     def status(self, problem: Any, state: State) -> Status:
@@ -228,15 +232,17 @@ class Notes:
     lost: float = 0.0  # nats by which an evaluation without the rounding of updates fell
     turn: int = 0
     failed: int = 0
+    paired: bool = False  # pairs of atoms were exchanged, as far as that gains
     polishing: bool = False  # the steps of TF03, where they come first, have ended
     statistics: Any = None  # of those steps
 
     def but(self, **changes) -> Notes:
         """A copy with some fields changed."""
-        return Notes(**(vars(self) | changes))
+        return changed(self, changes)
 
 
-_REMEMBERED = ("steps", "grown", "settled", "exhausted", "sharp", "retried", "lost", "turn", "failed", "polishing")
+_REMEMBERED = ("steps", "grown", "settled", "exhausted", "sharp", "retried", "lost", "turn", "failed", "paired",
+               "polishing")  # fmt: skip
 _ANEW = {"grown": False, "exhausted": False, "sharp": False, "retried": False}
 
 

@@ -21,22 +21,6 @@ cdef inline double dot(const double[::1] a, const double[::1] b, Py_ssize_t n) e
     return blas.ddot(&count, at(a, n), &one, at(b, n), &one) if n else 0.0
 
 
-cdef inline int matmul(
-    char* ta, char* tb, int m, int n, int k, double alpha, const double[::1] A, const double[::1] B, double beta,
-    double[::1] C,
-) except -1:
-    """C (m, n) = alpha op(A) op(B) + beta C, with op(A) (m, k)."""
-    cdef int lda = m if ta[0] == b"N" else k, ldb = k if tb[0] == b"N" else n
-    if not (m and n and k):
-        return 0
-    cdef double* a = at(A, <Py_ssize_t>m * k)
-    cdef double* b = at(B, <Py_ssize_t>k * n)
-    cdef double* c = at(C, <Py_ssize_t>m * n)
-    with nogil:
-        blas.dgemm(ta, tb, &m, &n, &k, &alpha, a, &lda, b, &ldb, &beta, c, &m)
-    return 0
-
-
 cdef inline int matvec(
     char* t, int m, int n, double alpha, const double[::1] A, const double[::1] x, double beta, double[::1] y
 ) except -1:
@@ -49,6 +33,24 @@ cdef inline int matvec(
     cdef double* to = at(y, m if t[0] == b"N" else n)
     with nogil:
         blas.dgemv(t, &m, &n, &alpha, a, &m, from_, &one, &beta, to, &one)
+    return 0
+
+
+cdef inline int matmul(
+    char* ta, char* tb, int m, int n, int k, double alpha, const double[::1] A, const double[::1] B, double beta,
+    double[::1] C,
+) except -1:
+    """C (m, n) = alpha op(A) op(B) + beta C, with op(A) (m, k)."""
+    cdef int lda = m if ta[0] == b"N" else k, ldb = k if tb[0] == b"N" else n
+    if not (m and n and k):
+        return 0
+    if n == 1 and tb[0] == b"N":  # dgemm copies A first, which takes twice as long as the product
+        return matvec(ta, lda, k if ta[0] == b"N" else m, alpha, A, B, beta, C)
+    cdef double* a = at(A, <Py_ssize_t>m * k)
+    cdef double* b = at(B, <Py_ssize_t>k * n)
+    cdef double* c = at(C, <Py_ssize_t>m * n)
+    with nogil:
+        blas.dgemm(ta, tb, &m, &n, &k, &alpha, a, &lda, b, &ldb, &beta, c, &m)
     return 0
 
 

@@ -92,9 +92,9 @@ cdef class Scan:
 cdef class Frame:
     """A dictionary with its target, and an orthonormal basis Q (n, f) of the columns met so far, with P' = Q'Phi (f, M).
 
-    Any model whose atoms are in the frame is then a problem of f rows, whatever its alpha and beta. One new atom costs
-    one product with Phi; changing alpha, beta or leaving atoms out costs none. The frame grows, and is made anew when
-    it holds far more than a model needs; models made before find their place in it again.
+    Any model whose atoms are in the frame is then a problem of f rows. One new atom costs one product with Phi, other
+    alpha and beta or atoms left out cost none. The frame grows, and is made anew when it holds far more than a model
+    needs; models made before find their place in it again.
     """
 
     cdef object design
@@ -138,8 +138,7 @@ cdef class Frame:
 
     cdef int start(self) except -1:
         """An empty frame."""
-        cdef double[::1] Q_left = room(self.M)
-        cdef double[::1] left = room(self.n)
+        cdef double[::1] Q_left = room(self.M), left = room(self.n)
         left[:] = self.target
         self.project(self.target, 1, Q_left)
         self.reserve(FIRST_CAPACITY)
@@ -164,8 +163,16 @@ cdef class Frame:
 
     cdef double[::1] columns(self, const int[::1] atoms, int count):
         """The columns of some atoms (n, count)."""
-        columns = self.design.columns(np.asarray(atoms)[:count].astype(np.intp))
-        return np.ascontiguousarray(np.asarray(columns, dtype=float).T).reshape(-1)
+        cdef Py_ssize_t n = self.n, M = self.M, i, r
+        cdef double[::1] found
+        if not self.dense:
+            columns = self.design.columns(np.asarray(atoms)[:count].astype(np.intp))
+            return np.ascontiguousarray(np.asarray(columns, dtype=float).T).reshape(-1)
+        found = room(n * count)
+        for i in range(count):
+            for r in range(n):
+                found[i * n + r] = self.phi[r * M + atoms[i]] if self.by_rows else self.phi[atoms[i] * n + r]
+        return found
 
     cdef int reserve(self, int capacity) except -1:
         """Room for so many directions."""
@@ -203,11 +210,8 @@ cdef class Frame:
                 fresh[count] = atoms[i]
                 count += 1
         self.reserve(<int>(first + count))
-        cdef double[::1] V = self.columns(fresh, <int>count)
-        cdef double[::1] work = room((first + count) * count)
-        cdef double[::1] left = room(n)
-        cdef double[::1] Q_left = room(self.M)
-        cdef double[::1] v
+        cdef double[::1] V = self.columns(fresh, <int>count), work = room((first + count) * count), v
+        cdef double[::1] left = room(n), Q_left = room(self.M)
         cdef double length, shrunk, norm, z
         left[:] = self.left
         Q_left[:] = self.Q_left
@@ -441,10 +445,11 @@ cdef class Model:
         cdef double[::1] found, above, below
         if self.has_gamma:
             return self._gamma
-        found, above, below = room(k), room(f), room(k)
+        found = room(k)
         for i in range(k):
             found[i] = 1.0 - self.shrinkage[i]
             if found[i] < NO_GAMMA:
+                above, below = room(f), room(k)
                 for j in range(k):
                     below[j] = self.V[j * k + i] if j >= i else 0.0
                 matvec(b"N", <int>f, <int>k, 1.0, self.leverage(), below, 0.0, above)
@@ -465,32 +470,41 @@ cdef class Model:
             return self
         return make(self.frame, self.active, self.alpha, self.k, self.beta, self.atom)
 
-    cdef Model without(self, list leave):
-        """The model without some of its atoms."""
-        stay = np.delete(np.arange(self.k), leave)
-        active, alpha = np.asarray(self.active)[stay], self.precisions[stay]
-        return make(self.frame, active, alpha, <int>len(stay), self.beta, self.atom)
+    cdef bint leaves(self, Py_ssize_t i, double[::1] gamma) noexcept:
+        """Whether the optimal precision of the i-th atom is infinite: q^2 <= s, TF03 eq. (21), in units of the prior."""
+        return self.v[i] * self.v[i] <= gamma[i] * self.shrinkage[i]
+
+    cdef Model without(self, Py_ssize_t only):
+        """The model without the i-th of its atoms; without all that leave for a negative number."""
+        cdef int[::1] active = room_of_integers(self.k)
+        cdef double[::1] alpha = room(self.k), gamma = self.gamma()
+        cdef Py_ssize_t i, k = 0
+        for i in range(self.k):
+            if not (i == only if only >= 0 else self.leaves(i, gamma)):
+                active[k], alpha[k] = self.active[i], self.alpha[i]
+                k += 1
+        return make(self.frame, active, alpha, <int>k, self.beta, self.atom)
 
     # ------------------------------------------------------------ precisions
 
     cdef Model pruned(self):
         """Without the atoms whose optimal precision is infinite (TF03 eq. (21)), while the objective does not fall."""
         cdef Model m = self, fewer
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, first
         cdef double[::1] gamma
-        cdef list leave
-        while m.k:
-            gamma = m.gamma()  # q^2 <= s in units of the prior
-            leave = [i for i in range(m.k) if m.v[i] * m.v[i] <= gamma[i] * m.shrinkage[i]]
-            if not leave:
-                break
-            fewer = m.without(leave)
-            if not not_lower(fewer.objective, m.objective):  # the one whose deletion gains most, alone
-                fewer = m.without([leave[np.argmax([m.gain_delete(i) for i in leave])]])
+        while True:
+            gamma, first = m.gamma(), -1
+            for i in range(m.k):
+                if m.leaves(i, gamma) and (first < 0 or m.gain_delete(i) > m.gain_delete(first)):
+                    first = i
+            if first < 0:
+                return m
+            fewer = m.without(-1)
+            if not not_lower(fewer.objective, m.objective):
+                fewer = m.without(first)  # the one whose deletion gains most, alone
                 if not not_lower(fewer.objective, m.objective):
-                    break
+                    return m
             m = fewer
-        return m
 
     cdef int derivatives(self, int free, double g_beta, double[::1] g, double[::1] em, double[::1] H) except -1:
         """Gradient g (n,), the EM step's curvature (n,) and -Hessian H (n, n) in log alpha and, if free, log beta."""
@@ -537,7 +551,7 @@ cdef class Model:
         None where no step helps.
         """
         cdef Py_ssize_t k = self.k, n = k + free, i, turn
-        cdef double[::1] damped = room(n * n), step = room(n), alpha
+        cdef double[::1] memory = room(n * n + n), damped = memory[: n * n], step = memory[n * n :], alpha
         cdef double longest, beta
         cdef Model moved
         for turn in range(MAX_DAMPINGS):
@@ -572,7 +586,7 @@ cdef class Model:
     cdef Model relaxed(self, int steps, bint hold, double min_gain, double ceiling):
         cdef Model m = self, moved
         cdef double damping = 0.0, promised = 0.0, total, g_beta, old
-        cdef double[::1] gamma, g, em, H
+        cdef double[::1] gamma, memory
         cdef Py_ssize_t turn, i, n
         cdef int free
         hold = hold or self.frame.fixed_noise
@@ -587,9 +601,10 @@ cdef class Model:
             n = m.k + free
             if not n:
                 break
-            g, em, H = room(n), room(n), room(n * n)
-            m.derivatives(free, g_beta, g, em, H)
-            moved = m.newton(free, g, em, H, min_gain > 0.0, ceiling, &damping, &promised)
+            memory = room(n * (n + 2))  # the gradient, the curvature of EM's step, the Hessian
+            m.derivatives(free, g_beta, memory[:n], memory[n : 2 * n], memory[2 * n :])
+            moved = m.newton(free, memory[:n], memory[n : 2 * n], memory[2 * n :], min_gain > 0.0, ceiling, &damping,
+                             &promised)
             if moved is None:
                 break
             old, m = m.objective, moved
@@ -601,8 +616,7 @@ cdef class Model:
         """The model after at most ``steps`` Newton steps on (log alpha, log beta); atoms leave on the way.
 
         Ends early where the quadratic model expects less than ``min_gain_nats``, or rounding, from the next step; where
-        that is positive the results are coarse. The noise variance does not rise above ``ceiling``. Atoms whose
-        optimal precision is infinite (q^2 <= s) leave. No step lowers the objective.
+        that is positive the results are coarse. The noise variance does not rise above ``ceiling``.
         """
         with self.frame.lock:
             return self.here().relaxed(steps, hold_noise, min_gain_nats, ceiling)
@@ -614,8 +628,9 @@ cdef class Model:
         cdef Frame frame = self.frame
         cdef Py_ssize_t M = frame.M, k = self.k, f = self.f, i, j, later = frame.size - f
         cdef Scan scan = Scan()
-        scan.S, scan.Q, scan.gain, scan.T = room(M), room(M), room(M), room(M * k)
-        cdef double[::1] S = scan.S, Q = scan.Q, T = scan.T
+        cdef double[::1] memory = room(M * (k + 3))
+        cdef double[::1] S = memory[:M], Q = memory[M : 2 * M], T = memory[3 * M :]
+        scan.S, scan.Q, scan.gain, scan.T = S, Q, memory[2 * M : 3 * M], T
         S[:M] = frame.unit
         Q[:M] = frame.Q_left
         matmul(b"N", b"N", <int>M, <int>k, <int>f, 1.0, frame.P, self.leverage(), 0.0, T)
@@ -700,21 +715,36 @@ cdef class Model:
     cdef list choose(self, Scan scan, int first, int most):
         """The best atom and further good ones that hardly overlap with it or each other in the metric C^-1."""
         cdef Frame frame = self.frame
+        cdef Py_ssize_t M = frame.M, n = frame.n, a, b, i, j, r, count
+        cdef int[::1] near
+        cdef double[::1] C, gain
+        cdef double overlap
+        cdef list kept = [0]
         if most == 1:
             return [first]
-        gains, order = np.asarray(scan.gain)[: frame.M] / scan.gain[first], np.asarray(frame.order)
-        near = np.flatnonzero(gains >= BATCH_GAIN_SHARE)
-        near = near[np.lexsort((order[near], -np.rint(1e9 * gains[near])))]
-        near = np.concatenate([[first], near[near != first][: BATCH_CANDIDATES * most - 1]]).astype(np.intc)
-        C = np.asarray(frame.columns(near, <int>len(near))).reshape(len(near), frame.n)
-        T = as_array(scan.T, frame.M, self.k)[near]
-        overlap = np.abs(C @ C.T - T @ T.T)  # phi_i' C^-1 phi_j / beta
-        size = np.sqrt(np.asarray(scan.S)[near] / self.beta)
-        apart, kept = overlap <= MAX_BATCH_CORRELATION * np.outer(size, size), [0]
-        for a in range(1, len(near)):
-            if len(kept) < most and apart[a, kept].all():
+        near, gain, count = room_of_integers(min(M, BATCH_CANDIDATES * most)), room(M), 0
+        gain[:] = scan.gain
+        while count < near.shape[0]:
+            j = best(gain, frame.order, <int>M)
+            if j < 0 or not gain[j] >= BATCH_GAIN_SHARE * scan.gain[first]:
+                break
+            near[count], gain[j] = <int>j, -INFINITY
+            count += 1
+        C = frame.columns(near, <int>count)
+        for a in range(1, count):
+            j = near[a]
+            for b in kept:
+                i = near[b]
+                overlap = dot(C[a * n :], C[b * n :], n)  # phi_i' C^-1 phi_j / beta
+                for r in range(self.k):
+                    overlap -= scan.T[r * M + i] * scan.T[r * M + j]
+                if not fabs(overlap) <= MAX_BATCH_CORRELATION * sqrt(scan.S[i] * scan.S[j]) / self.beta:
+                    break
+            else:
                 kept.append(a)
-        return near[kept].tolist()
+            if len(kept) == most:
+                break
+        return [near[a] for a in kept]
 
     cdef Model with_atoms(self, list chosen, Scan scan):
         """The model with more atoms, each at its optimal precision."""
@@ -843,15 +873,15 @@ cdef class Model:
     def exchange(self, double tol):
         """Exchange one atom of the model for another outside (TF03 6.2), the precisions re-estimated after.
 
-        The pairs of largest gain, at most one for each leaving atom, are tried in turn; the first that raises the
-        objective by more than tol is kept. A pair that loses a little before re-estimation may win after it.
+        The pairs of largest gain, one for each leaving atom, are tried in turn, the first that gains more than tol is kept.
         """
         cdef Model m, swapped
         cdef Py_ssize_t i
         with self.frame.lock:
             m = self.here()
             offers = m.best_exchanges()
-            ranked = sorted((-rint(1e9 * offers[i][0]), m.frame.order[m.active[i]], i) for i in range(m.k))
+            digits = 1.0 / (TIE * max([1.0] + [offer[0] for offer in offers]))  # gains are equal to so many
+            ranked = sorted((-rint(digits * offers[i][0]), m.frame.order[m.active[i]], i) for i in range(m.k))
             for _, _, i in ranked[:MAX_EXCHANGES]:
                 if not offers[i][0] >= MIN_EXCHANGE_GAIN_NATS:
                     break
@@ -912,9 +942,7 @@ cdef class Model:
         with self.frame.lock:
             m = self.here()
         k, f = m.k, m.f
-        basis = None
-        if m.large:
-            basis = Reflections(as_array(m.packed, f + k, k), np.asarray(m.tau)[:k])
+        basis = Reflections(as_array(m.packed, f + k, k), np.asarray(m.tau)[:k]) if m.large else None
         log_evidence = m.objective - m.frame.prior_c * log(m.beta) + m.frame.prior_d * m.beta
         return Posterior(
             self.precisions, m.beta, np.asarray(m.v), np.triu(as_array(m.V, k, k)), m.residual, log_evidence,

@@ -1,9 +1,8 @@
 """Laplace's approximation with one output on rows in memory: the mode by Newton's method, and sums over the rows.
 
 Arithmetic only: what to fit and how far is decided in Python (`relvec.inference.laplace`, `relvec.solvers.laplace`),
-which also gives the constants. Rows are taken in parts that do not depend on the number of threads, so that sums are
-the same however many there are. Memory belongs to NumPy arrays: there is nothing to free, and running out of it is a
-MemoryError.
+which also gives the constants. Rows are taken in parts, and sums are the same however many threads there are. Memory
+belongs to NumPy arrays: there is nothing to free, and running out of it is a MemoryError.
 """
 
 import numpy as np
@@ -61,12 +60,7 @@ cdef class Rows:
         self.max_steps, self.max_idle, self.roughly, self.exactly = max_steps, max_idle, roughly, exactly
         self.max_diagonal, self.min_pivot = max_diagonal, min_pivot
         self.shares = SHARES if self.n >= MIN_SHARED else 1
-        self.equal = True
-        cdef int i
-        for i in range(self.n):
-            if weights[i] != 1.0:
-                self.equal = False
-                break
+        self.equal = bool(np.all(np.asarray(weights) == 1.0))
 
     def fit(self, Phi, alpha, start=None):
         """The `Mode` of weights with columns Phi (n, k) and precisions alpha (k,), from ``start`` (k,) or zeros.
@@ -331,12 +325,8 @@ cdef class _Slope(_Pass):
 
     def total(self):
         """Phi's (k,)."""
-        back = empty(self.k)
-        cdef double[::1] into = back
-        cdef double *found = self.all(self.k)
-        if self.k:
-            memcpy(&into[0], found, sizeof(double) * self.k)
-        return back
+        self.all(self.k)
+        return np.array(self.sums[0, : self.k])
 
 
 # ---------------------------------------------------------------- precisions of k weights
@@ -391,8 +381,7 @@ cdef class NewtonSystem:
         """The damped Newton step (u,), or that for another gradient; None where the curvature is not positive."""
         cdef int k = self.k, i
         cdef double[::1] A = empty(k * k), x
-        solution = empty(k)
-        x = solution
+        solution = x = empty(k)
         if towards is not None and towards.shape[0] != k:
             raise ValueError(f"a gradient of {towards.shape[0]} numbers for {k} precisions")
         if not k:
@@ -403,20 +392,6 @@ cdef class NewtonSystem:
             A[i * k + i] += damping * self.em[i]
         return None if solve(k, A, x) else solution
 
-    def gain(self, step):
-        """Nats that the quadratic model expects of a step (u,)."""
-        return float(step @ (self.gradient - 0.5 * (self.minus_hessian @ step)))
-
-    def correct(self, x_old, g_old, x_new, g_new, double min_ratio):
-        """Correct the curvature by what the gradient did from x_old to x_new (BFGS).
-
-        Not where the curvature on the way is less than ``min_ratio`` of the linearised one.
-        """
-        s, y = x_new - x_old, g_old - g_new
-        Hs = self.minus_hessian @ s
-        sHs, sy = s @ Hs, s @ y
-        if sHs > 0.0 and sy > min_ratio * sHs:
-            self.minus_hessian += np.outer(y, y / sy) - np.outer(Hs, Hs / sHs)
 
 
 def moved_mode(const double[::1] alpha, const double[::1] mean, const double[:, ::1] root, const double[::1] step,

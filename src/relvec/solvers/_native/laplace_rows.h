@@ -55,12 +55,8 @@ WIDE static void add_products(const double *columns, int k, size_t apart, const 
             v += LOAD(d + i) * y;
         }
         double sum[4] = {TOTAL(s), TOTAL(t), TOTAL(u), TOTAL(v)};
-        for (; i < n; i++) {
-            sum[0] += a[i] * x[i];
-            sum[1] += b[i] * x[i];
-            sum[2] += c[i] * x[i];
-            sum[3] += d[i] * x[i];
-        }
+        for (; i < n; i++)
+            for (int l = 0; l < 4; l++) sum[l] += a[l * apart + i] * x[i];
         for (int l = 0; l < 4; l++) into[j + l] += sum[l];
     }
     for (; j < k; j++) into[j] += dot(columns + j * apart, x, n);

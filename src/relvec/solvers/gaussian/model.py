@@ -130,6 +130,10 @@ class GaussianModel:
         """Another local maximum."""
         return restarts.restart(self, turn, batch or restarts.RESTART.batch, deadline)
 
+    def exchange_pairs(self, batch: int | None, deadline: float) -> GaussianModel | None:
+        """Another local maximum, without some pair of atoms."""
+        return restarts.exchange_pairs(self, batch or restarts.RESTART.batch, deadline)
+
     def admits(self, other: GaussianModel) -> bool:
         """Whether the other explains the noise no more than this one: there it would have no honest error bars."""
         return not any(sign(other) and not sign(self) for sign in (restarts.is_noiseless, restarts.is_crowded))

@@ -29,7 +29,10 @@ class RestartSettings:
     max_shortfall_nats: float = 5.0  # a restart that falls short by no more is settled to the end before it is judged
     rough_tol_nats: float = 0.05  # smaller gains are left at first, and while the noise is held
     min_distance2: float = 1e-8  # atoms nearer to the model do not enter: their gains have few digits
-    max_added_atoms: int = 100  # while the noise is held
+    # While the noise is held: atoms added, at least and as a share of those of the model, and at most
+    min_added_atoms: int = 10
+    added_share: float = 0.5
+    max_added_atoms: int = 100
     # Start from scratch: a noise above so many times its start may hide signal, a lower one in a model of few atoms
     max_noise_rise: float = 5.0
     few_noise_rise: float = 1.0
@@ -43,6 +46,8 @@ class RestartSettings:
     # A path of several atoms at a time, from none: where there are many local maxima and scans are short
     min_path_atoms: int = 15
     max_path_columns: int = 512
+    min_pair_correlation: float = 0.9  # of two weights in the posterior: the data tell little but a combination
+    max_pairs: int = 5
     dropped_share: float = 0.2  # of the atoms, in a random restart
     newton_steps: int = 5  # after the noise was held, and after it was released
     # Models that explain the noise too: a noise near its floor by this factor, more atoms than this share.
@@ -84,17 +89,24 @@ def restart(model: GaussianModel, turn: int, batch: int, deadline: float) -> Gau
         other = drop_atoms(model)
     else:
         other = perturb_low_noise(drop_random_atoms(model), fractions[0], batch, deadline)
-    if other is None:
-        return None
-    other = _settle(other, batch, deadline)
+    return None if other is None else _finish(model, _settle(other, batch, deadline), batch, deadline)
+
+
+def _finish(model: GaussianModel, other: GaussianModel, batch: int, deadline: float) -> GaussianModel:
+    """The other model, roughly settled, at its maximum where it may be better than the first."""
     tol = model.problem.tolerance(model.size)
-    if other.objective > model.objective - RESTART.max_shortfall_nats:
-        other = _settle(other, batch, deadline, 0.0)
-        if set(other.active) == set(model.active):
+    if other.objective > model.objective - RESTART.max_shortfall_nats and model.admits(other):
+        if _support(other) != _support(model):
+            other = _settle(other, batch, deadline, 0.0)
+        if _support(other) == _support(model):
             return other  # whose exchanges were tried
         while other.objective <= model.objective + tol and (swapped := other.exchange(tol)) is not None:
             other = _settle(swapped, batch, deadline, 0.0)
     return other
+
+
+def _support(model: GaussianModel) -> frozenset[int]:
+    return frozenset(model.active.tolist())
 
 
 def _settle(
@@ -135,7 +147,8 @@ def perturb_low_noise(model: GaussianModel, fraction: float, batch: int, deadlin
     """
     beta = model.core.beta
     low = max(fraction / beta, model.problem.noise_floor)
-    most = model.size + min(max(20, model.size), RESTART.max_added_atoms)
+    added = max(RESTART.min_added_atoms, RESTART.added_share * model.size)
+    most = model.size + min(added, RESTART.max_added_atoms)
     held = model.at(model.active, model.core.precisions, 1.0 / low)
     held = _add_atoms(held, most, batch, deadline, hold_noise=True)
     held = held.relax(RESTART.newton_steps, hold_noise=True, min_gain_nats=RESTART.rough_tol_nats)
@@ -177,6 +190,33 @@ def restart_capped_noise(model: GaussianModel, batch: int, deadline: float) -> G
     most = RESTART.capped_atoms + RESTART.capped_share * problem.n_samples
     other = _add_atoms(other, most, batch, deadline, hold_noise=False, ceiling=problem.noise_start)
     return other.relax(RESTART.newton_steps, min_gain_nats=RESTART.rough_tol_nats)
+
+
+def exchange_pairs(model: GaussianModel, batch: int, deadline: float) -> GaussianModel | None:
+    """Without two atoms whose weights are hardly told apart, with exchanges of the others: the best of some pairs.
+
+    Of such atoms one may do, or another two, and no exchange of one alone gets there. None where there are no such.
+    """
+    root, order = model.full_posterior.root, model.problem.order[model.active]
+    root = root / np.sqrt(np.sum(root**2, axis=1))[:, None]
+    correlation = np.abs(root @ root.T)
+    i, j = np.nonzero(np.triu(correlation > RESTART.min_pair_correlation, 1))
+    low, high = np.minimum(order[i], order[j]), np.maximum(order[i], order[j])
+    ranked = np.lexsort((high, low, -np.rint(1e6 * correlation[i, j])))
+    best, seen, tol = None, {_support(model)}, RESTART.rough_tol_nats
+    for pair in ranked[: RESTART.max_pairs if model.size <= RESTART.max_atoms else 0]:
+        other = model.keep(np.delete(np.arange(model.size), [i[pair], j[pair]])).settle(tol)
+        while time.monotonic() < deadline and (swapped := other.exchange(tol)) is not None:
+            other = swapped
+        other = _settle(other, batch, deadline)
+        near = other.objective > model.objective - RESTART.max_shortfall_nats
+        while near and _support(other) not in seen and (swapped := other.exchange(tol)) is not None:
+            seen.add(_support(other))
+            other = _settle(swapped, batch, deadline)
+        seen.add(_support(other))
+        if best is None or other.objective > best.objective + model.problem.tol:  # of equals the first
+            best = other
+    return None if best is None else _finish(model, best, batch, deadline)
 
 
 def restart_from_full(model: GaussianModel) -> GaussianModel:

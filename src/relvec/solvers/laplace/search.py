@@ -169,6 +169,9 @@ class ModelInSearch:
             return None
         return empty_model(replace(problem, closed=closed))
 
+    def exchange_pairs(self, batch: int | None, deadline: float) -> None:
+        """None: restarts of classes and counts exchange atoms themselves."""
+
     def admits(self, other: ModelInSearch) -> bool:
         """Whether the other is where the approximation is self-consistent."""
         return trusted(other.model, self._free(False))
