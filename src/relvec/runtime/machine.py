@@ -125,17 +125,10 @@ def _libraries() -> list[Any]:
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-def _limit() -> list[tuple[Any, int]]:
-    """Give BLAS one thread. threadpoolctl's own limits look up much more than the number of threads."""
-    earlier = [(library, library.num_threads) for library in _libraries()]
-    for library, _ in earlier:
-        library.set_num_threads(1)
-    return earlier
-
-
-def _lift() -> None:
+def _set_threads(one: bool) -> None:
+    """Give BLAS one thread or those it had. threadpoolctl's own limits look up much more than their number."""
     for library, threads in _earlier:
-        library.set_num_threads(threads)
+        library.set_num_threads(1 if one else threads)
 
 
 @contextmanager
@@ -144,7 +137,8 @@ def one_thread() -> Iterator[None]:
     global _inside, _earlier
     with _lock:
         if _inside == 0:
-            _earlier = _limit()
+            _earlier = [(library, library.num_threads) for library in _libraries()]
+            _set_threads(one=True)
         _inside += 1
     try:
         yield
@@ -152,7 +146,7 @@ def one_thread() -> Iterator[None]:
         with _lock:
             _inside = max(_inside - 1, 0)  # 0 in a child that was forked here
             if _inside == 0:
-                _lift()
+                _set_threads(one=False)
                 _earlier = []
 
 
@@ -213,14 +207,14 @@ def _lift_limit() -> Iterator[None]:
     with _lock:
         lifted = _inside == 1
         if lifted:
-            _lift()
+            _set_threads(one=False)
     try:
         yield
     finally:
         if lifted:
             with _lock:
                 if _inside:
-                    _limit()
+                    _set_threads(one=True)
 
 
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:

@@ -104,10 +104,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
         if done or (tol == problem.tol and (not entering.size or refuted > _MAX_REFUTED_ROUNDS)):
             if ended or not problem.design.norm_error:
                 break
-            problem, entering = (
-                replace(problem, design=problem.design.with_exact_norms()),
-                active,
-            )  # for the last rounds
+            problem, entering = replace(problem, design=problem.design.with_exact_norms()), active  # the last rounds
             largest, refuted = np.inf, 0
         if tol > problem.tol and (largest <= 10.0 * tol or refuted > _MAX_REFUTED_ROUNDS):
             tol, refuted, pool = problem.tol, 0, part
@@ -163,17 +160,10 @@ def _restrict(problem: Problem, part: np.ndarray, start: Start | None, tol: floa
     place[part] = np.arange(len(part))
     design, target, outside = problem.design.restrict(part, problem.target, problem.target_norm2_outside)
     return replace(
-        problem,
-        design=design,
-        target=target,
-        target_norm2_outside=outside,
-        order=problem.order[part],
-        bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
-        essential=np.zeros(0, dtype=np.intp),
-        draw=None,
-        tol=tol,
-        start=None if start is None else Start(place[start.active], start.alpha, start.beta),
-    )
+        problem, design=design, target=target, target_norm2_outside=outside, order=problem.order[part],
+        bias=int(place[problem.bias]) if problem.bias >= 0 else -1, essential=np.zeros(0, dtype=np.intp), draw=None,
+        tol=tol, start=None if start is None else Start(place[start.active], start.alpha, start.beta),
+    )  # fmt: skip
 
 
 def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> GaussianModel:

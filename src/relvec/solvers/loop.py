@@ -328,8 +328,5 @@ def _fraction(history: list[Step], tol: float, done: bool) -> float:
     if done or len(gains) < _PROGRESS_STEPS:
         return 1.0 if done else np.nan
     way = np.log(max(gains) / tol)
-    return (
-        float(np.clip(1.0 - np.log(max(gains[-_PROGRESS_STEPS:]) / tol) / way, 0.0, _MAX_PROGRESS))
-        if way > 0.0
-        else _MAX_PROGRESS
-    )
+    done_share = 1.0 - np.log(max(gains[-_PROGRESS_STEPS:]) / tol) / way if way > 0.0 else _MAX_PROGRESS
+    return float(np.clip(done_share, 0.0, _MAX_PROGRESS))

@@ -61,7 +61,6 @@ class SearchModel(Protocol):
 
     def exchange_pairs(self, batch: int | None, deadline: float) -> Self | None:
         """Another local maximum, with others in the place of two atoms; None where there is nothing to try."""
-        ...
 
     def admits(self, other: Self) -> bool:
         """Whether a restart may lead to the other model."""

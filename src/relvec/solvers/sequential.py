@@ -138,7 +138,8 @@ class Search:
             if other is not None:
                 return self._judge(state, notes, other, tol)
             notes = notes.but(turn=notes.turn + 1)
-        if thorough and settings.restarts and settings.exchange and not notes.paired and time.monotonic() < notes.deadline:
+        last = settings.restarts and settings.exchange and not notes.paired
+        if thorough and last and time.monotonic() < notes.deadline:
             notes, other = notes.but(paired=True), model.exchange_pairs(settings.batch, notes.deadline)
             if other is not None and model.admits(other) and (gain := other.objective - state.objective) > tol:
                 return _advance(other, "restart", notes, settled=False, paired=gain < MIN_REPEAT_GAIN_NATS)

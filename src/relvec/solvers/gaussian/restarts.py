@@ -109,9 +109,7 @@ def _support(model: GaussianModel) -> frozenset[int]:
     return frozenset(model.active.tolist())
 
 
-def _settle(
-    model: GaussianModel, batch: int, deadline: float, tol: float = RESTART.rough_tol_nats
-) -> GaussianModel:  # fmt: skip
+def _settle(model: GaussianModel, batch: int, deadline: float, tol: float = RESTART.rough_tol_nats) -> GaussianModel:
     """Additions and re-estimation until none gains more than a tolerance."""
     settled = False
     while time.monotonic() < deadline:

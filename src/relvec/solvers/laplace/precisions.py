@@ -107,23 +107,15 @@ class _Path:
                 g_old, g_new = g_old + self.price * old, g_new + self.price * new
             elif self.price:
                 continue
-            correct_curvature(system.minus_hessian, x_old, g_old, x_new, g_new)
+            correct_curvature(system.minus_hessian, x_new - x_old, g_old - g_new)
 
 
-def correct_curvature(
-    H: np.ndarray, x_old: np.ndarray, g_old: np.ndarray, x_new: np.ndarray, g_new: np.ndarray
-) -> None:
-    """Correct minus a Hessian (u, u) by what the gradient did from x_old to x_new (BFGS), unless that is too flat."""
-    s, y = x_new - x_old, g_old - g_new
+def correct_curvature(H: np.ndarray, s: np.ndarray, y: np.ndarray) -> None:
+    """Correct minus a Hessian (u, u) by the fall y of the gradient in a step s (BFGS), unless that is too flat."""
     Hs = H @ s
     sHs, sy = s @ Hs, s @ y
     if sHs > 0.0 and sy > PRECISIONS.min_curvature_ratio * sHs:
         H += np.outer(y, y / sy) - np.outer(Hs, Hs / sHs)
-
-
-def expected_gain(system: NewtonSystem, step: np.ndarray) -> float:
-    """Nats that the quadratic model expects of a step (u,)."""
-    return float(step @ (system.gradient - 0.5 * (system.minus_hessian @ step)))
 
 
 def relax(model: LaplaceModel, steps: int, accuracy: float | None = None) -> tuple[LaplaceModel, float]:
@@ -177,7 +169,7 @@ def _try_steps(
                     continue
             elif not_lower(trial.objective, old):
                 eased = damping / PRECISIONS.damping_growth if damping > PRECISIONS.min_damping else 0.0
-                return trial, expected_gain(system, step), eased
+                return trial, float(step @ (system.gradient - 0.5 * (system.minus_hessian @ step))), eased
         damping, edge.margin = max(PRECISIONS.min_damping, PRECISIONS.damping_growth * damping), 0.0
     return None, expected, damping
 
