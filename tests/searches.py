@@ -304,6 +304,8 @@ WAYS: dict[str, Callable[[float], Way]] = {
     "parts from a model": partial(in_parts, Sequential(restarts=0), begin=True, max_active_set=200),
     "parts from the bias": partial(in_parts, Sequential(restarts=0, start="bias")),
     "parts cut short": partial(in_parts, Sequential(restarts=0), max_iter=12),
+    "later parts cut short": partial(in_parts, Sequential(restarts=0), max_iter=40),
+    "parts of parts cut short": partial(in_parts, Sequential(restarts=1), max_active_set=300, max_iter=50),
     "parts with rough norms": partial(in_parts, Sequential(restarts=0), norm_error=1e-3),
 }  # fmt: skip
 
