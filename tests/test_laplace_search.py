@@ -222,3 +222,10 @@ def test_exchanges_between_pieces_of_a_dictionary_take_the_better():
     np.testing.assert_array_equal(best.entering, whole.entering)
     np.testing.assert_allclose(best.ratio, whole.ratio)
     np.testing.assert_allclose(best.Q, whole.Q)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_workers_are_told_how_wide_the_directions_of_a_scan_are(exact, monkeypatch):
+    model, found = classes_of(exact=exact, monkeypatch=monkeypatch)
+    rows, p = found.task.rows, model.posterior
+    assert rows.widths == [rows.directions(p, model.problem.weights, c).shape[1] for c in range(3)]
