@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
-from relvec.estimators.fitted import FittedModel, describe_as_html, inclusion
+from relvec.estimators.fitted import FittedModel, describe_as_html, from_attributes, inclusion
 from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
@@ -69,6 +69,9 @@ class BaseRelevanceVector(BaseEstimator):
                 f"{made_by}, store it with relvec.save, and read that file with relvec.load",
                 stacklevel=2,
             )
+        if "_models" in state and "fitted_" not in state:  # stored before there was one record
+            state = state | {"fitted_": from_attributes(state)}
+            state = {name: value for name, value in state.items() if name not in ("_models", "_latents", "_of_counts")}
         super().__setstate__(state)
 
     def _repr_html_inner(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -344,6 +345,26 @@ def describe_as_html(attributes: dict[str, Any]) -> str:
         first = np.argsort(-fitted.feature_relevance, kind="stable")[:5]
         facts.append(f"inputs by relevance: {', '.join(str(names[i]) for i in first)}")
     return f"<pre>{escape('; '.join([*facts, *dict.fromkeys(fitted.status)]))}</pre>"
+
+
+def from_attributes(state: Mapping[str, Any]) -> FittedModel:
+    """The model of an estimator that was stored, with the attributes ``state``, before there were such records."""
+    models = state.get("_latents", state["_models"])
+    several = {name: state.get(f"{name}_") for name in ("status", "history", "process")}
+    several = {name: v if v is None or isinstance(v, list) else [v] for name, v in several.items()}
+    fields: dict[str, Any] = {  # functions of counts and of RVM* are inside their predictors
+        "basis": state["basis_"], "functions": [getattr(m, "latent", getattr(m, "model", m)) for m in models],
+        "predictors": state["_models"], "coef": None if "coef_" not in state else np.atleast_2d(state["coef_"]),
+        "noise_variance": np.atleast_1d(state.get("noise_variance_", np.full(len(models), np.nan))),
+        "log_evidence": np.atleast_1d(state["log_marginal_likelihood_"]), "status": several["status"],
+        "history": several["history"], "processes": several["process"], "n_candidates": state.get("n_candidates_", 0),
+        "n_subsets": state.get("n_subsets_", 1), "single": state.get("_single", True),
+    }  # fmt: skip
+    fields |= {name: np.atleast_2d(state[f"{name}_"]) for name in ("weights", "alpha", "gamma")}
+    fields |= {name: np.atleast_1d(state[f"{name}_"]) for name in ("intercept", "certificate", "n_iter")}
+    same = ("relevance_vectors", "compression", "placement", "kernel", "width", "feature_relevance", "tuning")
+    fields |= {name: state.get(f"{name}_") for name in same}
+    return FittedModel(**fields)
 
 
 def check_representable(*values: np.ndarray) -> None:

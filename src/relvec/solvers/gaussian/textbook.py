@@ -155,12 +155,8 @@ def update_reestimate(Sigma, mu, S, Q, cross, j, alpha_old, alpha_new):
     kappa = change / (1.0 + Sigma[j, j] * change)  # (Sigma_jj + 1 / change)^-1, and 0 for no change
     column = Sigma[:, j].copy()
     projected = column @ cross
-    return (
-        Sigma - kappa * np.outer(column, column),
-        mu - kappa * mu[j] * column,
-        S + kappa * projected**2,
-        Q + kappa * mu[j] * projected,
-    )
+    return (Sigma - kappa * np.outer(column, column), mu - kappa * mu[j] * column, S + kappa * projected**2,
+            Q + kappa * mu[j] * projected)  # fmt: skip
 
 
 def update_delete(Sigma, mu, S, Q, cross, j):
@@ -169,9 +165,5 @@ def update_delete(Sigma, mu, S, Q, cross, j):
     projected = column @ cross
     keep = np.arange(len(mu)) != j
     smaller = Sigma - np.outer(column, column) / column[j]
-    return (
-        smaller[np.ix_(keep, keep)],
-        (mu - (mu[j] / column[j]) * column)[keep],
-        S + projected**2 / column[j],
-        Q + (mu[j] / column[j]) * projected,
-    )
+    return (smaller[np.ix_(keep, keep)], (mu - (mu[j] / column[j]) * column)[keep], S + projected**2 / column[j],
+            Q + (mu[j] / column[j]) * projected)  # fmt: skip
