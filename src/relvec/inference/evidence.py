@@ -230,14 +230,8 @@ def best(gains: np.ndarray, order: np.ndarray) -> int:
 
 def first_of_equals(ratio: np.ndarray, order: np.ndarray) -> np.ndarray:
     """For each row (k, m) the column of its largest entry; among equals the lowest in order ((m,) or (k, m))."""
-    top = ratio.max(axis=1)
-    equal = ratio >= (top * (1.0 - TIE_NATS))[:, None]
-    many = equal.sum(axis=1) > 1
-    j = ratio.argmax(axis=1)
-    if many.any():
-        ranks = np.where(equal, order, np.iinfo(np.intp).max)
-        j = np.where(many, ranks.argmin(axis=1), j)
-    return j
+    equal = ratio >= (ratio.max(axis=1) * (1.0 - TIE_NATS))[:, None]
+    return np.where(equal, order, np.iinfo(np.intp).max).argmin(axis=1)
 
 
 def merge_copies(gram: np.ndarray, alpha: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
