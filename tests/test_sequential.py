@@ -56,6 +56,9 @@ class Scripted:
     def restart(self, turn, batch, exchanging, deadline):
         return self._move("restart", turn, exchanging)
 
+    def exchange_pairs(self, batch, deadline):
+        return self._move("pairs", batch)
+
     def sharpen(self):
         return self._move("sharpen", otherwise=0.0)
 
@@ -191,6 +194,17 @@ def test_restarts_that_are_not_admitted_or_lead_nowhere():
     # after one that is taken all moves are tried anew
     after = names(log)[len(names(log)) - names(log)[::-1].index("restart") :]
     assert after[:6] == ["grow", "settle", "grow", "shrink", "exchange", "release"]
+
+
+@pytest.mark.parametrize(("gain", "count", "taken"), [(1.5, 2, True), (0.5, 1, True), (0.5 * TOL, 1, False)])
+def test_pairs_are_exchanged_after_the_restarts_and_again_where_they_gain_a_nat(gain, count, taken):
+    result, log = search({"pairs": [gain]}, restarts=1, batch=5)
+    assert names(log, "pairs").count("pairs") == count and ("pairs", 5) in log
+    assert names(log).index("pairs") > names(log).index("restart")
+    assert [step.action for step in result.history].count("restart") == taken
+    assert "pairs" not in names(search({"pairs": [gain]}, restarts=0)[1])
+    assert "pairs" not in names(search({"pairs": [gain]}, exchange=False)[1])
+    assert search({"pairs": [gain], "admits": [False]}, restarts=1)[0].state.objective == -10.0
 
 
 @pytest.mark.parametrize(("fall", "lost"), [(0.5 * TOL, 0.0), (2.0 * TOL, 2.0 * TOL)])
