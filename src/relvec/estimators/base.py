@@ -155,15 +155,17 @@ class BaseRelevanceVector(BaseEstimator):
         self.basis_, self.atoms_, self.centres_ = fitted.basis, fitted.basis.labels(), fitted.centres
         self.relevance_ = fitted.relevance
         self.n_candidates_, self.n_subsets_ = fitted.n_candidates, fitted.n_subsets
-        self._set_or_drop({
-            "relevance_vectors_": fitted.relevance_vectors,
-            "placement_": fitted.placement,
-            "kernel_": fitted.kernel,
-            "width_": fitted.width,
-            "width_rule_": fitted.width_rule,
-            "feature_relevance_": fitted.feature_relevance,
-            "tuning_": fitted.tuning,
-        })  # fmt: skip
+        self._set_or_drop(
+            {
+                "relevance_vectors_": fitted.relevance_vectors,
+                "placement_": fitted.placement,
+                "kernel_": fitted.kernel,
+                "width_": fitted.width,
+                "width_rule_": fitted.width_rule,
+                "feature_relevance_": fitted.feature_relevance,
+                "tuning_": fitted.tuning,
+            }
+        )
 
     def _set_or_drop(self, attributes: dict[str, Any]) -> None:
         """Set attributes; drop those without a value, which an earlier fit may have left."""

@@ -170,17 +170,28 @@ def assemble(
     if is_linear(basis):  # slopes: a linear function at the unit vectors, less its value at the origin
         coef = slopes(kept, weights, source.n_features)
     model = FittedModel(
-        basis=kept, functions=functions, predictors=predictors, weights=weights, alpha=alpha, gamma=gamma,
-        intercept=weights[:, -1] if has_bias else np.zeros(len(weights)), coef=coef,
+        basis=kept,
+        functions=functions,
+        predictors=predictors,
+        weights=weights,
+        alpha=alpha,
+        gamma=gamma,
+        intercept=weights[:, -1] if has_bias else np.zeros(len(weights)),
+        coef=coef,
         noise_variance=_noise_variances(options, functions if processes is None else predictors),
         log_evidence=np.array([float(fit.log_evidence) for fit in fits]),
         certificate=np.array([float(fit.result.state.largest_gain) for fit in fits]),
-        n_iter=np.array([fit.result.n_iter for fit in fits]), status=[fit.result.status.name.lower() for fit in fits],
+        n_iter=np.array([fit.result.n_iter for fit in fits]),
+        status=[fit.result.status.name.lower() for fit in fits],
         history=[fit.history(basis.rows) for fit in fits],
         relevance_vectors=None if options.precomputed else source.take(basis, kept.rows[kept.rows >= 0]),
-        processes=processes, n_candidates=found.n_candidates, n_subsets=found.n_subsets, compression=found.compression,
-        placement=placement, single=source.single,
-    )  # fmt: skip
+        processes=processes,
+        n_candidates=found.n_candidates,
+        n_subsets=found.n_subsets,
+        compression=found.compression,
+        placement=placement,
+        single=source.single,
+    )
     with np.errstate(over="ignore", under="ignore"):
         check_representable(*(np.sum(scaled_root(function) ** 2, axis=1) for function in functions))
     return model
@@ -353,13 +364,19 @@ def from_attributes(state: Mapping[str, Any]) -> FittedModel:
     several = {name: state.get(f"{name}_") for name in ("status", "history", "process")}
     several = {name: v if v is None or isinstance(v, list) else [v] for name, v in several.items()}
     fields: dict[str, Any] = {  # functions of counts and of RVM* are inside their predictors
-        "basis": state["basis_"], "functions": [getattr(m, "latent", getattr(m, "model", m)) for m in models],
-        "predictors": state["_models"], "coef": None if "coef_" not in state else np.atleast_2d(state["coef_"]),
+        "basis": state["basis_"],
+        "functions": [getattr(m, "latent", getattr(m, "model", m)) for m in models],
+        "predictors": state["_models"],
+        "coef": None if "coef_" not in state else np.atleast_2d(state["coef_"]),
         "noise_variance": np.atleast_1d(state.get("noise_variance_", np.full(len(models), np.nan))),
-        "log_evidence": np.atleast_1d(state["log_marginal_likelihood_"]), "status": several["status"],
-        "history": several["history"], "processes": several["process"], "n_candidates": state.get("n_candidates_", 0),
-        "n_subsets": state.get("n_subsets_", 1), "single": state.get("_single", True),
-    }  # fmt: skip
+        "log_evidence": np.atleast_1d(state["log_marginal_likelihood_"]),
+        "status": several["status"],
+        "history": several["history"],
+        "processes": several["process"],
+        "n_candidates": state.get("n_candidates_", 0),
+        "n_subsets": state.get("n_subsets_", 1),
+        "single": state.get("_single", True),
+    }
     fields |= {name: np.atleast_2d(state[f"{name}_"]) for name in ("weights", "alpha", "gamma")}
     fields |= {name: np.atleast_1d(state[f"{name}_"]) for name in ("intercept", "certificate", "n_iter")}
     same = ("relevance_vectors", "compression", "placement", "kernel", "width", "feature_relevance", "tuning")

@@ -108,12 +108,20 @@ def gaussian_problem(options: FitOptions, unit: float, variance: float, n_sample
         raise ValueError(f"y has values of size {unit:.3g}, whose squares overflow: divide y by its standard deviation")
     constant = variance == 0.0
     return Problem(
-        design=DenseDesign(np.zeros((1, 0))), target=np.zeros(1), target_norm2_outside=0.0, n_samples=n_samples,
-        noise_variance=noise, noise_start=NOISE_START * (1.0 if constant else variance),
-        noise_floor=NOISE_FLOOR**2 if constant else NOISE_FLOOR * variance, order=np.zeros(0, dtype=np.intp),
-        prior=prior, prior_d=prior.d / unit / unit, tol=options.tol, tol_of_many=options.tol_of_many,
+        design=DenseDesign(np.zeros((1, 0))),
+        target=np.zeros(1),
+        target_norm2_outside=0.0,
+        n_samples=n_samples,
+        noise_variance=noise,
+        noise_start=NOISE_START * (1.0 if constant else variance),
+        noise_floor=NOISE_FLOOR**2 if constant else NOISE_FLOOR * variance,
+        order=np.zeros(0, dtype=np.intp),
+        prior=prior,
+        prior_d=prior.d / unit / unit,
+        tol=options.tol,
+        tol_of_many=options.tol_of_many,
         rng=np.random.default_rng(seed),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -156,10 +156,18 @@ class LaplaceSearch(Search):
             if isinstance(target, np.ndarray):
                 shift = likelihood.constant(*source.columns(output, K)) - likelihood.constant(target, weights)
             problem = LaplaceProblem(
-                DenseDesign(np.zeros((1, 0))), target, weights, likelihood, np.zeros(0, dtype=np.intp), share=share,
-                shift=shift, tol=options.tol, price=options.price_among(basis.n_atoms),
-                bias=basis.n_atoms - 1 if options.fit_intercept else -1, rng=np.random.default_rng(seed),
-            )  # fmt: skip
+                DenseDesign(np.zeros((1, 0))),
+                target,
+                weights,
+                likelihood,
+                np.zeros(0, dtype=np.intp),
+                share=share,
+                shift=shift,
+                tol=options.tol,
+                price=options.price_among(basis.n_atoms),
+                bias=basis.n_atoms - 1 if options.fit_intercept else -1,
+                rng=np.random.default_rng(seed),
+            )
             problems.append(problem)
         memory = merged.memory_left(options, basis, 3 * source.n_targets + 8, MODEL_BYTES_PER_ROW)
         return cls(options, merged, source, likelihood, problems, labels, memory)

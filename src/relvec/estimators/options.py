@@ -219,19 +219,31 @@ def resolve_options(
     same = ("width", "centres", "basis", "memory_limit", "n_jobs", "device", "random_state")
     kernel, predictive = resolve_kernel(parameters)
     return FitOptions(
-        **{key: parameters[key] for key in same}, kernel=kernel, chooses_kernel=chooses_kernel(parameters),
-        classifies="multi_class" in parameters, max_vectors=parameters.get("max_vectors"), time_limit=limit,
-        max_functions=parameters.get("max_functions"), groups=resolve_groups(parameters),
-        share_alpha=bool(parameters.get("share_alpha", False)), noise=resolve_noise(parameters),
-        complexity_price=resolve_price(parameters, solver), fit_intercept=bool(parameters["fit_intercept"]),
-        solver=solver, predictive=as_predictive(predictive) if predictive != "rvm" else None,
-        noise_variance=parameters.get("noise_variance"), prior=resolve_prior(parameters["hyperprior"]),
-        tol=TOL if tol is None else float(tol), tol_of_many=TOL_OF_MANY if tol is None else None,
+        **{key: parameters[key] for key in same},
+        kernel=kernel,
+        chooses_kernel=chooses_kernel(parameters),
+        classifies="multi_class" in parameters,
+        max_vectors=parameters.get("max_vectors"),
+        time_limit=limit,
+        max_functions=parameters.get("max_functions"),
+        groups=resolve_groups(parameters),
+        share_alpha=bool(parameters.get("share_alpha", False)),
+        noise=resolve_noise(parameters),
+        complexity_price=resolve_price(parameters, solver),
+        fit_intercept=bool(parameters["fit_intercept"]),
+        solver=solver,
+        predictive=as_predictive(predictive) if predictive != "rvm" else None,
+        noise_variance=parameters.get("noise_variance"),
+        prior=resolve_prior(parameters["hyperprior"]),
+        tol=TOL if tol is None else float(tol),
+        tol_of_many=TOL_OF_MANY if tol is None else None,
         max_iter=int(parameters["max_iter"]),
         logs_steps=bool(parameters["verbose"]) and not isinstance(parameters["verbose"], str),
-        learns_widths=learns_widths, keeps_checkpoint=kept, identity=(name, decisive),
+        learns_widths=learns_widths,
+        keeps_checkpoint=kept,
+        identity=(name, decisive),
         earlier=earlier if parameters["warm_start"] else None,
-    )  # fmt: skip
+    )
 
 
 def as_stepwise(parameters: Mapping[str, Any], solver: Solver) -> Solver:

@@ -160,10 +160,17 @@ def _restrict(problem: Problem, part: np.ndarray, start: Start | None, tol: floa
     place[part] = np.arange(len(part))
     design, target, outside = problem.design.restrict(part, problem.target, problem.target_norm2_outside)
     return replace(
-        problem, design=design, target=target, target_norm2_outside=outside, order=problem.order[part],
-        bias=int(place[problem.bias]) if problem.bias >= 0 else -1, essential=np.zeros(0, dtype=np.intp), draw=None,
-        tol=tol, start=None if start is None else Start(place[start.active], start.alpha, start.beta),
-    )  # fmt: skip
+        problem,
+        design=design,
+        target=target,
+        target_norm2_outside=outside,
+        order=problem.order[part],
+        bias=int(place[problem.bias]) if problem.bias >= 0 else -1,
+        essential=np.zeros(0, dtype=np.intp),
+        draw=None,
+        tol=tol,
+        start=None if start is None else Start(place[start.active], start.alpha, start.beta),
+    )
 
 
 def _alone(problem: Problem, active: np.ndarray, alpha: np.ndarray, beta: float) -> GaussianModel:

@@ -162,16 +162,25 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[FittedProcess])
     vectors = np.unique(np.concatenate([find_rows(X, rows.numbers, p.vectors) for p in processes]))
     kernel = expansions[0][2].basis.parts[0].kernel  # type: ignore[attr-defined]
     return model_of_processes(
-        source, basis, vectors, predictors=list(processes), weights=weights, intercept=intercept,
+        source,
+        basis,
+        vectors,
+        predictors=list(processes),
+        weights=weights,
+        intercept=intercept,
         noise_variance=np.array([process.noise_variance for process in processes]),
         log_evidence=np.array([log_evidence(process, rows, output) for output, process in enumerate(processes)]),
         certificate=np.array([p.bounds.upper - p.bounds.lower for p in processes]),
         n_iter=np.array([process.evaluations for process in processes]),
-        status=[process.status for process in processes], processes=processes, kernel=kernel,
-        width=np.array(kernel.width), feature_relevance=_sensitivity(processes, source.n_features), width_rule="merit",
+        status=[process.status for process in processes],
+        processes=processes,
+        kernel=kernel,
+        width=np.array(kernel.width),
+        feature_relevance=_sensitivity(processes, source.n_features),
+        width_rule="merit",
         selection=[process.selection for process in processes],
         merit=np.array([process.merit.value for process in processes]),
-    )  # fmt: skip
+    )
 
 
 def model_of_processes(
@@ -180,10 +189,18 @@ def model_of_processes(
     """The record of processes whose means have weights over a basis; no search for functions has taken part."""
     none = np.zeros((0, basis.n_atoms))
     return FittedModel(
-        basis=basis, functions=[], alpha=none, gamma=none, coef=None, processes=processes,
-        history=[np.zeros(0, dtype=HISTORY) for _ in processes], relevance_vectors=source.take(basis, vectors),
-        n_candidates=source.n_rows, single=source.single, **fields,
-    )  # fmt: skip
+        basis=basis,
+        functions=[],
+        alpha=none,
+        gamma=none,
+        coef=None,
+        processes=processes,
+        history=[np.zeros(0, dtype=HISTORY) for _ in processes],
+        relevance_vectors=source.take(basis, vectors),
+        n_candidates=source.n_rows,
+        single=source.single,
+        **fields,
+    )
 
 
 def log_evidence(process: FittedProcess, rows: ProcessRows, output: int) -> float:
