@@ -392,6 +392,26 @@ def test_odd_tables_have_probabilities(X, y, weight):
     np.testing.assert_allclose(P.sum(1), 1.0)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: structure.name)
+def test_slopes_are_differences_of_latent_means(structure, n_classes):
+    X, y = table(60, n_classes)
+    rows, _ = standardise(merge(X, y, n_classes))
+    process, h = learn(rows, structure, Effort(steps=5)), 1e-5
+    steps = h * np.eye(rows.X.shape[1])
+    rises = [process.latent(rows.X + e)[0] - process.latent(rows.X - e)[0] for e in steps]
+    share = 1.0 if n_classes == 2 else np.sqrt(0.5)  # latent functions of several classes are scaled
+    found = share * process.slopes(rows.X)
+    np.testing.assert_allclose(found, np.transpose(rises, (2, 1, 0)) / (2 * h), rtol=1e-5, atol=1e-6)
+
+
+def test_feature_relevance_names_the_inputs_that_matter_by_default():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 6))
+    relevance = RVC().fit(X, (X[:, 1] + X[:, 4] > 0).astype(int)).feature_relevance_
+    assert set(np.argsort(-relevance)[:2]) == {1, 4} and relevance[[1, 4]].sum() > 0.9
+
+
 # Estimator, files and exports -----------------------------------------------------------------------------------------
 
 
