@@ -6,7 +6,7 @@ both are one row with the sum of their weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -40,38 +40,28 @@ def draw_rows(samples: Samples, size: int) -> Draw:
     >>> np.array_equal(some.X, draw_rows(LocalSamples(X[::-1], X[::-1], block_rows=1), 3).X)
     True
     """
-    lowest = _Lowest(size)
-    return samples.reduce(lowest, lowest.combine)
+    return samples.reduce(partial(_draw_block, size), partial(_join, size))
 
 
-@dataclass(frozen=True)
-class _Lowest:
-    """The rows of a block with the lowest hashes."""
+def _draw_block(size: int, block: Block) -> Draw:
+    used = np.flatnonzero(block.weights > 0.0)
+    X, targets = block.X[used], block.targets[used]
+    hashed = row_hash64(np.column_stack([X, targets]))
+    return _lowest(size, Draw(hashed, block.start + used, X, targets, block.weights[used], len(used)))
 
-    size: int
 
-    def __call__(self, block: Block) -> Draw:
-        used = np.flatnonzero(block.weights > 0.0)
-        X, targets = block.X[used], block.targets[used]
-        hashed = row_hash64(np.column_stack([X, targets]))
-        return self._lowest(Draw(hashed, block.start + used, X, targets, block.weights[used], len(used)))
+def _join(size: int, a: Draw, b: Draw) -> Draw:
+    hashed, rows, X, targets, weights = (np.concatenate(pair) for pair in zip(a[:-1], b[:-1], strict=True))
+    return _lowest(size, Draw(hashed, rows, X, targets, weights, a.seen + b.seen))
 
-    def combine(self, a: Draw, b: Draw) -> Draw:
-        """The lowest of both."""
-        joined = Draw(
-            np.concatenate([a.hashed, b.hashed]), np.concatenate([a.rows, b.rows]), np.concatenate([a.X, b.X]),
-            np.concatenate([a.targets, b.targets]), np.concatenate([a.weights, b.weights]), a.seen + b.seen,
-        )  # fmt: skip
-        return self._lowest(joined)
 
-    def _lowest(self, drawn: Draw) -> Draw:
-        if not len(drawn.rows):
-            return drawn
-        order = np.lexsort((drawn.rows, drawn.hashed))
-        hashed = drawn.hashed[order]
-        first = np.flatnonzero(np.append(True, hashed[1:] != hashed[:-1]))
-        weights = np.add.reduceat(drawn.weights[order], first)[: self.size]
-        kept = order[first[: self.size]]
-        return Draw(
-            drawn.hashed[kept], drawn.rows[kept], drawn.X[kept] + 0.0, drawn.targets[kept], weights, drawn.seen
-        )  # fmt: skip
+def _lowest(size: int, drawn: Draw) -> Draw:
+    """The rows with the lowest hashes, copies as one."""
+    if not len(drawn.rows):
+        return drawn
+    order = np.lexsort((drawn.rows, drawn.hashed))
+    hashed = drawn.hashed[order]
+    first = np.flatnonzero(np.append(True, hashed[1:] != hashed[:-1]))
+    weights = np.add.reduceat(drawn.weights[order], first)[:size]
+    kept = order[first[:size]]
+    return Draw(drawn.hashed[kept], drawn.rows[kept], drawn.X[kept] + 0.0, drawn.targets[kept], weights, drawn.seen)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -179,22 +180,16 @@ def reduce_moments(
     """
     R, triangular = gram_root(total.gram.copy())
     if not has_digits(R, triangular, total.gram):
-        return split_triangle(tall_qr(samples, _Stacked(factor, others)), len(R))
+        return split_triangle(tall_qr(samples, partial(_stacked, factor, others)), len(R))
     y = solve_triangular(R, total.cross, trans=1, check_finite=False)
     return R, y, np.maximum(total.squares - np.einsum("ij,ij->j", y, y), 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Stacked:
+def _stacked(factor: Factor, others: Basis | None, block: Block) -> np.ndarray:
     """The rows of [B F t], each multiplied by the root of its weight."""
-
-    factor: Factor
-    others: Basis | None
-
-    def __call__(self, block: Block) -> np.ndarray:
-        F = self.factor(block.X).T
-        A = F if self.others is None else np.column_stack([self.others(block.X), F])
-        return np.column_stack([A, block.targets]) * block.root
+    F = factor(block.X).T
+    A = F if others is None else np.column_stack([others(block.X), F])
+    return np.column_stack([A, block.targets]) * block.root
 
 
 def tall_qr(samples: Samples, columns: Callable[[Block], np.ndarray]) -> np.ndarray:

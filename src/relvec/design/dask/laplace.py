@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from operator import add
 from typing import Any, NamedTuple
 
@@ -31,18 +32,16 @@ from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus
 _MAX_CANDIDATES = 512  # atoms that a scan brings here: more are not looked at before the next scan
 
 
-@dataclass(frozen=True, eq=False)
-class _Columns:
+Columns = Callable[[np.ndarray], np.ndarray]  # of atoms, as a function of rows X (b, d)
+
+# Functions of a block are made by `partial`, which workers can be sent.
+
+
+def _scaled_columns(basis: Basis, places: np.ndarray, scale: np.ndarray, X: np.ndarray) -> np.ndarray:
     """Columns of atoms, which may come several times, on some rows: those of a small dictionary, over their norms."""
-
-    basis: Basis
-    places: np.ndarray
-    scale: np.ndarray
-
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        if not len(self.places):
-            return np.zeros((len(X), 0), order="F")
-        return np.asfortranarray(self.basis(X)[:, self.places] / self.scale)
+    if not len(places):
+        return np.zeros((len(X), 0), order="F")
+    return np.asfortranarray(basis(X)[:, places] / scale)
 
 
 def _targets(observed: Observed, block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -58,28 +57,19 @@ class _Point(NamedTuple):
     gram: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class _At:
+def _log_likelihood(columns: Columns, weighting: Weighting, observed: Observed, v: np.ndarray, block: Block) -> Sums:
     """Log likelihood at v (k,), with X'r (k,) and X'B X (k, k), of some rows."""
+    X, own, (t, weights) = weighting.scaled(columns(block.X)), weighting.own, _targets(observed, block)
+    value, r, W = observed.likelihood.evaluate(t, latent(X, v, own), weights)
+    return Sums((value, pulled_back(X, r, own), curvature_gram(X, W, weights, own)))
 
-    columns: _Columns
-    weighting: Weighting
-    observed: Observed
-    v: np.ndarray
 
-    def __call__(self, block: Block) -> Sums:
-        X, own, (t, weights) = self.weighting.scaled(self.columns(block.X)), self.weighting.own, self._targets(block)
-        value, r, W = self.observed.likelihood.evaluate(t, latent(X, self.v, own), weights)
-        return Sums((value, pulled_back(X, r, own), curvature_gram(X, W, weights, own)))
-
-    def curved_columns(self, block: Block) -> np.ndarray:
-        """B^1/2 X (b, k), for one output."""
-        X, (t, weights) = self.weighting.scaled(self.columns(block.X)), self._targets(block)
-        W = self.observed.likelihood.working(t, latent(X, self.v, self.weighting.own), weights)[1]
-        return np.sqrt(W)[:, None] * X
-
-    def _targets(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        return _targets(self.observed, block)
+def _curved_columns(
+    columns: Columns, weighting: Weighting, observed: Observed, v: np.ndarray, block: Block
+) -> np.ndarray:
+    """B^1/2 X (b, k), for one output."""
+    X, (t, weights) = weighting.scaled(columns(block.X)), _targets(observed, block)
+    return np.sqrt(observed.likelihood.working(t, latent(X, v, weighting.own), weights)[1])[:, None] * X
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +77,7 @@ class _ModeRows:
     """Rows of a search for a mode, on the workers: one pass a point."""
 
     samples: DaskSamples
-    columns: _Columns
+    columns: Columns
     weighting: Weighting
     observed: Observed
     zero: Callable[[_ModeRows], float]
@@ -96,7 +86,8 @@ class _ModeRows:
         return self.zero(self)
 
     def at(self, v: np.ndarray) -> _Point:
-        value, back, gram = self.samples.reduce(_At(self.columns, self.weighting, self.observed, v), add)
+        sums = partial(_log_likelihood, self.columns, self.weighting, self.observed, v)
+        value, back, gram = self.samples.reduce(sums, add)
         return _Point(v, value - 0.5 * float(v @ v), back, gram)
 
     def gradient(self, point: _Point) -> np.ndarray:
@@ -106,28 +97,20 @@ class _ModeRows:
         if self.observed.likelihood.n_outputs > 1:
             return factor_identity_plus(point.gram.copy())
         if point.gram.diagonal().max(initial=0.0) > NORMAL_EQUATIONS_LIMIT:
-            at = _At(self.columns, self.weighting, self.observed, point.v)
-            return factor_ridge(tall_qr(self.samples, at.curved_columns))
+            curved = partial(_curved_columns, self.columns, self.weighting, self.observed, point.v)
+            return factor_ridge(tall_qr(self.samples, curved))
         return factor_ridge(np.zeros((0, len(point.v))), point.gram.copy())
 
 
-@dataclass(frozen=True, eq=False)
-class _OnBlocks:
+def _on_block(columns: Columns, model: ModelOnRows, function: Callable, more: Columns | None, block: Block) -> Any:
     """A function of the posterior on some rows, and of their weights; with ``more`` columns also of these."""
-
-    columns: _Columns
-    model: ModelOnRows
-    function: Callable
-    more: _Columns | None = None
-
-    def __call__(self, block: Block) -> Any:
-        p, likelihood = self.model.posterior, self.model.observed.likelihood
-        t, weights = _targets(self.model.observed, block)
-        Phi = self.columns(block.X)
-        f = latent(Phi, p.mean, [np.flatnonzero(p.outputs == a) for a in range(likelihood.n_outputs)])
-        r, W = likelihood.working(t, f, weights)
-        here = PosteriorOnRows(p.outputs, p.alpha, p.mean, p.root, p.log_evidence, Phi, f, r, W)
-        return self.function(here, weights, *(() if self.more is None else (self.more(block.X),)))
+    p, likelihood = model.posterior, model.observed.likelihood
+    t, weights = _targets(model.observed, block)
+    Phi = columns(block.X)
+    f = latent(Phi, p.mean, [np.flatnonzero(p.outputs == a) for a in range(likelihood.n_outputs)])
+    r, W = likelihood.working(t, f, weights)
+    here = PosteriorOnRows(p.outputs, p.alpha, p.mean, p.root, p.log_evidence, Phi, f, r, W)
+    return function(here, weights, *(() if more is None else (more(block.X),)))
 
 
 class DaskScanDesign(LaplaceDesign):
@@ -177,20 +160,20 @@ class DaskScanDesign(LaplaceDesign):
 
     def reduce(self, model: ModelOnRows, function: Callable[..., Value], atoms: np.ndarray | None = None) -> Value:
         more = None if atoms is None else self._columns(np.asarray(atoms))
-        return self._samples.reduce(_OnBlocks(self._columns(model.atoms), model, function, more), add)
+        return self._samples.reduce(partial(_on_block, self._columns(model.atoms), model, function, more), add)
 
     def ridge_factors(self, model: ModelOnRows, function: Callable[..., Iterable[np.ndarray]]) -> list[np.ndarray]:
         factors = []
-        for i, gram in enumerate(self.reduce(model, _Grams(function))):
+        for i, gram in enumerate(self.reduce(model, partial(_grams, function))):
             if gram.diagonal().max(initial=0.0) <= NORMAL_EQUATIONS_LIMIT:
                 factors.append(factor_ridge(np.zeros((0, len(gram))), gram.copy()))
             else:
-                ith = _OnBlocks(self._columns(model.atoms), model, _Ith(function, i))
-                factors.append(factor_ridge(tall_qr(self._samples, ith)))
+                own = partial(_on_block, self._columns(model.atoms), model, partial(_take, function, i), None)
+                factors.append(factor_ridge(tall_qr(self._samples, own)))
         return factors
 
     def gram(self, atoms: np.ndarray) -> np.ndarray:
-        return self._samples.reduce(_Gram(self._columns(np.asarray(atoms))), add)
+        return self._samples.reduce(partial(_gram, self._columns(np.asarray(atoms))), add)
 
     def weighted_products(self, model: ModelOnRows, atom: int, others: np.ndarray) -> np.ndarray:
         return self.reduce(model, _weighted_products, np.append(atom, others))
@@ -199,8 +182,8 @@ class DaskScanDesign(LaplaceDesign):
         return row_hash64(self._terms.keys(np.asarray(atoms, dtype=np.intp))[:, :-1])
 
     def weighted_moments(self, model: ModelOnRows, rows: RowDirections, order: np.ndarray) -> Any:
-        columns = self._columns(model.atoms)
-        sums = _Moments(_OnBlocks(columns, model, _Factors(rows)), self._terms.of_rows)
+        factors = partial(_on_block, self._columns(model.atoms), model, partial(_factors, rows), None)
+        sums = partial(_weighted_sums, factors, self._terms.of_rows)
         A, B = self._samples.blocked(self._terms.block_rows).reduce(sums, add)
         return self._terms.moments(A, B), np.cumsum(rows.widths)[:-1]
 
@@ -208,61 +191,37 @@ class DaskScanDesign(LaplaceDesign):
         values, ends = moments
         return self._terms.scan(values, ends, self._samples, function, combine)
 
-    def _columns(self, atoms: np.ndarray) -> _Columns:
+    def _columns(self, atoms: np.ndarray) -> Columns:
         own, places = np.unique(atoms, return_inverse=True)
         scale = self.scale[atoms]
-        return _Columns(self._terms.take(own), places, np.where(scale > 0.0, scale, 1.0))
+        return partial(_scaled_columns, self._terms.take(own), places, np.where(scale > 0.0, scale, 1.0))
 
 
-@dataclass(frozen=True, eq=False)
-class _Gram:
-    columns: _Columns
-
-    def __call__(self, block: Block) -> np.ndarray:
-        Phi = self.columns(block.X)
-        return Phi.T @ Phi
+def _gram(columns: Columns, block: Block) -> np.ndarray:
+    Phi = columns(block.X)
+    return Phi.T @ Phi
 
 
-@dataclass(frozen=True, eq=False)
-class _Grams:
-    function: Callable[..., Iterable[np.ndarray]]
-
-    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> Sums:
-        return Sums(X.T @ X for X in self.function(p, weights))
+def _grams(function: Callable[..., Iterable[np.ndarray]], p: PosteriorOnRows, weights: np.ndarray) -> Sums:
+    return Sums(X.T @ X for X in function(p, weights))
 
 
-@dataclass(frozen=True, eq=False)
-class _Ith:
-    function: Callable[..., Iterable[np.ndarray]]
-    i: int
-
-    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
-        return list(self.function(p, weights))[self.i]
+def _take(function: Callable[..., Iterable[np.ndarray]], i: int, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
+    return list(function(p, weights))[i]
 
 
 def _weighted_products(p: PosteriorOnRows, weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return (columns[:, 0] * p.W) @ columns[:, 1:]
 
 
-@dataclass(frozen=True, eq=False)
-class _Factors:
+def _factors(rows: RowDirections, p: PosteriorOnRows, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Y (n, J) of all classes and the diagonal of B (n, K), of some rows."""
-
-    rows: RowDirections
-
-    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        Y = [self.rows.directions(p, weights, c) for c in range(self.rows.K)]
-        return np.hstack(Y), self.rows.curvature(p, weights)
+    return np.hstack([rows.directions(p, weights, c) for c in range(rows.K)]), rows.curvature(p, weights)
 
 
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    rows: _OnBlocks
-    terms: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-    def __call__(self, block: Block) -> Sums:
-        (Y, W), (A, B) = self.rows(block), self.terms(block.X)
-        return Sums((Y.T @ A, W.T @ B))
+def _weighted_sums(factors: Callable, terms: Callable, block: Block) -> Sums:
+    (Y, W), (A, B) = factors(block), terms(block.X)
+    return Sums((Y.T @ A, W.T @ B))
 
 
 def scan_rows(dictionary: DistributedKernelBasis, memory: float) -> DaskScanDesign | None:

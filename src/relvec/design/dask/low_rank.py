@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,8 @@ def compress_rows(dictionary: DistributedKernelBasis, memory: float) -> Rows | N
     samples = samples.blocked(rows_per_block(factor.rank))
     R, y, outside = reduce_moments(samples, factor, others, total)
     columns = Columns(factor, R)
-    norms = samples.kept(_Norms(columns))
-    error = samples.reduce(_Error(stop, total.left), max, norms)
+    norms = samples.kept(partial(_norms, columns))
+    error = samples.reduce(partial(_error, stop, total.left), max, norms)
     how = Compression(samples.n_rows, len(R), TOLERANCE, error)
     return Rows(DaskDesign(dictionary, columns, norms), y, outside, how)
 
@@ -62,8 +63,8 @@ def row_factor(
     """
     Z = samples.draw(MAX_WHOLE_ROWS).X
     if len(Z) < samples.n_rows:
-        extremes = _Extremes(extreme_directions(samples.n_features, np.random.default_rng(0)))
-        Z = np.vstack([Z, samples.reduce(extremes, _Extremes.combine)[1]])
+        directions = extreme_directions(samples.n_features, np.random.default_rng(0))
+        Z = np.vstack([Z, samples.reduce(partial(_extremes, directions), _further)[1]])
     Z = np.unique(Z, axis=0)
     most = min(max_rank(samples.n_rows, memory), int(MAX_RANK_SHARE * len(Z)))
     factor = choose_pivots(kernel, Z, most)
@@ -113,8 +114,8 @@ class DaskDesign(Design):
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         factor, r = self._columns.factor, self._columns.factor.rank
-        # Y' R [0; L^-1 k] with what does not depend on the row first
-        task = _ScanBlock(factor.kernel, factor.pivots, Y.T @ self._columns.R[:, -r:] @ factor.inverse, function)
+        M = Y.T @ self._columns.R[:, -r:] @ factor.inverse  # of Y' R [0; L^-1 k], what does not depend on the row
+        task = partial(_scan_block, factor.kernel, factor.pivots, M, function)
         total = self._dictionary.samples.reduce(task, combine, self._norms)
         if self._dictionary.n_others:
             own = self._dictionary.samples.n_rows + np.arange(self._dictionary.n_others)
@@ -137,53 +138,34 @@ class Columns:
         return rotate(self.R, self.factor(X)) if len(X) else np.zeros((len(self.R), 0))
 
 
-@dataclass(frozen=True, eq=False)
-class _Norms:
-    columns: Columns
-
-    def __call__(self, block: Block) -> np.ndarray:
-        D = self.columns(block.X)
-        return np.sqrt(np.einsum("ij,ij->j", D, D))
+def _norms(columns: Columns, block: Block) -> np.ndarray:
+    D = columns(block.X)
+    return np.sqrt(np.einsum("ij,ij->j", D, D))
 
 
-@dataclass(frozen=True, eq=False)
-class _ScanBlock:
+def _scan_block(
+    kernel: Kernel, pivots: np.ndarray, M: np.ndarray, function: Callable, block: Block, norms: np.ndarray
+) -> Any:
     """A scan of the kernels on the rows of a block: M (j, r) takes their values at the pivots to Y'Phi."""
-
-    kernel: Kernel
-    pivots: np.ndarray
-    M: np.ndarray
-    function: Callable
-
-    def __call__(self, block: Block, norms: np.ndarray) -> Any:
-        projected = (self.M @ self.kernel(block.X, self.pivots).T) / np.where(norms > 0.0, norms, 1.0)
-        return self.function(block.start + np.arange(len(block.X)), projected)
+    projected = (M @ kernel(block.X, pivots).T) / np.where(norms > 0.0, norms, 1.0)
+    return function(block.start + np.arange(len(block.X)), projected)
 
 
-@dataclass(frozen=True, eq=False)
-class _Extremes:
-    """The rows of a block that go furthest along directions (d, k), and how far."""
-
-    directions: np.ndarray
-
-    def __call__(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        along = block.X @ np.hstack([self.directions, -self.directions])
-        best = along.argmax(axis=0)
-        return along[best, np.arange(len(best))], block.X[best]
-
-    @staticmethod
-    def combine(a: tuple, b: tuple) -> tuple:
-        """The furthest of both."""
-        further = b[0] > a[0]
-        return np.where(further, b[0], a[0]), np.where(further[:, None], b[1], a[1])
+def _extremes(directions: np.ndarray, block: Block) -> tuple[np.ndarray, np.ndarray]:
+    """How far the rows of a block go along directions (d, k) and against them, and the rows that go furthest."""
+    along = block.X @ np.hstack([directions, -directions])
+    best = along.argmax(axis=0)
+    return along[best, np.arange(len(best))], block.X[best]
 
 
-@dataclass(frozen=True)
-class _Error:
-    """A bound on the largest relative error of the columns of some rows: see `relvec.design.compress`."""
+def _further(a: tuple, b: tuple) -> tuple:
+    further = b[0] > a[0]
+    return np.where(further, b[0], a[0]), np.where(further[:, None], b[1], a[1])
 
-    most_left: float  # of any k(x, x)
-    left: float  # of all together
 
-    def __call__(self, block: Block, norms: np.ndarray) -> float:
-        return float(np.sqrt(self.most_left * self.left) / max(norms.min(), np.finfo(float).tiny))
+def _error(most_left: float, left: float, block: Block, norms: np.ndarray) -> float:
+    """A bound on the largest relative error of the columns of some rows: see `relvec.design.low_rank.compress`.
+
+    ``most_left`` is what is left of any k(x, x), ``left`` of all together.
+    """
+    return float(np.sqrt(most_left * left) / max(norms.min(), np.finfo(float).tiny))

@@ -9,8 +9,7 @@ model, and a sample of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from copy import copy, deepcopy
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -105,22 +104,19 @@ class DaskSamples(Samples):
         """The same rows, kept by Dask in the memory of the workers, or on their disks, and computed anew if lost."""
         import dask
 
-        other = object.__new__(DaskSamples)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         with quiet_scheduler():
             other._chunks = list(dask.persist(*self._chunks))
         return other
 
     def in_units(self, units: np.ndarray) -> DaskSamples:
         """The same rows with targets divided by units (q,)."""
-        other = object.__new__(DaskSamples)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other._scaled = units
         return other
 
     def blocked(self, rows: int) -> DaskSamples:
-        other = object.__new__(DaskSamples)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other._at_once = rows
         return other
 
@@ -191,7 +187,8 @@ class DaskSamples(Samples):
 
     def draw(self, size: int) -> Drawn:
         """An even draw of rows, by content: whatever their order and their chunks it is the same."""
-        drawn = self.blocked(_DRAWN).reduce(_Draw(size), _Draw(size).combined)
+        keep = partial(_lowest, size)
+        drawn = self.blocked(_DRAWN).reduce(partial(_draw_block, keep), partial(_join, keep))
         order = np.argsort(drawn.rows)
         drawn = Drawn(*(values[order] for values in drawn))
         self._taken.update(zip(drawn.rows.tolist(), drawn.X, strict=True))
@@ -199,7 +196,8 @@ class DaskSamples(Samples):
 
     def distinct(self, most: int) -> np.ndarray | None:
         """The first of each set of equal rows, ascending; None where they are more than ``most``."""
-        found = self.reduce(_Distinct(most), _Distinct(most).combined)
+        keep = partial(_first, most)
+        found = self.reduce(partial(_number_rows, keep), partial(_join, keep))
         return None if len(found.rows) > most else np.sort(found.rows)
 
 
@@ -213,26 +211,14 @@ class Drawn(NamedTuple):
     weights: np.ndarray
 
 
-def _joined(a: Any, b: Any) -> Any:
-    """Arrays of two of a kind, one behind the other."""
-    return type(a)(*(np.concatenate(pair) for pair in zip(a, b, strict=True)))
+def _draw_block(keep: Callable[[Drawn], Drawn], block: Block) -> Drawn:
+    rows = block.start + np.arange(len(block.X))
+    return keep(Drawn(hash_rows(block.X), rows, block.X, block.targets, block.weights))
 
 
-@dataclass(frozen=True)
-class _Draw:
-    size: int
-
-    def __call__(self, block: Block) -> Drawn:
-        rows = block.start + np.arange(len(block.X))
-        return self._lowest(Drawn(hash_rows(block.X), rows, block.X, block.targets, block.weights))
-
-    def combined(self, a: Drawn, b: Drawn) -> Drawn:
-        """The lowest of both."""
-        return self._lowest(_joined(a, b))
-
-    def _lowest(self, drawn: Drawn) -> Drawn:
-        top = np.argsort(drawn.hashed, kind="stable")[: self.size]
-        return Drawn(*(values[top] for values in drawn))
+def _lowest(size: int, drawn: Drawn) -> Drawn:
+    top = np.argsort(drawn.hashed, kind="stable")[:size]
+    return Drawn(*(values[top] for values in drawn))
 
 
 class _Rows(NamedTuple):
@@ -240,23 +226,20 @@ class _Rows(NamedTuple):
     rows: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Distinct:
+def _number_rows(keep: Callable[[_Rows], _Rows], block: Block) -> _Rows:
+    return keep(_Rows(row_hash64(block.X), block.start + np.arange(len(block.X))))
+
+
+def _first(most: int, found: _Rows) -> _Rows:
     """The first rows of each content, no more than one too many."""
+    order = np.argsort(found.rows)
+    first = order[np.unique(found.hashed[order], return_index=True)[1]][: most + 1]
+    return _Rows(found.hashed[first], found.rows[first])
 
-    most: int
 
-    def __call__(self, block: Block) -> _Rows:
-        return self._first(_Rows(row_hash64(block.X), block.start + np.arange(len(block.X))))
-
-    def combined(self, a: _Rows, b: _Rows) -> _Rows:
-        """Those of both."""
-        return self._first(_joined(a, b))
-
-    def _first(self, found: _Rows) -> _Rows:
-        order = np.argsort(found.rows)
-        first = order[np.unique(found.hashed[order], return_index=True)[1]][: self.most + 1]
-        return _Rows(found.hashed[first], found.rows[first])
+def _join(keep: Callable[[Any], Any], a: Any, b: Any) -> Any:
+    """What is kept of the arrays of both, one behind the other."""
+    return keep(type(a)(*(np.concatenate(pair) for pair in zip(a, b, strict=True))))
 
 
 # ---------------------------------------------------------------- what runs on the workers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import add
 from typing import Any
 
@@ -60,13 +61,9 @@ class Terms(ABC):
         """`LaplaceDesign.scan_weighted`, where the directions of the classes are split at ``ends``."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Both:
-    basis: Basis
-
-    def __call__(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        Phi = self.basis(X)
-        return Phi, Phi**2
+def _with_squares(basis: Basis, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    Phi = basis(X)
+    return Phi, Phi**2
 
 
 class BasisTerms(Terms):
@@ -79,7 +76,7 @@ class BasisTerms(Terms):
         self.block_rows = int(np.clip(_MAX_BLOCK_NUMBERS / (basis.n_atoms * numbers_per_entry(basis)), 16, 4096))
         self.scan_size = float(samples.n_rows) * basis.n_atoms
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            squares = samples.blocked(self.block_rows).reduce(_Squares(self.of_rows), add)
+            squares = samples.blocked(self.block_rows).reduce(partial(_sum_squares, self.of_rows), add)
         if not np.all(np.isfinite(squares)):
             raise not_finite(int(np.argmin(np.isfinite(squares))))
         self.scale = np.sqrt(squares)
@@ -94,7 +91,7 @@ class BasisTerms(Terms):
 
     @property
     def of_rows(self) -> Callable:
-        return _Both(self._basis)
+        return partial(_with_squares, self._basis)
 
     def moments(self, A: np.ndarray, B: np.ndarray) -> Any:
         safe = np.where(self.scale > 0.0, self.scale, 1.0)
@@ -105,12 +102,8 @@ class BasisTerms(Terms):
         return function(_piece(atoms, self.keys(atoms), moments[0], moments[1], ends))
 
 
-@dataclass(frozen=True, eq=False)
-class _Squares:
-    terms: Callable
-
-    def __call__(self, block: Block) -> np.ndarray:
-        return self.terms(block.X)[1].sum(axis=0)
+def _sum_squares(terms: Callable, block: Block) -> np.ndarray:
+    return terms(block.X)[1].sum(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +138,7 @@ class RowTerms(Terms):
         p, samples = dictionary.n_others, dictionary.samples
         self.block_rows = rows_per_block(factor.rank + square.rank)
         self.scan_size = float(samples.n_rows + dictionary.n_atoms) * (factor.rank + p)
-        squares = samples.blocked(self.block_rows).reduce(_Squares(self.of_rows), add)
+        squares = samples.blocked(self.block_rows).reduce(partial(_sum_squares, self.of_rows), add)
         self._norms, self._other_scale = squares[p:] @ square.inverse.T @ square.inverse, np.sqrt(squares[:p])
         self._known: dict[int, float] = {}
         self.scale = Lookup(dictionary.n_atoms, self._scale)
@@ -183,7 +176,7 @@ class RowTerms(Terms):
 
     def scan(self, moments: Any, ends: np.ndarray, samples: DaskSamples, function: Callable, combine: Combine) -> Any:
         A, B, M, N = moments
-        task = _ScanBlock(self.of_rows, M, np.vstack([N, self._norms]), ends, function)
+        task = partial(_scan_block, self.of_rows, M, np.vstack([N, self._norms]), ends, function)
         total = samples.blocked(self.block_rows).reduce(task, combine)
         p = self._dictionary.n_others
         if p:
@@ -201,24 +194,16 @@ def _row_keys(kind: np.ndarray, X: np.ndarray, atoms: np.ndarray) -> np.ndarray:
     return np.column_stack([kind, X, atoms])
 
 
-@dataclass(frozen=True, eq=False)
-class _ScanBlock:
+def _scan_block(
+    terms: _AtPivots, M: np.ndarray, N: np.ndarray, ends: np.ndarray, function: Callable, block: Block
+) -> Any:
     """The rows of a block as candidates: M and N take their kernels at the pivots to Y'Phi and to weighted squares.
 
     The last row of N is for the squares of their norms.
     """
-
-    terms: _AtPivots
-    M: np.ndarray
-    N: np.ndarray
-    ends: np.ndarray
-    function: Callable
-
-    def __call__(self, block: Block) -> Any:
-        K, E = self.terms.kernels(block.X)
-        *squares, norms = self.N @ E.T
-        safe = np.where(norms > 0.0, norms, 1.0)
-        atoms = block.start + np.arange(len(block.X))
-        keys = _row_keys(np.zeros(len(atoms)), block.X, atoms)
-        projected = (self.M @ K.T) / np.sqrt(safe)
-        return self.function(_piece(atoms, keys, projected, np.array(squares) / safe, self.ends))
+    K, E = terms.kernels(block.X)
+    *squares, norms = N @ E.T
+    safe = np.where(norms > 0.0, norms, 1.0)
+    atoms = block.start + np.arange(len(block.X))
+    keys = _row_keys(np.zeros(len(atoms)), block.X, atoms)
+    return function(_piece(atoms, keys, (M @ K.T) / np.sqrt(safe), np.array(squares) / safe, ends))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -257,21 +258,14 @@ def take_rows(values: np.ndarray, used: np.ndarray) -> np.ndarray:
     return values if len(used) == len(values) else values[used]
 
 
-@dataclass(frozen=True, eq=False)
-class ModelColumns:
-    """The columns of a model and its target on some rows."""
-
-    basis: Basis
-    scale: np.ndarray
-    output: int
-
-    def __call__(self, block: Block) -> np.ndarray:
-        return np.column_stack([self.basis(block.X) / self.scale, block.targets[:, self.output]]) * block.root
+def model_columns(basis: Basis, scale: np.ndarray, output: int, block: Block) -> np.ndarray:
+    """The columns of a model over their scale (k,), and its target, on some rows."""
+    return np.column_stack([basis(block.X) / scale, block.targets[:, output]]) * block.root
 
 
 def exact_triangle(samples: Samples, basis: Basis, scale: np.ndarray, output: int) -> tuple[np.ndarray, np.ndarray]:
     """The QR triangle of the columns of a basis over their scale (k,), and of a target, in a pass over the samples."""
-    R = tall_qr(samples, ModelColumns(basis, scale, output))
+    R = tall_qr(samples, partial(model_columns, basis, scale, output))
     return R[:, :-1], R[:, -1]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import (
     GaussianSource,
     LaplaceSource,
-    ModelColumns,
     ProcessRows,
     Sample,
     Subsample,
@@ -190,7 +190,7 @@ class DaskSource(GaussianSource, LaplaceSource):
     def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
         if isinstance(dictionary, design.DistributedKernelBasis):
             return design.compress_rows(replace(dictionary, samples=self._scaled), memory)
-        self._summaries.append(self.samples.reduce(_Summarise(dictionary), design.Summary.merged))
+        self._summaries.append(self.samples.reduce(partial(_summarise, dictionary), design.Summary.merged))
         return self._summaries[-1].rows(self._units)
 
     def gram(self, basis: Basis, memory: float) -> design.Rows:
@@ -200,9 +200,8 @@ class DaskSource(GaussianSource, LaplaceSource):
         if not isinstance(dictionary, design.DistributedKernelBasis):
             return exact_triangle(self._scaled, dictionary.take(active), scale[active], output)
         order = np.argsort(active)
-        own = active[order]
-        R = design.tall_qr(self._scaled, ModelColumns(dictionary.take(own), scale[own], output))
-        return R[:, np.argsort(order)], R[:, -1]
+        columns, target = exact_triangle(self._scaled, dictionary.take(active[order]), scale[active[order]], output)
+        return columns[:, np.argsort(order)], target
 
     # Classes and counts ----------------------------------------------------------------------------------------------
 
@@ -246,9 +245,5 @@ def _needs_rows(part: KernelBasis) -> bool:
     return part.centres is None and part.n_random is None
 
 
-@dataclass(frozen=True, eq=False)
-class _Summarise:
-    basis: Basis
-
-    def __call__(self, block: design.Block) -> design.Summary:
-        return design.summarise(self.basis, block.X, block.targets, block.weights)
+def _summarise(basis: Basis, block: design.Block) -> design.Summary:
+    return design.summarise(basis, block.X, block.targets, block.weights)
