@@ -1,6 +1,7 @@
 """The default process of many rows: one model from memory, disk, Dask and devices; limits that are kept and told."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,15 +13,14 @@ from relvec.design import readers as readers_module
 from relvec.estimators.processes import regression as regression_module
 from relvec.estimators.sources import base, memory
 from relvec.gaussian_process import fit as fit_module
-from relvec.gaussian_process import fit_process, parse_structure
-from relvec.gaussian_process.bound import bounds
+from relvec.gaussian_process import fit_process, parse_structure, predictor
+from relvec.gaussian_process.bound import Vectors, bounds, bounds_of
 from relvec.gaussian_process.fit import prepare
-from relvec.gaussian_process.predictor import sparse_component
 from relvec.gaussian_process.streamed import Table, fit_in_passes
 from relvec.gaussian_process.streamed import fit as streamed_module
 from relvec.gaussian_process.streamed.fit import calibrate
 from relvec.gaussian_process.streamed.growth import grow
-from relvec.gaussian_process.streamed.sums import Target, Vectors, bounds_of, sum_all
+from relvec.gaussian_process.streamed.sums import Target, sum_all
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import watch
@@ -102,14 +102,12 @@ def test_sums_in_blocks_give_the_posterior_and_bounds_of_rows_in_memory():
     whole, found = bounds(structure, THETA, prepared.rows, Z), bounds_of(vectors, sums)
     np.testing.assert_allclose([found.lower, found.upper], [whole.lower, whole.upper], rtol=1e-8)
     assert found.lower <= found.upper
-    from relvec.gaussian_process.streamed import component
-
-    few, many = component.component_of(vectors, sums), None
+    few, many = predictor.component_of(vectors, sums), None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(component, "_MAX_EIGEN_VECTORS", 0)
-        many = component.component_of(vectors, sums)
+        patch.setattr(predictor, "_MAX_EIGEN_VECTORS", 0)
+        many = predictor.component_of(vectors, sums)
     for part in (few, many):
-        expected = sparse_component(structure, THETA, prepared.rows, Z).predict(prepared.rows.X)
+        expected = predictor.sparse_component(structure, THETA, prepared.rows, Z).predict(prepared.rows.X)
         for a, b in zip(part.predict(prepared.rows.X), expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
 
@@ -214,7 +212,6 @@ def test_evidence_on_a_device_is_that_of_the_host():
     torch = pytest.importorskip("torch")
     from relvec.gaussian_process.learn import log_posterior
     from relvec.gaussian_process.priors import default_prior
-    from relvec.gaussian_process.streamed.learning import log_posterior_on
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
@@ -223,6 +220,6 @@ def test_evidence_on_a_device_is_that_of_the_host():
         structure = parse_structure(name, 3)
         prior, theta = default_prior(structure), rng.normal(size=structure.n_theta) * 0.3
         here = log_posterior(structure, prior, rows)(theta)
-        there = log_posterior_on(torch.zeros(1, dtype=torch.float64))(structure, prior, rows)(theta)
+        there = log_posterior(structure, prior, replace(rows, X=torch.from_numpy(rows.X)))(theta)
         np.testing.assert_allclose(there[0], here[0], rtol=1e-10)
         np.testing.assert_allclose(there[1], here[1], rtol=1e-7, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Bounds on the evidence of a process from m of its rows, in O(N m^2), and the sparse posterior that goes with them.
+"""Bounds on the evidence of a process from m of its rows, in O(N m^2), and the sums over the rows that they need.
 
 The vectors Z (m, d) are rows. With k(Z, Z) = L L' and the features A = L^-1 k(Z, X), Q = A'A is the part of K = k(X, X)
 that the vectors represent. In whitened rows (targets and covariances times sqrt(w); the noise is s for all of them)
@@ -7,22 +7,22 @@ that the vectors represent. In whitened rows (targets and covariances times sqrt
     upper = -1/2 [n log 2 pi + log|Q + s I| + y'(Q + (t + s) I)^-1 y],  t = tr(K - Q)      Titsias 2014, sec. 2
 
 enclose log N(y | 0, K + s I). Both get the terms of merged rows, -(N - n)/2 log(2 pi s) - scatter / (2 s) (`evidence`;
-the sums of log w cancel).
+the sums of log w cancel). Posterior and bounds need A A' (m, m), A y (m,), y'y, t and N: sums over rows, which may stay
+where they are. Vectors may be on a device.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dsyrk
 
-from relvec.gaussian_process.evidence import factor
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows
+from relvec.inference.linalg import factor_lower, log_determinant, solve_lower
+from relvec.runtime.arrays import Array, add_diagonal, like, squares, to_host
 
-_JITTER = 1e-9  # Q only shrinks by it: the bounds stay bounds
+_JITTER = 1e-9  # of the largest k(z, z); Q only shrinks by it: the bounds stay bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,47 +40,113 @@ class Bounds:
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
-    """L (m, m) of k(Z, Z), A (m, n) and targets y (n,) of the whitened rows, and what is left: diag(K - Q) (n,)."""
+class Vectors:
+    """The vectors Z (m, d) of a process in its units, with the factor L (m, m) of k(Z, Z)."""
 
-    L: np.ndarray
-    A: np.ndarray
-    y: np.ndarray
-    left: np.ndarray
+    structure: Structure
+    theta: np.ndarray
+    Z: Array
+    L: Array
 
+    @classmethod
+    def at(cls, structure: Structure, theta: np.ndarray, Z: Array) -> Vectors:
+        """The vectors at some rows, on whatever device these are."""
+        return cls(structure, theta, Z, factor_lower(structure(theta, Z), _JITTER))
 
-def features(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> Features:
-    """The features of the rows on the vectors Z (m, d)."""
-    root = np.sqrt(rows.weight)
-    L = factor(structure(theta, Z), _JITTER)
-    A = _solve(L, structure(theta, Z, rows.X) * root)
-    left = rows.weight * structure.prior_variance(theta, rows.X) - np.einsum("ij,ij->j", A, A)
-    return Features(L, A, rows.y * root, np.maximum(left, 0.0))
+    def features(self, X: Array) -> Array:
+        """A (m, n) of standardised rows X (n, d)."""
+        return solve_lower(self.L, self.structure(self.theta, X, self.Z).T)
 
-
-def factor_shifted(A: np.ndarray, s: float) -> np.ndarray:
-    """Lower Cholesky factor of I + A A'/s (m, m)."""
-    B = dsyrk(1.0 / s, A.T, trans=1, lower=1)  # A.T is in Fortran order where A is in C order
-    B = np.tril(B) + np.tril(B, -1).T
-    B.flat[:: len(B) + 1] += 1.0
-    return factor(B)
+    def left(self, X: Array, A: Array) -> Array:
+        """k(x, x) less what the vectors represent of it (n,)."""
+        return self.structure.prior_variance(self.theta, X) - squares(A, 0)
 
 
-def _solve(L: np.ndarray, B: np.ndarray) -> np.ndarray:
-    return solve_triangular(L, B, lower=True, check_finite=False)
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """A A' (m, m), A y (m,), y'y, tr(K - Q) and the sum of the weights, over some rows."""
+
+    gram: Array
+    cross: Array
+    squares: float
+    left: float
+    total: float
+
+    def add(self, other: Sums) -> Sums:
+        """The sums over the rows of both; the matrices of this one are overwritten."""
+        gram, cross = self.gram, self.cross
+        gram += other.gram
+        cross += other.cross
+        return Sums(
+            gram, cross, self.squares + other.squares, self.left + other.left, self.total + other.total
+        )  # fmt: skip
+
+    def without(self, other: Sums) -> Sums:
+        """The sums over the rows of this that are not in the other."""
+        return Sums(
+            self.gram - other.gram, self.cross - other.cross, self.squares - other.squares, self.left - other.left,
+            self.total - other.total,
+        )  # fmt: skip
+
+
+def sum_rows(vectors: Vectors, X: Array, y: np.ndarray, weights: np.ndarray) -> Sums:
+    """The sums over standardised rows X (n, d) with targets (n,) and weights (n,), on the device of X."""
+    A = vectors.features(X)
+    left = float(weights @ np.maximum(to_host(vectors.left(X, A)), 0.0))
+    root = np.sqrt(weights)
+    if np.any(root != 1.0):
+        A = A * like(A, root)[None, :]
+    return Sums(A @ A.T, A @ like(A, y * root), float(weights @ y**2), left, float(weights.sum()))
+
+
+def rows_sums(vectors: Vectors, rows: Rows) -> Sums:
+    """The sums over merged rows in memory, moved to where the vectors are; their scatter counts in y'y."""
+    found = sum_rows(vectors, like(vectors.Z, rows.X), rows.y, rows.weight)
+    return replace(found, squares=found.squares + float(rows.scatter.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePosterior:
+    """LB (m, m), the factor of I + A A'/s, and B^-1 A y / s (m,): the mean of the features."""
+
+    vectors: Vectors
+    LB: Array
+    mean: Array
+
+    @classmethod
+    def of(cls, vectors: Vectors, sums: Sums) -> SparsePosterior:
+        """The posterior given the sums over rows."""
+        s = vectors.structure.noise(vectors.theta)
+        LB, c = _shifted(sums, s)
+        return cls(vectors, LB, solve_lower(LB, c, trans=True))
+
+    def predict(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance (n,), without noise, at standardised rows X (n, d)."""
+        A = self.vectors.features(X)
+        mean, left = A.T @ self.mean, self.vectors.left(X, A)
+        half = solve_lower(self.LB, A)
+        return to_host(mean), np.maximum(to_host(left), 0.0) + to_host(squares(half, 0))
+
+
+def _shifted(sums: Sums, s: float) -> tuple[Array, Array]:
+    """The factor LB of I + A A'/s (m, m), and LB^-1 A y / s (m,)."""
+    LB = factor_lower(add_diagonal(sums.gram / s, 1.0))
+    return LB, solve_lower(LB, sums.cross / s)
 
 
 def bounds(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> Bounds:
-    """Lower and upper bound on log p(t | theta) from the vectors Z (m, d)."""
-    f, s = features(structure, theta, rows, Z), structure.noise(theta)
-    left = f.left.sum()
+    """Lower and upper bound on log p(t | theta) of merged rows in memory from the vectors Z (m, d)."""
+    vectors = Vectors.at(structure, theta, Z)
+    return bounds_of(vectors, sum_rows(vectors, rows.X, rows.y, rows.weight), float(rows.scatter.sum()))
 
-    def fit(noise: float) -> tuple[float, float]:
-        """y'(Q + noise I)^-1 y and log|I + Q/noise|."""
-        LB = factor_shifted(f.A, noise)
-        c = _solve(LB, f.A @ f.y) / noise
-        return f.y @ f.y / noise - c @ c, 2.0 * np.log(LB.diagonal()).sum()
 
-    (narrow, log_det), (wide, _) = fit(s), fit(s + left)
-    level = -0.5 * (log_det + rows.total * np.log(2.0 * np.pi * s) + rows.scatter.sum() / s)  # with merged rows
-    return Bounds(float(level - 0.5 * (narrow + left / s)), float(level - 0.5 * wide), rows.total)
+def bounds_of(vectors: Vectors, sums: Sums, scatter: float = 0.0) -> Bounds:
+    """Lower and upper bound on log p(t | theta) from the sums over all rows, and the scatter within merged ones."""
+    s = vectors.structure.noise(vectors.theta)
+    LB, c = _shifted(sums, s)
+    level = sums.total * np.log(2.0 * np.pi * s) + log_determinant(LB) + scatter / s
+    wide = s + sums.left
+    c_wide = _shifted(sums, wide)[1]
+    lower = -0.5 * (sums.squares / s - float(c @ c) + level + sums.left / s)
+    upper = -0.5 * (sums.squares / wide - float(c_wide @ c_wide) + level)
+    return Bounds(lower, upper, sums.total)

@@ -15,21 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dger
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
+from scipy.linalg.lapack import dpotri, dpotrs
 
 from relvec.gaussian_process.kernel import Evaluated, Structure
 from relvec.gaussian_process.rows import Rows
+from relvec.inference.linalg import diagonal_of, factor, factor_lower, invert, log_determinant
+from relvec.runtime.arrays import Array, add_diagonal, like
 from relvec.runtime.machine import all_threads
 from relvec.runtime.scratch import Scratch
 
-_JITTERS = (1e-10, 1e-8, 1e-6)  # of the largest diagonal element, added where a matrix cannot be factored as it is
 _SHORT_CHAINS = (
     30.0  # factorisations wait for each other: they gain from threads where a product 30 times as short does
 )
-
-
-class NotPositiveDefinite(ValueError):
-    """A kernel matrix that could not be factored, even with the jitter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,26 +37,10 @@ class ExactPosterior:
     weights: np.ndarray
 
 
-def factor(K: np.ndarray, jitter: float = 0.0, scratch: Scratch | None = None) -> np.ndarray:
-    """Lower Cholesky factor of symmetric K (n, n), in Fortran order; K is changed by at most the largest jitter.
-
-    `jitter`, a share of the largest diagonal element, is added first; more only where K cannot be factored.
-    """
-    top, diagonal = K.diagonal().max(), K.diagonal().copy()
-    for share in (jitter, *(extra for extra in _JITTERS if extra > jitter)):
-        K.flat[:: len(K) + 1] = diagonal + share * top
-        out = np.empty_like(K) if scratch is None else scratch.empty(*K.shape)
-        np.copyto(out, K)
-        L, info = dpotrf(out.T, lower=1, clean=1, overwrite_a=1)  # out.T: the same matrix, in Fortran order
-        if info == 0:
-            return L
-    raise NotPositiveDefinite(f"the covariance of {len(K)} rows is not positive definite at pivot {info}")
-
-
 def evidence(
     structure: Structure, theta: np.ndarray, rows: Rows, scratch: Scratch | None = None
 ) -> tuple[float, np.ndarray]:
-    """Log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3).
+    """Log p(t | theta) of all rows and its gradient (p,) with respect to theta; O(n^3), on the device of their inputs.
 
     Those who ask again and again, for one structure and the same rows, give a `scratch` for the matrices.
     """
@@ -70,21 +51,29 @@ def evidence(
 
 
 def _evidence(structure: Structure, theta: np.ndarray, rows: Rows, scratch: Scratch) -> tuple[float, np.ndarray]:
-    s = structure.noise(theta)
+    s, excess = structure.noise(theta), rows.total - len(rows)  # N - n
     kernel = Evaluated(structure, theta, rows.X, scratch=scratch)
-    K = kernel.K
-    K.flat[:: len(K) + 1] += s / rows.weight
-    L = factor(K, scratch=scratch)
-    alpha = dpotrs(L, rows.y, lower=1)[0]
-    excess = rows.total - len(rows)  # N - n
+    fit, log_det, bar = _normal_density(kernel.K, s / rows.weight, rows.y, scratch)
     value = (
-        -0.5 * rows.y @ alpha - np.log(L.diagonal()).sum() - 0.5 * len(rows) * np.log(2.0 * np.pi)
+        -0.5 * fit - 0.5 * log_det - 0.5 * len(rows) * np.log(2.0 * np.pi)
         - 0.5 * excess * np.log(2.0 * np.pi * s) - 0.5 * np.log(rows.weight).sum() - 0.5 * rows.scatter.sum() / s
     )  # fmt: skip
-    bar = _outer_less_inverse(L, alpha)
     slope = kernel.vjp(bar)
-    slope[-1] = s * (bar.diagonal() / rows.weight).sum() - 0.5 * excess + 0.5 * rows.scatter.sum() / s
+    slope[-1] = s * (diagonal_of(bar) / rows.weight).sum() - 0.5 * excess + 0.5 * rows.scatter.sum() / s
     return float(value), slope
+
+
+def _normal_density(K: Array, noise: np.ndarray, y: np.ndarray, scratch: Scratch) -> tuple[float, float, Array]:
+    """y'C^-1 y, log |C| and the derivative of log N(y | 0, C) by C (n, n), for C = K + diag(noise)."""
+    if isinstance(K, np.ndarray):
+        K.flat[:: len(K) + 1] += noise
+        L = factor(K, scratch=scratch)
+        alpha, log_det = dpotrs(L, y, lower=1)[0], log_determinant(L)
+        return float(y @ alpha), log_det, _outer_less_inverse(L, alpha)
+    L, t = factor_lower(add_diagonal(K, noise)), like(K, y)
+    inverse = invert(L)
+    alpha = inverse @ t
+    return float(t @ alpha), log_determinant(L), 0.5 * (alpha[:, None] * alpha[None, :] - inverse)  # RW eq. (5.9)
 
 
 def _outer_less_inverse(L: np.ndarray, alpha: np.ndarray) -> np.ndarray:

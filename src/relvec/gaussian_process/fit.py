@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from relvec.gaussian_process.bound import Bounds, bounds
 from relvec.gaussian_process.evidence import evidence, losses
 from relvec.gaussian_process.kernel import Structure, parse_structure
-from relvec.gaussian_process.learn import Objective, climb, log_posterior
+from relvec.gaussian_process.learn import climb, log_posterior
 from relvec.gaussian_process.predictor import (
     Compared,
     Component,
@@ -22,7 +22,7 @@ from relvec.gaussian_process.predictor import (
     spread,
     vary_error_bars,
 )
-from relvec.gaussian_process.priors import Floors, Prior, default_prior
+from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import (
     Rows,
     Units,
@@ -35,6 +35,7 @@ from relvec.gaussian_process.rows import (
 from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow, learn_candidate
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
+from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress, Recall
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
@@ -65,11 +66,14 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class LastStage:
-    """The last stage of learning: its objective, the most rows, and evaluations (half on at most 1,000 rows)."""
+    """The last stage of learning: the most rows, and evaluations (half on at most 1,000 rows).
 
-    objective: Callable[[Structure, Prior, Rows], Objective] = log_posterior
+    `place` is an array on the device where the evidence is to be computed; None for the host.
+    """
+
     n_rows: int = 2000
     steps: int = 24
+    place: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +279,8 @@ def _refined(chosen: Candidate, rows: Rows, floors: Floors, last: LastStage, clo
         return chosen.mode.theta
     prior = default_prior(chosen.structure, floors)
     steps = last.steps if len(few) > 1000 else last.steps // 2
-    objective = last.objective(chosen.structure, prior, few)
+    placed = few if last.place is None else replace(few, X=like(last.place, few.X))
+    objective = log_posterior(chosen.structure, prior, placed)
     mode = climb(objective, chosen.mode.theta, prior, steps, clock, chosen.curvature)
     clock.report("all rows", 1.0)
     return mode.theta

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
 
-from relvec.gaussian_process.evidence import NotPositiveDefinite, evidence
+from relvec.gaussian_process.evidence import evidence
 from relvec.gaussian_process.kernel import Part, Structure
 from relvec.gaussian_process.priors import Prior
 from relvec.gaussian_process.rows import Rows
+from relvec.inference.linalg import SingularError
 from relvec.runtime.clock import Clock, TimeUp
 from relvec.runtime.scratch import Scratch
 
@@ -39,18 +39,15 @@ class Mode:
     rivals: int = 0
 
 
-def log_posterior(structure: Structure, prior: Prior, rows: Rows, log_evidence: Objective | None = None) -> Objective:
-    """Log p(t | theta) + log p(theta) of the exact process, and its gradient; the first may be computed elsewhere.
-
-    Minus infinity where a matrix cannot be factored.
-    """
-    log_evidence = log_evidence or partial(evidence, structure, rows=rows, scratch=Scratch())
+def log_posterior(structure: Structure, prior: Prior, rows: Rows) -> Objective:
+    """Log p(t | theta) + log p(theta) of the exact process, and its gradient; -inf where a matrix has no factor."""
+    scratch = Scratch()
 
     def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
         density, slope = prior.log_density(theta)
         try:
-            fit, gradient = log_evidence(theta)
-        except NotPositiveDefinite:
+            fit, gradient = evidence(structure, theta, rows, scratch)
+        except SingularError:
             return -np.inf, slope
         return fit + density, gradient + slope
 

@@ -20,14 +20,15 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
 
-from relvec.gaussian_process.bound import Bounds, features
+from relvec.gaussian_process.bound import Bounds, Sums, Vectors, sum_rows
 from relvec.gaussian_process.evidence import leave_one_out, posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
-from relvec.runtime.arrays import Array, like, namespace, squares, to_host
+from relvec.inference.linalg import factor_lower, invert, solve_lower
+from relvec.runtime.arrays import Array, add_diagonal, like, namespace, squares, to_host
 
 _BLOCK = 2048
 _SPREAD_ROWS = 1000
@@ -39,6 +40,8 @@ _GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
 _MOST_GAIN = 5.0  # nats of a row that count: one row far off does not hide what all others say
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 _SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R
+_MAX_EIGEN_VECTORS = 1024  # more have a root R of full rank from Cholesky factors, a tenth of the work
+_ROUNDING = 1e-11  # added to I - (I + G/s)^-1 so that it can be factored: a share of k(x, x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,20 +368,26 @@ def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Comp
 
 def sparse_component(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -> Component:
     """The process on the vectors Z (m, d), Titsias 2009 eq. (6)."""
-    f = features(structure, theta, rows, Z)
-    return component_from_sums(structure, theta, Z, f.L, f.A @ f.A.T, f.A @ f.y)
+    vectors = Vectors.at(structure, theta, Z)
+    return component_of(vectors, sum_rows(vectors, rows.X, rows.y, rows.weight))
 
 
-def component_from_sums(
-    structure: Structure, theta: np.ndarray, Z: np.ndarray, L: np.ndarray, G: np.ndarray, b: np.ndarray
-) -> Component:
-    """The process on the vectors Z (m, d) from sums over the rows of their features A (`bound`): G = A A', b = A y.
+def component_of(vectors: Vectors, sums: Sums) -> Component:
+    """The process on vectors from sums over the rows of their features A: G = A A', b = A y; in arrays of the host.
 
     With G = U diag(g) U' the posterior precision of the features is I + G/s: the variance is
     k(x, x) - |L^-1 k|^2 + |(I + G/s)^-1/2 L^-1 k|^2, so that R = diag(sqrt(g / (g + s))) U' L^-1. Directions the rows
-    say almost nothing about are left out.
+    say almost nothing about are left out. Of many vectors R is C' L^-1 with C C' = I - (I + G/s)^-1.
     """
+    structure, theta = vectors.structure, vectors.theta
     s = structure.noise(theta)
+    if vectors.Z.shape[0] > _MAX_EIGEN_VECTORS:
+        inverse = invert(factor_lower(add_diagonal(sums.gram / s, 1.0)))
+        weights = solve_lower(vectors.L, inverse @ (sums.cross / s), trans=True)
+        C = factor_lower(add_diagonal(-inverse, 1.0 + _ROUNDING))
+        Z, weights, R = map(to_host, (vectors.Z, weights, solve_lower(vectors.L, C, trans=True).T))
+        return Component(structure, theta, Z, weights, np.ascontiguousarray(R), s)
+    Z, L, G, b = map(to_host, (vectors.Z, vectors.L, sums.gram, sums.cross))
     g, U = np.linalg.eigh(G)
     g = np.maximum(g, 0.0)
     weights = solve_triangular(L, U @ ((U.T @ b) / (g + s)), lower=True, trans=1, check_finite=False)

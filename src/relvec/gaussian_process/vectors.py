@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
-from relvec.gaussian_process.evidence import factor
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows
+from relvec.inference.linalg import factor
 
 _BLOCK = 64
 _RELEVANT_SHARE = 0.5  # of a block: drawn by relevance

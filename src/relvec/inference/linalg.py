@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
+
+from relvec.runtime.arrays import Array, add_diagonal, namespace, to_host
+from relvec.runtime.machine import all_threads
+from relvec.runtime.scratch import Scratch
 
 # Longer columns of X make the normal equations I + X'X lose more digits than the evidence may lose.
 NORMAL_EQUATIONS_LIMIT = 1e8
 
 _STRIP_COLUMNS = 96  # of a triangular product at once
+_JITTERS = (1e-10, 1e-8, 1e-6)  # of the largest diagonal element, added where a matrix cannot be factored as it is
 
 
 class SingularError(ValueError):
@@ -131,3 +136,67 @@ def triangular_product(A: np.ndarray, T: np.ndarray, lower: bool, out: np.ndarra
         some = slice(0, stop) if lower else slice(start, r)
         np.matmul(A[:, some], T[start:stop, some].T, out=out[:, start:stop])
     return out
+
+
+def factor(K: np.ndarray, jitter: float = 0.0, scratch: Scratch | None = None) -> np.ndarray:
+    """Lower Cholesky factor of symmetric K (n, n), in Fortran order; K is changed by at most the largest jitter.
+
+    `jitter`, a share of the largest diagonal element, is added first; more only where K cannot be factored.
+    """
+    top, diagonal = K.diagonal().max(), K.diagonal().copy()
+    for share in (jitter, *(extra for extra in _JITTERS if extra > jitter)):
+        K.flat[:: len(K) + 1] = diagonal + share * top
+        out = np.empty_like(K) if scratch is None else scratch.empty(*K.shape)
+        np.copyto(out, K)
+        L, info = lapack.dpotrf(out.T, lower=1, clean=1, overwrite_a=1)  # out.T: the same matrix, in Fortran order
+        if info == 0:
+            return L
+    raise SingularError(f"the covariance of {len(K)} rows is not positive definite at pivot {info}")
+
+
+def factor_lower(K: Array, jitter: float = 0.0) -> Array:
+    """Lower Cholesky factor of symmetric K (m, m) plus a jitter, a share of its largest diagonal element."""
+    if isinstance(K, np.ndarray):
+        with all_threads(float(len(K)) ** 3):
+            return factor(K, jitter)
+    xp, n = namespace(K), K.shape[0]
+    top = float(xp.max(xp.linalg.diagonal(K)))
+    for share in (jitter, *(extra for extra in _JITTERS if extra > jitter)):
+        try:
+            L = xp.linalg.cholesky(add_diagonal(K, share * top) if share else K)
+        except Exception as error:  # each library has its own
+            if "ositive" not in f"{error}" and "ositive" not in type(error).__name__:
+                raise
+            continue
+        if bool(xp.all(xp.isfinite(L))):
+            return L
+    raise SingularError(f"the covariance of {n} rows is not positive definite")
+
+
+def solve_lower(L: Array, B: Array, trans: bool = False) -> Array:
+    """L^-1 B, or L^-T B, for lower triangular L (m, m) and B (m, n) or (m,); B is lost on the host."""
+    if isinstance(L, np.ndarray):
+        with all_threads(float(len(L)) ** 2 * B.size / max(len(L), 1)):
+            return solve_triangular(L, B, lower=True, trans=int(trans), overwrite_b=True, check_finite=False)
+    xp = namespace(L)
+    if B.ndim == 1:
+        return solve_lower(L, B[:, None], trans)[:, 0]
+    if hasattr(L, "triu"):  # PyTorch
+        return xp.linalg.solve_triangular(L.T if trans else L, B, upper=trans)
+    return xp.linalg.solve(L.T if trans else L, B)
+
+
+def diagonal_of(A: Array) -> np.ndarray:
+    """The diagonal (m,) of a matrix (m, m), on the host."""
+    return A.diagonal() if isinstance(A, np.ndarray) else to_host(namespace(A).linalg.diagonal(A))
+
+
+def log_determinant(L: Array) -> float:
+    """Log |L L'| of a lower triangular factor."""
+    return 2.0 * float(np.log(diagonal_of(L)).sum())
+
+
+def invert(L: Array) -> Array:
+    """(L L')^-1 of a lower triangular factor (m, m)."""
+    half = solve_lower(L, add_diagonal(0.0 * L, 1.0))
+    return half.T @ half

@@ -18,8 +18,8 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from relvec.gaussian_process.evidence import factor
 from relvec.gaussian_process.kernel import CONSTANT, Evaluated, Structure
+from relvec.inference.linalg import factor
 
 LEFT_OUT = 0.3  # share of the cost of what the features leave out that the evidence counts, see `binary`
 MEAN_LEFT_OUT = 0.016  # variance of log-odds; as W <= 1/4 it costs the evidence at most 0.002 nats a row

@@ -13,9 +13,9 @@ from relvec.gaussian_process.classes import binary, softmax
 from relvec.gaussian_process.classes.features import WHOLE_ROWS, Features, LatentKernel, pivots
 from relvec.gaussian_process.classes.model import ClassProcess
 from relvec.gaussian_process.classes.rows import ClassRows
-from relvec.gaussian_process.evidence import NotPositiveDefinite
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.priors import Prior, default_prior
+from relvec.inference.linalg import SingularError
 from relvec.runtime.clock import Clock, TimeUp
 
 _MOST_COST = 0.02  # nats a row: where what the inducing rows leave out costs more, there should be twice as many
@@ -131,7 +131,7 @@ def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, effort: Eff
         for at in kernel.structure.widths:
             theta[at] += shift
         Z = rows.X[pivots(kernel, theta, rows.X, effort.inducing, effort.whole)]
-        with suppress(NotPositiveDefinite):
+        with suppress(SingularError):
             features = Features(kernel, theta, rows.X, Z)
             value = find_mode(features, rows).log_evidence(features.left_out)
             found.append((value + prior.log_density(theta)[0], theta))
@@ -150,7 +150,7 @@ def _objective(kernel: LatentKernel, prior: Prior, rows: ClassRows, Z: np.ndarra
         density, prior_slope = prior.log_density(theta)
         try:
             features = Features(kernel, theta, rows.X, Z)
-        except NotPositiveDefinite:
+        except SingularError:
             return -np.inf, prior_slope, 0.0
         value, slope, last[0] = evidence(features, rows.counts, rates, last[0])
         return value + density, slope + prior_slope, last[0].cost(features.left_out)

@@ -15,14 +15,12 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
-from relvec.gaussian_process.bound import Bounds
+from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums
 from relvec.gaussian_process.fit import LastStage, Prepared, learn_kernels, messages, prepare, rows_to_learn, status
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.predictor import Component, FittedProcess, follow_inputs
-from relvec.gaussian_process.streamed.component import component_of
+from relvec.gaussian_process.predictor import Component, FittedProcess, component_of, follow_inputs
 from relvec.gaussian_process.streamed.growth import Growth, grow
-from relvec.gaussian_process.streamed.learning import log_posterior_on
-from relvec.gaussian_process.streamed.sums import SparsePosterior, Sums, Target, Vectors, bounds_of, rows_sums, sum_all
+from relvec.gaussian_process.streamed.sums import Target, sum_all
 from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress, Recall
@@ -108,7 +106,7 @@ def fit_in_passes(
     learning = Clock(None if time_limit is None else _LEARNING_SHARE * time_limit, progress, recall)
     drawn = table.draw
     prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, learning)
-    last = LastStage() if table.place is None else LastStage(log_posterior_on(table.place), *_DEVICE_LAST_STAGE)
+    last = LastStage() if table.place is None else LastStage(*_DEVICE_LAST_STAGE, table.place)
     learned = learn_kernels(prepared, candidates, earlier, False, learning, last, rows_to_learn(table.memory))
     clock.take_over(learning)
     grown = _grow(table, output, prepared, learned.chosen[0].structure, learned.thetas[0], max_vectors, clock, vary)

@@ -13,8 +13,8 @@ import numpy as np
 
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.rows import Rows
-from relvec.gaussian_process.streamed.algebra import factor_lower, solve_lower
 from relvec.gaussian_process.vectors import draw_pivots
+from relvec.inference.linalg import factor_lower, solve_lower
 from relvec.runtime.arrays import Array, add_diagonal, device_of, like, squares, take, to_host
 from relvec.runtime.machine import product
 
