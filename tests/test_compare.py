@@ -1,5 +1,7 @@
 """Kernels compared by merit and by rows that took no part."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -58,3 +60,32 @@ def test_copies_of_rows_stay_in_one_fold():
 def test_refusals(kernels, by):
     with pytest.raises(ValueError, match=r"is no sum of|at least one kernel|by must be one of"):
         compare(X, ROUGH, kernels, by=by)
+
+
+@pytest.mark.parametrize("by", ["merit", "folds"])
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"X": np.where(X > 1.9, np.nan, X)}, "NaN"),
+        ({"y": np.where(X[:, 0] > 1.9, np.inf, ROUGH)}, "infinity"),
+        ({"y": ROUGH[:-1]}, "inconsistent"),
+        ({"X": X[:, 0]}, "2D"),
+        ({"X": X[:1], "y": ROUGH[:1]}, "minimum of 2"),
+        ({"sample_weight": np.full(120, np.nan)}, "sample_weight"),
+        ({"sample_weight": -np.ones(120)}, "sample_weight"),
+        ({"sample_weight": np.ones(3)}, "sample_weight"),
+        ({"n_folds": 1}, "n_folds must be 2 or more"),
+        ({"y": 1e200 * ROUGH}, "rescale|divide y"),
+    ],
+)
+def test_data_are_checked_as_in_a_fit(by, bad, words):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(ValueError, match=words):
+            compare(**{"X": X, "y": ROUGH, "kernels": ["gaussian"], "by": by, "estimator": RVR(width=1.0)} | bad)
+
+
+def test_a_constant_target_has_an_evidence_over_centres():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert np.isfinite(compare(X, np.ones(120), ["gaussian"], by="centres").rows[0].value)

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from relvec import RVC, RVR
+from relvec import RVC, RVR, compare, relevance_path, shapley_values
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 2))
@@ -67,18 +67,71 @@ def test_class_weights_beyond_the_number_range_are_refused():
         RVC(class_weight={False: 1e160, True: 1.0}).fit(X, SIGNAL > 0)
 
 
-@pytest.mark.parametrize("where", ["X", "y", "sample_weight", "predict"])
-def test_masked_values_are_refused(where):
-    masked = np.ma.masked_array(X, mask=np.zeros_like(X, dtype=bool))
-    model = RVR(width=1.0).fit(masked, Y)  # nothing is masked
-    if where in ("X", "predict"):
-        masked.mask[3, 1] = True
-        call = (lambda: model.fit(masked, Y)) if where == "X" else lambda: model.predict(masked)
-    else:
-        other = np.ma.masked_array(np.ones(30) if where == "sample_weight" else Y, mask=np.arange(30) == 3)
-        call = (lambda: model.fit(X, other)) if where == "y" else lambda: model.fit(X, Y, other)
-    with pytest.raises(ValueError, match="masked"):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel": "gaussian", "width": "grvm"},
+        {"kernel": "gaussian", "centres": "move"},
+        {"noise": "heteroscedastic"},
+        {"kernel": "polynomial"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scale", [1e-320, 1e-154, 1e-90, 1e90, 1e154, 1e300])
+def test_what_is_learned_of_inputs_of_any_size_is_finite_or_refused(options, scale):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            model = RVR(**options).fit(X * scale, Y)
+        except ValueError as error:
+            assert "Rescale X" in str(error) or "rescale the inputs" in str(error) or "Standardise X" in str(error)
+            return
+        assert model.score(X * scale, Y) > (0.1 if "polynomial" in options.values() else 0.9)
+    assert attributes(model) == []
+
+
+MASKED_X = np.ma.masked_array(X, mask=np.arange(60).reshape(30, 2) == 7)
+MASKED_Y, MASKED_WEIGHTS = (np.ma.masked_array(values, mask=np.arange(30) == 3) for values in (Y, np.ones(30)))
+LINEAR, FITTED, CLASSES = RVR(kernel=None, basis="linear"), RVR(width=1.0).fit(X, Y), RVC(width=1.0).fit(X, SIGNAL > 0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: RVR(width=1.0).fit(MASKED_X, Y),
+        lambda: RVR(width=1.0).fit(list(MASKED_X), Y),
+        lambda: RVR(width=1.0).fit(X, MASKED_Y),
+        lambda: RVR(width=1.0).fit(X, Y, MASKED_WEIGHTS),
+        lambda: RVR().fit(iter([(X, Y), (MASKED_X, Y)])),
+        lambda: RVR().fit(iter([(X, MASKED_Y)])),
+        lambda: RVC().fit(iter([(X, SIGNAL > 0, MASKED_WEIGHTS)])),
+        lambda: LINEAR.partial_fit(MASKED_X, Y),
+        lambda: LINEAR.partial_fit(X, MASKED_Y),
+        lambda: LINEAR.partial_fit(X, Y, MASKED_WEIGHTS),
+        lambda: FITTED.predict(MASKED_X),
+        lambda: FITTED.predict(list(MASKED_X)),
+        lambda: FITTED.log_predictive_density(X, MASKED_Y),
+        lambda: FITTED.calibrate(MASKED_X, Y),
+        lambda: FITTED.calibrate(X, MASKED_Y),
+        lambda: FITTED.score(X, MASKED_Y),
+        lambda: FITTED.score(X, Y, MASKED_WEIGHTS),
+        lambda: CLASSES.predict_proba(MASKED_X),
+        lambda: CLASSES.score(X, np.ma.masked_array(SIGNAL > 0, mask=np.arange(30) == 3)),
+        lambda: CLASSES.calibrate(X, np.ma.masked_array(SIGNAL > 0, mask=np.arange(30) == 3)),
+        lambda: compare(MASKED_X, Y),
+        lambda: relevance_path(X, MASKED_Y),
+        lambda: shapley_values(FITTED, MASKED_X),
+    ],
+)
+def test_masked_values_are_refused(call):
+    with pytest.raises(ValueError, match="masked array with masked values"):
         call()
+
+
+def test_a_masked_array_without_masked_values_is_an_array():
+    model = RVR(width=1.0).fit(np.ma.masked_array(X), np.ma.masked_array(Y), np.ma.masked_array(np.ones(30)))
+    assert np.array_equal(model.predict(X), FITTED.predict(X))
 
 
 def test_a_pickle_of_another_version_says_what_to_do():

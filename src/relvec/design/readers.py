@@ -16,6 +16,7 @@ import numpy as np
 
 from relvec.design.dispatch import is_sliced
 from relvec.design.samples import BLOCK_ROWS, read
+from relvec.runtime.arrays import refuse_masked
 
 _BATCH = 65_536  # rows of a Parquet file read at once
 MAX_MEMORY_SHARE = 0.1  # share of the memory limit up to which rows are read into memory
@@ -126,7 +127,7 @@ def _gathered(blocks: Iterator[tuple], most_bytes: float, names: list[str] | Non
             raise ValueError(
                 f"blocks must be tuples (X, y) or (X, y, weights) with X of two dimensions, got {block!r:.80}"
             )
-        X = np.ascontiguousarray(block[0], dtype=np.float64)
+        X = np.ascontiguousarray(refuse_masked(*block), dtype=np.float64)
         targets.append(np.asarray(block[1]))
         if len(block) == 3:
             weights.append(np.asarray(block[2], dtype=np.float64))

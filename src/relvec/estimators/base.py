@@ -23,7 +23,7 @@ from relvec.estimators.fitted import FittedModel, describe_as_html, from_attribu
 from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.runtime import checkpoint
-from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, to_host
+from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, refuse_masked, to_host
 from relvec.runtime.progress import CallbackTasks, share_of_work, show_progress, watch
 
 MAX_WEIGHT_SUM = 1e150  # samples: the square is still a double
@@ -327,7 +327,7 @@ class BaseRelevanceVector(BaseEstimator):
             if X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
                 return X
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return validate_data(self, refuse_masked(X), dtype=np.float64, reset=False)
 
 
 def is_plain(X: Any) -> bool:
@@ -347,17 +347,6 @@ def check_weight_sum(weights: np.ndarray) -> None:
             f"the sample weights sum to {total:.3g}, beyond the range of numbers a fit can work with: "
             "divide sample_weight by its mean, so that the weights sum to the number of samples"
         )
-
-
-def refuse_masked(*arrays: Any) -> Any:
-    """The first of some arrays; an error where one has masked values, which other libraries would use as values."""
-    for values in arrays:
-        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-            raise ValueError(
-                "a masked array with masked values was given: drop those rows, or fill them with values of your "
-                "choice (numpy.ma.MaskedArray.filled)"
-            )
-    return arrays[0]
 
 
 def check_predictions(*arrays: Any) -> None:
@@ -386,7 +375,6 @@ def by_blocks(method: Callable) -> Callable:
 
     @wraps(method)
     def predicted(self, X: Any, *args: Any, **options: Any) -> Any:
-        refuse_masked(X)
         with np.errstate(over="ignore", invalid="ignore"):  # `check_predictions` tells of what overflowed
             return predict(self, X, *args, **options)
 

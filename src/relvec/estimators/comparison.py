@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.utils.validation import _check_sample_weight, check_X_y
 
 from relvec.basis import row_hash64
+from relvec.estimators.base import check_weight_sum
+from relvec.estimators.processes.regression import MAX_MAGNITUDE, MIN_ROWS, allows_process, targets_vary
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.gaussian_process import compare_merits
 from relvec.kernels import has_width
+from relvec.runtime.arrays import refuse_masked
 
 __all__ = ["Comparison", "KernelRow", "compare"]
 
@@ -122,6 +126,10 @@ def compare(
     kernels = [kernels] if isinstance(kernels, str) else kernels
     if kernels is not None and not len(kernels):
         raise ValueError("kernels must name at least one kernel; got none")
+    if n_folds < 2:
+        raise ValueError(f"n_folds must be 2 or more, got {n_folds!r}")
+    if by in ("merit", "folds"):  # a fit checks its own
+        X, y, sample_weight = _checked(X, y, sample_weight, by == "merit" or not is_classifier(estimator))
     if by == "merit":
         return Comparison(_merits(X, y, kernels, sample_weight), by)
     kernels = ["gaussian", "matern32", "matern52", "linear"] if kernels is None else kernels
@@ -131,10 +139,23 @@ def compare(
     return Comparison(tuple(sorted(rows, key=lambda row: -row.value)), by)
 
 
-def _merits(X: Any, y: Any, kernels: Sequence[str] | None, sample_weight: Any) -> tuple[KernelRow, ...]:
-    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
-    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    found = compare_merits(X, y.reshape(len(y), -1), weights, kernels)
+def _checked(X: Any, y: Any, sample_weight: Any, numeric: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows X (n, d), targets y (n,) or (n, q) and weights (n,) as a fit takes them."""
+    refuse_masked(X, y, sample_weight)
+    X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=numeric, ensure_min_samples=2)
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    check_weight_sum(weights)
+    return X, y, weights
+
+
+def _merits(X: np.ndarray, y: np.ndarray, kernels: Sequence[str] | None, weights: np.ndarray) -> tuple[KernelRow, ...]:
+    targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+    if not (allows_process(X[weights > 0.0]) and targets_vary(targets[weights > 0.0])):
+        raise ValueError(
+            f"merits need {MIN_ROWS} distinct rows or more, and inputs and targets that vary, by more than "
+            f"{1.0 / MAX_MAGNITUDE:g} and in numbers below {MAX_MAGNITUDE:g}: rescale them (StandardScaler)"
+        )
+    found = compare_merits(X, targets, weights, kernels)
     return tuple(KernelRow(name, value, status="several modes" if several else "") for name, value, several in found)
 
 
@@ -149,7 +170,7 @@ def _set_kernel(model: Any, kernel: Any, by: str) -> Any:
 
 def _evidence(model: Any, kernel: Any, X: Any, y: Any, by: str, sample_weight: Any, n_folds: int) -> KernelRow:
     _set_kernel(model, kernel, by).fit(X, y, sample_weight=sample_weight)
-    if by == "centres":
+    if by == "centres" and hasattr(model, "tuning_"):  # a constant target chooses no width
         value = max(trial.log_evidence for trial in model.tuning_.trials)
     else:
         value = float(np.sum(model.log_marginal_likelihood_))
@@ -162,13 +183,12 @@ def _evidence(model: Any, kernel: Any, X: Any, y: Any, by: str, sample_weight: A
 
 def _folds(model: Any, kernel: Any, X: Any, y: Any, by: str, sample_weight: Any, n_folds: int) -> KernelRow:
     """The density of rows that took no part; equal rows are in one fold."""
-    X, y = np.asarray(X, dtype=float), np.asarray(y)
-    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     fold, total = row_hash64(np.ascontiguousarray(X)) % np.uint64(n_folds), 0.0
     for held in (fold == i for i in range(n_folds)):
         if held.any() and not held.all():
-            fitted = _set_kernel(clone(model), kernel, by).fit(X[~held], y[~held], sample_weight=weights[~held])
-            total += float(weights[held] @ _log_density(fitted, X[held], y[held]))
+            fitted = _set_kernel(clone(model), kernel, by)
+            fitted.fit(X[~held], y[~held], sample_weight=sample_weight[~held])
+            total += float(sample_weight[held] @ _log_density(fitted, X[held], y[held]))
     return KernelRow(kernel if isinstance(kernel, str) else repr(kernel), total)
 
 

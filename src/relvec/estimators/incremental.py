@@ -16,6 +16,7 @@ from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import fit as fit_model
 from relvec.estimators.sources import SummarySource
+from relvec.runtime.arrays import refuse_masked
 
 MAX_SUMMARY_SIZE = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
 
@@ -97,7 +98,7 @@ class IncrementalFitMixin(BaseRelevanceVector):
                 f"{MAX_SUMMARY_SIZE} numbers to keep. Begin with partial_fit on a new estimator (sklearn.base.clone)"
             )
         X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
+            self, refuse_masked(X, y), y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
         )  # fmt: skip
         y = np.asarray(y, dtype=np.float64)
         weights = self._checked_weights(sample_weight, X)

@@ -20,7 +20,7 @@ from relvec.gaussian_process import FittedProcess
 from relvec.inference.censored import as_ends, explained_distance, log_likelihood
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
-from relvec.runtime.arrays import is_device_array, like, namespace, to_host
+from relvec.runtime.arrays import is_device_array, like, namespace, refuse_masked, to_host
 
 VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
 OWN_QUANTILES = (CountPredictor, FittedProcess, StudentPredictor, HeteroscedasticPredictor)
@@ -300,6 +300,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         from sklearn.metrics import d2_tweedie_score, r2_score  # imports much, and most fits never need it
 
         check_is_fitted(self)
+        refuse_masked(y, sample_weight)
         if self._takes_ends(y):
             ends, mean = as_ends(y), self.predict(X)
             return explained_distance(ends, mean, _check_sample_weight(sample_weight, mean, dtype=np.float64))

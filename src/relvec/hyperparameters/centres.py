@@ -27,6 +27,7 @@ from relvec.hyperparameters.targets import Evaluated, LaplaceTarget
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 
+MAX_MAGNITUDE = 1e60  # of inputs, and one over the least: the evidence over centres has their fourth powers
 MAX_ROUNDS = 6
 MIN_ROUND_GAIN_NATS = 0.3  # a round must gain so much to be followed by another
 MIN_RISE_NATS = 1e-6  # what counts as a rise of the evidence
@@ -61,11 +62,18 @@ class Space:
         own = [part for part in parts if isinstance(part, KernelBasis)]
         if not own:
             raise ValueError("centres='move' needs kernels with centres, and this model has none")
+        low, high = X.min(axis=0), X.max(axis=0)
+        span = (high - low)[high > low]
+        if np.abs(X).max() > MAX_MAGNITUDE or span.min(initial=1.0) < 1.0 / MAX_MAGNITUDE:
+            raise ValueError(
+                f"X has values up to {np.abs(X).max():.3g} and columns of range {span.min(initial=1.0):.3g}: "
+                "the evidence over centres has fourth powers of them, which overflow. Rescale X (StandardScaler)"
+            )
         others = tuple(part for part in parts if not isinstance(part, KernelBasis))
         rest = Concat(others, n_features=X.shape[1]) if others else None
         kernels, rows = tuple(part.kernel for part in own), tuple(part.bound_centres() for part in own)
         targets = [replace(t, accuracy=PRECISION_ACCURACY_NATS) if isinstance(t, LaplaceTarget) else t for t in targets]
-        return cls(X, targets, kernels, rows, rest, X.min(axis=0), X.max(axis=0), deadline)
+        return cls(X, targets, kernels, rows, rest, low, high, deadline)
 
     @property
     def n_rest(self) -> int:

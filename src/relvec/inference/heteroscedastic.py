@@ -74,7 +74,9 @@ def constant_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> L
     """The noise of one variance that fits expected squared residuals (n,) best, with no function yet."""
     total = weights.sum()
     centre = weights @ Z / total
-    scale = np.sqrt(weights @ (Z - centre) ** 2 / total)
+    largest = np.abs(Z - centre).max(axis=0, initial=0.0)
+    unit = np.where(largest > 0.0, largest, 1.0)  # squares of columns in other units may overflow
+    scale = unit * np.sqrt(weights @ ((Z - centre) / unit) ** 2 / total)
     none = np.zeros(0)
     level = float(np.log(weights @ squares / total))
     return LogNoise(

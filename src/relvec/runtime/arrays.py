@@ -68,14 +68,28 @@ def namespace(x: Array) -> Any:
 _known: dict[type, Any] = {}  # asking array-api-compat takes longer than many an operation
 
 
+def refuse_masked(*arrays: Any) -> Any:
+    """The first of some arrays or lists of rows; an error where one has masked values, which are no values to use."""
+    for values in arrays:
+        parts = values if isinstance(values, list | tuple) else (values,)
+        if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
+            raise ValueError(
+                "a masked array with masked values was given: drop those rows, or fill them with values of your "
+                "choice (numpy.ma.MaskedArray.filled)"
+            )
+    return arrays[0]
+
+
 def to_host(x: Any) -> np.ndarray:
     """X as a NumPy array, copied from its device where it has one; anything else is returned unchanged.
+
+    An array with masked values is refused.
 
     >>> to_host(np.ones(2))
     array([1., 1.])
     """
     if not is_device_array(x):
-        return x
+        return refuse_masked(x)
     if hasattr(x, "detach"):  # PyTorch
         return x.detach().cpu().numpy()
     if type(x).__module__.startswith("cupy"):

@@ -21,6 +21,7 @@ from relvec.design.cholesky import hash_rows
 from relvec.design.dask.collections import align, as_dask_array, chunks_of, is_table, quiet_scheduler
 from relvec.design.samples import BLOCK_ROWS, Block, Samples
 from relvec.design.summary import merge_moments
+from relvec.runtime.arrays import refuse_masked
 
 _FAN = 8  # results combined at once
 _DRAWN = 262_144  # rows looked at together for a draw
@@ -248,7 +249,7 @@ Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _chunk(X: Any, targets: Any, weights: Any) -> Chunk:
-    X = np.asarray(X, dtype=np.float64)
+    X = np.asarray(refuse_masked(X, targets, weights), dtype=np.float64)
     T = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
     w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
     if not len(X) == len(T) == len(w):

@@ -16,6 +16,7 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 from relvec.basis import atom_keys
 from relvec.estimators.classifier import RelevanceVectorClassifier
 from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.runtime.arrays import refuse_masked
 from relvec.solvers import as_solver
 from relvec.solvers.subsets import without_restarts
 
@@ -116,7 +117,8 @@ def relevance_path(
     if np.ndim(y) != 1:
         raise ValueError(f"relevance_path needs one target: y must have the shape (n_samples,), got {np.shape(y)}")
     check_consistent_length(X, y, sample_weight)
-    y, weights = np.asarray(y), np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    y, weights = np.asarray(refuse_masked(y, sample_weight)), np.ones(len(y))
+    weights = weights if sample_weight is None else np.asarray(sample_weight, dtype=float)
     plain.set_params(predictive="rvm", **({} if classes else {"max_functions": None}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of models that are looked at on the way

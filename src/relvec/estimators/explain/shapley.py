@@ -107,7 +107,7 @@ def shapley_values(
         raise ValueError(f"approximation must be 'orders' or 'shapiq', got {approximation!r}")
     check_is_fitted(model)
     estimate = partial(ESTIMATES[approximation], n_permutations=n_permutations, rng=np.random.default_rng(random_state))
-    rows = np.asarray(model._checked(np.asarray(X, dtype=np.float64)))
+    rows = model._checked(X)
     behind = _background(model, background)
     parts = _parts(model)
     shape = len(rows), len(parts[0][1]), rows.shape[1]
@@ -125,7 +125,7 @@ def shapley_values(
 
 def _background(model: BaseRelevanceVector, background: Any) -> np.ndarray:
     if background is not None:
-        return np.asarray(model._checked(np.asarray(background, dtype=np.float64)))
+        return model._checked(background)
     vectors = getattr(model, "relevance_vectors_", np.zeros((0, 0)))
     vectors = vectors if len(vectors) else model.centres_
     if not len(vectors):

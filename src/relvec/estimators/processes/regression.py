@@ -52,7 +52,7 @@ def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
     end = math.inf if options.time_limit is None else time.monotonic() + options.time_limit
     with one_thread(), stage("process"):  # long products take all of them
         rows = source.process_rows(options)
-        if rows is None or not (allows_process(rows.X) and _targets_vary(rows.targets)):
+        if rows is None or not (allows_process(rows.X) and targets_vary(rows.targets)):
             return None
         options.identify(*source.identity)
         processes = _fit_outputs(options, rows, end)
@@ -71,7 +71,7 @@ def allows_process(X: np.ndarray) -> bool:
     return bool(np.any(np.ptp(X, axis=0) > least)) and distinct
 
 
-def _targets_vary(targets: np.ndarray) -> bool:
+def targets_vary(targets: np.ndarray) -> bool:
     """Whether all targets (n, q) vary, in numbers whose squares have a double."""
     if np.abs(targets).max(initial=0.0) > MAX_MAGNITUDE:
         return False
