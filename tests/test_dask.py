@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,8 +31,9 @@ from relvec.kernels import Gaussian, LogDistance
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.exchange import swaps
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, Slopes
-from relvec.solvers.laplace.scan import Metric, scan
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
+from relvec.solvers.laplace.problem import slopes as row_slopes
+from relvec.solvers.laplace.scan import inner_products, scan
 
 da = pytest.importorskip("dask.array", reason="needs relvec[dask]")
 dd = pytest.importorskip("dask.dataframe", reason="needs relvec[dask]")
@@ -445,11 +447,11 @@ def test_contract_of_rows_elsewhere(whole, K):
     for name in ("mean", "root", "log_evidence"):
         np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-8, atol=1e-10)
     model = ModelOnRows(observed, atoms, there)
-    slopes = design.reduce(model, Slopes(likelihood))
+    slopes = design.reduce(model, partial(row_slopes, likelihood, None))
     np.testing.assert_allclose(slopes, here.slopes(likelihood, heat * weights), rtol=1e-6, atol=1e-10)
-    metric = Metric(outputs, K, False)
-    expected = metric(here, heat * weights, Phi[:, atoms])
-    np.testing.assert_allclose(design.reduce(model, metric, atoms), expected, rtol=1e-7, atol=1e-12)
+    products = partial(inner_products, outputs, K, False)
+    expected = products(here, heat * weights, Phi[:, atoms])
+    np.testing.assert_allclose(design.reduce(model, products, atoms), expected, rtol=1e-7, atol=1e-12)
 
     rows_of = Directions(K)
     moments = design.weighted_moments(model, rows_of, np.arange(basis.n_atoms))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -91,8 +90,21 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
     candidates = samples if same else candidates.blocked(block_rows)
     others = basis.take(other_atoms) if len(other_atoms) else None
     stop = TOLERANCE * float(part.kernel.diag(part.centres).max())
-    passes = _Passes(samples, others, basis.n_atoms, stop, memory, same)
-    explained = explain_all(factor, passes, stop, most)
+    multiplications = 0.0
+
+    def explain(factor: Factor) -> tuple[tuple[Moments, _Storage, dict[int, np.ndarray]], np.ndarray] | None:
+        nonlocal multiplications
+        c = factor.rank + len(other_atoms)
+        multiplications += samples.n_rows * float(c) ** 2
+        if multiplications > _MAX_PASSES * _MAX_MULTIPLICATIONS and factor.rank > _LOW_RANK:
+            return None  # tails, every row with a direction of its own
+        storage, held = _storage(c, basis.n_atoms, memory), dict[int, np.ndarray]()
+        kept = held if same and storage.dtype is not None else None
+        moments = partial(block_moments, factor, others, stop, kept, storage.dtype)
+        total = samples.reduce(moments, Moments.__add__)
+        return (total, storage, held), total.worst
+
+    explained = explain_all(factor, explain, stop, most)
     if explained is None:
         return None
     factor, (total, storage, held) = explained
@@ -122,53 +134,29 @@ def _storage(c: int, n_atoms: int, memory: float) -> _Storage:
     return _Storage(np.float64 if double else np.float32 if single else None, max_dense)
 
 
-class _Passes:
-    """Passes over the samples for `explain_all`, as long as the work allows."""
-
-    def __init__(
-        self, samples: Samples, others: Basis | None, n_atoms: int, stop: float, memory: float, keep: bool
-    ):  # fmt: skip
-        self._samples, self._others, self._n_atoms, self._stop = samples, others, n_atoms, stop
-        self._memory, self._keep, self._multiplications = memory, keep, 0.0
-
-    def __call__(self, factor: Factor) -> tuple[tuple[Moments, _Storage, dict[int, np.ndarray]], np.ndarray] | None:
-        c = factor.rank + (0 if self._others is None else self._others.n_atoms)
-        self._multiplications += self._samples.n_rows * float(c) ** 2
-        if self._multiplications > _MAX_PASSES * _MAX_MULTIPLICATIONS and factor.rank > _LOW_RANK:
-            return None  # tails, every row with a direction of its own
-        storage = _storage(c, self._n_atoms, self._memory)
-        held: dict[int, np.ndarray] = {}
-        kept = held if self._keep and storage.dtype is not None else None
-        block = MomentsOfBlock(factor, self._others, self._stop, storage.dtype, kept)
-        total = self._samples.reduce(block, Moments.__add__)
-        return (total, storage, held), total.worst
-
-
-@dataclass(frozen=True, eq=False)
-class MomentsOfBlock:
-    """The moments of one block of rows; its factor is kept in ``held``, in the given type."""
-
-    factor: Factor
-    others: Basis | None
-    stop: float
-    dtype: type | None = None
-    held: dict[int, np.ndarray] | None = None
-
-    def __call__(self, block: Block) -> Moments:
-        p = 0 if self.others is None else self.others.n_atoms
-        A = np.empty((len(block.X), p + self.factor.rank)).T
-        F = self.factor(block.X, A[p:].T)
-        left = self.factor.left(block.X, F)
-        if self.held is not None:
-            self.held[block.start] = F.astype(self.dtype, order="F")
-        if self.others is not None:
-            A[:p] = self.others(block.X).T
-        A *= block.root.T
-        T = block.targets * block.root
-        worst = np.argsort(-left, kind="stable")[:WORST_ROWS_PER_BLOCK]
-        worst = worst[left[worst] > self.stop]
-        squares = np.einsum("ij,ij->j", T, T)
-        return Moments(A @ A.T, A @ T, squares, float(block.weights @ left), block.X[worst], left[worst])
+def block_moments(
+    factor: Factor,
+    others: Basis | None,
+    stop: float,
+    held: dict[int, np.ndarray] | None,
+    dtype: type | None,
+    block: Block,
+) -> Moments:
+    """The moments of one block of rows; its factor is kept in ``held``, if that is given, in a type of numbers."""
+    p = 0 if others is None else others.n_atoms
+    A = np.empty((len(block.X), p + factor.rank)).T
+    F = factor(block.X, A[p:].T)
+    left = factor.left(block.X, F)
+    if held is not None:
+        held[block.start] = F.astype(dtype, order="F")
+    if others is not None:
+        A[:p] = others(block.X).T
+    A *= block.root.T
+    T = block.targets * block.root
+    worst = np.argsort(-left, kind="stable")[:WORST_ROWS_PER_BLOCK]
+    worst = worst[left[worst] > stop]
+    squares = np.einsum("ij,ij->j", T, T)
+    return Moments(A @ A.T, A @ T, squares, float(block.weights @ left), block.X[worst], left[worst])
 
 
 def reduce_moments(

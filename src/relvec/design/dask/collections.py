@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,21 +35,16 @@ def evaluate_lazily(
 ) -> Any:
     """A method's values (n, *shape) for every chunk of a collection of Dask, as an array of Dask."""
     check_columns(X, n_features, names_in)
-    return map_chunks(X, _Chunkwise(method, shape, dtype, options), shape, dtype)
+    return map_chunks(X, partial(_evaluate_chunk, method, shape, dtype, options), shape, dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class _Chunkwise:
-    method: Callable
-    shape: tuple[int, ...]
-    dtype: Any
-    options: dict[str, Any]
-
-    def __call__(self, X: Any) -> np.ndarray:
-        if len(X) == 0:
-            return np.zeros((0, *self.shape), dtype=self.dtype)
-        found = self.method(X, **self.options)
-        return np.stack(found, axis=-1) if isinstance(found, tuple) else found
+def _evaluate_chunk(
+    method: Callable, shape: tuple[int, ...], dtype: Any, options: dict[str, Any], X: Any
+) -> np.ndarray:
+    if len(X) == 0:
+        return np.zeros((0, *shape), dtype=dtype)
+    found = method(X, **options)
+    return np.stack(found, axis=-1) if isinstance(found, tuple) else found
 
 
 def map_chunks(X: Any, function: Callable[[Any], np.ndarray], shape: tuple[int, ...] = (), dtype: Any = float) -> Any:

@@ -25,7 +25,7 @@ from relvec.design.dask.kernel_basis import DistributedKernelBasis, Lookup
 from relvec.design.dask.reductions import DaskSamples
 from relvec.design.dense import DenseDesign
 from relvec.design.samples import Block
-from relvec.design.streamed import Moments, MomentsOfBlock, max_rank, reduce_moments, rotate
+from relvec.design.streamed import Moments, block_moments, max_rank, reduce_moments, rotate
 from relvec.kernels import Kernel
 from relvec.runtime.progress import report
 
@@ -74,7 +74,7 @@ def row_factor(
     samples = samples.blocked(rows_per_block(factor.rank))
 
     def explain(factor: Factor) -> tuple[Moments, np.ndarray]:
-        total = samples.reduce(MomentsOfBlock(factor, others, stop), Moments.__add__)
+        total = samples.reduce(partial(block_moments, factor, others, stop, None, None), Moments.__add__)
         report(factor.rank)
         return total, total.worst
 

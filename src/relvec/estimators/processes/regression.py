@@ -7,7 +7,6 @@ import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -205,22 +204,15 @@ def model_of_processes(
 
 def log_evidence(process: FittedProcess, rows: ProcessRows, output: int) -> float:
     """The lower bound on the log evidence of the targets of an output, in their own units."""
-    slopes = _Slopes(process.scale, float(np.log(process.units.y_scale)), output)
+    slopes = partial(_sum_log_slopes, process.scale, float(np.log(process.units.y_scale)), output)
     if rows.table is None:
         return process.bounds.lower + slopes(Block(0, rows.X, rows.targets, rows.weights))
     return process.bounds.lower + rows.table.samples.reduce(slopes, operator.add)
 
 
-@dataclass(frozen=True)
-class _Slopes:
+def _sum_log_slopes(scale: Scale, log_unit: float, output: int, block: Block) -> float:
     """The sum of log du/dy over a block of rows, u the standardised target on its scale."""
-
-    scale: Scale
-    log_unit: float
-    output: int
-
-    def __call__(self, block: Block) -> float:
-        return float(block.weights @ (self.scale.log_slope(block.targets[:, self.output]) - self.log_unit))
+    return float(block.weights @ (scale.log_slope(block.targets[:, output]) - log_unit))
 
 
 def find_rows(X: np.ndarray, numbers: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ their precisions, an atom with the weights of all classes. With one output units
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -153,15 +153,9 @@ class LaplaceProblem:
         return value
 
 
-@dataclass(frozen=True, eq=False)
-class Slopes:
+def slopes(likelihood: Likelihood, root: np.ndarray | None, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
     """`PosteriorOnRows.slopes` of some rows."""
-
-    likelihood: Likelihood
-    root: np.ndarray | None = None
-
-    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
-        return p.slopes(self.likelihood, weights, self.root)
+    return p.slopes(likelihood, weights, root)
 
 
 def paired(units: np.ndarray, n_atoms: int, shared: int) -> tuple[np.ndarray, np.ndarray]:
@@ -277,7 +271,7 @@ class LaplaceModel:
         """`PosteriorOnRows.slopes` summed over all rows."""
         if isinstance(self.fit, Mode):
             return self.fit.slopes(root)
-        return self.problem.design.reduce(self.on_rows, Slopes(self.problem.likelihood, root))
+        return self.problem.design.reduce(self.on_rows, partial(slopes, self.problem.likelihood, root))
 
     def system(self) -> NewtonSystem:
         """The Newton system over log alpha; its gradient is exact: T01 eq. (42) and the part from the motion of B."""

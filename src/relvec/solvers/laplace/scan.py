@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -211,21 +212,17 @@ def roots_of(model: LaplaceModel, exact: bool) -> list[np.ndarray]:
         return [p.root] * problem.K
     own = places_by_class(model)
     spreads = [1.0 / np.sqrt(p.alpha[i]) for i in own]
-    factors = problem.design.ridge_factors(model.on_rows, OwnColumns(own, spreads))
+    factors = problem.design.ridge_factors(model.on_rows, partial(own_columns, own, spreads))
     return [spread[:, None] * inverse_triangular(U) for spread, U in zip(spreads, factors, strict=True)]
 
 
-@dataclass(frozen=True, eq=False)
-class OwnColumns:
+def own_columns(
+    places: list[np.ndarray], spreads: list[np.ndarray], p: PosteriorOnRows, weights: np.ndarray
+) -> Iterator[np.ndarray]:
     """Columns (n, k_c) of the weights of each class, times the root of the diagonal of B and over those of alpha."""
-
-    own: list[np.ndarray]
-    spreads: list[np.ndarray]
-
-    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> Iterator[np.ndarray]:
-        for c, (own, spread) in enumerate(zip(self.own, self.spreads, strict=True)):
-            w, Phi = weights * p.W[:, c] * others(p.W)[:, c], take(p.Phi, own, 1)
-            yield namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
+    for c, (own, spread) in enumerate(zip(places, spreads, strict=True)):
+        w, Phi = weights * p.W[:, c] * others(p.W)[:, c], take(p.Phi, own, 1)
+        yield namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,8 +303,8 @@ def overlaps(model: LaplaceModel, found: Scan, i: np.ndarray) -> np.ndarray:
     """Correlation (u, u) of candidate units i in the metric C^-1 of the linearised problem, absolute."""
     problem = model.problem
     outputs, atoms = (np.zeros(len(i), dtype=np.intp), i) if problem.share else found.pairs(problem, i)
-    metric = Metric(outputs, problem.K, problem.share)
-    inner = problem.design.reduce(model.on_rows, metric, found.atoms[atoms])
+    products = partial(inner_products, outputs, problem.K, problem.share)
+    inner = problem.design.reduce(model.on_rows, products, found.atoms[atoms])
     if problem.share:
         return np.abs(inner)
     S = np.array([found.classes[c].S[m] for c, m in zip(outputs, atoms)])
@@ -323,23 +320,18 @@ def overlaps(model: LaplaceModel, found: Scan, i: np.ndarray) -> np.ndarray:
     return np.abs(inner) / np.outer(size, size)
 
 
-@dataclass(frozen=True, eq=False)
-class Metric:
-    """Inner products (u, u) of columns (n, u) under B, or plain where classes share precisions; outputs (u,)."""
-
-    outputs: np.ndarray
-    K: int
-    plain: bool
-
-    def __call__(self, p: PosteriorOnRows, weights: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        if self.plain:
-            return to_host(columns.T @ columns)
-        if self.K == 1:
-            return to_host(columns.T @ (columns * p.W[:, None]))
-        root = namespace(p.W).sqrt(weights)[:, None]
-        P = take(p.W, self.outputs, 1) * root
-        inner = -to_host((columns * P).T @ (columns * P))
-        return inner + (self.outputs[:, None] == self.outputs) * to_host(columns.T @ (columns * (P * root)))
+def inner_products(
+    outputs: np.ndarray, K: int, plain: bool, p: PosteriorOnRows, weights: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    """Inner products (u, u) of columns (n, u) of outputs (u,) under B, or plain where classes share precisions."""
+    if plain:
+        return to_host(columns.T @ columns)
+    if K == 1:
+        return to_host(columns.T @ (columns * p.W[:, None]))
+    root = namespace(p.W).sqrt(weights)[:, None]
+    P = take(p.W, outputs, 1) * root
+    inner = -to_host((columns * P).T @ (columns * P))
+    return inner + (outputs[:, None] == outputs) * to_host(columns.T @ (columns * (P * root)))
 
 
 def alike(model: LaplaceModel, found: Scan, first: int, others: np.ndarray) -> np.ndarray:

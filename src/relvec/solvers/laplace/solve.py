@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy.special import log_expit
@@ -65,21 +66,16 @@ def consistent_width(problem: LaplaceProblem, state: State) -> float:
         return 1.0
     on_rows = ModelOnRows(problem.observed, problem.pairs(state.active)[1], state.posterior)
     evidence = state.posterior.log_evidence
-    if problem.design.reduce(on_rows, AveragedLogLikelihood((1.0,)))[0] >= evidence:
+    if problem.design.reduce(on_rows, partial(averaged_log_likelihood, (1.0,)))[0] >= evidence:
         return 1.0
-    found = problem.design.reduce(on_rows, AveragedLogLikelihood(_NARROWER))
+    found = problem.design.reduce(on_rows, partial(averaged_log_likelihood, _NARROWER))
     return float(np.interp(evidence, np.maximum.accumulate(found), _NARROWER))
 
 
-@dataclass(frozen=True)
-class AveragedLogLikelihood:
+def averaged_log_likelihood(factors: tuple[float, ...], p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
     """sum_n log E p(t_n | f_n) of two classes for some rows, with deviations times each of the factors (j,)."""
-
-    factors: tuple[float, ...]
-
-    def __call__(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
-        f, w = to_host(p.f), to_host(weights)
-        variance = to_host(squares(p.Phi @ like(p.Phi, p.root), 1))
-        ones = w * Bernoulli().mean(f) + to_host(p.r)  # w t: the residual is w (t - p)
-        odds = [logistic_log_odds(f, factor**2 * variance) for factor in self.factors]
-        return np.array([ones @ x + w @ log_expit(-x) for x in odds])
+    f, w = to_host(p.f), to_host(weights)
+    variance = to_host(squares(p.Phi @ like(p.Phi, p.root), 1))
+    ones = w * Bernoulli().mean(f) + to_host(p.r)  # w t: the residual is w (t - p)
+    odds = [logistic_log_odds(f, factor**2 * variance) for factor in factors]
+    return np.array([ones @ x + w @ log_expit(-x) for x in odds])
