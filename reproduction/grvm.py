@@ -12,6 +12,7 @@ from relvec import RVC
 from relvec.basis import Basis, Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.hyperparameters import grvm, grvm_widths
+from relvec.hyperparameters.centres import Placed
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.likelihoods import Bernoulli
@@ -141,12 +142,34 @@ def setting(X: np.ndarray, y: np.ndarray, width: Any = "scale") -> tuple[Basis, 
     return dictionary, WidthProblem.of(dictionary, X, [target], np.ones(1, dtype=bool))
 
 
+def section_5_curvature(placed: Placed) -> np.ndarray:
+    """Minus the second derivatives of the log-likelihood of two classes by each centre (p,), as one variable.
+
+    With D the distance from the centre in widths, dphi = -2 f' D and d2phi = 4 f'' D^2 + 2 f'; the paper's first
+    derivative has another sign and the weight twice.
+    """
+    (own, weights), ((_, _, slope, bend, width),) = grvm.posteriors(placed)[0], grvm.kernel_profiles(placed)
+    D2 = (((placed.space.X[:, None] - placed.Z) / width) ** 2).sum(axis=2)
+    squared, residual = np.outer(own.W, weights[0] ** 2), np.outer(own.r[:, 0], weights[0])
+    return (4.0 * squared * slope**2 * D2 - residual * (4.0 * bend * D2 + 2.0 * slope)).sum(axis=0)
+
+
+def section_5_evidence(placed: Placed) -> float:
+    """The evidence over weights and centres with `section_5_curvature`, in a box whose side is V^(1/d)."""
+    if not len(placed.Z):
+        return placed.value
+    space, width = placed.space, grvm.kernel_profiles(placed)[0][-1]
+    sides = ((space.high - space.low) / width)[space.high > space.low]  # in units of the width
+    unit = np.exp(2.0 * np.log(sides).mean()) if sides.size else 0.0
+    return grvm.integrate(placed, section_5_curvature(placed) * unit).total
+
+
 def section_5_width(X: np.ndarray, y: np.ndarray) -> float:
     """The width of `FACTORS` of most evidence where every centre is one variable and nothing is mixed (section 5)."""
     widths = [float(f * np.sqrt(X.shape[1])) for f in FACTORS]
     with one_thread():
         placed = [grvm_widths.train_at_width(*setting(X, y, width)) for width in widths]
-    values = [grvm.evidence(each, "diagonal").total for each in placed]
+    values = [section_5_evidence(each) for each in placed]
     return widths[int(np.argmax(values))]
 
 
@@ -235,7 +258,7 @@ def at_factor(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarr
     width = float(factor * np.sqrt(X.shape[1]))
     with one_thread():
         placed = grvm_widths.train_at_width(*setting(X, y, width))
-        found = [grvm.evidence(placed, hessian).total for hessian in ("exact", "diagonal")]
+        found = [grvm.evidence(placed).total, section_5_evidence(placed)]
     model = RVC(width=width, solver=Sequential(restarts=0)).fit(X, y)
     return [width / np.sqrt(2.0), *found, model.log_marginal_likelihood_, percent_wrong(model, X_test, y_test)]
 

@@ -197,15 +197,6 @@ def centre_gradient(space: Space, Z: np.ndarray, group: np.ndarray, Phi_bar: np.
     return Z_bar
 
 
-def evidence_and_gradient(placed: Placed, settle: bool = True) -> tuple[float, np.ndarray]:
-    """The evidence of the weights at the centres of a model, and its derivative with respect to them (p, d).
-
-    With ``settle`` precisions and noise are at their optimum, where the derivative is the partial one.
-    """
-    found, Phi_bar = evaluate(placed.space, placed.Z, placed.group, placed.models, settle)
-    return float(sum(e.value for e in found)), centre_gradient(placed.space, placed.Z, placed.group, Phi_bar)
-
-
 def shift(placed: Placed, steps: int = SHIFT_STEPS) -> Placed:
     """Every centre moved by L-BFGS-B to where the evidence of the weights is higher, within the box."""
     space, group = placed.space, placed.group

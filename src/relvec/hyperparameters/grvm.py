@@ -5,13 +5,10 @@ With kernels at z_1 .. z_p in the training box of volume V, Laplace's approximat
     log E = log p(t | alpha, z)  -  p log V  +  (p d / 2) log 2 pi  -  (1/2) log |S|,
 
 the evidence of the weights at the best z, times the share of the box that fits as well. S is minus the Hessian of
-log p(t | w, z) p(w | alpha) in z. GRVM section 5 drops what it has beside its diagonal, and everything mixed with w:
-
-    S_kj = sum_n [ W_n w_k^2 (dphi_k/dz_kj)^2  -  r_n w_k d2phi_k/dz_kj^2 ],
-
-with r = dlog p/df and W = -d2log p/df2. In units of the box's sides a direction that the data leave open has
-S_kj < 2 pi: such a centre is not known better than the prior knows it. There, and where S is not positive definite,
-the prior's width counts instead, so that no centre adds to the evidence for being undetermined.
+log p(t | w, z) p(w | alpha) in z, less what the weights take up of it. GRVM section 5 drops what S has beside its
+diagonal, and everything mixed with w (`reproduction/grvm.py`). In units of the box's sides a direction that the data
+leave open has a curvature below 2 pi: such a centre is not known better than the prior knows it. There, and where S is
+not positive definite, the prior's width counts instead, so that no centre adds to the evidence for being undetermined.
 """
 
 from __future__ import annotations
@@ -26,8 +23,6 @@ from relvec.hyperparameters.targets import LatentPosterior
 from relvec.kernels import Cauchy, Gaussian, Kernel, LogDistance, Matern
 
 SMOOTH = (Gaussian, Cauchy, LogDistance, Matern)  # kernels with second derivatives over their centres
-HESSIANS = ("diagonal", "coordinates", "exact")
-PRIORS = ("uniform", "improper")
 MAX_ROUNDS = 12  # of steps 2 to 6 of section 4
 LIKELIHOOD_STEPS = 15  # of L-BFGS-B in step 5
 SETTLED_NATS = 0.05  # between rounds
@@ -57,47 +52,25 @@ class CentresEvidence:
         return self.weights + self.centres
 
 
-def evidence(placed: Placed, hessian: str = "exact", prior: str = "uniform") -> CentresEvidence:
-    """The evidence over weights and centres of a model.
+def evidence(placed: Placed) -> CentresEvidence:
+    """The evidence over weights and centres of a model at its mode, by the exact Hessian.
 
-    Parameters
-    ----------
-    placed : kernels at their centres with models, at the mode.
-    hessian : {"diagonal", "coordinates", "exact"}
-        "diagonal": GRVM section 5, every centre as one variable, in a box whose side is V^(1/d). "coordinates": the
-        diagonal of the Hessian over all coordinates of the centres. "exact": the whole Hessian, mixed derivatives
-        with the weights included.
-    prior : {"uniform", "improper"}
-        Over each centre: uniform on the training box, which makes the evidence independent of the units of X; or
-        density 1 everywhere, the paper's, which leaves out -log V for each.
+    The prior over each centre is uniform on the training box: the evidence does not depend on the units of X.
     """
-    if hessian not in HESSIANS or prior not in PRIORS:
-        raise ValueError(f"hessian must be one of {HESSIANS} and prior one of {PRIORS}; got {hessian!r}, {prior!r}")
     _check(placed.space.kernels)
-    space = placed.space
-    side = space.high - space.low
-    p, d = placed.Z.shape
-    wide = np.log(side[side > 0.0]).sum()  # log V
-    if not p:
-        return CentresEvidence(placed.value, 0.0, 0, 0)
-    if hessian == "coordinates":
-        curvature = coordinate_hessian(placed) * side**2
-    elif hessian == "diagonal":
-        curvature = np.empty(p)
-        for g, h in centre_hessian(placed):
-            sides = (
-                side[side > 0.0] * np.sqrt(space.kernels[g].inverse_square_widths(d))[side > 0.0]
-            )  # in units of the width
-            curvature[placed.group == g] = h * np.exp(2.0 * np.log(sides).mean()) if sides.size else 0.0
-        wide = wide / max(np.sum(side > 0.0), 1)
-    else:
-        S = exact_hessian(placed) * np.outer(np.tile(side, p), np.tile(side, p))
-        curvature = np.linalg.eigvalsh(S)
-    guarded = ~(curvature > 2.0 * np.pi)
-    adds = 0.5 * float(np.log(2.0 * np.pi / curvature[~guarded]).sum())
-    if prior == "improper":
-        adds += p * wide
-    return CentresEvidence(placed.value, adds, int(guarded.sum()), p)
+    return integrate(placed, np.linalg.eigvalsh(_hessian_in_box(placed)) if len(placed.Z) else np.zeros(0))
+
+
+def integrate(placed: Placed, curvature: np.ndarray) -> CentresEvidence:
+    """The evidence over centres with these curvatures in units of the box: all p d directions, or one of each."""
+    determined = curvature > 2.0 * np.pi
+    adds = 0.5 * float(np.log(2.0 * np.pi / curvature[determined]).sum())
+    return CentresEvidence(placed.value, adds, int(np.sum(~determined)), len(placed.Z))
+
+
+def _hessian_in_box(placed: Placed) -> np.ndarray:
+    side = np.tile(placed.space.high - placed.space.low, len(placed.Z))
+    return exact_hessian(placed) * np.outer(side, side)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +98,10 @@ def placement(placed: Placed, moves: list[Move]) -> Placement:
     p, d = placed.Z.shape
     if not all(isinstance(kernel, SMOOTH) for kernel in placed.space.kernels):
         return Placement(np.nan, np.nan, np.full((p, d), np.nan), 0, tuple(moves))
-    side = placed.space.high - placed.space.low
-    values, vectors = np.linalg.eigh(exact_hessian(placed) * np.outer(np.tile(side, p), np.tile(side, p)))
+    values, vectors = np.linalg.eigh(_hessian_in_box(placed))
     variance = (vectors**2) @ (1.0 / np.maximum(values, 12.0))  # a uniform variable has the variance 1/12
-    found = evidence(placed)
-    deviation = np.sqrt(variance).reshape(p, d) * side
+    found = integrate(placed, values)
+    deviation = np.sqrt(variance).reshape(p, d) * (placed.space.high - placed.space.low)
     return Placement(found.total, found.centres, deviation, found.open, tuple(moves))
 
 
@@ -145,7 +117,7 @@ def _check(kernels: tuple[Kernel, ...]) -> None:
 # Hessians ------------------------------------------------------------------------------------------------------------
 
 
-def _posteriors(placed: Placed) -> list[tuple[LatentPosterior, np.ndarray]]:
+def posteriors(placed: Placed) -> list[tuple[LatentPosterior, np.ndarray]]:
     """The posterior of each target in the units of the functions as given, and the weights of the kernels (K, p)."""
     basis, targets, p = placed.basis, placed.targets, len(placed.Z)
     root = targets[0].root
@@ -164,15 +136,7 @@ def _posteriors(placed: Placed) -> list[tuple[LatentPosterior, np.ndarray]]:
     return found
 
 
-def _curvature_terms(own: LatentPosterior, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """w_k' B_n w_k and r_n . w_k for every sample and kernel, each (n, p)."""
-    if own.W.ndim == 1:
-        return np.outer(own.W, weights[0] ** 2), np.outer(own.r[:, 0], weights[0])
-    mean = own.W @ weights
-    return own.weights[:, None] * (own.W @ weights**2 - mean**2), own.r @ weights
-
-
-def _groups(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+def kernel_profiles(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """For each kernel: its number, its centres' places, f' and f'' (n, q), and its widths (d,)."""
     found = []
     for g, kernel in enumerate(placed.space.kernels):
@@ -180,36 +144,6 @@ def _groups(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarra
         if own.size:
             slope, bend = kernel.profile_derivatives(placed.space.X, placed.Z[own])  # type: ignore[attr-defined]
             found.append((g, own, slope, bend, kernel.inverse_square_widths(placed.Z.shape[1]) ** -0.5))
-    return found
-
-
-def coordinate_hessian(placed: Placed) -> np.ndarray:
-    """Minus the second derivatives of log p(t | w, z) along every coordinate of every centre (p, d)."""
-    S = np.zeros_like(placed.Z)
-    for working, weights in _posteriors(placed):
-        squared, residual = _curvature_terms(working, weights)
-        for _, own, slope, bend, width in _groups(placed):
-            # with e = x - z: dphi/dz = -2 f' e / width^2, d2phi/dz^2 = 4 f'' e^2 / width^4 + 2 f' / width^2
-            a = 4.0 * (squared[:, own] * slope**2 - residual[:, own] * bend)
-            b = 2.0 * (residual[:, own] * slope).sum(axis=0)
-            for i, k in enumerate(own):
-                S[k] += a[:, i] @ (placed.space.X - placed.Z[k]) ** 2 / width**4 - b[i] / width**2
-    return S
-
-
-def centre_hessian(placed: Placed) -> list[tuple[int, np.ndarray]]:
-    """GRVM section 5: every centre as one variable, dphi = -2 f' D and d2phi = 4 f'' D^2 + 2 f', in units of the width.
-
-    The paper's first derivative has another sign and the weight twice. Returns each kernel's number and values (q,).
-    """
-    found = []
-    for g, own, slope, bend, width in _groups(placed):
-        D2 = (((placed.space.X[:, None] - placed.Z[own]) / width) ** 2).sum(axis=2)
-        h = np.zeros(len(own))
-        for working, weights in _posteriors(placed):
-            squared, residual = (part[:, own] for part in _curvature_terms(working, weights))
-            h += (4.0 * squared * slope**2 * D2 - residual * (4.0 * bend * D2 + 2.0 * slope)).sum(axis=0)
-        found.append((g, h))
     return found
 
 
@@ -221,8 +155,8 @@ def exact_hessian(placed: Placed) -> np.ndarray:
     """
     X, (p, d) = placed.space.X, placed.Z.shape
     S = np.zeros((p * d, p * d))
-    groups, basis = _groups(placed), placed.basis
-    for working, weights in _posteriors(placed):
+    groups, basis = kernel_profiles(placed), placed.basis
+    for working, weights in posteriors(placed):
         if not len(working.mean):  # an output without functions
             continue
         K = weights.shape[0]
@@ -281,7 +215,7 @@ def train(placed: Placed, rounds: int = MAX_ROUNDS) -> tuple[Placed, list[Move]]
 def climb_likelihood(placed: Placed, steps: int = LIKELIHOOD_STEPS) -> np.ndarray:
     """Step 5: centres (p, d) in the box that raise the likelihood at fixed weights."""
     space, group, p = placed.space, placed.group, len(placed.Z)
-    targets, workings = placed.targets, _posteriors(placed)
+    targets, workings = placed.targets, posteriors(placed)
     Phi = placed.basis(space.X)
     fixed = []  # what does not move: f less the kernels
     for own, _ in workings:

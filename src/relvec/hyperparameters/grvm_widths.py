@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +10,9 @@ from scipy.optimize import minimize, minimize_scalar
 
 from relvec.basis import Basis, content_ranks
 from relvec.design import DenseDesign
-from relvec.hyperparameters.centres import Move, Placed, Space, evaluate, place, start
+from relvec.hyperparameters.centres import Placed, Space, evaluate, place, start
 from relvec.hyperparameters.grvm import CentresEvidence, evidence, train
-from relvec.hyperparameters.widths import WidthProblem
+from relvec.hyperparameters.widths import LearnedWidths, WidthProblem
 from relvec.kernels import split_theta
 from relvec.runtime.machine import one_thread
 
@@ -44,29 +43,16 @@ class WidthSearch:
     trials: tuple[WidthTrial, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class ChosenWidths:
-    """The basis with the width that `choose_width` found, and the way there. Models are left to the solvers."""
-
-    basis: Basis
-    tuning: WidthSearch
-
-
-def train_at_width(
-    basis: Basis, setting: WidthProblem, training: Callable[[Placed], tuple[Placed, list[Move]]] = train
-) -> Placed:
+def train_at_width(basis: Basis, setting: WidthProblem) -> Placed:
     """The GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
     design = DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
     order = content_ranks(basis, design.scale)
     limit = None if np.isinf(setting.deadline) else max(setting.deadline - time.monotonic(), 0.1)
     models = [target.search(design, order, None, limit) for target in setting.targets]
-    return training(start(basis, Space.of(basis, setting.X, setting.targets, setting.deadline), models))[0]
+    return train(start(basis, Space.of(basis, setting.X, setting.targets, setting.deadline), models))[0]
 
 
-def choose_width(
-    basis: Basis, setting: WidthProblem, seed: int = 0, hessian: str = "exact", prior: str = "uniform",
-    training: Callable[[Placed], tuple[Placed, list[Move]]] = train,
-) -> ChosenWidths:  # fmt: skip
+def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedWidths:
     """The width that maximises the evidence over weights and centres, by a one-dimensional search (GRVM section 4).
 
     All free parameters of the basis are multiplied by one factor: those of `FACTORS` from the widest on, then a
@@ -77,8 +63,6 @@ def choose_width(
     basis : bound dictionary, its theta at the data's own scale.
     setting : rows, targets and which parameters are free.
     seed : for the draws where rows or atoms are too many.
-    hessian, prior : see `evidence`.
-    training : what moves the centres at each width.
     """
     few, _, atoms = setting.draw(basis, COMPARE_ROWS, COMPARE_ATOMS, np.random.default_rng(seed))
     part = basis.take(atoms) if len(atoms) < basis.n_atoms else basis
@@ -87,7 +71,7 @@ def choose_width(
     def log_evidence(log_factor: float) -> float:
         if log_factor not in trials:
             theta = basis.theta + np.where(setting.free, log_factor, 0.0)
-            found = evidence(train_at_width(part.with_theta(theta), few, training), hessian, prior)
+            found = evidence(train_at_width(part.with_theta(theta), few))
             trials[log_factor] = WidthTrial(theta, found.total, found.weights, found.size)
         return trials[log_factor].log_evidence
 
@@ -105,12 +89,10 @@ def choose_width(
                             options={"xatol": LOG_WIDTH_ACCURACY, "maxiter": 6})  # fmt: skip
     chosen = max(trials.values(), key=lambda trial: trial.log_evidence)
     ordered = tuple(trials[x] for x in sorted(trials, reverse=True))
-    return ChosenWidths(basis.with_theta(chosen.theta), WidthSearch(ordered))
+    return LearnedWidths(basis.with_theta(chosen.theta), WidthSearch(ordered))
 
 
-def evidence_and_gradient(
-    placed: Placed, hessian: str = "exact", prior: str = "uniform"
-) -> tuple[CentresEvidence, np.ndarray]:
+def evidence_and_gradient(placed: Placed) -> tuple[CentresEvidence, np.ndarray]:
     """The evidence over weights and centres, and its derivative with respect to the kernels' theta.
 
     Centres stay, and the precisions of columns of unit length; the mode of the weights moves. What the weights'
@@ -126,9 +108,9 @@ def evidence_and_gradient(
     slope, theta = np.concatenate(pieces), kernel_theta(placed)
     for i in range(len(theta)):
         step = LOG_WIDTH_DIFFERENCE * (np.arange(len(theta)) == i)
-        above, below = (evidence(with_theta(placed, theta + s, settle=False), hessian, prior) for s in (step, -step))
+        above, below = (evidence(with_theta(placed, theta + s, settle=False)) for s in (step, -step))
         slope[i] += (above.centres - below.centres) / (2.0 * LOG_WIDTH_DIFFERENCE)
-    return evidence(placed, hessian, prior), slope
+    return evidence(placed), slope
 
 
 def kernel_theta(placed: Placed) -> np.ndarray:
@@ -143,12 +125,12 @@ def with_theta(placed: Placed, theta: np.ndarray, settle: bool = True) -> Placed
     return place(replace(placed.space, kernels=changed), placed.Z, placed.group, placed.models, settle)
 
 
-def climb_widths(placed: Placed, free: np.ndarray, hessian: str = "exact", prior: str = "uniform") -> Placed:
+def climb_widths(placed: Placed, free: np.ndarray) -> Placed:
     """Kernels whose free parameters (mask over theta) have climbed the evidence over weights and centres.
 
     A few steps of L-BFGS-B at fixed centres, then training of the centres, in turn while the evidence rises.
     """
-    value = evidence(placed, hessian, prior).total
+    value = evidence(placed).total
     for _ in range(MAX_CLIMBS):
         theta = kernel_theta(placed)
         best = [(value, placed)]
@@ -157,7 +139,7 @@ def climb_widths(placed: Placed, free: np.ndarray, hessian: str = "exact", prior
             full = theta.copy()
             full[free] = values
             trial = with_theta(placed, full)
-            found, slope = evidence_and_gradient(trial, hessian, prior)
+            found, slope = evidence_and_gradient(trial)
             if found.total > best[0][0]:
                 best[0] = found.total, trial
             return -found.total, -slope[free]
@@ -166,7 +148,7 @@ def climb_widths(placed: Placed, free: np.ndarray, hessian: str = "exact", prior
         minimize(minus_evidence, theta[free], jac=True, method="L-BFGS-B", bounds=bounds,
                  options={"maxiter": CLIMB_STEPS, "maxfun": 2 * CLIMB_STEPS})  # fmt: skip
         trained = train(best[0][1])[0]
-        ends = [best[0], (evidence(trained, hessian, prior).total, trained)]
+        ends = [best[0], (evidence(trained).total, trained)]
         new, moved = max(ends, key=lambda end: end[0])
         gained = new - value
         if gained > 0.0:
@@ -176,15 +158,13 @@ def climb_widths(placed: Placed, free: np.ndarray, hessian: str = "exact", prior
     return placed
 
 
-def choose_widths(
-    basis: Basis, setting: WidthProblem, seed: int = 0, hessian: str = "exact", prior: str = "uniform"
-) -> ChosenWidths:
+def choose_widths(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedWidths:
     """One width for each feature by the evidence over weights and centres: `choose_width`, then `climb_widths`."""
-    chosen = choose_width(basis, setting, seed, hessian, prior)
+    chosen = choose_width(basis, setting, seed)
     few, _, atoms = setting.draw(basis, COMPARE_ROWS, COMPARE_ATOMS, np.random.default_rng(seed))
     part = chosen.basis.take(atoms) if len(atoms) < basis.n_atoms else chosen.basis
     with one_thread():
-        placed = climb_widths(train_at_width(part, few), setting.free, hessian, prior)
-        found, theta = evidence(placed, hessian, prior), kernel_theta(placed)
+        placed = climb_widths(train_at_width(part, few), setting.free)
+        found, theta = evidence(placed), kernel_theta(placed)
     last = WidthTrial(theta, found.total, found.weights, found.size)
-    return ChosenWidths(basis.with_theta(theta), WidthSearch((*chosen.tuning.trials, last)))
+    return LearnedWidths(basis.with_theta(theta), WidthSearch((*chosen.tuning.trials, last)))
