@@ -35,6 +35,7 @@ STRUCTURES = [
     Structure((), True, 3),
     Structure((Part(GAUSSIAN, log_ratios=(0.3, -0.5, 0.0)),), False, 3),
     Structure((Part(GAUSSIAN, True), Part(MATERN)), True, 3),
+    Structure((Part(GAUSSIAN, True, groups=(0, 1, 1)),), False, 3),
 ]
 
 
@@ -195,17 +196,6 @@ def test_a_boundary_that_turns_often_gets_as_many_inducing_rows_as_it_needs():
     assert np.mean(found == (np.sin(40.0 * new[:, 0]) > 0)) > 0.85
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_classes_that_change_places_often_along_some_of_the_inputs_are_learned(n_classes):
-    # None of the inputs tells anything alone, and a hundred inducing rows cannot follow the squares.
-    rng = np.random.default_rng(1)
-    X = rng.uniform(-1.5, 1.5, size=(1000, 3))
-    f = np.sin(5.0 * X[:, 0]) * np.cos(4.0 * X[:, 1])
-    y = np.digitize(f, [0.0] if n_classes == 2 else [-0.3, 0.3])
-    P = RVC().fit(X[:500], y[:500]).predict_proba(X[500:])
-    assert -np.log(P[np.arange(500), y[500:]]).mean() < 0.4 * np.log(n_classes)  # base rates: log K
-
-
 def test_newton_steps_by_products_and_by_factors_end_at_one_mode(monkeypatch):
     rows = rows_of(120)
     kernel = LatentKernel(STRUCTURES[1])
@@ -273,6 +263,17 @@ def test_a_width_in_ranges_is_one_in_the_units_that_inputs_share():
     assert [candidate.name for candidate in candidates] == ["linear", "gaussian[ranges]", "gaussian[4]"]
     lengths = np.exp(candidates[1].structure.parts[0].log_lengths(np.zeros(1))) * units.scale
     np.testing.assert_allclose(lengths, lengths[0])
+
+
+def test_an_irrelevant_category_is_one_input():
+    X, y = table(300)
+    levels = np.eye(20)[np.random.default_rng(1).integers(0, 20, 300)]
+    losses = []
+    for Z in (X, np.hstack([X, levels])):
+        model = RVC().fit(Z[:200], y[:200])
+        losses.append(-np.log(model.predict_proba(Z[200:])[np.arange(100), y[200:]]).mean())
+    assert losses[1] < losses[0] + 0.02
+    assert "gaussian[4]" in [entry.name for entry in model.selection_.entries]
 
 
 def test_held_out_rows_shorten_widths_and_ask_for_vectors():

@@ -16,7 +16,7 @@ from relvec.gaussian_process.learn import learn, log_posterior
 from relvec.gaussian_process.merit import Merit, hessian, laplace, measure_curvature
 from relvec.gaussian_process.predictor import exact_component, prediction_error, sparse_component, spread
 from relvec.gaussian_process.priors import default_prior
-from relvec.gaussian_process.rows import Rows, merge, rounding_step, standardise
+from relvec.gaussian_process.rows import Rows, find_categories, merge, rounding_step, standardise
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale, scales
 from relvec.gaussian_process.vectors import pivots
 from relvec.runtime.clock import Clock
@@ -27,6 +27,7 @@ STRUCTURES = [
     Structure((Part(ROUGH, True),), True, 3),
     Structure((Part(SMOOTH, True), Part(GAUSS)), True, 3),
     Structure((Part(GAUSS, True), Part(ROUGH, True)), False, 3),
+    Structure((Part(GAUSS, True, groups=(0, 1, 1)), Part(ROUGH, True)), True, 3),
 ]
 FEW = default_candidates(2)[:4]
 
@@ -349,6 +350,73 @@ def test_constant_and_copied_columns_are_left_out():
     np.testing.assert_allclose(model.predict(wide[:5])[0], plain.predict(X[:5])[0], atol=0.05)
     flat = fit_process(np.ones((20, 2)), np.arange(20.0))
     np.testing.assert_allclose(flat.predict(np.ones((1, 2)))[0], 9.5, atol=0.5)
+
+
+# Categories -----------------------------------------------------------------------------------------------------------
+
+
+def with_category(n=300, n_levels=12, seed=0, effect=0.0):
+    """A table, and the same with the one-hot columns of a category."""
+    X, y = table(n, seed=seed)
+    level = np.random.default_rng(seed + 100).integers(0, n_levels, n)
+    return X, np.hstack([X, np.eye(n_levels)[level]]), y + effect * np.sin(7.0 * level)
+
+
+def test_one_hot_columns_are_found_and_nothing_else_is():
+    rng = np.random.default_rng(0)
+    first, second = np.eye(4)[rng.integers(0, 4, 60)], np.eye(3)[rng.integers(0, 3, 60)]
+    numbers, flags = rng.normal(size=(60, 2)), (rng.random((60, 2)) < 0.5).astype(float)
+    X = np.hstack([numbers, first, second, flags])
+    groups = (0, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5)
+    assert find_categories(X) == groups
+    assert find_categories((X - X.mean(0)) / X.std(0)) == groups  # scaled ones as well
+    assert find_categories(np.hstack([flags, numbers])) == ()
+    assert find_categories(first[:, 1:]) == ()  # a level without a column: these might be three flags
+    broken = X.copy()
+    broken[0, 2:6] = 1.0  # a row of several levels
+    assert find_categories(broken) == (0, 1, 2, 3, 4, 5, 6, 6, 6, 7, 8)
+    assert find_categories(numbers[:, :0]) == ()
+
+
+def test_an_irrelevant_category_costs_one_width_and_no_accuracy():
+    plain, whole, y = with_category(360, 24)
+    train, test = slice(0, 240), slice(240, None)
+    errors = []
+    for X in (plain, whole):
+        model = RVR().fit(X[train], y[train])
+        mean, std = model.predict(X[test], return_std=True)
+        z = (y[test] - mean) / std
+        errors.append(np.mean(np.log(std) + 0.5 * z**2))
+    assert errors[1] < errors[0] + 0.03
+    assert 0.82 < np.mean(np.abs(z) < 1.645) < 0.97
+    assert "[4]" in model.selection_[0].name  # three numbers and a category
+    assert model.feature_relevance_[3:].sum() < 0.01
+
+
+@pytest.mark.parametrize("effect", [0.0, 1.0])
+def test_the_order_of_levels_does_not_matter(effect):
+    _, X, y = with_category(150, 5, effect=effect)
+    order = [0, 1, 2, 6, 4, 7, 3, 5]
+    ones, others = RVR().fit(X, y), RVR().fit(X[:, order], y)
+    assert others.selection_[0].name == ones.selection_[0].name
+    np.testing.assert_allclose(others.predict(X[:, order]), ones.predict(X), atol=2e-3)
+
+
+def test_levels_that_differ_have_widths_of_their_own():
+    rng = np.random.default_rng(3)
+    level, x = rng.integers(0, 6, 240), rng.uniform(-2.0, 2.0, 240)
+    y = np.where(level == 0, np.sin(4.0 * x), 0.0) + 0.05 * rng.normal(size=240)  # one level stands out
+    found = RVR().fit(np.c_[np.eye(6)[level], x], y).selection_
+    assert {"gaussian[2]", "gaussian[7]"} <= {entry.name for entry in found}
+    assert "[7]" in found[0].name
+
+
+def test_shared_widths_are_kept_in_files(tmp_path):
+    _, X, y = with_category(120, 5)
+    model = RVR().fit(X, y)
+    assert any(part.groups for part in model.process_.components[0].structure.parts)
+    save(model, tmp_path / "m.relvec")
+    np.testing.assert_array_equal(load(tmp_path / "m.relvec").predict(X), model.predict(X))
 
 
 def test_time_limit_is_obeyed_and_told(slow_clock):

@@ -40,14 +40,14 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
     Parameters
     ----------
     kernel : str, Kernel, callable or None, default "auto"
-        "auto" compares one Gaussian or Matern 3/2 part and sums of two parts, with one width or one for each input,
-        with or without a linear part, by merit. It does so where at least five rows are distinct and `width`,
-        `centres`, `basis`, `fit_intercept`, `likelihood`, `predictive`, `noise_variance`, `hyperprior`, `solver` and
-        `tol` are at their defaults; elsewhere "auto" is "gaussian". A kernel that is given is
-        that of a relevance vector machine: a name ("gaussian" or "rbf", "laplace", "cauchy", "log_distance",
-        "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`,
-        any ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None for no kernel. It
-        need not be positive definite.
+        "auto" compares one Gaussian or Matern 3/2 part and sums of two parts, with one width or one for each input (one
+        for the one-hot columns of a category together), with or without a linear part, by merit. It does so where at
+        least five rows are distinct and `width`, `centres`, `basis`, `fit_intercept`, `likelihood`, `predictive`,
+        `noise_variance`, `hyperprior`, `solver` and `tol` are at their defaults; elsewhere "auto" is "gaussian". A
+        kernel that is given is that of a relevance vector machine: a name ("gaussian" or "rbf", "laplace", "cauchy",
+        "log_distance", "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an object of
+        `relvec.kernels`, any ``callable(X, Z) -> (n, m)`` including scikit-learn's Gaussian-process kernels, or None
+        for no kernel. It need not be positive definite.
     width : float, array-like (n_features,), or a word: "auto" (the default), "learn", "learn-per-feature", "scale", \
 "grvm", "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature; with ``kernel="auto"`` that

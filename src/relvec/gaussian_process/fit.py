@@ -26,6 +26,7 @@ from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import (
     Rows,
     Units,
+    find_categories,
     merge,
     neighbour_distance,
     rounding_step,
@@ -188,7 +189,7 @@ def learn_kernels(
     """The candidates compared, and those that predict learned on as many rows as the exact evidence can take."""
     last = LastStage() if last is None else last
     rows, floors = prepared.rows.take(slice(0, max_rows)), prepared.floors
-    structures = default_candidates(rows.X.shape[1]) if candidates is None else candidates
+    structures = default_candidates(*_layout(prepared.rows)) if candidates is None else candidates
     known = () if earlier is None else earlier.components
     if known and all(c.structure.n_inputs == rows.X.shape[1] for c in known):
         found = follow([(c.structure, c.theta) for c in known], rows, floors, clock)
@@ -219,11 +220,11 @@ def compare_merits(
         raw = merge(X, y, weights)
         rows, units = standardise(without_copies(raw))
         floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
-        few, d = rows.take(slice(0, MERIT_ROWS if names is None else NAMED_ROWS)), rows.X.shape[1]
+        few, layout = rows.take(slice(0, MERIT_ROWS if names is None else NAMED_ROWS)), _layout(rows)
         if names is None:
-            found = [c for c in compare(default_candidates(d), few, floors, clock) if not c.refused]
+            found = [c for c in compare(default_candidates(*layout), few, floors, clock) if not c.refused]
         else:
-            found = [learn_candidate(parse_structure(name, d), few, floors, clock) for name in names]
+            found = [learn_candidate(parse_structure(name, *layout), few, floors, clock) for name in names]
         n = max(c.n_rows for c in found)
         level = few.total * np.log(units.y_scale)
         total.update({c.structure.name: c.merit.value - level for c in found if c.n_rows == n})
@@ -240,7 +241,12 @@ def compare_structures(
     """The structure of most merit for all targets (n, q) together."""
     rows, _ = standardise(merge(X, targets[:, 0], weights))
     name = compare_merits(X, targets, weights, None, time_limit)[0][0]
-    return parse_structure(name, rows.X.shape[1])
+    return parse_structure(name, *_layout(rows))
+
+
+def _layout(rows: Rows) -> tuple[int, tuple[int, ...]]:
+    """The number of inputs of standardised rows, and the groups of them that are categories."""
+    return rows.X.shape[1], find_categories(rows.X)
 
 
 def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:

@@ -76,20 +76,29 @@ def profile(
 class Part:
     """A stationary part: its shape, and whether every input has a width of its own.
 
+    Inputs with equal numbers in `groups` (d,), the levels of a category, share a width and count as one: the lengths of
+    k levels are sqrt(k) times it. There are no groups where `groups` is ().
     Where one width is learned for all, that of input i is exp(log_ratios[i]) times it; None makes them equal.
     """
 
     shape: str
     per_input: bool = False
     log_ratios: tuple[float, ...] | None = None
+    groups: tuple[int, ...] = ()
 
     def log_lengths(self, log_widths: np.ndarray) -> np.ndarray:
         """Logarithms of the widths of the inputs, (d,) or (1,), from those in theta."""
+        if self.groups:
+            return (log_widths + 0.5 * np.log(np.bincount(self.groups)))[list(self.groups)]
         return log_widths if self.log_ratios is None else log_widths + np.array(self.log_ratios)
 
     def n_widths(self, n_inputs: int) -> int:
         """How many widths the part has."""
-        return n_inputs if self.per_input else 1
+        return self.n_terms(n_inputs) if self.per_input else 1
+
+    def n_terms(self, n_inputs: int) -> int:
+        """The inputs that distances are summed over, a category one of them."""
+        return len(set(self.groups)) or n_inputs
 
 
 @dataclass(frozen=True)
@@ -110,9 +119,10 @@ class Structure:
 
     @property
     def name(self) -> str:
-        """The structure in words: [d] marks one width for each of d inputs, [ranges] one in ratios of their ranges."""
-        each = f"[{self.n_inputs}]"
-        names = [p.shape + (each if p.per_input else "" if p.log_ratios is None else "[ranges]") for p in self.parts]
+        """The structure in words: [k] marks k widths, that of each input, [ranges] one in ratios of their ranges."""
+        d = self.n_inputs
+        widths = [f"[{p.n_widths(d)}]" if p.per_input else "[ranges]" if p.log_ratios else "" for p in self.parts]
+        names = [part.shape + width for part, width in zip(self.parts, widths)]
         return " + ".join([*names, "linear"] if self.linear else names)
 
     @cached_property
@@ -168,8 +178,10 @@ class Structure:
         return Evaluated(self, theta, X, Z).K
 
 
-def parse_structure(name: str, n_inputs: int) -> Structure:
+def parse_structure(name: str, n_inputs: int, groups: tuple[int, ...] = ()) -> Structure:
     """The structure of a name as `Structure.name` writes it; any text in brackets means a width for each input.
+
+    Inputs of one group share it, unless the text is their number.
 
     >>> parse_structure("gaussian[each] + linear", 3).name
     'gaussian[3] + linear'
@@ -177,13 +189,13 @@ def parse_structure(name: str, n_inputs: int) -> Structure:
     words = [word.strip() for word in name.split("+")]
     parts = []
     for word in (w for w in words if w != "linear"):
-        shape, bracket, _ = word.partition("[")
+        shape, bracket, inner = word.partition("[")
         if shape not in (Shape.GAUSSIAN, Shape.MATERN32, Shape.MATERN52):
             raise ValueError(
                 f"{name!r} is no sum of 'gaussian', 'matern32', 'matern52' (with '[each]' for a width for each input) "
                 "and 'linear'"
             )
-        parts.append(Part(shape, bool(bracket)))
+        parts.append(Part(shape, bool(bracket), groups=groups if bracket and inner != f"{n_inputs}]" else ()))
     return Structure(tuple(parts), "linear" in words, n_inputs)
 
 
@@ -228,7 +240,8 @@ class Evaluated:
             W *= slope
             out[i] = a * (float(W.sum()) if slope is k else _vdot(bar, k))
             if part.per_input:  # d r^2 / d log l = -2 (x - z)^2 / l^2
-                out[at] = -2.0 * factor * a * _weighted_squares(W, X * inverse, Z * inverse)
+                squared = _weighted_squares(W, X * inverse, Z * inverse)
+                out[at] = -2.0 * factor * a * (np.bincount(part.groups, squared) if part.groups else squared)
             else:
                 out[at] = -2.0 * factor * a * _vdot(W, r2)
         if s.linear:

@@ -39,27 +39,24 @@ class Mode:
     rivals: int = 0
 
 
-def log_posterior(structure: Structure, prior: Prior, *tables: Rows) -> Objective:
-    """Log p(t | theta) + log p(theta) of the exact process, and its gradient; -inf where a matrix has no factor.
-
-    Several tables of the same rows have several targets, independent given theta.
-    """
+def log_posterior(structure: Structure, prior: Prior, rows: Rows) -> Objective:
+    """Log p(t | theta) + log p(theta) of the exact process, and its gradient; -inf where a matrix has no factor."""
     scratch = Scratch()
 
     def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
         density, slope = prior.log_density(theta)
         try:
-            found = [evidence(structure, theta, rows, scratch) for rows in tables]
+            fit, gradient = evidence(structure, theta, rows, scratch)
         except SingularError:
             return -np.inf, slope
-        return density + sum(fit for fit, _ in found), slope + sum(gradient for _, gradient in found)
+        return fit + density, gradient + slope
 
     return value
 
 
 def climb(
     objective: Objective, start: np.ndarray, prior: Prior, steps: int, clock: Clock | None = None,
-    curvature: np.ndarray | None = None, ftol: float = 1e-6, gtol: float = 1e-3,
+    curvature: np.ndarray | None = None,
 ) -> Mode:  # fmt: skip
     """L-BFGS-B upwards from `start` within the prior's range, for at most `steps` evaluations or until time is up.
 
@@ -82,7 +79,7 @@ def climb(
             best[:] = [value, theta, slope]
         return -value, -slope * unit
 
-    options = {"maxfun": steps, "maxiter": steps, "ftol": ftol, "gtol": gtol, "maxcor": 20}
+    options = {"maxfun": steps, "maxiter": steps, "ftol": 1e-6, "gtol": 1e-3, "maxcor": 20}
     bounds = np.c_[prior.low, prior.high] / unit[:, None]
     try:
         minimize(negative, best[1] / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
@@ -96,7 +93,7 @@ def starts(structure: Structure, prior: Prior) -> list[np.ndarray]:
 
     The first part of a sum begins long and the others short, and the other way round: parts that begin alike end alike.
     """
-    d, q = structure.n_inputs, len(structure.parts)
+    q = len(structure.parts)
     turns = ((1.0, 0.1, 0), (0.5, 0.01, 0), (1.0, 0.03, 1)) if q > 1 else ((1.0, 0.1, 0), (0.5, 0.01, 0))
     found = []
     for scale, noise, turn in turns:
@@ -104,7 +101,8 @@ def starts(structure: Structure, prior: Prior) -> list[np.ndarray]:
         for j, (i, at) in enumerate(zip(structure.amplitudes, structure.widths)):
             theta[i] = np.log(1.0 / q)
             spread = 1.0 if q == 1 else (3.0, 0.6)[(j + turn) % 2]
-            theta[at] = np.log(scale * spread * np.sqrt(max(d, 1)))
+            d = max(structure.parts[j].n_terms(structure.n_inputs), 1)
+            theta[at] = np.log(scale * spread * np.sqrt(d))
         if structure.linear:
             theta[structure.linear_at] = np.log(0.3)
         theta[-1] = np.log(noise)

@@ -74,11 +74,12 @@ LONG_WIDTHS = 2.0  # how much wider the prior is for widths above its mean
 
 def default_prior(structure: Structure, floors: Floors = NO_FLOORS) -> Prior:
     """The priors of the table above for a structure, and the range searched."""
-    p, d = structure.n_theta, structure.n_inputs
+    p = structure.n_theta
     mean, deviation, long = np.zeros(p), np.full(p, 2.0), np.ones(p)
     low, high = np.full(p, np.log(1e-6)), np.full(p, np.log(1e3))
     for part, at in zip(structure.parts, structure.widths):
-        mean[at], deviation[at], long[at] = 0.5 * np.log(max(d, 1)) + 0.5, 1.7, LONG_WIDTHS
+        d = max(part.n_terms(structure.n_inputs), 1)
+        mean[at], deviation[at], long[at] = 0.5 * np.log(d) + 0.5, 1.7, LONG_WIDTHS
         low[at], high[at] = mean[at] - 6.0, mean[at] + 6.0
         if not part.per_input and floors.width > 0:
             low[at] = np.clip(np.log(floors.width), low[at], mean[at])

@@ -129,6 +129,31 @@ def standardise_inputs(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, U
     return deviation[:, columns] / scale[columns], Units(columns, centre[columns], scale[columns])
 
 
+def find_categories(X: np.ndarray) -> tuple[int, ...]:
+    """Numbers (d,) of the columns of X (n, d) that are equal for the levels of a category; () where there is none.
+
+    Levels are three or more neighbouring columns of two values each, of which every row has the larger one in exactly
+    one: what one-hot encoders make, whatever the unit. Of two levels one column is a copy of the other up to sign.
+
+    >>> find_categories(np.array([[1.0, 0.0, 0.0, 3.0], [0.0, 1.0, 0.0, 3.5], [0.0, 0.0, 1.0, 4.0]]))
+    (0, 0, 0, 1)
+    """
+    n, d = X.shape
+    high, others = X.max(0), (X != X.min(0)) & (X != X.max(0))
+    on = ((X == high) | others.any(0)).astype(np.float32)  # columns of more values are on everywhere, and meet all
+    meets = np.triu(on.T @ on > 0, 1)
+    last = (meets * np.arange(1, d + 1)[:, None]).max(0, initial=0) - 1  # the last column before that a column meets
+    total = np.concatenate([[0], np.cumsum(on.sum(0, dtype=int))])
+    first, start = np.arange(d), 0
+    while start < d:
+        end = int(np.searchsorted(total, total[start] + n))
+        found = start + 2 < end <= d and total[end] == total[start] + n and last[start:end].max() < start
+        first[start : end if found else start + 1] = start
+        start = end if found else start + 1
+    groups = np.unique(first, return_inverse=True)[1].tolist()
+    return tuple(groups) if len(set(groups)) < d else ()
+
+
 def _first_of_copies(X: np.ndarray) -> np.ndarray:
     """Which columns of standardised X (n, d) are not plus or minus an earlier one: (d,) of bool."""
     if X.shape[1] == 0:

@@ -24,7 +24,7 @@ _ONE_STAGE = 250  # tables of so few distinct rows need only the first stage, wi
 _THREE_STAGES = 2000  # tables of so many have the third, unless curvatures of very many widths would take too long
 _FIRST_STEPS, _NEXT_STEPS = 40, 20
 _BEHIND = 15.0  # nats of merit behind the best: not followed further
-_MANY_INPUTS = 32
+_MANY_INPUTS, _MANY_LEVELS = 32, 64  # of more inputs no sums of two, of more columns no width for each level
 _CHECK_ROWS = 1000
 _REFUSED = 0.1  # nats a row behind the best, and three standard errors: the density has fallen apart
 
@@ -46,16 +46,23 @@ class Candidate:
     refused: str = ""
 
 
-def default_candidates(n_inputs: int) -> tuple[Structure, ...]:
-    """From one Gaussian part to sums of two with a width for each input; fewer of the latter for many inputs."""
+def default_candidates(n_inputs: int, groups: tuple[int, ...] = ()) -> tuple[Structure, ...]:
+    """From one Gaussian part to sums of two with a width for each input; fewer of the latter for many inputs.
+
+    The levels of a category, inputs with equal numbers in `groups`, share a width; single parts are tried with a width
+    for each level too, which pays where levels differ: one stands out, or some are rare.
+    """
     gauss, rough = Part(Shape.GAUSSIAN), Part(Shape.MATERN32)
-    gauss_each, rough_each = Part(Shape.GAUSSIAN, True), Part(Shape.MATERN32, True)
+    gauss_each, rough_each = (replace(part, per_input=True, groups=groups) for part in (gauss, rough))
     table = [
         ((gauss,), False), ((rough,), False), ((gauss,), True), ((rough,), True), ((gauss, rough), True),
     ]  # fmt: skip
-    if n_inputs > 1:
-        table += [((gauss_each,), False), ((rough_each,), False), ((rough_each,), True), ((gauss_each, rough), True)]
-    if 1 < n_inputs <= _MANY_INPUTS:
+    each = [(gauss_each, rough_each)] if n_inputs > 1 else []
+    if groups and n_inputs <= _MANY_LEVELS:
+        each.append((Part(Shape.GAUSSIAN, True), Part(Shape.MATERN32, True)))
+    for smooth, sharp in each:
+        table += [((smooth,), False), ((sharp,), False), ((sharp,), True), ((smooth, rough), True)]
+    if 1 < gauss_each.n_widths(n_inputs) <= _MANY_INPUTS:
         table += [((gauss_each, rough_each), False), ((gauss_each, rough_each), True), ((gauss_each,) * 2, True)]
     return tuple(Structure(parts, linear, n_inputs) for parts, linear in table)
 
@@ -74,7 +81,8 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
         if clock.fresh:
             clock.report("candidates", (i + 1) / len(candidates))
-    third = len(rows) >= _THREE_STAGES and rows.X.shape[1] <= _MANY_INPUTS
+    widths = (part.n_widths(s.n_inputs) for s in candidates for part in s.parts if part.per_input)
+    third = len(rows) >= _THREE_STAGES and min(widths, default=1) <= _MANY_INPUTS
     for n_rows, kept in STAGES[1 : 3 if third else 2]:
         found.sort(key=_order)
         if len(rows) > found[0].n_rows and not clock.up("candidates on more rows"):
@@ -118,13 +126,14 @@ def _with_merit(structure: Structure, mode: Mode, prior: Prior, rows: Rows, cloc
 
 
 def _with_hope(found: list[Candidate], kept: int) -> list[Candidate]:
-    """The best of each kind (one width, a width for each input, sums of such), and the next best, `kept` in all.
+    """The best of each kind (one width, one for each input or level, sums of such), and the next best, `kept` in all.
 
     More rows pay for more widths, so that a kind behind on few rows is not out of the question.
     """
-    best: dict[int, Candidate] = {}
+    best: dict[tuple[int, bool], Candidate] = {}
     for c in found:
-        best.setdefault(sum(part.per_input for part in c.structure.parts), c)
+        parts = c.structure.parts
+        best.setdefault((sum(part.per_input for part in parts), any(part.groups for part in parts)), c)
     chosen = sorted(best.values(), key=_order)[:kept]
     near = [c for c in found if c.merit.value > found[0].merit.value - _BEHIND and c not in chosen]
     return sorted([*chosen, *near[: kept - len(chosen)]], key=_order)

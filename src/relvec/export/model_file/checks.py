@@ -16,7 +16,7 @@ from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.export.exported import ExportedModel, read_model
 from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
-from relvec.gaussian_process import Component, FittedProcess, Units
+from relvec.gaussian_process import Component, FittedProcess, Structure, Units
 from relvec.gaussian_process.classes import ClassModel, ClassProcess, Member
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.heteroscedastic import LogNoise
@@ -171,6 +171,9 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
     if isinstance(record, LatentPredictor):
         indices = _is_index(record.places, sizes["m"]) and _is_index(record.outputs, record.n_outputs)
         return _is_bound(record.basis) and record.basis.n_atoms == sizes["m"] and indices
+    if isinstance(record, Structure):
+        grouped = [part.groups for part in record.parts if part.groups]
+        return all(len(g) == record.n_inputs and set(g) == set(range(len(set(g)))) for g in grouped)
     if isinstance(record, Component):
         varying = record.varying
         fits = varying is None or (isinstance(varying, LogNoise) and len(varying.centre) == sizes["d"] + 1)

@@ -14,6 +14,7 @@ from relvec.gaussian_process.classes.learn import USUAL, Effort, learn
 from relvec.gaussian_process.classes.model import ClassProcess
 from relvec.gaussian_process.classes.rows import ClassRows
 from relvec.gaussian_process.kernel import Part, Shape, Structure
+from relvec.gaussian_process.rows import find_categories
 from relvec.runtime.clock import Clock
 
 
@@ -84,5 +85,5 @@ def standard_candidates(X: np.ndarray, effort: Effort = USUAL) -> list[ProcessCa
     parts = [(), (Part(Shape.GAUSSIAN, log_ratios=tuple(log_ratios.tolist()) if d > 1 else None),)]
     if d > 1:
         # Not from the one width: where few inputs matter it is so long that the evidence is flat about it.
-        parts.append((Part(Shape.GAUSSIAN, True),))
+        parts.append((Part(Shape.GAUSSIAN, True, groups=find_categories(X)),))
     return [ProcessCandidate(Structure(part, not part, d), effort) for part in parts]
