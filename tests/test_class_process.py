@@ -196,6 +196,17 @@ def test_a_boundary_that_turns_often_gets_as_many_inducing_rows_as_it_needs():
     assert np.mean(found == (np.sin(40.0 * new[:, 0]) > 0)) > 0.85
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes_that_change_places_often_along_some_of_the_inputs_are_learned(n_classes):
+    # None of the inputs tells anything alone, and a hundred inducing rows cannot follow the squares.
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.5, 1.5, size=(1000, 3))
+    f = np.sin(5.0 * X[:, 0]) * np.cos(4.0 * X[:, 1])
+    y = np.digitize(f, [0.0] if n_classes == 2 else [-0.3, 0.3])
+    P = RVC().fit(X[:500], y[:500]).predict_proba(X[500:])
+    assert -np.log(P[np.arange(500), y[500:]]).mean() < 0.4 * np.log(n_classes)  # base rates: log K
+
+
 def test_newton_steps_by_products_and_by_factors_end_at_one_mode(monkeypatch):
     rows = rows_of(120)
     kernel = LatentKernel(STRUCTURES[1])

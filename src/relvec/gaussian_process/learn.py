@@ -39,24 +39,27 @@ class Mode:
     rivals: int = 0
 
 
-def log_posterior(structure: Structure, prior: Prior, rows: Rows) -> Objective:
-    """Log p(t | theta) + log p(theta) of the exact process, and its gradient; -inf where a matrix has no factor."""
+def log_posterior(structure: Structure, prior: Prior, *tables: Rows) -> Objective:
+    """Log p(t | theta) + log p(theta) of the exact process, and its gradient; -inf where a matrix has no factor.
+
+    Several tables of the same rows have several targets, independent given theta.
+    """
     scratch = Scratch()
 
     def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
         density, slope = prior.log_density(theta)
         try:
-            fit, gradient = evidence(structure, theta, rows, scratch)
+            found = [evidence(structure, theta, rows, scratch) for rows in tables]
         except SingularError:
             return -np.inf, slope
-        return fit + density, gradient + slope
+        return density + sum(fit for fit, _ in found), slope + sum(gradient for _, gradient in found)
 
     return value
 
 
 def climb(
     objective: Objective, start: np.ndarray, prior: Prior, steps: int, clock: Clock | None = None,
-    curvature: np.ndarray | None = None,
+    curvature: np.ndarray | None = None, ftol: float = 1e-6, gtol: float = 1e-3,
 ) -> Mode:  # fmt: skip
     """L-BFGS-B upwards from `start` within the prior's range, for at most `steps` evaluations or until time is up.
 
@@ -79,7 +82,7 @@ def climb(
             best[:] = [value, theta, slope]
         return -value, -slope * unit
 
-    options = {"maxfun": steps, "maxiter": steps, "ftol": 1e-6, "gtol": 1e-3, "maxcor": 20}
+    options = {"maxfun": steps, "maxiter": steps, "ftol": ftol, "gtol": gtol, "maxcor": 20}
     bounds = np.c_[prior.low, prior.high] / unit[:, None]
     try:
         minimize(negative, best[1] / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, gammaln, log_expit, log_ndtr, ndtri
 from scipy.stats import qmc
 
-from relvec.runtime.arrays import Array, dots, is_device_array, like, namespace, row_slices, take, to_host
+from relvec.runtime.arrays import Array, array_slices, dots, is_device_array, like, namespace, take, to_host
 
 MAX_LOG_RATE = 300.0  # sums of squares of exp of more overflow
 
@@ -218,9 +218,9 @@ def _log_odds_on_device(mean: Array, variance: Array) -> Array:
     """`logistic_log_odds` on a device; the rows of wide f, which need the normal distribution, on the host."""
     xp, half = namespace(mean), float(np.log(0.5))
     size, deviation = xp.abs(mean), xp.sqrt(xp.clip(variance, 0.0, _MAX_NARROW_DEVIATION**2))
-    tails = [size[:0]]
+    tails = []
     z, log_normal = like(mean, NORMAL_NODES), like(mean, LOG_NORMAL_WEIGHTS)
-    for rows in row_slices(mean.shape[0], len(NORMAL_NODES)):
+    for rows in array_slices(mean, len(NORMAL_NODES), _BLOCK_NUMBERS):
         f = size[rows][:, None] + deviation[rows][:, None] * z
         # log 1 / (1 + exp(f))
         terms = log_normal - xp.clip(f, 0.0, None) - xp.log1p(xp.exp(-xp.abs(f)))
@@ -259,7 +259,7 @@ def softmax_normal(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """
     xp, K = namespace(mean), mean.shape[1]
     points, found = like(mean, softmax_points(K)), [mean[:0, :]]
-    for rows in row_slices(mean.shape[0], K * points.shape[1], _BLOCK_NUMBERS if xp is np else 2**25):
+    for rows in array_slices(mean, K * points.shape[1], _BLOCK_NUMBERS):
         f = mean[rows, :][:, :, None] + _contrast_root(covariance[rows, :, :]) @ points
         found.append(xp.mean(_softmax(f), axis=2))
     p = xp.concat(found)

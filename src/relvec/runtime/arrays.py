@@ -272,6 +272,12 @@ def row_slices(n: int, width: int, max_numbers: int = 2**25) -> Iterator[slice]:
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
+def array_slices(x: Array, width: int, host_numbers: int) -> Iterator[slice]:
+    """`row_slices` of an array, one at least: of so many numbers on the host, of many more on a device."""
+    n = max(x.shape[0], 1)
+    return row_slices(n, width, host_numbers) if isinstance(x, np.ndarray) else row_slices(n, width)
+
+
 def unique_rows(X: Array) -> tuple[Array, Array, Array]:
     """Distinct rows of X (n, d) in lexicographic order, where each first occurs, and each row's place (n,) among them.
 

@@ -13,6 +13,7 @@ from relvec.gaussian_process.classes.choose import NOTHING, Selection, choose
 from relvec.gaussian_process.classes.learn import Effort, settle
 from relvec.gaussian_process.classes.model import Calibration
 from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standardise
+from relvec.gaussian_process.fit import rows_to_learn
 from relvec.gaussian_process.rows import Units
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import most_vectors
@@ -99,17 +100,21 @@ def effort_for(rows: ClassRows, max_vectors: int | None = None, room: float = np
     K, usual = rows.n_classes, Effort()
     if K > 2:  # factors cost K m^2 a row
         most, final = int(np.sqrt(_LEARNING / K)), int(np.sqrt(_PREDICTING / K))
-        usual = Effort(60, most, final, rows=800, steps=40 if K <= 4 else 20)
+        regression = int(usual.regression * (K - 1) ** (-1 / 3))  # factors of K - 1 targets cost what one does
+        usual = Effort(60, most, 5 * most, final, rows=800, regression=regression, steps=40 if K <= 4 else 20)
     if max_vectors is not None:
-        most = min(usual.most, max(max_vectors, usual.inducing))
-        usual = replace(usual, most=most, final=max_vectors, grown=max_vectors)
+        most = max(max_vectors, usual.inducing)
+        most, utmost = min(usual.most, most), min(usual.utmost, most)
+        usual = replace(usual, most=most, utmost=utmost, final=max_vectors, grown=max_vectors)
     if room == np.inf:
         return usual
     learning = max(int(room / ((80.0 + 14.0 * K) * min(usual.rows, len(rows)))), 1)
     final = max(most_vectors(room, vector_row_bytes(K) * len(rows), 24 + 16 * K), 1)
     return replace(
-        usual, inducing=min(usual.inducing, learning), most=min(usual.most, learning), final=min(usual.final, final),
-        grown=min(usual.grown, final), whole=min(usual.whole, int(np.sqrt(room / _PAIR_BYTES))),
+        usual, inducing=min(usual.inducing, learning), most=min(usual.most, learning),
+        utmost=min(usual.utmost, learning), final=min(usual.final, final),
+        grown=min(usual.grown, final), regression=min(usual.regression, rows_to_learn(room)),
+        whole=min(usual.whole, int(np.sqrt(room / _PAIR_BYTES))),
     )  # fmt: skip
 
 

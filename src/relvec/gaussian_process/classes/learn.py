@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from relvec.gaussian_process.classes import binary, softmax
 from relvec.gaussian_process.classes.features import WHOLE_ROWS, Features, LatentKernel, pivots
 from relvec.gaussian_process.classes.model import ClassProcess
+from relvec.gaussian_process.classes.regress import regress_on_classes
 from relvec.gaussian_process.classes.rows import ClassRows
 from relvec.gaussian_process.kernel import Structure
+from relvec.gaussian_process.learn import Mode, climb
 from relvec.gaussian_process.priors import Prior, default_prior
 from relvec.inference.linalg import SingularError
-from relvec.runtime.clock import Clock, TimeUp
+from relvec.runtime.clock import Clock
 
 _MOST_COST = 0.02  # nats a row: where what the inducing rows leave out costs more, there should be twice as many
 _SMALL_MOVE = 0.7  # of a logarithm: inducing rows chosen for a twice too long width will do
 _POSTERIOR_DEVIATION = 0.5  # of a logarithm in theta: the usual one of small tables
 _START_SHIFTS = (0.0, -1.0, -2.0)  # of the logarithms of widths: where a boundary turns often, long ones are a trap
 _ROUNDS = 4  # climbs, each with inducing rows chosen where the last one ended
+_LITTLE = 0.08  # of the nats that base rates cost: a process that gains less may have missed what turns often
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,10 @@ class Effort:
 
     inducing : inducing rows while hyperparameters are learned, at first.
     most : so many where fewer leave out what costs the evidence more than _MOST_COST.
+    utmost : so many where fewer see hardly more than base rates, and these do.
     final : inducing rows of the model; grown : so many where held-out rows ask for them, see `refine`.
     rows : at most so many rows, the first of the hash's order, take part in learning; all of them in the model.
+    regression : so many of them in a regression, see `regress_on_classes`.
     steps : evaluations of the evidence.
     tolerance : a climb ends where no derivative by a logarithm exceeds this many nats, if not before.
     whole : rows whose matrix may be computed at once.
@@ -40,9 +43,11 @@ class Effort:
 
     inducing: int = 100
     most: int = 200
+    utmost: int = 1000
     final: int = 400
     grown: int = 800
     rows: int = 1000
+    regression: int = 1000
     steps: int = 40
     tolerance: float = 0.05
     whole: int = WHOLE_ROWS
@@ -88,101 +93,119 @@ def learn(
     if hold_widths and start is not None:
         for at in structure.widths:
             prior.low[at] = prior.high[at] = start[at]
-    found = clock.recall(name, lambda: _learn_theta(rows, structure, prior, effort, start, clock))
+    found = clock.recall(name, lambda: _learn_theta(rows, structure, prior, effort, start, clock, hold_widths))
+    if found["inducing"] > effort.most:
+        effort = replace(effort, final=max(effort.final, effort.grown))
     return settle(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))
 
 
 def _learn_theta(
-    rows: ClassRows, structure: Structure, prior: Prior, effort: Effort, start: np.ndarray | None, clock: Clock
-) -> dict[str, Any]:
-    """The theta (p,) of most posterior density, and the evaluations of the evidence that it took."""
-    kernel = LatentKernel(structure)
-    some = rows.take(slice(effort.rows))
-    inducing, steps, evaluations = effort.inducing, effort.steps, 0
-    theta = _find_start(kernel, prior, some, effort, clock) if start is None else start
-    most_cost = _MOST_COST * some.weight.sum()
-    for number in range(_ROUNDS if structure.parts else 1):
-        objective = _objective(kernel, prior, some, some.X[pivots(kernel, theta, some.X, inducing, effort.whole)])
-        if number == 0 and start is not None and objective(theta)[2] > most_cost:  # a start that is nearly the end
-            inducing = effort.most
-            objective = _objective(kernel, prior, some, some.X[pivots(kernel, theta, some.X, inducing, effort.whole)])
-        found, spent, cost = _climb(objective, theta, prior, steps, effort.tolerance, clock)
-        moved, theta = np.abs(found - theta).max(), found
-        evaluations += spent
-        steps = effort.steps // 2
-        if cost > most_cost and inducing < effort.most:
-            inducing = min(2 * inducing, effort.most)
-        elif moved < _SMALL_MOVE or inducing >= len(some):
-            break
-        if clock.left() <= 0:
-            break
-    return {"theta": theta, "evaluations": evaluations}
+    rows: ClassRows, structure: Structure, prior: Prior, effort: Effort, start: np.ndarray | None, clock: Clock,
+    hold_widths: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The theta (p,) of most posterior density, the evaluations of the evidence it took, and the inducing rows."""
+    search = _Search(LatentKernel(structure), prior, rows.take(slice(effort.rows)), effort, clock)
+    found, inducing = search.climb(search.find_start() if start is None else start, effort.inducing, start is not None)
+    if structure.parts and not hold_widths and search.gains_little(found):
+        found, inducing = search.look_closer(found, start) or (found, inducing)
+    return {"theta": found.theta, "evaluations": search.evaluations, "inducing": inducing}
 
 
-def _find_start(kernel: LatentKernel, prior: Prior, rows: ClassRows, effort: Effort, clock: Clock) -> np.ndarray:
-    """The theta (p,) of most posterior density among a few that differ in their widths."""
-    begin, found = default_start(kernel.structure), list[tuple[float, np.ndarray]]()
-    if not kernel.structure.parts:
-        return begin
-    for shift in _START_SHIFTS:
-        if found and clock.left() <= 0:
-            break
-        theta = begin.copy()
-        for at in kernel.structure.widths:
-            theta[at] += shift
-        Z = rows.X[pivots(kernel, theta, rows.X, effort.inducing, effort.whole)]
-        with suppress(SingularError):
-            features = Features(kernel, theta, rows.X, Z)
-            value = find_mode(features, rows).log_evidence(features.left_out)
-            found.append((value + prior.log_density(theta)[0], theta))
-    return max(found, key=lambda one: one[0])[1] if found else begin
+class _Objective:
+    """The log posterior of theta and its gradient (p,), with inducing rows Z (m, d).
 
-
-def _objective(kernel: LatentKernel, prior: Prior, rows: ClassRows, Z: np.ndarray):
-    """The log posterior of theta, its gradient (p,), and the nats that what the rows Z leave out may cost.
-
-    Every evaluation begins at the mode of the last one.
+    Every evaluation begins at the mode of the last one. `cost` are the nats that what Z leaves out may cost, at the
+    best theta so far.
     """
-    last: list = [None]
-    rates = rows.base_rates
 
-    def objective(theta: np.ndarray) -> tuple[float, np.ndarray, float]:
-        density, prior_slope = prior.log_density(theta)
+    def __init__(self, kernel: LatentKernel, prior: Prior, rows: ClassRows, Z: np.ndarray):
+        self.kernel, self.prior, self.rows, self.Z = kernel, prior, rows, Z
+        self.last: Any = None
+        self.top, self.cost = -np.inf, 0.0
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        density, prior_slope = self.prior.log_density(theta)
         try:
-            features = Features(kernel, theta, rows.X, Z)
+            features = Features(self.kernel, theta, self.rows.X, self.Z)
         except SingularError:
-            return -np.inf, prior_slope, 0.0
-        value, slope, last[0] = evidence(features, rows.counts, rates, last[0])
-        return value + density, slope + prior_slope, last[0].cost(features.left_out)
+            return -np.inf, prior_slope
+        value, slope, self.last = evidence(features, self.rows.counts, self.rows.base_rates, self.last)
+        if value + density > self.top:
+            self.top, self.cost = value + density, self.last.cost(features.left_out)
+        return value + density, slope + prior_slope
 
-    return objective
 
+class _Search:
+    """The search for the hyperparameters of some rows."""
 
-def _climb(
-    objective, start: np.ndarray, prior: Prior, steps: int, tolerance: float, clock: Clock
-) -> tuple[np.ndarray, int, float]:
-    """L-BFGS-B upwards until a step gains less than about a hundredth of a nat.
+    def __init__(self, kernel: LatentKernel, prior: Prior, rows: ClassRows, effort: Effort, clock: Clock):
+        self.kernel, self.prior, self.rows, self.effort, self.clock = kernel, prior, rows, effort, clock
+        self.most_cost, self.evaluations = _MOST_COST * rows.weight.sum(), 0
 
-    Theta (p,), the evaluations, and the cost at theta of what is left out.
-    """
-    best: list = [-np.inf, np.clip(start, prior.low, prior.high), 0.0]
-    spent = 0
+    def climb(self, theta: np.ndarray, inducing: int, nearly_there: bool = False) -> tuple[Mode, int]:
+        """The end of climbs from theta (p,) with inducing rows chosen where the last one ended, and how many."""
+        effort, steps = self.effort, self.effort.steps
+        for number in range(_ROUNDS if self.kernel.structure.parts else 1):
+            objective, begin = self.begin(theta, inducing), theta
+            if number == 0 and nearly_there:
+                objective(theta)
+                if objective.cost > self.most_cost:
+                    inducing = effort.most
+                    objective = self.begin(theta, inducing)
+            found = climb(objective, theta, self.prior, steps, self.clock, ftol=1e-4, gtol=effort.tolerance)
+            theta, steps = found.theta, effort.steps // 2
+            self.evaluations += found.evaluations
+            if objective.cost > self.most_cost and inducing < effort.most:
+                inducing = min(2 * inducing, effort.most)
+            elif np.abs(theta - begin).max() < _SMALL_MOVE or inducing >= len(self.rows):
+                break
+            if self.clock.left() <= 0:
+                break
+        return found, inducing
 
-    def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal spent
-        if spent:
-            clock.check()
-        value, slope, cost = objective(theta)
-        spent += 1
-        if value > best[0]:
-            best[:] = [value, theta.copy(), cost]
-        return (-value, -slope) if np.isfinite(value) else (1e10, np.zeros_like(theta))
+    def begin(self, theta: np.ndarray, inducing: int) -> _Objective:
+        """The objective with so many inducing rows, chosen at theta (p,)."""
+        Z = self.rows.X[pivots(self.kernel, theta, self.rows.X, inducing, self.effort.whole)]
+        return _Objective(self.kernel, self.prior, self.rows, Z)
 
-    options = {"maxfun": steps, "ftol": 1e-4, "gtol": tolerance, "maxcor": 20}
-    bounds = np.c_[prior.low, prior.high]
-    with suppress(TimeUp):
-        minimize(negative, best[1], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return best[1], spent, best[2]
+    def find_start(self) -> np.ndarray:
+        """The theta (p,) of most posterior density among a few that differ in their widths."""
+        begin, found = default_start(self.kernel.structure), list[tuple[float, np.ndarray]]()
+        if not self.kernel.structure.parts:
+            return begin
+        for shift in _START_SHIFTS:
+            if found and self.clock.left() <= 0:
+                break
+            theta = begin.copy()
+            for at in self.kernel.structure.widths:
+                theta[at] += shift
+            found.append((self.begin(theta, self.effort.inducing)(theta)[0], theta))
+        return max(found, key=lambda one: one[0])[1]
+
+    def gains_little(self, found: Mode) -> bool:
+        """Whether a process hardly gains over the base rates, and there is time to look elsewhere."""
+        gain = found.value - self.prior.log_density(found.theta)[0] - self.rows.base_value
+        return gain < -_LITTLE * self.rows.base_value and self.clock.left() > 0
+
+    def look_closer(self, found: Mode, start: np.ndarray | None) -> tuple[Mode, int] | None:
+        """What a climb from `start`, or from widths of a regression, finds above `found` with more inducing rows."""
+        closer = None if start is None else self.climb_above(found.value, start)
+        if closer is None:
+            structure, few = self.kernel.structure, self.rows.take(slice(self.effort.regression))
+            theta = regress_on_classes(structure, few, default_start(structure), self.clock)
+            closer = None if theta is None else self.climb_above(found.value, theta)
+        return closer
+
+    def climb_above(self, value: float, theta: np.ndarray) -> tuple[Mode, int] | None:
+        """A climb from theta (p,) with the inducing rows it takes to see it above a value; None where it is not."""
+        inducing, most = self.effort.inducing, min(self.effort.utmost, len(self.rows))
+        objective = self.begin(theta, inducing)
+        while objective(theta)[0] <= value:
+            if objective.cost <= self.most_cost or inducing >= most or self.clock.left() <= 0:
+                return None
+            inducing = min(2 * inducing, most)
+            objective = self.begin(theta, inducing)
+        return self.climb(theta, inducing)
 
 
 def settle(

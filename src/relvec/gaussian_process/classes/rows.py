@@ -42,6 +42,11 @@ class ClassRows:
         totals = self.counts.sum(0) + 0.5
         return totals / totals.sum()
 
+    @property
+    def base_value(self) -> float:
+        """The log-likelihood of the base rates."""
+        return float(self.counts.sum(0) @ np.log(self.base_rates))
+
     def take(self, index: np.ndarray | slice) -> ClassRows:
         """Some of the rows."""
         return ClassRows(self.X[index], self.counts[index])
