@@ -1,12 +1,11 @@
-"""Small seeded searches, and the evidence that each is known to reach: `python tests/searches.py` writes the table.
+"""Small seeded searches, and what each is known to reach: `python tests/searches.py` writes the table.
 
-Every search is a fit of `RVR` or `RVC` over the columns of a matrix, in Python. `searches.json` has the least evidence
-(nats) and the most steps of each among data whose last digits are changed: another machine rounds otherwise. A search
-that ends lower, or takes longer, has lost something; one that does better is written anew.
+Every search is a fit of `RVR` or `RVC` over the columns of a matrix. `searches.json` has the least evidence (nats) and
+the most steps of each among data whose last digits are changed: another machine rounds otherwise. A search that ends
+lower, or takes longer, has lost something; one that does better is written anew.
 
-It has the way there too, step by step, where changed digits do not change it: a search that goes another way makes
-other decisions, and if that is meant it is written anew. `WAYS` has more: single restarts, most of which a search does
-not take, and dictionaries searched in parts.
+`STAGES` has parts of searches: where each kind of restart leads, most of which a search does not take, and dictionaries
+searched in parts. Of each stage it records the least objective and the most work.
 """
 
 import json
@@ -34,7 +33,7 @@ from relvec.solvers.laplace.problem import LaplaceProblem
 
 FILE = Path(__file__).with_suffix(".json")
 JITTERS = (0.0, 1e-13, 1e-12, 1e-11, 1e-10)
-Way = list[list]  # of each step its name, the atom, the number of atoms and the objective
+Stages = dict[str, list[float]]  # of each stage by its name the objective and the work until then
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,19 +45,6 @@ class Found:
     target: np.ndarray
     weights: np.ndarray
     active: np.ndarray
-
-
-def way_of(history) -> Way:
-    """Return the steps of a `history_`."""
-    columns = (history[name].tolist() for name in ("action", "atom", "size", "objective"))
-    return [list(step) for step in zip(*columns, strict=True)]
-
-
-def same_way(one: Way, other: Way) -> bool:
-    """Whether two ways are the same but for rounding."""
-    return [step[:-1] for step in one] == [step[:-1] for step in other] and np.allclose(
-        [step[-1] for step in one], [step[-1] for step in other], rtol=3e-6, atol=3e-6
-    )
 
 
 def uneven(size: int, seed: int) -> np.ndarray:
@@ -216,17 +202,17 @@ def first_maximum(jitter, N=40, M=40, width=1.5, noise=0.1, seed=3, **options):
     return model
 
 
-def restarts(jitter, **options) -> Way:
-    """Return where each restart of a regression leads."""
+def restarts(jitter, **options) -> Stages:
+    """Return where each restart of a regression leads, and with how many atoms."""
     model = first_maximum(jitter, **options)
     others = [model.restart(turn, None, True, np.inf) for turn in range(8)]
     others.append(model.exchange_pairs(None, np.inf))  # the last turn
-    found = [[f"restart {turn}", -1, other.size, other.objective] for turn, other in enumerate(others) if other]
-    return [["start", -1, model.size, model.objective], *found]
+    found = {f"restart {turn}": [other.objective, other.size] for turn, other in enumerate(others) if other}
+    return {"first maximum": [model.objective, model.size]} | found
 
 
-def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, steep=2.0, **options) -> Way:
-    """Return where each restart of classes or counts leads, and the work done until then in place of an atom."""
+def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, steep=2.0, **options) -> Stages:
+    """Return where each restart of classes or counts leads."""
     rng, x = np.random.default_rng(5), uneven(n, 1)
     Phi, f = np.exp(-((x[:, None] - x) ** 2) / width**2), steep * np.sin(x)
     if K > 2:
@@ -242,15 +228,15 @@ def laplace_restarts(jitter, K=2, share=False, counts=False, n=40, width=1.0, st
     for move in ("grow", "grow", "settle", "grow", "settle", "shrink", "exchange", "release", "settle"):
         moved = getattr(model, move)(*{"grow": (None, 1e-3), "release": ()}.get(move, (1e-3,)))
         model = moved or model
-    found = []
+    found = {"first maximum": [model.objective, problem.budget.spent]}
     for turn in range(7):
         other = model.restart(turn, None, True, np.inf)
-        size, value, cut = (-1, 0.0, ()) if other is None else (len(other.active), other.objective, sorted(other.cut))
-        found.append([" ".join([f"restart {turn}", *cut]), int(problem.budget.spent), size, value])
+        if other is not None:
+            found[" ".join([f"restart {turn}", *sorted(other.cut)])] = [other.objective, problem.budget.spent]
     sharp = model.sharpen()
-    found.append(["sharpen", int(problem.budget.spent), len(sharp.active), sharp.objective])
-    found.append(["certificate", problem.budget.crossings, len(sharp.active), sharp.largest_gain(True)])
-    return [["start", model.atom, len(model.active), model.objective], *found]
+    found["sharpen"] = [sharp.objective, problem.budget.spent]
+    found["certificate"] = [-sharp.largest_gain(True), problem.budget.crossings]
+    return found
 
 
 class Long(DenseDesign):
@@ -263,8 +249,8 @@ class Long(DenseDesign):
         return exact
 
 
-def in_parts(solver, jitter, N=60, M=700, width=0.8, noise=0.1, begin=False, max_iter=1000, **limits) -> Way:
-    """Return the steps of a search of a dictionary that counts as long, and how it ended after how many."""
+def in_parts(solver, jitter, N=60, M=700, width=0.8, noise=0.1, begin=False, max_iter=1000, **limits) -> Stages:
+    """Return how a search of a dictionary that counts as long ended, and what it says is left to gain."""
     rng, x = np.random.default_rng(3), uneven(N, 0)
     design = Long(np.exp(-((x[:, None] - uneven(M, 2)) ** 2) / width**2))
     for name, value in limits.items():
@@ -275,12 +261,14 @@ def in_parts(solver, jitter, N=60, M=700, width=0.8, noise=0.1, begin=False, max
                          bias=7)  # fmt: skip
     with mock.patch.multiple(active_set, MAX_WHOLE_ATOMS=100, _FIRST_PART_ATOMS=60, _MAX_ADDITIONS=8):
         found = solve(solver, problem, max_iter)
-    steps = [[step.action, step.atom, step.size, step.objective] for step in found.history]
     left = found.state.largest_gain
-    return [*steps, [found.status.name, found.n_iter, len(found.state.active), left if left > problem.tol else 0.0]]
+    return {
+        found.status.name: [found.state.objective, found.n_iter],
+        "certificate": [-left if left > problem.tol else 0.0, len(found.state.active)],
+    }
 
 
-WAYS: dict[str, Callable[[float], Way]] = {
+STAGES: dict[str, Callable[[float], Stages]] = {
     "restarts: a short dictionary": restarts,
     "restarts: more noise": partial(restarts, noise=0.4, seed=8),
     "restarts: a given noise": partial(restarts, noise_variance=0.05),
@@ -310,31 +298,27 @@ WAYS: dict[str, Callable[[float], Way]] = {
 }  # fmt: skip
 
 
-def record(case: str) -> list:
-    """Return the least evidence, the most steps, and the way where there is one."""
-    models = [CASES[case](jitter).model for jitter in JITTERS]
-    evidences = [model.log_marginal_likelihood_ for model in models]
-    ways, steps = [way_of(model.history_) for model in models], [model.n_iter_ for model in models]
-    one = all(same_way(ways[0], way) for way in ways)
-    return [float(f"{min(evidences):.9g}"), int(max(steps)), rounded(ways[0]) if one else None]
+def record(case: str) -> list | Stages:
+    """Return the least evidence and the most steps of a search, or those of each of its stages that all runs have."""
+    if case in CASES:
+        models = [CASES[case](jitter).model for jitter in JITTERS]
+        return lowest([[model.log_marginal_likelihood_, model.n_iter_] for model in models])
+    runs = [STAGES[case](jitter) for jitter in JITTERS]
+    return {name: lowest([run[name] for run in runs]) for name in runs[0] if all(name in run for run in runs)}
 
 
-def rounded(way: Way) -> Way:
-    """Return a way in few digits."""
-    return [[*step[:-1], float(f"{step[-1]:.8g}")] for step in way]
+def lowest(runs: list[list[float]]) -> list[float]:
+    """Return the least objective and the most work of several runs."""
+    objectives, works = zip(*runs, strict=True)
+    return [float(f"{min(objectives):.9g}"), int(max(works))]
 
 
 def main() -> int:
-    """Write all searches, or some, and print those with changed digits that change the way."""
+    """Write all searches, or some."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for case in sys.argv[1:] or (*CASES, *WAYS):
-        if case in CASES:
-            kept[case] = record(case)
-        else:
-            ways = [WAYS[case](jitter) for jitter in JITTERS]
-            kept[case] = rounded(ways[0]) if all(same_way(ways[0], way) for way in ways) else None
-        print(case, "without a way" if not kept[case] or kept[case][-1] is None else "")
-    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in (*CASES, *WAYS) if case in kept]
+    for case in sys.argv[1:] or (*CASES, *STAGES):
+        kept[case] = record(case)
+    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in (*CASES, *STAGES) if case in kept]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return 0
 

@@ -43,17 +43,17 @@ sys.path.insert(0, str(ROOT / "tools"))
 import native_mutants  # noqa: E402
 
 SEARCHES = "tests/test_searches.py"
-WAY = "test_the_way_is_the_one_recorded"
-EVERY_WAY = f"{SEARCHES}::test_ways_are_those_recorded"
+REACHED = "test_the_evidence_is_at_least_that_recorded"
+STAGES = f"{SEARCHES}::test_stages_reach_what_is_recorded"
 REGRESSIONS, CLASSES = f"{SEARCHES}::TestRegressions", f"{SEARCHES}::TestClassesAndCounts"
-WAYS, CLASS_WAYS = [EVERY_WAY, f"{REGRESSIONS}::{WAY}"], [EVERY_WAY, f"{CLASSES}::{WAY}"]
+LEVELS, CLASS_LEVELS = [STAGES, f"{REGRESSIONS}::{REACHED}"], [STAGES, f"{CLASSES}::{REACHED}"]
 EVIDENCE, SEARCH, TEXTBOOK = "tests/test_evidence.py", "tests/test_gaussian_search.py", "tests/test_textbook.py"
 FIXED, LONG = "tests/test_fixed_point.py", "tests/test_long_dictionaries.py"
-SOLVERS = [*WAYS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
-ENGINE = [*WAYS, "tests/test_native.py", SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
+SOLVERS = [*LEVELS, FIXED, TEXTBOOK, SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
+ENGINE = [*LEVELS, "tests/test_native.py", SEARCH, LONG, "tests/test_solvers.py", EVIDENCE, REGRESSIONS]
 SCANS, MODES = "tests/test_laplace_search.py", "tests/test_laplace_posterior.py"
 CERTIFICATES = "tests/test_laplace_certificate.py"
-LAPLACE = [*CLASS_WAYS, "tests/test_laplace_moves.py", SCANS, FIXED, MODES, CERTIFICATES,
+LAPLACE = [*CLASS_LEVELS, "tests/test_laplace_moves.py", SCANS, FIXED, MODES, CERTIFICATES,
            "tests/test_laplace_rows.py", "tests/test_laplace.py",
            CLASSES]  # fmt: skip
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
@@ -63,16 +63,16 @@ CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "test
 PROCESS = "tests/test_gaussian_process.py"
 # The tests that speak for a module, those that find most first.
 TESTS = {
-    "inference/evidence.py": [EVIDENCE, TEXTBOOK, *WAYS, REGRESSIONS, CLASSES, "tests/test_solvers.py",
+    "inference/evidence.py": [EVIDENCE, TEXTBOOK, *LEVELS, REGRESSIONS, CLASSES, "tests/test_solvers.py",
                               "tests/test_laplace.py"],
-    "inference/laplace_posterior.py": [MODES, "tests/test_tune.py::TestGradients", CERTIFICATES, SCANS, *CLASS_WAYS,
+    "inference/laplace_posterior.py": [MODES, "tests/test_tune.py::TestGradients", CERTIFICATES, SCANS, *CLASS_LEVELS,
                                        CLASSES, "tests/test_laplace.py", DEVICE],
-    "inference/laplace.py": [MODES, SCANS, *CLASS_WAYS, CLASSES, "tests/test_laplace_rows.py", "tests/test_laplace.py",
-                             "tests/test_tune.py::TestGradients", DEVICE],
+    "inference/laplace.py": [MODES, SCANS, *CLASS_LEVELS, CLASSES, "tests/test_laplace_rows.py",
+                             "tests/test_laplace.py", "tests/test_tune.py::TestGradients", DEVICE],
     "solvers/gaussian/model.py": ENGINE,
     "solvers/gaussian/restarts.py": ENGINE,
-    "solvers/gaussian/proposals.py": [LONG, *WAYS, SEARCH, "tests/test_solvers.py"],
-    "solvers/sequential.py": ["tests/test_sequential.py", *CLASS_WAYS, *SOLVERS, "tests/test_native.py", *CHECKPOINT],
+    "solvers/gaussian/proposals.py": [LONG, *LEVELS, SEARCH, "tests/test_solvers.py"],
+    "solvers/sequential.py": ["tests/test_sequential.py", *CLASS_LEVELS, *SOLVERS, "tests/test_native.py", *CHECKPOINT],
     "solvers/active_set.py": [*SOLVERS, "tests/test_large.py"],
     "solvers/loop.py": ["tests/test_sequential.py", *SOLVERS, *CHECKPOINT],
     "solvers/fixed_point.py": SOLVERS,
@@ -90,7 +90,7 @@ TESTS = {
                                   f"{PROCESS}::test_predictions_are_those_of_the_textbook",
                                   "tests/test_streamed_process.py"],
     "solvers/_native/gaussian.pyx": ENGINE,
-    "solvers/_native/laplace.pyx": [*CLASS_WAYS, "tests/test_laplace_rows.py", *LAPLACE],
+    "solvers/_native/laplace.pyx": [*CLASS_LEVELS, "tests/test_laplace_rows.py", *LAPLACE],
 }  # fmt: skip
 # All but one test that takes as long as all the others.
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow",

@@ -221,10 +221,10 @@ def without_self(alpha, S, Q):
 # ---------------------------------------------------------------- moves and atoms that a double cannot tell apart
 
 
-def best(gains: np.ndarray, order: np.ndarray) -> int:
+def best(gains: np.ndarray, order: np.ndarray, tie: float = TIE_NATS) -> int:
     """Index of the largest gain; among equals the lowest in order."""
     largest = gains.max()
-    equal = np.flatnonzero(gains >= largest - TIE_NATS * max(1.0, largest))
+    equal = np.flatnonzero(gains >= largest - tie * max(1.0, largest))
     return int(equal[np.argmin(order[equal])])
 
 

@@ -44,6 +44,7 @@ cdef double MIN_NEWTON_GAIN_NATS = 0.01  # Newton steps that promise less wait
 cdef double BATCH_GAIN_SHARE = 0.3  # of the best gain, for further atoms of a batch
 cdef double MAX_BATCH_CORRELATION = 0.3  # of those with the atoms before them, in the metric C^-1
 cdef int BATCH_CANDIDATES = 4  # for each atom of a batch
+cdef double EXCHANGE_TIE_NATS = 1e-6  # a gain of an exchange is a difference, and with little noise has fewer digits
 cdef int MAX_EXCHANGES = 4  # tried with re-estimation before giving up
 cdef double MIN_EXCHANGE_GAIN_NATS = -1.0  # before re-estimation: an exchange that loses more is not tried
 cdef int MAX_REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
@@ -816,8 +817,8 @@ cdef class Model:
 
     # ------------------------------------------------------------ exchanges
 
-    cdef list best_exchanges(self):
-        """For each atom of the model the gain of the best exchange, the atom that enters, its S and Q without the other."""
+    cdef tuple best_exchanges(self):
+        """For each atom of the model the gain of the best exchange; with the atom that enters, its S and Q without the other."""
         cdef Frame frame = self.frame
         cdef Scan scan = self.refined()
         cdef Py_ssize_t M = frame.M, k = self.k, i, j, r, found
@@ -857,7 +858,7 @@ cdef class Model:
                     offers.append((gain, found, S, Q))
                     break
                 outside[found] = 0  # a copy of the atom that leaves hides those that would gain
-        return offers
+        return np.array([offer[0] for offer in offers]), offers
 
     cdef Model exchanged(self, Py_ssize_t i, tuple offer):
         """The model after the exchange of its i-th atom."""
@@ -879,12 +880,12 @@ cdef class Model:
         cdef Py_ssize_t i
         with self.frame.lock:
             m = self.here()
-            offers = m.best_exchanges()
-            digits = 1.0 / (TIE * max([1.0] + [offer[0] for offer in offers]))  # gains are equal to so many
-            ranked = sorted((-rint(digits * offers[i][0]), m.frame.order[m.active[i]], i) for i in range(m.k))
-            for _, _, i in ranked[:MAX_EXCHANGES]:
-                if not offers[i][0] >= MIN_EXCHANGE_GAIN_NATS:
+            gains, offers = m.best_exchanges()
+            for _ in range(min(m.k, MAX_EXCHANGES)):
+                i = best(gains, np.asarray(m.frame.order)[m.atoms], m.k, EXCHANGE_TIE_NATS)
+                if i < 0 or not gains[i] >= MIN_EXCHANGE_GAIN_NATS:
                     break
+                gains[i] = -INFINITY
                 swapped = m.exchanged(i, offers[i]).relaxed(2, False, tol, INFINITY)
                 if swapped.objective > m.objective + tol:
                     return swapped.relaxed(30, False, tol, INFINITY)
@@ -895,13 +896,13 @@ cdef class Model:
         cdef Model m
         with self.frame.lock:
             m = self.here()
-            offers = m.best_exchanges()
+            gains, offers = m.best_exchanges()
 
         def exchanged(Py_ssize_t i):
             with m.frame.lock:
                 return m.exchanged(i, offers[i])
 
-        return np.array([offer[0] for offer in offers]), exchanged
+        return gains, exchanged
 
     # ------------------------------------------------------------ for Python
 
@@ -910,8 +911,7 @@ cdef class Model:
         with self.frame.lock:
             if self.frame.size > 1.5 * self.k + 48:
                 self.frame.start()
-                return self.here()
-        return self
+            return self.here()
 
     @property
     def size(self):
@@ -950,14 +950,14 @@ cdef class Model:
         )
 
 
-cdef int best(double[::1] gain, const long long[::1] order, int M) except -2:
+cdef int best(double[::1] gain, const long long[::1] order, int M, double tie=TIE) except -2:
     """Index of the largest gain; among equals the lowest in order; -1 where no gain is a number."""
     cdef double largest = -INFINITY, least
     cdef int first = -1, j
     for j in range(M):
         if gain[j] > largest:
             largest = gain[j]
-    least = largest - TIE * fmax(1.0, largest)
+    least = largest - tie * fmax(1.0, largest)
     for j in range(M):
         if gain[j] >= least and (first < 0 or order[j] < order[first]):
             first = j

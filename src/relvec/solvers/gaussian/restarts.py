@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relvec.inference.evidence import best
+
 if TYPE_CHECKING:
     from relvec.solvers.gaussian.model import GaussianModel
 
@@ -47,6 +49,7 @@ class RestartSettings:
     min_path_atoms: int = 15
     max_path_columns: int = 512
     min_pair_correlation: float = 0.9  # of two weights in the posterior: the data tell little but a combination
+    equal_correlations: float = 1e-6  # those that differ by less are equal: further digits are rounding
     max_pairs: int = 5
     dropped_share: float = 0.2  # of the atoms, in a random restart
     newton_steps: int = 5  # after the noise was held, and after it was released
@@ -199,10 +202,11 @@ def exchange_pairs(model: GaussianModel, batch: int, deadline: float) -> Gaussia
     root = root / np.sqrt(np.sum(root**2, axis=1))[:, None]
     correlation = np.abs(root @ root.T)
     i, j = np.nonzero(np.triu(correlation > RESTART.min_pair_correlation, 1))
-    low, high = np.minimum(order[i], order[j]), np.maximum(order[i], order[j])
-    ranked = np.lexsort((high, low, -np.rint(1e6 * correlation[i, j])))
-    best, seen, tol = None, {_support(model)}, RESTART.rough_tol_nats
-    for pair in ranked[: RESTART.max_pairs if model.size <= RESTART.max_atoms else 0]:
+    place = np.lexsort((np.maximum(order[i], order[j]), np.minimum(order[i], order[j]))).argsort()
+    correlation, found, seen, tol = correlation[i, j], None, {_support(model)}, RESTART.rough_tol_nats
+    for _ in range(min(len(i), RESTART.max_pairs) if model.size <= RESTART.max_atoms else 0):
+        pair = best(correlation, place, RESTART.equal_correlations)
+        correlation[pair] = -np.inf
         other = model.keep(np.delete(np.arange(model.size), [i[pair], j[pair]])).settle(tol)
         while time.monotonic() < deadline and (swapped := other.exchange(tol)) is not None:
             other = swapped
@@ -212,9 +216,9 @@ def exchange_pairs(model: GaussianModel, batch: int, deadline: float) -> Gaussia
             seen.add(_support(other))
             other = _settle(swapped, batch, deadline)
         seen.add(_support(other))
-        if best is None or other.objective > best.objective + model.problem.tol:  # of equals the first
-            best = other
-    return None if best is None else _finish(model, best, batch, deadline)
+        if found is None or other.objective > found.objective + model.problem.tol:  # of equals the first
+            found = other
+    return None if found is None else _finish(model, found, batch, deadline)
 
 
 def restart_from_full(model: GaussianModel) -> GaussianModel:
