@@ -133,7 +133,9 @@ class Search:
             if (released := model.release()) is not None:
                 return _advance(released, "", notes, settled=False)
             notes = notes.but(exhausted=True)
-        while thorough and self._may_restart(model, notes):
+        while thorough and time.monotonic() < notes.deadline:
+            if not model.may_restart(notes.turn, notes.failed, settings.restarts):
+                break
             other = model.restart(notes.turn, settings.batch, settings.exchange, notes.deadline)
             if other is not None:
                 return self._judge(state, notes, other, tol)
@@ -183,10 +185,6 @@ class Search:
             gain = model.largest_gain(self.settings.exchange)
             return stepped.stepped(done=True, largest_gain=gain, posterior=model.full_posterior)
         return stepped
-
-    def _may_restart(self, model: SearchModel, notes: Notes) -> bool:
-        wanted = model.may_restart(notes.turn, notes.failed, self.settings.restarts)
-        return wanted and time.monotonic() < notes.deadline
 
     @staticmethod
     def _judge(state: State, notes: Notes, other: SearchModel, tol: float) -> State:

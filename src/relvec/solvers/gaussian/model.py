@@ -151,11 +151,10 @@ class GaussianModel:
             if not len(gains) or gains.max() <= 0.1 * self.problem.tolerance(len(gains)):
                 break
             i = int(np.argmax(gains))
-            best_alpha = float(optimal_alpha(s[i], q[i]))
-            keep = np.ones(len(gains), bool)
-            keep[i] = np.isfinite(best_alpha)
-            alpha = np.where(np.arange(len(gains)) == i, best_alpha, p.alpha)[keep]
-            moved = model.at(model.active[keep], alpha, p.beta, model.atom)
+            alpha = p.alpha.copy()
+            alpha[i] = optimal_alpha(s[i], q[i])
+            keep = np.isfinite(alpha)
+            moved = model.at(model.active[keep], alpha[keep], p.beta, model.atom)
             if moved.objective <= model.objective:
                 break
             model = moved.relax(_SINGLE_STEPS)

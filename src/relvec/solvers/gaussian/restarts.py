@@ -178,8 +178,7 @@ def _restart_from_scratch(model: GaussianModel, batch: int, deadline: float) -> 
         return None
     other = _settle(other, batch, deadline)
     if other.objective > model.objective:
-        low = perturb_low_noise(other, RESTART.low_noise_fractions[1], batch, deadline)
-        low = _settle(low, batch, deadline)
+        low = _settle(perturb_low_noise(other, RESTART.low_noise_fractions[1], batch, deadline), batch, deadline)
         return low if low.objective > other.objective else other
     return other
 
