@@ -51,7 +51,7 @@ def test_predictions_that_overflow_name_the_row(kernel, kind):
             model.predict(FAR, return_std=True) if isinstance(model, RVR) else model.predict_proba(FAR)
 
 
-@pytest.mark.parametrize("weight", [1e-200, 1e150, 1e200, 1e306])
+@pytest.mark.parametrize("weight", [1e-200, 1e40, 1e150, 1e200, 1e306])
 @pytest.mark.parametrize(
     ("model", "target"),
     [(RVR(), Y), (RVR(width=1.0), Y), (RVR(likelihood="poisson"), COUNTS), (RVC(), SIGNAL > 0)],
@@ -60,6 +60,43 @@ def test_predictions_that_overflow_name_the_row(kernel, kind):
 def test_weights_beyond_the_number_range_are_refused(model, target, weight):
     with pytest.raises(ValueError, match="divide sample_weight by its mean"):
         model.fit(X, target, np.full(30, weight))
+
+
+@pytest.mark.parametrize("weight", [1e-100, 1e-12, 3e13])
+@pytest.mark.parametrize("target", [SIGNAL > 0, np.digitize(SIGNAL, [-0.4, 0.4]), Y, COUNTS], ids=str)
+def test_weights_of_any_size_within_the_range_give_a_finite_model(target, weight):
+    model = RVC() if target.dtype != float else RVR(likelihood="poisson" if target is COUNTS else "gaussian")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", RuntimeWarning)
+        model.fit(X, target, np.full(30, weight))
+        assert np.all(np.isfinite(model.predict(X)))
+        assert weight < 1.0 or model.score(X, target) > 0.9
+
+
+@pytest.mark.parametrize("model", [RVR(), RVC(), RVR(width=1.0), RVC(width=1.0)], ids=repr)
+@pytest.mark.parametrize("value", [1e305, np.finfo(float).max])
+def test_inputs_at_the_end_of_the_range_are_refused(model, value):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(ValueError, match="rescale X"):
+            model.fit(np.column_stack([X, np.full(30, value)]), Y if isinstance(model, RVR) else SIGNAL > 0)
+
+
+def test_targets_of_repeated_rows_whose_squares_overflow_are_refused():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        with pytest.raises(ValueError, match="divide y by its standard deviation"):
+            RVR().fit(X > 0.0, np.where(np.arange(30) == 0, 1e200, Y))
+
+
+def test_labels_that_are_no_integers_are_refused_without_words_of_numpy():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="label type"):
+            RVC().fit(X, np.where(SIGNAL > 0, 1e308, 0.5))
+        with pytest.raises(ValueError, match="labels of the types bool, str"):
+            RVC().fit(X, np.array(["no", True] * 15, dtype=object))
 
 
 def test_class_weights_beyond_the_number_range_are_refused():

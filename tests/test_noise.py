@@ -327,3 +327,14 @@ def test_log_noise_in_files_is_checked():
     object.__setattr__(noise, "columns", noise.columns + 5)
     with pytest.raises(ModelFileError):
         loads(dumps(model))
+
+
+@pytest.mark.parametrize("seed", [50, 61, 81])
+def test_squares_of_any_spread_leave_precisions_positive(seed):
+    """A Newton step that is cut short leaves a covariance beyond the prior's, of which MacKay's step is negative."""
+    rng = np.random.default_rng([2, seed])
+    Z, squares = rng.normal(size=(20, 2)), np.exp(10.0 * rng.normal(size=20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        noise, added = learn_log_noise(Z, squares, np.ones(20))
+    assert np.isfinite(added) and np.all(np.isfinite(noise.mean))

@@ -26,7 +26,10 @@ from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, refuse_masked, to_host
 from relvec.runtime.progress import CallbackTasks, share_of_work, show_progress, watch
 
-MAX_WEIGHT_SUM = 1e150  # samples: the square is still a double
+MAX_WEIGHT_SUM = 1e30  # samples that weights stand for: the noise of more is too small to be told from 0
+MAX_WEIGHT_SUM_OF_COUNTS = 1e15  # for classes and counts
+MIN_WEIGHT_SUM = 1e-150
+MAX_INPUT = 1e302  # sums of more, and quotients by a small width, overflow
 
 SPARSE_BLOCK_NUMBERS = 4_000_000  # of a sparse matrix that are made dense at once to predict: 32 MB
 
@@ -282,18 +285,24 @@ class BaseRelevanceVector(BaseEstimator):
 
     def _validate(self, X: Any, y: Any, **rules: Any) -> tuple[Any, Any]:
         """X (n, d) and y, validated; what needs no conversion takes the short way."""
-        if is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1] != (1,):
-            if y.dtype.kind in "iub" or is_plain(y[:, None]):
-                self._store_features(X.shape[1], None)
-                return X, y
-        return validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **rules)
+        plain = is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1] != (1,)
+        if plain and (y.dtype.kind in "iub" or is_plain(y[:, None])):
+            self._store_features(X.shape[1], None)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **rules)
+        largest = max(X.max(), -X.min())
+        if largest > MAX_INPUT:
+            raise ValueError(
+                f"X has values of size {largest:.3g}, near the end of the range of numbers: rescale X (StandardScaler)"
+            )
+        return X, y
 
-    def _checked_weights(self, sample_weight: Any, rows: Any) -> np.ndarray:
-        """Sample weights (n,) of rows, validated; without any, ones."""
+    def _checked_weights(self, sample_weight: Any, rows: Any, most: float = MAX_WEIGHT_SUM) -> np.ndarray:
+        """Sample weights (n,) of rows, validated, whose sum is ``most`` or less; without any, ones."""
         if sample_weight is None:
             return np.ones(rows.shape[0])
         weights = _check_sample_weight(refuse_masked(sample_weight), rows, dtype=np.float64, ensure_non_negative=True)
-        check_weight_sum(weights)
+        check_weight_sum(weights, most)
         return weights
 
     def _validated_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
@@ -338,11 +347,11 @@ def is_plain(X: Any) -> bool:
         return bool(np.isfinite(X.sum()))  # where this overflows the long way decides
 
 
-def check_weight_sum(weights: np.ndarray) -> None:
-    """Refuse weights (n,) whose sum, the number of samples they stand for, has no square in the number range."""
+def check_weight_sum(weights: np.ndarray, most: float = MAX_WEIGHT_SUM) -> None:
+    """Refuse weights (n,) whose sum, the number of samples they stand for, is beyond what a fit can work with."""
     with np.errstate(over="ignore"):
         total = float(np.sum(weights))
-    if not total < MAX_WEIGHT_SUM or 0.0 < total < 1.0 / MAX_WEIGHT_SUM:
+    if not total <= most or 0.0 < total < MIN_WEIGHT_SUM:
         raise ValueError(
             f"the sample weights sum to {total:.3g}, beyond the range of numbers a fit can work with: "
             "divide sample_weight by its mean, so that the weights sum to the number of samples"

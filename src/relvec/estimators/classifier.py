@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from relvec import design
-from relvec.estimators.base import check_weight_sum
+from relvec.estimators.base import MAX_WEIGHT_SUM_OF_COUNTS, check_weight_sum
 from relvec.estimators.class_predictions import ClassPredictions
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
@@ -288,11 +288,10 @@ class RelevanceVectorClassifier(ClassPredictions):
         device = None if chosen else pick_device(self.device, X)
         place = as_device(device) if device is not None else None
         place = device_of(on_device) if on_device is not None else place
-        check_classification_targets(y)
-        classes, label = np.unique(y, return_inverse=True)
-        weights = self._checked_weights(sample_weight, X)
+        classes, label = sort_classes(y)
+        weights = self._checked_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS)
         weights = weights * compute_sample_weight(self.class_weight, y)
-        check_weight_sum(weights)
+        check_weight_sum(weights, MAX_WEIGHT_SUM_OF_COUNTS)
         check_classes(classes, len(np.unique(label[weights > 0.0])))
         member = np.equal.outer(label, np.arange(len(classes))).astype(float)
         targets = member[:, 1:] if len(classes) == 2 else member
@@ -369,6 +368,20 @@ class RelevanceVectorClassifier(ClassPredictions):
             return np.stack(found)
         K = self.fitted_.functions[0].n_outputs
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
+
+
+def sort_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The classes (K,) of labels y (n,), in order, and the place of each label among them."""
+    kinds = sorted({type(label).__name__ for label in y}) if y.dtype == object else []
+    try:
+        with np.errstate(invalid="ignore"):  # numbers that are no integers of 64 bits
+            check_classification_targets(y)
+        return np.unique(y, return_inverse=True)
+    except TypeError as error:
+        if len(kinds) < 2:
+            raise
+        raise ValueError(f"y mixes labels of the types {', '.join(kinds)}, which have no order: make all of them text"
+                         ) from error  # fmt: skip
 
 
 def check_classes(classes: np.ndarray, n_present: int | None = None) -> None:

@@ -11,6 +11,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from relvec.design import Summary, is_dask, is_sliced, summarise
+from relvec.estimators.base import MAX_WEIGHT_SUM, MAX_WEIGHT_SUM_OF_COUNTS
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.incremental import IncrementalFitMixin
@@ -322,7 +323,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         censored = self.likelihood == "censored"
         X, y = self._validate_ends(X, y) if censored else self._validate_targets(X, y)
-        weights = self._checked_weights(sample_weight, X)
+        weights = self._checked_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS if counts else MAX_WEIGHT_SUM)
         if censored:
             weights = np.where(np.isinf(y).all(axis=1), 0.0, weights)  # nothing is known of such a row
         check_used(weights)

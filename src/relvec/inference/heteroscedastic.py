@@ -101,7 +101,9 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
     for _ in range(_ROUNDS):
         b, mu, S = _climb(Psi, squares, weights, alpha, b, mu, S)
         value = _bound(Psi, squares, weights, alpha, b, mu, S)
-        alpha = (1.0 - alpha * S.diagonal()) / np.maximum(mu**2, 1e-12)  # MacKay's step, T01 eq. (16)
+        gamma = 1.0 - alpha * S.diagonal()
+        mackay, em = gamma / np.maximum(mu**2, 1e-12), 1.0 / (mu**2 + S.diagonal())  # T01 eq. (16) and (17)
+        alpha = np.where(gamma > 0.0, mackay, em)  # an S of a step cut short may exceed the prior
         kept = alpha < _MAX_ALPHA
         if not kept.all():
             noise = replace(noise, columns=noise.columns[kept], places=noise.places[kept])

@@ -276,8 +276,8 @@ def weighted_moments(t: np.ndarray, weights: np.ndarray, within: float = 0.0) ->
     """
     total = weights.sum()
     largest = float(max(np.abs(t).max(), np.sqrt(within / total)))
-    if largest == 0.0:
-        return 0.0, 0.0
+    if largest in (0.0, np.inf):
+        return largest, largest
     share, u, more = weights / total, t / largest, within / total / largest / largest
     mean = share @ u
     return largest * float(np.sqrt(share @ u**2 + more)), largest * float(np.sqrt(share @ (u - mean) ** 2 + more))
