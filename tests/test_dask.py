@@ -30,7 +30,7 @@ from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.kernels import Gaussian, LogDistance
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
-from relvec.solvers.laplace.exchange import swaps
+from relvec.solvers.laplace.exchange import find_exchanges
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.problem import slopes as row_slopes
 from relvec.solvers.laplace.scan import inner_products, scan
@@ -362,7 +362,7 @@ def test_copies_of_what_is_in_a_model_do_not_enter():
     found = scan(model)
     assert len(found.atoms) == 512 and np.all(np.isin(found.atoms, np.append(np.arange(600), n)))
     assert not np.isin(found.units[found.gains > 0.0], [3, 17, n]).any()
-    assert not np.isin(swaps(model, found).entering, [3, 17, 603, 617, n]).any()
+    assert not np.isin(find_exchanges(model, found).entering, [3, 17, 603, 617, n]).any()
 
 
 @pytest.mark.usefixtures("here")
@@ -561,7 +561,7 @@ def test_chunks_of_any_kind():
     used = np.flatnonzero(W)
     chosen = np.array([3500, 2, 2, 1700])
     assert np.array_equal(samples.take(chosen), X[used[chosen]])
-    assert np.array_equal(samples.given_rows(chosen), used[chosen])
+    assert np.array_equal(samples.original_rows(chosen), used[chosen])
     total = samples.reduce(lambda b: b.weights @ b.targets, lambda a, b: a + b)
     assert total == pytest.approx([W @ Y])
     drawn = samples.draw(50)

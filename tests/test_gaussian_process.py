@@ -14,10 +14,10 @@ from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import learn, log_posterior
 from relvec.gaussian_process.merit import Merit, hessian, laplace, measure_curvature
-from relvec.gaussian_process.predictor import exact_component, prediction_error, sparse_component, spread
+from relvec.gaussian_process.predictor import exact_component, measure_spread, prediction_error, sparse_component
 from relvec.gaussian_process.priors import default_prior
 from relvec.gaussian_process.rows import Rows, find_categories, merge, rounding_step, standardise
-from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale, scales
+from relvec.gaussian_process.target import AS_IT_IS, Scale, candidate_scales, choose_scale
 from relvec.gaussian_process.vectors import pivots
 from relvec.runtime.clock import Clock
 
@@ -461,9 +461,9 @@ def test_a_logarithm_is_found_where_there_is_one_and_only_there():
     X, u = table(150, 2, noise=0.2)
     assert choose_scale(X, np.exp(1.2 * u), None, Clock()).sign == 1
     assert choose_scale(X, -np.exp(1.2 * u), None, Clock()).sign == -1
-    assert len(scales(np.exp(X[:, 0]))) > 1
+    assert len(candidate_scales(np.exp(X[:, 0]))) > 1
     assert choose_scale(np.exp(X), np.exp(X[:, 0]) + 0.2 * X[:, 1], None, Clock()) == AS_IT_IS
-    assert scales(np.ones(5)) == [AS_IT_IS]
+    assert candidate_scales(np.ones(5)) == [AS_IT_IS]
     model = fit_process(X, np.exp(1.2 * u), candidates=FEW)
     plain = fit_process(X, np.exp(1.2 * u), candidates=FEW, target=AS_IT_IS)
     new, truth = table(200, 2, seed=3)
@@ -492,9 +492,9 @@ def test_spread_widens_what_is_too_narrow():
     structure, rows = STRUCTURES[0], merge(*table(80, noise=1.0))
     theta = some_theta(structure)
     theta[:] = [-3.0, 2.0, np.log(1e-3)]  # far too sure of a nearly constant function
-    assert spread(structure, theta, rows) > 100
+    assert measure_spread(structure, theta, rows) > 100
     theta[:] = [1.0, 0.0, np.log(30.0)]
-    assert spread(structure, theta, rows) == 1.0
+    assert measure_spread(structure, theta, rows) == 1.0
 
 
 def test_vectors_say_why_they_were_kept(tmp_path):

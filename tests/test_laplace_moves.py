@@ -13,7 +13,7 @@ from relvec.solvers.laplace import moves, precisions, search
 from relvec.solvers.laplace.moves import LaplaceSettings, Limit
 from relvec.solvers.laplace.precisions import PrecisionSettings, relax
 from relvec.solvers.laplace.problem import LaplaceModel, empty_model
-from relvec.solvers.laplace.scan import overlaps, scan
+from relvec.solvers.laplace.scan import correlations, scan
 
 TOL = 1e-3
 
@@ -172,7 +172,7 @@ def test_models_beyond_the_region_of_trust_are_tempered(likelihood):
             expected = expected.at(np.clip(new, expected.alpha, 1e3 * expected.alpha), p.mean)
             steps += 1
         crossings = model.problem.budget.crossings
-        found = moves.tempered(begin, loose)
+        found = moves.temper(begin, loose)
         np.testing.assert_allclose(found.alpha, expected.alpha, rtol=1e-6)
         assert model.problem.budget.crossings - crossings == steps
 
@@ -236,7 +236,7 @@ def test_units_alike_to_one_that_was_refuted_are_not_tried(price, monkeypatch):
     tried = watch_additions(monkeypatch, -1e9)
     grown, most = moves.grow(model, found, 1, 0.01)
     gains = found.gains - price
-    alike, expected = overlaps(model, found, np.arange(60)), []
+    alike, expected = correlations(model, found, np.arange(60)), []
     while len(expected) < 6 and gains.max() > 0.01:
         expected.append(int(np.argmax(gains)))
         gains[alike[expected[-1]] > 0.99] = 0.0
@@ -252,7 +252,7 @@ def test_a_batch_is_of_units_that_hardly_overlap(likelihood, batch, monkeypatch)
     monkeypatch.setattr(moves, "SETTINGS", LaplaceSettings(max_refuted=1))
     moves.grow(model, found, batch, 0.01)
     near = [i for i in np.argsort(-found.gains) if found.gains[i] >= 0.3 * found.gains.max()][: 8 * batch]
-    close, chosen = overlaps(model, found, np.array(near)), []
+    close, chosen = correlations(model, found, np.array(near)), []
     for place in range(len(near)):
         if len(chosen) < batch and all(close[place, other] <= 0.3 for other in chosen):
             chosen.append(place)
@@ -447,9 +447,9 @@ class TestPrecisions:
         model, _ = classes_of(likelihood=Bernoulli())
         edge, budget = precisions._Edge(model, 0.5), model.problem.budget
         before = budget.crossings
-        assert not edge.crossed(SimpleNamespace(trust=0.5)) and edge.margin == 0.0 and budget.crossings == before
-        assert edge.crossed(SimpleNamespace(trust=0.4)) and edge.margin == pytest.approx(1.2 * np.log(0.5 / 0.4))
-        assert edge.crossed(SimpleNamespace(trust=0.25)) and budget.crossings == before + 2
+        assert not edge.is_crossed_by(SimpleNamespace(trust=0.5)) and edge.margin == 0.0 and budget.crossings == before
+        assert edge.is_crossed_by(SimpleNamespace(trust=0.4)) and edge.margin == pytest.approx(1.2 * np.log(0.5 / 0.4))
+        assert edge.is_crossed_by(SimpleNamespace(trust=0.25)) and budget.crossings == before + 2
         assert edge.margin == pytest.approx(1.2 * np.log(2.5))
         patient = replace(model, problem=replace(model.problem, patient=True))
         for least, near in ((model.trust / 1.0005, True), (model.trust / 1.002, False)):

@@ -5,10 +5,10 @@ import pytest
 
 from problems import classes_of
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
-from relvec.solvers.laplace.exchange import ExchangeTask, swaps
+from relvec.solvers.laplace.exchange import ExchangeTask, find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import empty_model
-from relvec.solvers.laplace.scan import ScanSettings, alike, overlaps, scan, shared_optimum
+from relvec.solvers.laplace.scan import ScanSettings, correlations, correlations_with, scan, shared_optimum
 
 
 def dense_B(model, apart=False):
@@ -55,16 +55,18 @@ def test_correlations_of_candidates(likelihood, exact, monkeypatch):
     expected = G if found.exact else G + dense_B(model) - dense_B(model, apart=True)
     size = np.sqrt(np.diag(G))
     expected = np.abs(expected / np.outer(size, size))[np.ix_(units, units)]
-    np.testing.assert_allclose(overlaps(model, found, units), expected, atol=1e-7)
-    np.testing.assert_allclose(alike(model, found, units[0], units[1:]), expected[0, 1:], atol=1e-7)
+    np.testing.assert_allclose(correlations(model, found, units), expected, atol=1e-7)
+    np.testing.assert_allclose(correlations_with(model, found, units[0], units[1:]), expected[0, 1:], atol=1e-7)
 
 
 def test_correlations_of_candidates_that_share_a_precision():
     model, found = classes_of(share=True)
     units = np.array([0, 5, 10])
     columns = model.problem.design.columns(units)
-    np.testing.assert_allclose(overlaps(model, found, units), np.abs(columns.T @ columns), rtol=1e-12)
-    np.testing.assert_allclose(alike(model, found, 0, units[1:]), np.abs(columns.T @ columns)[0, 1:], rtol=1e-12)
+    np.testing.assert_allclose(correlations(model, found, units), np.abs(columns.T @ columns), rtol=1e-12)
+    np.testing.assert_allclose(
+        correlations_with(model, found, 0, units[1:]), np.abs(columns.T @ columns)[0, 1:], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
@@ -112,7 +114,7 @@ def without(model, place):
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
 def test_the_best_exchange_of_every_unit(likelihood):
     model, found = classes_of(likelihood=likelihood, closed=(3,))
-    pairs = swaps(model, found)
+    pairs = find_exchanges(model, found)
     M = model.problem.design.n_atoms
     assert sorted(pairs.leaving) == list(range(len(model.active)))
     lost, _ = deletion_gains(model)
@@ -133,7 +135,7 @@ def test_the_best_exchange_of_every_unit(likelihood):
 
 def test_the_best_exchange_of_every_unit_that_shares_its_precision():
     model, found = classes_of(share=True, closed=(3,))
-    pairs = swaps(model, found)
+    pairs = find_exchanges(model, found)
     assert pairs.leaving.tolist() == [0, 1]
     lost, _ = deletion_gains(model)
     p, M = model.posterior, model.problem.design.n_atoms
@@ -158,7 +160,7 @@ def test_the_best_exchange_of_every_unit_that_shares_its_precision():
 def test_exchanging_a_unit_puts_the_other_in_its_place():
     for share in (False, True):
         model, found = classes_of(share=share)
-        pairs = swaps(model, found)
+        pairs = find_exchanges(model, found)
         for i in range(len(pairs.leaving)):
             swapped = model.swap(pairs.leaving[i], pairs.entering[i], pairs.alpha[i], pairs.weight[i])
             place = pairs.leaving[i]

@@ -52,11 +52,11 @@ def load(X: Any, y: Any, weights: Any, memory: float, in_passes: bool = False) -
     """
     most_bytes = (MAX_PASSES_SHARE if in_passes else MAX_MEMORY_SHARE) * memory
     if is_parquet(X):
-        return _gathered(_parquet_blocks(X, y, weights), most_bytes, parquet_features(X, y, weights))
+        return _gather_blocks(_parquet_blocks(X, y, weights), most_bytes, parquet_features(X, y, weights))
     if is_blocks(X):
         if y is not None or weights is not None:
             raise ValueError("blocks bring their targets: give tuples (X, y) or (X, y, weights), and y=None")
-        return _gathered(iter(X() if callable(X) else X), most_bytes)
+        return _gather_blocks(iter(X() if callable(X) else X), most_bytes)
     if not is_sliced(X):
         return None
     small = 8 * X.shape[0] * X.shape[1] <= most_bytes
@@ -115,7 +115,7 @@ def _parquet_blocks(X: Any, y: Any, weights: Any) -> Iterator[tuple]:
         yield (*block, table[weights].to_numpy()) if weights is not None else block
 
 
-def _gathered(blocks: Iterator[tuple], most_bytes: float, names: list[str] | None = None) -> Loaded:
+def _gather_blocks(blocks: Iterator[tuple], most_bytes: float, names: list[str] | None = None) -> Loaded:
     """Blocks put together in memory, or X in a temporary file once it takes more than so many bytes."""
     held: list[np.ndarray] = []
     targets: list[np.ndarray] = []

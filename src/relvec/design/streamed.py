@@ -168,12 +168,12 @@ def reduce_moments(
     """
     R, triangular = gram_root(total.gram.copy())
     if not has_digits(R, triangular, total.gram):
-        return split_triangle(tall_qr(samples, partial(_stacked, factor, others)), len(R))
+        return split_triangle(tall_qr(samples, partial(_stack_columns, factor, others)), len(R))
     y = solve_triangular(R, total.cross, trans=1, check_finite=False)
     return R, y, np.maximum(total.squares - np.einsum("ij,ij->j", y, y), 0.0)
 
 
-def _stacked(factor: Factor, others: Basis | None, block: Block) -> np.ndarray:
+def _stack_columns(factor: Factor, others: Basis | None, block: Block) -> np.ndarray:
     """The rows of [B F t], each multiplied by the root of its weight."""
     F = factor(block.X).T
     A = F if others is None else np.column_stack([others(block.X), F])
@@ -258,7 +258,7 @@ class LowRankDesign(Design):
             self.scale[self._kernel_atoms[start : start + len(norm)]] = norm
         return error
 
-    def _unscaled(self, atoms) -> np.ndarray:
+    def _unscaled_columns(self, atoms) -> np.ndarray:
         place = self._place[np.asarray(atoms, dtype=np.intp)]
         columns = np.empty((self.n_rows, len(place)), order="F")
         own = np.flatnonzero(place >= 0)
@@ -272,7 +272,7 @@ class LowRankDesign(Design):
         return columns
 
     def columns(self, atoms) -> np.ndarray:
-        columns = self._unscaled(atoms)
+        columns = self._unscaled_columns(atoms)
         norms = _norms(columns) if self._rough else self.scale[atoms]
         columns /= np.where(norms > 0.0, norms, 1.0)
         return columns
@@ -314,7 +314,7 @@ class LowRankDesign(Design):
         part._held, part.norm_error, part._rough, part.scale = {}, 0.0, False, self.scale[atoms]
         if self._rough:
             some = row_slices(len(atoms), self.n_rows, CACHE_NUMBERS)
-            part.scale = np.concatenate([_norms(self._unscaled(atoms[piece])) for piece in some])
+            part.scale = np.concatenate([_norms(self._unscaled_columns(atoms[piece])) for piece in some])
         return part
 
     def _coordinates(self, F: np.ndarray) -> np.ndarray:

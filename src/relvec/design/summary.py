@@ -55,7 +55,7 @@ class Summary:
         M = self.basis.n_atoms
         return Rows(DenseDesign(self.R[:, :M]), self.R[:, M:] / units, np.zeros(self.n_outputs))
 
-    def faded(self, factor: float) -> Summary:
+    def with_weights_scaled(self, factor: float) -> Summary:
         """The same rows with every weight multiplied by a factor."""
         root = np.sqrt(factor)
         return replace(self, R=root * self.R, weight=factor * self.weight, spread=root * self.spread)
@@ -69,7 +69,7 @@ class Summary:
                 "kernel, basis and fit_intercept"
             )
         n_rows = self.n_rows + other.n_rows
-        return Summary(self.basis, stacked(self.R, other.R), n_rows, *merge_moments(self, other))
+        return Summary(self.basis, stack_triangle(self.R, other.R), n_rows, *merge_moments(self, other))
 
 
 def merge_moments(a: Any, b: Any) -> tuple[float, np.ndarray, np.ndarray]:
@@ -113,7 +113,7 @@ def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndar
             rows = np.column_stack([basis(X[part]), targets[part]])
             if np.any(weights[part] != 1.0):
                 rows *= np.sqrt(weights[part])[:, None]
-            R = stacked(R, rows)
+            R = stack_triangle(R, rows)
     if not np.all(np.isfinite(R)):
         raise ValueError(
             f"basis function {int(np.argmin(np.isfinite(R).all(axis=0)))} is not finite on the training rows; "
@@ -131,7 +131,7 @@ def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndar
     return Summary(basis, R, len(used), weight, mean, spread)
 
 
-def stacked(R: np.ndarray, below: np.ndarray) -> np.ndarray:
+def stack_triangle(R: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Rows (r, c) on top of others (n, c), or the triangle (c, c) of their QR factorisation where they are more than c.
 
     R is that triangle already where it has c rows.

@@ -194,7 +194,7 @@ class BaseRelevanceVector(BaseEstimator):
         if found is None:
             return X, y, sample_weight, None
         if not is_sliced(found.X):
-            rows = found.X if found.names is None else _named(found.X, found.names)
+            rows = found.X if found.names is None else _with_column_names(found.X, found.names)
             return rows, found.y, found.weights, None
         return found.X, found.y, found.weights, found.names
 
@@ -297,7 +297,7 @@ class BaseRelevanceVector(BaseEstimator):
             )
         return X, y
 
-    def _checked_weights(self, sample_weight: Any, rows: Any, most: float = MAX_WEIGHT_SUM) -> np.ndarray:
+    def _check_weights(self, sample_weight: Any, rows: Any, most: float = MAX_WEIGHT_SUM) -> np.ndarray:
         """Sample weights (n,) of rows, validated, whose sum is ``most`` or less; without any, ones."""
         if sample_weight is None:
             return np.ones(rows.shape[0])
@@ -305,15 +305,15 @@ class BaseRelevanceVector(BaseEstimator):
         check_weight_sum(weights, most)
         return weights
 
-    def _validated_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
+    def _validate_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
         """Rows to predict, validated, and what turns results for them into the library of X.
 
         They are on the device where `_on_device` says so, unless the model cannot work there (``native`` False).
         """
         if type(X) is np.ndarray and self.device is None:
-            return self._checked(X), lambda values: values
+            return self._check_rows(X), lambda values: values
         on_device = self._on_device(X)
-        rows = self._checked(to_host(X))
+        rows = self._check_rows(to_host(X))
         device = pick_device(self.device, rows)
         if on_device is None and (device is None or not native):
             return rows, to_host
@@ -330,7 +330,7 @@ class BaseRelevanceVector(BaseEstimator):
         rows = max(1, SPARSE_BLOCK_NUMBERS // X.shape[1])
         return (X[start : start + rows].toarray() for start in range(0, X.shape[0], rows))
 
-    def _checked(self, X) -> np.ndarray:
+    def _check_rows(self, X) -> np.ndarray:
         """Rows X (n, d) to predict, validated; what needs no conversion takes the short way, a tenth of the time."""
         if is_plain(X) and hasattr(self, "weights_"):
             if X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
@@ -372,7 +372,7 @@ def check_predictions(*arrays: Any) -> None:
             )
 
 
-def _named(X: np.ndarray, names: list[str]) -> Any:
+def _with_column_names(X: np.ndarray, names: list[str]) -> Any:
     """X as a table with named columns."""
     import pandas as pd
 

@@ -45,11 +45,11 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         if is_dask(X):
             return self._lazily("decision_function", X)
         if (process := self._process) is not None:
-            rows, back = self._validated_rows(X, native=False)
+            rows, back = self._validate_rows(X, native=False)
             scores = process.scores(rows)
             two = scores.shape[1] == 2
             return back(scores[:, 1] - scores[:, 0] if two else scores - scores.mean(axis=1, keepdims=True))
-        X, back = self._validated_rows(X)
+        X, back = self._validate_rows(X)
         xp = namespace(X)
         if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
             logs = xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
@@ -79,9 +79,9 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         if is_dask(X):
             return self._lazily("predict_proba", X)
         if (process := self._process) is not None:
-            rows, back = self._validated_rows(X, native=False)
+            rows, back = self._validate_rows(X, native=False)
             return back(process.predict_proba(rows))
-        X, back = self._validated_rows(X)
+        X, back = self._validate_rows(X)
         if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
             return back(self._softmax(X))
         xp = namespace(X)

@@ -289,7 +289,7 @@ class RelevanceVectorClassifier(ClassPredictions):
         place = as_device(device) if device is not None else None
         place = device_of(on_device) if on_device is not None else place
         classes, label = sort_classes(y)
-        weights = self._checked_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS)
+        weights = self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS)
         weights = weights * compute_sample_weight(self.class_weight, y)
         check_weight_sum(weights, MAX_WEIGHT_SUM_OF_COUNTS)
         check_classes(classes, len(np.unique(label[weights > 0.0])))

@@ -101,7 +101,7 @@ class IncrementalFitMixin(BaseRelevanceVector):
             self, refuse_masked(X, y), y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
         )  # fmt: skip
         y = np.asarray(y, dtype=np.float64)
-        weights = self._checked_weights(sample_weight, X)
+        weights = self._check_weights(sample_weight, X)
         single = y.ndim == 1
         if earlier is not None and (single != self._single or y.size != len(y) * earlier.n_outputs):
             kept = "(n,)" if self._single else f"(n, {earlier.n_outputs})"
@@ -110,7 +110,7 @@ class IncrementalFitMixin(BaseRelevanceVector):
         block = summarise(basis, X, y.reshape(len(y), -1), weights)
         if block.n_rows == 0:
             raise ValueError("at least one sample needs a positive weight, got none: check sample_weight")
-        summary = block if earlier is None else earlier.faded(float(self.forgetting)).merged(block)
+        summary = block if earlier is None else earlier.with_weights_scaled(float(self.forgetting)).merged(block)
         self._refit(options, summary, single) if refit else self._remember(summary, single)
 
     @property

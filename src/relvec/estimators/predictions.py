@@ -76,7 +76,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
             return self._predict_with_interval(X, return_interval, noise)
         if is_dask(X):
             return self._predict_lazily(X, return_std, return_cov, noise)
-        X, back = self._validated_rows(X, self._native)
+        X, back = self._validate_rows(X, self._native)
         moments = [m.moments(X, return_std, noise) for m in self.fitted_.predictors]
         check_predictions(*[mean for mean, _ in moments], *[v for _, v in moments if v is not None])
         mean = back(self._by_output([mean for mean, _ in moments]))
@@ -175,7 +175,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         if self._has_own_quantiles:
             if is_dask(X):
                 return self._lazily(self.predict_quantiles, X, len(q), q=q, noise=noise)
-            X, back = self._validated_rows(X, False)
+            X, back = self._validate_rows(X, False)
             found = [m.quantiles(X, q, noise) for m in self.fitted_.predictors]
             return back(found[0] if self.fitted_.single else np.stack(found, axis=1))
         mean, std = self.predict(X, return_std=True, noise=noise)
@@ -213,7 +213,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
             return self.predict_quantiles(X, [0.5 - coverage / 2, 0.5 + coverage / 2], noise=noise)
         if is_dask(X):
             return self._lazily(self.predict_interval, X, 2, coverage=coverage)
-        X, back = self._validated_rows(X, False)
+        X, back = self._validate_rows(X, False)
         found = self._conformal_interval(X, coverage)
         return back(found[:, 0] if self.fitted_.single else found)
 
@@ -240,7 +240,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         >>> model.sample_y([[0.0], [1.0]], n_samples=5).shape
         (2, 5)
         """
-        (X, back), rng = self._validated_rows(X, False), check_random_state(random_state)
+        (X, back), rng = self._validate_rows(X, False), check_random_state(random_state)
         drawn = [m.samples(X, n_samples, rng, noise) for m in self.fitted_.predictors]
         check_predictions(*drawn)
         return back(drawn[0] if self.fitted_.single else np.stack(drawn, axis=1))
@@ -273,7 +273,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
             raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
         check_is_fitted(self)
         if self._has_own_quantiles:
-            (X, back), y = self._validated_rows(X, False), to_host(y)
+            (X, back), y = self._validate_rows(X, False), to_host(y)
             columns = y.reshape(len(y), -1).T
             return back(
                 self._by_output([m.log_density(X, t) for m, t in zip(self.fitted_.predictors, columns, strict=True)])

@@ -323,7 +323,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
         censored = self.likelihood == "censored"
         X, y = self._validate_ends(X, y) if censored else self._validate_targets(X, y)
-        weights = self._checked_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS if counts else MAX_WEIGHT_SUM)
+        weights = self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS if counts else MAX_WEIGHT_SUM)
         if censored:
             weights = np.where(np.isinf(y).all(axis=1), 0.0, weights)  # nothing is known of such a row
         check_used(weights)

@@ -117,7 +117,7 @@ class SparsePosterior:
     def of(cls, vectors: Vectors, sums: Sums) -> SparsePosterior:
         """The posterior given the sums over rows."""
         s = vectors.structure.noise(vectors.theta)
-        LB, c = _shifted(sums, s)
+        LB, c = _factor_shifted(sums, s)
         return cls(vectors, LB, solve_lower(LB, c, trans=True))
 
     def predict(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +128,7 @@ class SparsePosterior:
         return to_host(mean), np.maximum(to_host(left), 0.0) + to_host(squares(half, 0))
 
 
-def _shifted(sums: Sums, s: float) -> tuple[Array, Array]:
+def _factor_shifted(sums: Sums, s: float) -> tuple[Array, Array]:
     """The factor LB of I + A A'/s (m, m), and LB^-1 A y / s (m,)."""
     LB = factor_lower(add_diagonal(sums.gram / s, 1.0))
     return LB, solve_lower(LB, sums.cross / s)
@@ -143,10 +143,10 @@ def bounds(structure: Structure, theta: np.ndarray, rows: Rows, Z: np.ndarray) -
 def bounds_of(vectors: Vectors, sums: Sums, scatter: float = 0.0) -> Bounds:
     """Lower and upper bound on log p(t | theta) from the sums over all rows, and the scatter within merged ones."""
     s = vectors.structure.noise(vectors.theta)
-    LB, c = _shifted(sums, s)
+    LB, c = _factor_shifted(sums, s)
     level = sums.total * np.log(2.0 * np.pi * s) + log_determinant(LB) + scatter / s
     wide = s + sums.left
-    c_wide = _shifted(sums, wide)[1]
+    c_wide = _factor_shifted(sums, wide)[1]
     lower = -0.5 * (sums.squares / s - float(c @ c) + level + sums.left / s)
     upper = -0.5 * (sums.squares / wide - float(c_wide @ c_wide) + level)
     return Bounds(lower, upper, sums.total)

@@ -17,9 +17,9 @@ from relvec.gaussian_process.predictor import (
     Component,
     FittedProcess,
     exact_component,
+    measure_spread,
     prediction_error,
     sparse_component,
-    spread,
     vary_error_bars,
 )
 from relvec.gaussian_process.priors import Floors, default_prior
@@ -196,7 +196,7 @@ def learn_kernels(
     else:
         found = compare(structures, rows, floors, clock)
     chosen, shares = average_by_merit(found, _most_components(len(rows)) if average else 1)
-    return Learned(found, chosen, shares, [_refined(c, rows, floors, last, clock) for c in chosen])
+    return Learned(found, chosen, shares, [_refine(c, rows, floors, last, clock) for c in chosen])
 
 
 def rows_to_learn(memory: float) -> int:
@@ -278,7 +278,7 @@ def average_by_merit(found: list[Candidate], most: int) -> tuple[list[Candidate]
     return [pool[i] for i in kept], share[kept] / share[kept].sum()
 
 
-def _refined(chosen: Candidate, rows: Rows, floors: Floors, last: LastStage, clock: Clock) -> np.ndarray:
+def _refine(chosen: Candidate, rows: Rows, floors: Floors, last: LastStage, clock: Clock) -> np.ndarray:
     """The candidate's theta learned on as many rows as the exact evidence can take."""
     few = rows.take(slice(0, last.n_rows))
     if chosen.n_rows >= len(few) or clock.up(f"{chosen.structure.name} on {len(few)} rows"):
@@ -338,7 +338,7 @@ def _component(chosen: Candidate, theta: np.ndarray, rows: Rows, index: np.ndarr
     """
     structure, exact = chosen.structure, len(index) == len(rows)
     part = exact_component(structure, theta, rows) if exact else sparse_component(structure, theta, rows, rows.X[index])
-    wide = spread(structure, theta, rows.take(slice(0, max_rows)))
+    wide = measure_spread(structure, theta, rows.take(slice(0, max_rows)))
     return replace(part, spread=wide * prediction_error(chosen.merit, rows.total))
 
 

@@ -131,19 +131,19 @@ def learn(
     ends: list[Mode] = []
     for mode in sorted(begun, key=lambda mode: -mode.value):
         hopeless = ends and mode.value < top - _HOPELESS
-        if not hopeless and len(ends) < _FOLLOWED and all(_apart(mode, end) for end in ends):
+        if not hopeless and len(ends) < _FOLLOWED and all(_are_different(mode, end) for end in ends):
             ends.append(climb(objective, mode.theta, prior, steps, clock))
     best = max(ends, key=lambda mode: mode.value)
-    rivals = sum(best.value - mode.value < 3.0 and _apart(mode, best) for mode in ends)
+    rivals = sum(best.value - mode.value < 3.0 and _are_different(mode, best) for mode in ends)
     return replace(best, evaluations=sum(mode.evaluations for mode in (*begun, *ends)), rivals=rivals)
 
 
-def _apart(mode: Mode, other: Mode) -> bool:
+def _are_different(mode: Mode, other: Mode) -> bool:
     """Whether two ends of a climb are different maxima, or on their way to different ones."""
     return bool(np.abs(mode.theta - other.theta).max() > 1.0)
 
 
-def assembled(structure: Structure, known: dict[Part, np.ndarray], noise: float) -> tuple[np.ndarray, ...]:
+def combine_starts(structure: Structure, known: dict[Part, np.ndarray], noise: float) -> tuple[np.ndarray, ...]:
     """A start for a sum from what single parts learned: their amplitude (halved) and widths; none where one is new.
 
     A part that comes twice begins twice as long the second time.

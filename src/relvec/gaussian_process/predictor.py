@@ -6,7 +6,7 @@ A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m
     variance(x) = f exp(h(x)) (k(x, x) - |R k(Z, x)|^2 + s)
 
 in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
-a time, in their standard deviations (`spread`), times what fitting hyperparameters to the same rows hides
+a time, in their standard deviations (`measure_spread`), times what fitting hyperparameters to the same rows hides
 (`prediction_error`); h is zero unless rows left out say that errors depend on the inputs (`vary_error_bars`). Several
 components are averaged: the mean of their mixture and its variance.
 """
@@ -187,7 +187,7 @@ class FittedProcess:
         found = []
         for start in range(0, X.shape[0], _BLOCK):
             rows = self.units.inputs(X[start : start + _BLOCK, :])
-            found.append(self._simple_mean(components, rows) if simple else self._mixed(components, rows, noise))
+            found.append(self._simple_mean(components, rows) if simple else self._mix(components, rows, noise))
         join = np.concatenate if isinstance(X, np.ndarray) else namespace(X).concat
         if simple:
             return join(found), None
@@ -197,7 +197,7 @@ class FittedProcess:
         mean = sum((float(s) * c.mean(rows) for s, c in zip(self.shares, components)), 0.0)
         return self.units.y_mean + self.units.y_scale * mean
 
-    def _mixed(self, components: list[Component], rows: Array, noise: bool) -> tuple[Array, Array]:
+    def _mix(self, components: list[Component], rows: Array, noise: bool) -> tuple[Array, Array]:
         """Mean and variance of the mixture at standardised rows; the few numbers of each row are mixed on the host."""
         mean, variance = mix(self.shares, *zip(*(self._component_moments(c, rows, noise) for c in components)))
         return like(rows, mean), like(rows, variance)
@@ -267,7 +267,7 @@ class FittedProcess:
         return mixed - np.log(u.y_scale) + self.scale.log_slope(y)
 
 
-def spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
+def measure_spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
     """How much too narrow the densities are: the mean of z^2 over rows left out one at a time, at least one.
 
     Multiplying all variances of a process leaves its mean as it is, and this factor is the best for those rows (Bachoc

@@ -13,7 +13,7 @@ import numpy as np
 
 from relvec.gaussian_process.evidence import losses, posterior, predict
 from relvec.gaussian_process.kernel import Part, Shape, Structure
-from relvec.gaussian_process.learn import Mode, assembled, climb, learn, log_posterior
+from relvec.gaussian_process.learn import Mode, climb, combine_starts, learn, log_posterior
 from relvec.gaussian_process.merit import Merit, laplace, measure_curvature
 from relvec.gaussian_process.priors import Floors, Prior, default_prior
 from relvec.gaussian_process.rows import Rows
@@ -75,7 +75,7 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
     for i, structure in enumerate(candidates):
         if found and clock.up(f"comparing candidate {structure.name}"):
             continue
-        extra = assembled(structure, known, found[0].mode.theta[-1]) if found else ()
+        extra = combine_starts(structure, known, found[0].mode.theta[-1]) if found else ()
         found.append(learn_candidate(structure, first, floors, clock, extra))
         if len(structure.parts) == 1:
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]

@@ -111,7 +111,7 @@ class Scale:
 AS_IT_IS = Scale()
 
 
-def scales(y: np.ndarray, weights: np.ndarray | None = None) -> list[Scale]:
+def candidate_scales(y: np.ndarray, weights: np.ndarray | None = None) -> list[Scale]:
     """The scales to try for targets y (n,): logarithms from the end where they are dense, if they are skewed."""
     order = np.argsort(y, kind="stable")  # the same sums in whatever order the rows come
     y, w = y[order], (np.ones(len(y)) if weights is None else np.asarray(weights, dtype=float)[order])
@@ -132,7 +132,7 @@ def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock
     """
     best, top, start = AS_IT_IS, -np.inf, None
     density, error = np.full(2, np.inf), np.full(2, np.inf)
-    for scale in scales(y, weights):
+    for scale in candidate_scales(y, weights):
         if clock.up("the scale of the target"):
             break
         rows, rest, jacobian, loss = _rows(scale, X, y, weights)

@@ -171,7 +171,7 @@ class GaussianTarget:
         t, n = self.root * self.target, self.n_samples
         keep = np.arange(C.shape[1])
         if settle:
-            keep, alpha, beta = self._settled(C, t, model)
+            keep, alpha, beta = self._settle(C, t, model)
             model = Start(model.active[keep], alpha, beta)
         p = gaussian(C[:, keep], t, self.rest, n, model.alpha, model.beta)
         C_bar = np.zeros_like(C)
@@ -190,7 +190,7 @@ class GaussianTarget:
         Phi_bar = p.design_gradient()  # T01 eq. (55)
         return JointEvaluation(p.log_evidence, Phi_bar, by_alpha, by_beta, float(p.gamma.sum()), p.mean)
 
-    def _settled(self, C: np.ndarray, t: np.ndarray, model: Start) -> tuple[np.ndarray, np.ndarray, float]:
+    def _settle(self, C: np.ndarray, t: np.ndarray, model: Start) -> tuple[np.ndarray, np.ndarray, float]:
         """Newton steps on precisions and noise of a fixed support, on its k + 1 coordinates: columns kept, both."""
         k = C.shape[1]
         R = np.column_stack([C, t])

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from relvec.inference.laplace_posterior import PosteriorOnRows, latent
-from relvec.inference.likelihoods import Likelihood, others
+from relvec.inference.likelihoods import Likelihood, complement
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
 from relvec.runtime.arrays import Array, is_device_array, like, namespace, take, to_host
 
@@ -67,12 +67,12 @@ def laplace(
     """
     outputs = np.zeros(len(alpha), dtype=np.intp) if outputs is None else outputs
     weighting = Weighting.of(outputs, alpha, likelihood.n_outputs)
-    rows = _Here(weighting.scaled(Phi), t, weights, likelihood, weighting.own)
+    rows = _Here(weighting.scale_columns(Phi), t, weights, likelihood, weighting.own)
     point = weighting.begin(rows, start)
     if guess is not None and likelihood.n_outputs > 1 and len(alpha) >= _MANY and not is_device_array(Phi):
         point = _approach(rows, point, guess[weighting.order] / weighting.spread[:, None])
     point, U = newton(rows, point)
-    mean, root = weighting.given(point.v, U)
+    mean, root = weighting.in_given_order(point.v, U)
     return PosteriorOnRows(outputs, alpha, mean, root, log_evidence(point.value, U), Phi, point.f, point.r, point.W)
 
 
@@ -91,7 +91,7 @@ class Weighting:
         ends = np.searchsorted(outputs[order], np.arange(n_outputs + 1))
         return cls(order, [slice(i, j) for i, j in pairwise(ends.tolist())], 1.0 / np.sqrt(alpha[order]))
 
-    def scaled(self, Phi: Array) -> Array:
+    def scale_columns(self, Phi: Array) -> Array:
         """X = Phi A^-1/2 (n, k)."""
         X = Phi if len(self.own) == 1 else take(Phi, self.order, 1)
         return X * like(X, self.spread) if is_device_array(X) else np.multiply(X, self.spread, order="F")
@@ -104,7 +104,7 @@ class Weighting:
                 return point
         return rows.at(np.zeros(len(self.spread)))
 
-    def given(self, v: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def in_given_order(self, v: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean (k,) and root (k, k) of the weights as they were given."""
         mean, root = np.empty(len(v)), np.empty((len(v), len(v)))
         mean[self.order], root[self.order] = self.spread * v, self.spread[:, None] * inverse_triangular(U)
@@ -155,7 +155,7 @@ class _Here:
         return _Point(v, value - 0.5 * float(v @ v), f, r, W)
 
     def gradient(self, point: _Point) -> np.ndarray:
-        return pulled_back(self.X, point.r, self.own) - point.v
+        return pull_back(self.X, point.r, self.own) - point.v
 
     def factor(self, point: _Point) -> np.ndarray:
         return _factor(self.X, point.W, self.weights, self.own)
@@ -235,7 +235,7 @@ def _two_loops(g: np.ndarray, path: list[tuple[np.ndarray, np.ndarray, float]], 
     return q
 
 
-def pulled_back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
+def pull_back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
     """X'r (k,), each weight with the residual of its own output."""
     if r.ndim == 1:
         return to_host(X.T @ r)
@@ -257,7 +257,7 @@ def curvature_gram(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[
         Z = np.sqrt(W)[:, None] * X
         return Z.T @ Z
     # T01 eq. (28): off the diagonal blocks B is -p_c p_c', one product; the blocks themselves keep p (1 - p) exact
-    Z, P, Q = np.empty_like(X), np.asfortranarray(W), others(W)
+    Z, P, Q = np.empty_like(X), np.asfortranarray(W), complement(W)
     root = np.sqrt(weights)
     for a, i in enumerate(own):
         np.multiply(X[:, i], (root * P[:, a])[:, None], out=Z[:, i])
@@ -284,6 +284,6 @@ def _factor_on_device(X: Array, W: Array, weights: Array, own: list[slice]) -> n
         return ridge_on_device(xp.sqrt(W)[:, None] * X)
     outputs = np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])
     P, root = take(W, outputs, 1), xp.sqrt(weights)[:, None]
-    Z, Y = X * (root * P), X * (root * xp.sqrt(P * take(others(W), outputs, 1)))
+    Z, Y = X * (root * P), X * (root * xp.sqrt(P * take(complement(W), outputs, 1)))
     between, within = to_host(xp.stack([Z.T @ Z, Y.T @ Y])).astype(float)
     return factor_identity_plus(np.where(outputs[:, None] == outputs, within, -between))

@@ -118,10 +118,10 @@ class PosteriorOnRows(LaplacePosterior):
         own = self._own(likelihood)
         s = self.evidence_slope(likelihood, weights)
         u = self.root @ (self.root.T @ self._back(s, likelihood))
-        moved = curve(self.W, weights, latent(self.Phi, u, own))
+        moved = apply_curvature(self.W, weights, latent(self.Phi, u, own))
         by_output = s - moved
         if self.W.ndim == 1:
-            spread = curve(self.W, weights, self.Phi @ self.root) @ self.root.T
+            spread = apply_curvature(self.W, weights, self.Phi @ self.root) @ self.root.T
             return np.outer(self.r, self.mean + u) + np.outer(by_output, self.mean) - spread
         gradient = np.empty_like(self.Phi)
         parts = [self.Phi[:, i] @ self.root[i] for i in own]
@@ -166,7 +166,7 @@ def latent(X: np.ndarray, v: np.ndarray, own: list) -> np.ndarray:
     return X @ v if len(own) == 1 else namespace(X).stack([X[:, i] @ v[i] for i in own], axis=1)
 
 
-def curve(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
+def apply_curvature(W: np.ndarray, weights: np.ndarray, F: np.ndarray) -> np.ndarray:
     """B F for latent functions F: (n,) or (n, j) with one output, (n, K) with K."""
     if W.ndim == 1:
         return W * F if F.ndim == 1 else W[:, None] * F

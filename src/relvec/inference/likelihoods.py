@@ -162,11 +162,11 @@ class Categorical(Likelihood):
         return _softmax(f)
 
 
-def others(p: np.ndarray) -> np.ndarray:
+def complement(p: np.ndarray) -> np.ndarray:
     """1 - p of class probabilities (n, K), with the digits that a difference from one would lose.
 
     >>> import numpy as np
-    >>> others(np.array([[1.0, 1e-30, 2e-30]])).tolist()
+    >>> complement(np.array([[1.0, 1e-30, 2e-30]])).tolist()
     [[3e-30, 1.0, 1.0]]
     """
     xp = namespace(p)

@@ -65,10 +65,10 @@ def learning_curve(pipeline: Pipeline, evaluation: Evaluation, seed: int = 0) ->
             warnings.simplefilter("ignore")  # the fit on all rows has said it
             fitted = clone(pipeline).fit(evaluation.table.take(rows), y[rows])
         seen = None if classes is None else fitted[-1].classes_
-        errors.append(error_of(y[held], _predicted(predict_table(fitted, evaluation.table.take(held))), seen))
-    errors.append(error_of(y[held], _predicted(evaluation.prediction)[held], classes))
+        errors.append(error_of(y[held], _values(predict_table(fitted, evaluation.table.take(held))), seen))
+    errors.append(error_of(y[held], _values(evaluation.prediction)[held], classes))
     return LearningCurve(np.array([*sizes, len(rest)]), np.array(errors), "RMSE" if classes is None else "log loss")
 
 
-def _predicted(prediction: Prediction) -> Any:
+def _values(prediction: Prediction) -> Any:
     return prediction.mean if prediction.proba is None else prediction.proba

@@ -118,7 +118,7 @@ class _FixedPoint:
             trial = _posterior(problem, columns[:, keep], alpha, p.beta)
             if not_lower(problem.objective(active[keep], trial), state.objective):
                 gone = int(np.setdiff1d(active, active[keep])[0])
-                return _moved(problem, state, active[keep], columns[:, keep], trial, "delete", gone)
+                return _move(problem, state, active[keep], columns[:, keep], trial, "delete", gone)
         if len(active):
             s, q = p.sparsity_quality()
             inside = gain_reestimate(p.alpha, s, q)
@@ -128,7 +128,7 @@ class _FixedPoint:
                 trial = _posterior(problem, columns[:, ~leave], p.alpha[~leave], p.beta)
                 if not_lower(problem.objective(active[~leave], trial), state.objective):
                     atom = int(active[np.argmax(leave)])
-                    return _moved(problem, state, active[~leave], columns[:, ~leave], trial, "delete", atom)
+                    return _move(problem, state, active[~leave], columns[:, ~leave], trial, "delete", atom)
         S, Q = _scan(problem, p)
         gains = gain_add(S, Q)
         gains[active] = 0.0
@@ -138,7 +138,7 @@ class _FixedPoint:
             wider = np.hstack([columns, problem.design.columns([j])])
             trial = _posterior(problem, wider, np.append(p.alpha, optimal_alpha(S[j], Q[j])), p.beta)
             if problem.objective(joined, trial) > state.objective + 0.1 * problem.tol:
-                return _moved(problem, state, joined, wider, trial, "add", j)
+                return _move(problem, state, joined, wider, trial, "add", j)
             gains[j] = 0.0
         largest = max(float(gains.max(initial=0.0)), float(inside.max(initial=0.0)))
         return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
@@ -220,7 +220,7 @@ def _scan(problem: Problem, p: Posterior) -> tuple[np.ndarray, np.ndarray]:
     return S, p.beta * problem.design.project(p.remainder[:, None])[0]
 
 
-def _moved(problem, state, active, columns, posterior, action, atom) -> State:
+def _move(problem, state, active, columns, posterior, action, atom) -> State:
     return state.stepped(active=active, posterior=posterior, objective=problem.objective(active, posterior),
                          action=action, atom=atom, notes=replace(state.notes, columns=columns))  # fmt: skip
 

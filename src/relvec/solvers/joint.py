@@ -147,7 +147,7 @@ def solve_joint(problems: Sequence[Problem], labels: np.ndarray, prior: Stepwise
         if largest <= problems[0].tolerance(len(model.active)):
             status = Status.CONVERGED
             break
-        moved = _with_noise(_moved(model, u, alpha))
+        moved = _with_noise(_move(model, u, alpha))
         action = "delete" if np.isinf(alpha) else "reestimate" if u in model.active else "add"
         model = moved
         history.append(_step(action, int(units[u][0]), model, before))
@@ -188,7 +188,7 @@ def _best_move(model: JointModel, prior: Stepwise, free: set[int]) -> tuple[int,
     return u, float(alpha[u]), float(gains[u])
 
 
-def _moved(model: JointModel, u: int, alpha: float) -> JointModel:
+def _move(model: JointModel, u: int, alpha: float) -> JointModel:
     keep = [i for i, own in enumerate(model.active) if own != u]
     active, precisions = tuple(model.active[i] for i in keep), model.alpha[keep]
     if np.isfinite(alpha):

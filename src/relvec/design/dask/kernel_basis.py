@@ -55,13 +55,13 @@ class DistributedKernelBasis:
 
     def take(self, atoms: np.ndarray) -> Concat:
         """The dictionary of some atoms (k,), sorted: those of the rows, then the others."""
-        return self._taken(atoms, self.samples.given_rows(atoms[atoms < self.samples.n_rows]))
+        return self._take(atoms, self.samples.original_rows(atoms[atoms < self.samples.n_rows]))
 
-    def unnumbered(self, atoms: np.ndarray) -> Concat:
+    def take_without_rows(self, atoms: np.ndarray) -> Concat:
         """The same without the numbers of the rows, which may have to be asked for."""
-        return self._taken(atoms, None)
+        return self._take(atoms, None)
 
-    def _taken(self, atoms: np.ndarray, rows: np.ndarray | None) -> Concat:
+    def _take(self, atoms: np.ndarray, rows: np.ndarray | None) -> Concat:
         own = atoms[atoms < self.samples.n_rows]
         rest = atoms[atoms >= self.samples.n_rows] - self.samples.n_rows
         parts: list[Basis] = []

@@ -25,7 +25,7 @@ from relvec.design.dask.reductions import DaskSamples
 from relvec.design.dask.terms import BasisTerms, RowTerms, Sums, Terms
 from relvec.design.samples import Block
 from relvec.design.streamed import tall_qr
-from relvec.inference.laplace import Weighting, curvature_gram, log_evidence, newton, pulled_back
+from relvec.inference.laplace import Weighting, curvature_gram, log_evidence, newton, pull_back
 from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows, latent
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge
 
@@ -59,16 +59,16 @@ class _Point(NamedTuple):
 
 def _log_likelihood(columns: Columns, weighting: Weighting, observed: Observed, v: np.ndarray, block: Block) -> Sums:
     """Log likelihood at v (k,), with X'r (k,) and X'B X (k, k), of some rows."""
-    X, own, (t, weights) = weighting.scaled(columns(block.X)), weighting.own, _targets(observed, block)
+    X, own, (t, weights) = weighting.scale_columns(columns(block.X)), weighting.own, _targets(observed, block)
     value, r, W = observed.likelihood.evaluate(t, latent(X, v, own), weights)
-    return Sums((value, pulled_back(X, r, own), curvature_gram(X, W, weights, own)))
+    return Sums((value, pull_back(X, r, own), curvature_gram(X, W, weights, own)))
 
 
 def _curved_columns(
     columns: Columns, weighting: Weighting, observed: Observed, v: np.ndarray, block: Block
 ) -> np.ndarray:
     """B^1/2 X (b, k), for one output."""
-    X, (t, weights) = weighting.scaled(columns(block.X)), _targets(observed, block)
+    X, (t, weights) = weighting.scale_columns(columns(block.X)), _targets(observed, block)
     return np.sqrt(observed.likelihood.working(t, latent(X, v, weighting.own), weights)[1])[:, None] * X
 
 
@@ -147,7 +147,7 @@ class DaskScanDesign(LaplaceDesign):
         weighting = Weighting.of(outputs, alpha, observed.likelihood.n_outputs)
         rows = _ModeRows(self._samples, self._columns(atoms), weighting, observed, self._value_at_zero)
         point, U = newton(rows, weighting.begin(rows, start))
-        mean, root = weighting.given(point.v, U)
+        mean, root = weighting.in_given_order(point.v, U)
         return LaplacePosterior(outputs, alpha, mean, root, log_evidence(point.value, U))
 
     def _value_at_zero(self, rows: _ModeRows) -> float:

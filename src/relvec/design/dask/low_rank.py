@@ -47,7 +47,7 @@ def compress_rows(dictionary: DistributedKernelBasis, memory: float) -> Rows | N
     samples = samples.blocked(rows_per_block(factor.rank))
     R, y, outside = reduce_moments(samples, factor, others, total)
     columns = Columns(factor, R)
-    norms = samples.kept(partial(_norms, columns))
+    norms = samples.keep_values(partial(_norms, columns))
     error = samples.reduce(partial(_error, stop, total.left), max, norms)
     how = Compression(samples.n_rows, len(R), TOLERANCE, error)
     return Rows(DaskDesign(dictionary, columns, norms), y, outside, how)
@@ -95,13 +95,13 @@ class DaskDesign(Design):
     def __init__(self, dictionary: DistributedKernelBasis, columns: Columns, norms: list):
         self._dictionary, self._columns, self._norms = dictionary, columns, norms
         self._others = columns.R[:, : dictionary.n_others]
-        self.scale = Lookup(dictionary.n_atoms, lambda atoms: self._unscaled(atoms)[1])  # type: ignore[assignment]
+        self.scale = Lookup(dictionary.n_atoms, lambda atoms: self._unscaled_columns(atoms)[1])  # type: ignore[assignment]
 
     @property
     def n_rows(self) -> int:
         return len(self._columns.R)
 
-    def _unscaled(self, atoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _unscaled_columns(self, atoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         samples = self._dictionary.samples
         D, own = np.empty((self.n_rows, len(atoms)), order="F"), atoms < samples.n_rows
         D[:, own] = self._columns(samples.take(atoms[own]))
@@ -109,7 +109,7 @@ class DaskDesign(Design):
         return D, np.sqrt(np.einsum("ij,ij->j", D, D))
 
     def columns(self, atoms) -> np.ndarray:
-        D, norm = self._unscaled(np.asarray(atoms, dtype=np.intp))
+        D, norm = self._unscaled_columns(np.asarray(atoms, dtype=np.intp))
         return D / np.where(norm > 0.0, norm, 1.0)
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
@@ -123,7 +123,7 @@ class DaskDesign(Design):
         return total
 
     def subset(self, atoms) -> DenseDesign:
-        D, norm = self._unscaled(np.asarray(atoms, dtype=np.intp))
+        D, norm = self._unscaled_columns(np.asarray(atoms, dtype=np.intp))
         return DenseDesign.of(D / np.where(norm > 0.0, norm, 1.0), norm)
 
 

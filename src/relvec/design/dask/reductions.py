@@ -121,7 +121,7 @@ class DaskSamples(Samples):
         other._at_once = rows
         return other
 
-    def kept(self, function: Callable[[Block], np.ndarray]) -> list:
+    def keep_values(self, function: Callable[[Block], np.ndarray]) -> list:
         """A function's values (b,) on the rows of every chunk, kept by Dask where they were computed.
 
         They are given back to functions of `reduce`, and computed anew where a worker is lost.
@@ -129,32 +129,32 @@ class DaskSamples(Samples):
         import dask
 
         with quiet_scheduler():
-            return list(dask.persist(*self._values(function, _side_by_side, None)))
+            return list(dask.persist(*self._values(function, _concatenate, None)))
 
     def _values(self, function: Callable, combine: Callable, beside: list | None) -> list:
         import dask
 
         both = function, combine, self._scaled, self._at_once
         if len(self._chunks) <= _FAN:  # what they are asked goes with every task: sharing it takes another trip
-            value = dask.delayed(partial(_value, both))
+            value = dask.delayed(partial(_evaluate_chunk, both))
         else:
-            value = partial(dask.delayed(_value), dask.delayed(both, traverse=False))
+            value = partial(dask.delayed(_evaluate_chunk), dask.delayed(both, traverse=False))
         places = zip(self._chunks, self._first, beside or [None] * len(self._chunks), strict=False)
         return [value(chunk, int(first), more) for chunk, first, more in places]
 
     def reduce(
         self, function: Callable[..., Value], combine: Callable[[Value, Value], Value], beside: list | None = None
     ) -> Value:
-        """As everywhere; with values ``beside`` the rows, from `kept`, the function is given those of the block too."""
+        """As in `Samples`; with values ``beside`` the rows (`keep_values`) the function gets those of the block too."""
         import dask
 
         values = self._values(function, combine, beside)
         if len(values) > _FAN:
             both = dask.delayed(combine, traverse=False)
             while len(values) > _FAN:
-                values = [dask.delayed(_combined)(both, values[i : i + _FAN]) for i in range(0, len(values), _FAN)]
+                values = [dask.delayed(_combine)(both, values[i : i + _FAN]) for i in range(0, len(values), _FAN)]
         with quiet_scheduler():
-            found = _combined(combine, dask.compute(*values))
+            found = _combine(combine, dask.compute(*values))
         if found is None:
             raise ValueError("no rows of positive weight are left: check sample_weight")
         return found
@@ -167,21 +167,21 @@ class DaskSamples(Samples):
         if new.size:
             chunk = np.searchsorted(self._first, new, side="right") - 1
             wanted = [
-                dask.delayed(_rows)(self._chunks[c], new[chunk == c] - self._first[c])
+                dask.delayed(_take_rows)(self._chunks[c], new[chunk == c] - self._first[c])
                 for c in np.unique(chunk).tolist()
             ]
             with quiet_scheduler():
                 self._taken.update(zip(new.tolist(), np.concatenate(dask.compute(*wanted)), strict=True))
         return np.array([self._taken[row] for row in rows.tolist()]).reshape(len(rows), self.n_features)
 
-    def given_rows(self, rows: np.ndarray) -> np.ndarray:
+    def original_rows(self, rows: np.ndarray) -> np.ndarray:
         """Numbers, among all rows given, of rows (k,) among those used."""
         import dask
 
         if self.statistics.n_used == self.statistics.n_rows or not len(rows):
             return np.asarray(rows)
         chunk = np.searchsorted(self._first, rows, side="right") - 1
-        kept = {c: dask.delayed(_kept)(self._chunks[c]) for c in np.unique(chunk).tolist()}
+        kept = {c: dask.delayed(_used_rows)(self._chunks[c]) for c in np.unique(chunk).tolist()}
         (found,) = dask.compute(kept)
         local = rows - self._first[chunk]
         return np.array([self._first_row[c] + found[c][i] for c, i in zip(chunk.tolist(), local, strict=True)])
@@ -264,15 +264,15 @@ def _chunk_statistics(chunk: Chunk) -> SampleStatistics:
     return SampleStatistics.of(*chunk)
 
 
-def _used(chunk: Chunk) -> Chunk:
+def _drop_weightless(chunk: Chunk) -> Chunk:
     X, T, w = chunk
     used = w > 0.0
     return chunk if used.all() else (X[used], T[used], w[used])
 
 
-def _value(both: tuple, chunk: Chunk, first: int, beside: np.ndarray | None) -> Any:
+def _evaluate_chunk(both: tuple, chunk: Chunk, first: int, beside: np.ndarray | None) -> Any:
     function, combine, units, at_once = both
-    X, T, w = _used(chunk)
+    X, T, w = _drop_weightless(chunk)
 
     def value(start: int) -> Any:
         part = slice(start, start + at_once)
@@ -282,21 +282,21 @@ def _value(both: tuple, chunk: Chunk, first: int, beside: np.ndarray | None) -> 
     return reduce(combine, map(value, range(0, len(X), at_once))) if len(X) else None
 
 
-def _combined(combine: Callable, values: Sequence) -> Any:
+def _combine(combine: Callable, values: Sequence) -> Any:
     there = [value for value in values if value is not None]
     # what a task has been given stays as it is: it may be needed again where a worker is lost
     return reduce(combine, there[1:], deepcopy(there[0])) if there else None
 
 
-def _side_by_side(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _concatenate(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.concatenate([a, b])
 
 
-def _rows(chunk: Chunk, local: np.ndarray) -> np.ndarray:
-    return _used(chunk)[0][local]
+def _take_rows(chunk: Chunk, local: np.ndarray) -> np.ndarray:
+    return _drop_weightless(chunk)[0][local]
 
 
-def _kept(chunk: Chunk) -> np.ndarray:
+def _used_rows(chunk: Chunk) -> np.ndarray:
     return np.flatnonzero(chunk[2] > 0.0)
 
 

@@ -154,7 +154,7 @@ class RowTerms(Terms):
         return np.array(found).reshape(atoms.shape)
 
     def take(self, atoms: np.ndarray) -> Basis:
-        return self._dictionary.unnumbered(atoms)
+        return self._dictionary.take_without_rows(atoms)
 
     def keys(self, atoms: np.ndarray) -> np.ndarray:
         samples, own = self._dictionary.samples, atoms < self._dictionary.samples.n_rows

@@ -104,7 +104,7 @@ class ConformalSets(ConformalPredictions):
 
     def _all_scores(self, X: Any, randomised: bool) -> np.ndarray:
         """Scores (n, K) of every class."""
-        rows, _ = self._validated_rows(X, False)
+        rows, _ = self._validate_rows(X, False)
         return class_scores(to_host(self.predict_proba(X)), uniform_parts(rows) if randomised else OWN_SHARE)
 
     def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:

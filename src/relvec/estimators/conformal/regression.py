@@ -70,7 +70,7 @@ class ConformalIntervals(ConformalPredictions):
         return self
 
     def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
-        rows, _ = self._validated_rows(X, False)
+        rows, _ = self._validate_rows(X, False)
         if self._takes_ends(y):
             y, high = as_ends(y).T
             if (y < high).any():

@@ -107,7 +107,7 @@ def shapley_values(
         raise ValueError(f"approximation must be 'orders' or 'shapiq', got {approximation!r}")
     check_is_fitted(model)
     estimate = partial(ESTIMATES[approximation], n_permutations=n_permutations, rng=np.random.default_rng(random_state))
-    rows = model._checked(X)
+    rows = model._check_rows(X)
     behind = _background(model, background)
     parts = _parts(model)
     shape = len(rows), len(parts[0][1]), rows.shape[1]
@@ -125,7 +125,7 @@ def shapley_values(
 
 def _background(model: BaseRelevanceVector, background: Any) -> np.ndarray:
     if background is not None:
-        return model._checked(background)
+        return model._check_rows(background)
     vectors = getattr(model, "relevance_vectors_", np.zeros((0, 0)))
     vectors = vectors if len(vectors) else model.centres_
     if not len(vectors):

@@ -92,7 +92,7 @@ def _limit(options: FitOptions, seconds: float | None) -> FitOptions:
 def check_rows(options: FitOptions, source: Any) -> None:
     """Errors where the rows or parameters do not allow for noise that is learned by rows."""
     asked = "noise='heteroscedastic'" if options.noise == "heteroscedastic" else f"likelihood='{options.noise}'"
-    if not hasattr(source, "reweighted"):
+    if not hasattr(source, "reweight"):
         raise ValueError(f"{asked} needs all rows in memory: it cannot be fitted in parts, on disk or with Dask")
     if options.chooses_kernel and source.n_rows > MAX_WHOLE_ROWS:
         raise ValueError(

@@ -44,7 +44,7 @@ class Noise(ABC):
 
     def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
         """Options and rows of the next fit."""
-        return options, source.reweighted(self.weights)
+        return options, source.reweight(self.weights)
 
     def settle(self, model: FittedModel) -> FittedModel:
         """The model of the next fit with the noise of a row of weight one."""
@@ -159,7 +159,7 @@ class CensoredNoise(Noise):
         return source.with_targets(first_targets(source.targets)[:, None])
 
     def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
-        rows = source.with_targets(self.targets).reweighted(self.weights)
+        rows = source.with_targets(self.targets).reweight(self.weights)
         return replace(options, noise_variance=self.variance / self.mean_weight), rows
 
     def settle(self, model: FittedModel) -> FittedModel:

@@ -22,7 +22,7 @@ from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_str
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.fit import MAX_VECTORS
 from relvec.gaussian_process.learn import Mode
-from relvec.gaussian_process.streamed import LEAST_VECTORS, Table, fit_in_passes, grow_further, limited
+from relvec.gaussian_process.streamed import LEAST_VECTORS, Table, fit_in_passes, grow_further, mark_limit
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
@@ -106,7 +106,7 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
             process = fit_process(X, y, weights, **both)
             more = options.noise == "auto" and len(X) > MAX_VECTORS
             if process.status == "max_vectors" and not more:
-                process = limited(process, ended)
+                process = mark_limit(process, ended)
             elif process.status == "max_vectors":
                 samples = LocalSamples(X, targets, weights)
                 table = Table(samples, draw_rows(samples, len(X)), options.memory)

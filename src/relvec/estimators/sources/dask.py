@@ -83,7 +83,7 @@ class DaskSource(GaussianSource, LaplaceSource):
 
     def process_rows(self, options: FitOptions) -> ProcessRows:
         rows = draw_process_rows(self.samples, options.memory)
-        return replace(rows, numbers=self.samples.given_rows(rows.numbers))
+        return replace(rows, numbers=self.samples.original_rows(rows.numbers))
 
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         """The dictionary, bound as far as it does not hold rows."""

@@ -64,7 +64,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         self.n_rows, self.n_features = self.X.shape
         self.n_targets, self.weight = self.targets.shape[1], float(self.weights.sum())
 
-    def _changed(self, **changes: Any) -> MemorySource:
+    def _replace(self, **changes: Any) -> MemorySource:
         """The same rows with some attributes changed; what was computed from them is forgotten, but for ``_groups``."""
         computed = ("_samples", "used_on_device", "_by_content")
         other = object.__new__(MemorySource)
@@ -76,13 +76,13 @@ class MemorySource(GaussianSource, LaplaceSource):
     def identity(self) -> tuple:
         return self._identity
 
-    def reweighted(self, factors: np.ndarray) -> MemorySource:
+    def reweight(self, factors: np.ndarray) -> MemorySource:
         """The same rows, their weights multiplied by positive factors (n,)."""
-        return self._changed(weights=self.weights * factors)
+        return self._replace(weights=self.weights * factors)
 
     def with_targets(self, targets: np.ndarray) -> MemorySource:
         """The same rows with other targets (n, q)."""
-        return self._changed(targets=targets)
+        return self._replace(targets=targets)
 
     @property
     def root(self) -> np.ndarray:
@@ -109,7 +109,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         return Sample(basis, rows.X, rows.numbers, rows.targets, within, rows.weights)
 
     def for_learning(self) -> MemorySource:
-        return self._changed(learns=True)
+        return self._replace(learns=True)
 
     def distinct(self) -> MemorySource:
         """The same rows; in lexicographic order, equal ones as one, where there are equal rows or weights."""
@@ -130,7 +130,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         return target_units(rows.targets, rows.weights, None if rows.within is None else rows.within.sum(axis=0))
 
     def in_units(self, units: np.ndarray) -> MemorySource:
-        return self._changed(targets=self.targets / units)
+        return self._replace(targets=self.targets / units)
 
     def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
         return design.make_rows(
@@ -168,7 +168,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         within = np.stack([np.bincount(row_of, column) for column in squares.T], axis=1)
         numbers = self.numbers[first]
         groups = rows, np.arange(len(rows)), np.arange(len(rows))
-        return self._changed(X=rows, targets=mean, weights=weights, within=within, numbers=numbers, on_device=None,
+        return self._replace(X=rows, targets=mean, weights=weights, within=within, numbers=numbers, on_device=None,
                              _groups=groups)  # fmt: skip
 
     @cached_property

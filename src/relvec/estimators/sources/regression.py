@@ -28,7 +28,7 @@ class RowsElsewhere(BaseRelevanceVector):
     def _prepare_sparse(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
         """Rows of a scipy.sparse matrix, validated."""
         X, y = self._validate_targets(X, y, "csc")
-        weights = self._checked_weights(sample_weight, X)
+        weights = self._check_weights(sample_weight, X)
         check_used(weights)
         identity = (X.data, X.indices, X.indptr, y, weights)
         source = SparseSource(X, y.reshape(len(y), -1), weights, identity, y.ndim == 1)
@@ -50,7 +50,7 @@ class RowsElsewhere(BaseRelevanceVector):
         if options.predictive is not None or options.device not in (None, "auto") or options.centres != "data":
             raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        weights = self._checked_weights(sample_weight, y)
+        weights = self._check_weights(sample_weight, y)
         if len(y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]} rows and y has {len(y)}: give a target for every row")
         check_used(weights)

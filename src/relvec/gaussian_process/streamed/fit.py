@@ -118,7 +118,7 @@ def fit_in_passes(
         messages=messages(grown.part, learned.found, floor, clock),
         evaluations=sum(c.mode.evaluations for c in learned.found),
     )  # fmt: skip
-    return limited(process, grown.limit)
+    return mark_limit(process, grown.limit)
 
 
 def grow_further(
@@ -136,7 +136,7 @@ def grow_further(
         process, components=(grown.part,), shares=np.ones(1), bounds=grown.bounds, vectors=prepared.raw.X[grown.index],
         status=status(grown.part, prepared.floors.noise, clock), relevant=None,
     )  # fmt: skip
-    return limited(process, grown.limit)
+    return mark_limit(process, grown.limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ class _Grown:
     limit: str
 
 
-def limited(process: FittedProcess, limit: str) -> FittedProcess:
+def mark_limit(process: FittedProcess, limit: str) -> FittedProcess:
     """The process with a status and a message that tell which limit its vectors reached, "" for none."""
     if not limit:
         return process
@@ -175,13 +175,13 @@ def _grow(
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
     rule = Target(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
     sums = sum_all(vectors, table.samples, rule, table.memory, partial(budget.tell_pass, growth))
-    part = _calibrated(vectors, sums, prepared, n_held, vary)
+    part = _calibrate(vectors, sums, prepared, n_held, vary)
     clock.report("vectors", 1.0)
     limit = ended if growth.gains and len(growth.index) >= most else ""  # a clock that ended it tells so itself
     return _Grown(growth.index, part, bounds_of(vectors, sums), limit)
 
 
-def _calibrated(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, vary: bool) -> Component:
+def _calibrate(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, vary: bool) -> Component:
     """The process on the vectors, its variances and noise multiplied so that they suit rows held out."""
     held = prepared.rows.take(slice(-n_held, None))
     apart = SparsePosterior.of(vectors, sums.without(rows_sums(vectors, held)))

@@ -25,7 +25,7 @@ class Swaps:
     weight: np.ndarray  # (u, 1), or (u, K) where the classes share their precisions
 
 
-def swaps(model: LaplaceModel, found: Scan) -> Swaps:
+def find_exchanges(model: LaplaceModel, found: Scan) -> Swaps:
     """The best exchange of every unit by another of the same class (TF03 6.2), before re-estimation."""
     problem, p = model.problem, model.fit
     lost, _ = deletion_gains(model)

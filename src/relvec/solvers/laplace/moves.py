@@ -9,10 +9,10 @@ import numpy as np
 
 from relvec.inference.evidence import best, mackay_alpha
 from relvec.solvers._native.laplace import Mode
-from relvec.solvers.laplace.exchange import swaps
+from relvec.solvers.laplace.exchange import find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
-from relvec.solvers.laplace.scan import Scan, alike, overlaps, scan
+from relvec.solvers.laplace.scan import Scan, correlations, correlations_with, scan
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,17 @@ class Limit:
         return problem.budget.spent < self.work and time.monotonic() < self.deadline
 
 
-def trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
+def is_trusted(new: LaplaceModel, old: LaplaceModel) -> bool:
     """Whether a move stays where the Laplace approximation is self-consistent, or comes nearer to it."""
     inside = new.trust >= min(new.problem.trusted, old.trust)
     new.problem.budget.crossings += not inside
     return inside
 
 
-def tempered(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
+def temper(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
     """The model after updates of T01 eq. (16), which lead to a trust of 1, until it may be trusted."""
     for _ in range(4):
-        if trusted(new, old):
+        if is_trusted(new, old):
             break
         p, problem = new.posterior, new.problem
         alpha = mackay_alpha(problem.gather(p.gamma), np.sqrt(problem.gather(p.mean**2)))
@@ -111,7 +111,7 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
             alpha = factor * S[[i]]
             grown = model.add(found.units[[i]], alpha, Q[[i]] / (alpha + S[[i]]))
             gain = grown.objective - model.objective
-            if gain > max(tol, most) and trusted(grown, model):
+            if gain > max(tol, most) and is_trusted(grown, model):
                 chosen, most = grown, gain
             hopeful = hopeful or gain > -SETTINGS.max_faint_loss_nats
             if not hopeful:
@@ -129,8 +129,8 @@ def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tupl
         while len(chosen):
             grown = model.add(found.units[chosen], found.alpha[chosen], found.start(model, chosen))
             if grown.objective > model.objective - 0.5 * gains[first]:
-                grown = tempered(relax(grown, 2)[0], model)
-                gain = grown.objective - model.objective if trusted(grown, model) else 0.0
+                grown = temper(relax(grown, 2)[0], model)
+                gain = grown.objective - model.objective if is_trusted(grown, model) else 0.0
                 if gain > 0.1 * tol:
                     return grown, gain
                 most = max(most, gain)
@@ -140,7 +140,7 @@ def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tupl
         near = np.flatnonzero(gains > tol)
         if near.size:
             near = near[np.argsort(-gains[near])][:256]
-            gains[near[alike(model, found, first, near) > 0.99]] = 0.0
+            gains[near[correlations_with(model, found, first, near) > 0.99]] = 0.0
     return None, most
 
 
@@ -151,7 +151,7 @@ def _batch(model: LaplaceModel, found: Scan, gains: np.ndarray, first: int, batc
     near = np.flatnonzero(gains >= SETTINGS.batch_gain_share * gains[first])
     near = near[np.lexsort((found.rank(near), -np.round(gains[near] / gains[first], 9)))][: 8 * batch]
     near = np.concatenate([[first], near[near != first]])
-    close = overlaps(model, found, near) > SETTINGS.max_batch_correlation
+    close = correlations(model, found, near) > SETTINGS.max_batch_correlation
     chosen: list[int] = []
     free = np.ones(len(near), dtype=bool)
     while len(chosen) < batch and free.any():
@@ -173,7 +173,7 @@ def shrink(model: LaplaceModel, tol: float) -> tuple[LaplaceModel | None, float]
         if not within_reach(fewer, model.objective):
             continue
         fewer = relax(fewer, 3)[0]
-        gain = fewer.objective - model.objective if trusted(fewer, model) else 0.0
+        gain = fewer.objective - model.objective if is_trusted(fewer, model) else 0.0
         if gain > tol:
             return fewer, gain
         most = max(most, gain)
@@ -184,7 +184,7 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
     """Exchange one unit for another; None and the largest refitted gain where none exceeds tol."""
     if not len(model.active):
         return None, 0.0
-    pairs, most, least = swaps(model, found), 0.0, -SETTINGS.max_exchange_loss_nats
+    pairs, most, least = find_exchanges(model, found), 0.0, -SETTINGS.max_exchange_loss_nats
     order = np.lexsort((model.problem.rank(model.active[pairs.leaving]), -np.round(pairs.gain, 9)))
     for i in order[: SETTINGS.max_exchanges]:
         if pairs.gain[i] < least:
@@ -194,7 +194,7 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
             if swapped.objective < model.objective + least or not within_reach(swapped, model.objective):
                 break
             swapped = relax(swapped, steps)[0]
-            gain = swapped.objective - model.objective if trusted(swapped, model) else 0.0
+            gain = swapped.objective - model.objective if is_trusted(swapped, model) else 0.0
             if gain > tol:
                 return swapped, gain
             most = max(most, gain)

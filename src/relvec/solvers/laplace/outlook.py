@@ -33,15 +33,15 @@ def most_promising(
     output, mine = model.active // len(own), own[model.active % len(own)]
     taken = [mine[output == c] for c in range(1 if problem.share else K)]
     task = ScanTask(rows, problem.share, n_atoms, taken, np.zeros(0, np.intp), problem.design.scan_error, room)
-    swaps = ExchangeTask(task, p.variance, p.mean, problem.share)
+    exchanges = ExchangeTask(task, p.variance, p.mean, problem.share)
     best = partners = None
     for start in range(0, len(atoms), _CHUNK_ATOMS):
         some = atoms[start : start + _CHUNK_ATOMS]
         projected, squares = products(some, Y, W)
         piece = Piece(some, some, some, np.split(projected, np.cumsum(rows.widths)[:-1]), squares)
-        found = task(piece), swaps(piece)
+        found = task(piece), exchanges(piece)
         best = found[0] if best is None else task.combine(best, found[0])
-        partners = found[1] if partners is None else swaps.combine(partners, found[1])
+        partners = found[1] if partners is None else exchanges.combine(partners, found[1])
     if best is None or partners is None:
         return atoms
     entering = np.unique(partners[0].entering[partners[0].ratio > 0.0] % n_atoms)[:room]

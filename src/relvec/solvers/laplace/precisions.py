@@ -63,7 +63,7 @@ class _Edge:
         """Whether the model lies at it, and is to be moved along it."""
         return self.model.problem.patient and self.model.trust < PRECISIONS.edge_factor * self.least
 
-    def crossed(self, trial: LaplaceModel) -> bool:
+    def is_crossed_by(self, trial: LaplaceModel) -> bool:
         """Whether a trial is beyond it; the next step is then aimed short of where this one ended."""
         if trial.trust >= self.least:
             return False
@@ -161,7 +161,7 @@ def _try_steps(
             if along:
                 step = edge.keep(system, step, damping)
             trial = step_to(model, step)
-            if edge.crossed(trial):
+            if edge.is_crossed_by(trial):
                 if not model.problem.patient:
                     return None, 0.0, damping
                 along, crossings = True, crossings + 1

@@ -102,7 +102,7 @@ class LaplaceProblem:
 
     def pairs(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output and atom of every weight of the units, unit by unit."""
-        return paired(units, self.design.n_atoms, self.K if self.share else 1)
+        return pair_outputs(units, self.design.n_atoms, self.K if self.share else 1)
 
     def rank(self, units: np.ndarray) -> np.ndarray:
         """Rank of units by content."""
@@ -158,7 +158,7 @@ def slopes(likelihood: Likelihood, root: np.ndarray | None, p: PosteriorOnRows, 
     return p.slopes(likelihood, weights, root)
 
 
-def paired(units: np.ndarray, n_atoms: int, shared: int) -> tuple[np.ndarray, np.ndarray]:
+def pair_outputs(units: np.ndarray, n_atoms: int, shared: int) -> tuple[np.ndarray, np.ndarray]:
     """Output and atom of every weight of the units of a dictionary, unit by unit, where so many outputs share each."""
     if shared > 1:
         return np.tile(np.arange(shared), len(units)), np.repeat(units, shared)

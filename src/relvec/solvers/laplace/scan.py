@@ -16,11 +16,11 @@ import numpy as np
 from relvec.design import Piece
 from relvec.inference.evidence import gain_add, optimal_alpha
 from relvec.inference.laplace_posterior import PosteriorOnRows
-from relvec.inference.likelihoods import others
+from relvec.inference.likelihoods import complement
 from relvec.inference.linalg import inverse_triangular
 from relvec.runtime.arrays import like, namespace, take, to_host
 from relvec.solvers._native.laplace import Mode, scan_gains
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, paired
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, pair_outputs
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Scan:
 
     def pairs(self, problem: LaplaceProblem, i: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Output of every weight of the units i, and the place of its atom."""
-        return paired(i, len(self.atoms), problem.K if problem.share else 1)
+        return pair_outputs(i, len(self.atoms), problem.K if problem.share else 1)
 
     def rank(self, i: np.ndarray) -> np.ndarray:
         """Rank of units by content."""
@@ -185,7 +185,7 @@ class ScanRows:
 
     def curvature(self, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
         """The diagonal of B (n, K)."""
-        return p.W[:, None] if self.K == 1 else weights[:, None] * p.W * others(p.W)
+        return p.W[:, None] if self.K == 1 else weights[:, None] * p.W * complement(p.W)
 
     def directions(self, p: PosteriorOnRows, weights: np.ndarray, c: int) -> np.ndarray:
         """Y (n, j + 1) with Y'Phi = [T; Q] for class c."""
@@ -201,7 +201,7 @@ class ScanRows:
             factor = w[:, None] * (like(w, p.outputs == c) - take(p.W, p.outputs, 1))
             Y = (p.Phi * factor) @ like(p.Phi, root)
         else:
-            Y = (take(p.Phi, self.own[c], 1) @ like(p.Phi, root)) * (w * others(p.W)[:, c])[:, None]
+            Y = (take(p.Phi, self.own[c], 1) @ like(p.Phi, root)) * (w * complement(p.W)[:, c])[:, None]
         return namespace(Y).concat([Y, p.r[:, c][:, None]], axis=1)
 
 
@@ -221,7 +221,7 @@ def own_columns(
 ) -> Iterator[np.ndarray]:
     """Columns (n, k_c) of the weights of each class, times the root of the diagonal of B and over those of alpha."""
     for c, (own, spread) in enumerate(zip(places, spreads, strict=True)):
-        w, Phi = weights * p.W[:, c] * others(p.W)[:, c], take(p.Phi, own, 1)
+        w, Phi = weights * p.W[:, c] * complement(p.W)[:, c], take(p.Phi, own, 1)
         yield namespace(w).sqrt(w)[:, None] * Phi * like(Phi, spread)
 
 
@@ -299,7 +299,7 @@ def shared_optimum(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return gains, best
 
 
-def overlaps(model: LaplaceModel, found: Scan, i: np.ndarray) -> np.ndarray:
+def correlations(model: LaplaceModel, found: Scan, i: np.ndarray) -> np.ndarray:
     """Correlation (u, u) of candidate units i in the metric C^-1 of the linearised problem, absolute."""
     problem = model.problem
     outputs, atoms = (np.zeros(len(i), dtype=np.intp), i) if problem.share else found.pairs(problem, i)
@@ -334,11 +334,11 @@ def inner_products(
     return inner + (outputs[:, None] == outputs) * to_host(columns.T @ (columns * (P * root)))
 
 
-def alike(model: LaplaceModel, found: Scan, first: int, others: np.ndarray) -> np.ndarray:
-    """Correlation (u,) of one candidate with others: a row of `overlaps`, without the columns of the others."""
+def correlations_with(model: LaplaceModel, found: Scan, first: int, others: np.ndarray) -> np.ndarray:
+    """Correlation (u,) of one candidate with others: a row of `correlations`, without the columns of the others."""
     problem = model.problem
     if problem.K > 1 or problem.share:
-        return overlaps(model, found, np.append(first, others))[0, 1:]
+        return correlations(model, found, np.append(first, others))[0, 1:]
     scanned = found.classes[0]
     inner = problem.design.weighted_products(model.on_rows, int(found.atoms[first]), found.atoms[others])
     inner = inner - scanned.T[:, first] @ scanned.T[:, others]

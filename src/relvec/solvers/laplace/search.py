@@ -16,7 +16,7 @@ import numpy as np
 
 from relvec.inference.laplace_posterior import LaplacePosterior
 from relvec.solvers.laplace import moves
-from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, settle, trusted
+from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, is_trusted, settle
 from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
@@ -174,7 +174,7 @@ class ModelInSearch:
 
     def admits(self, other: ModelInSearch) -> bool:
         """Whether the other is where the approximation is self-consistent."""
-        return trusted(other.model, self._free(False))
+        return is_trusted(other.model, self._free(False))
 
     def sharpen(self) -> ModelInSearch:
         """With precisions at their maximum, along the edge of trust where it lies there."""
