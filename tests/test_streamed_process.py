@@ -185,6 +185,18 @@ def test_vectors_grow_beyond_the_first_limit_where_rows_held_out_gain(monkeypatc
     assert 0.5 < np.mean(z**2) < 2.0
 
 
+def test_vectors_that_are_far_apart_do_not_end_their_growth():
+    """Some hundred cells in which a wave changes sign: 64 and 128 vectors know next to nothing of it."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.7, 1.7, (2500, 3))
+    y = 2.8 * np.sin(9.0 * X[:, 0]) * np.cos(6.5 * X[:, 1]) * np.sin(3.5 * X[:, 2]) + 0.2 * rng.standard_normal(2500)
+    rows = prepare(X, y, None, AS_IT_IS, Clock()).rows
+    theta = np.log([1.0, 0.12, 0.15, 0.3, 0.05])
+    found = grow(parse_structure("gaussian[each]", 3), theta, rows, 400, 1024, None, lambda m, density: False)
+    tried = dict(found.densities)
+    assert tried[128] < tried[64] and len(found.index) == 1024 and tried[1024] > tried[64] + 0.3
+
+
 def test_error_bars_of_many_rows_follow_the_inputs(small_draws, monkeypatch):
     monkeypatch.setattr(base, "DRAWN_ROWS", 600)
     rng = np.random.default_rng(1)

@@ -19,7 +19,7 @@ from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors
 from relvec.gaussian_process.fit import LastStage, Prepared, learn_kernels, messages, prepare, rows_to_learn, status
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, FittedProcess, component_of, follow_inputs
-from relvec.gaussian_process.streamed.growth import Growth, grow
+from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow
 from relvec.gaussian_process.streamed.sums import Target, sum_all
 from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
@@ -131,7 +131,7 @@ def grow_further(
     """
     clock, drawn, own = Clock(time_limit, progress), table.draw, process.components[0]
     prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, process.scale, clock)
-    grown = _grow(table, output, prepared, own.structure, own.theta, max_vectors, clock)
+    grown = _grow(table, output, prepared, own.structure, own.theta, max_vectors, clock, least=len(own.Z))
     process = replace(
         process, components=(grown.part,), shares=np.ones(1), bounds=grown.bounds, vectors=prepared.raw.X[grown.index],
         status=status(grown.part, prepared.floors.noise, clock), relevant=None,
@@ -160,7 +160,7 @@ def mark_limit(process: FittedProcess, limit: str) -> FittedProcess:
 
 def _grow(
     table: Table, output: int, prepared: Prepared, structure: Structure, theta: np.ndarray, max_vectors: int | None,
-    clock: Clock, vary: bool = True,
+    clock: Clock, vary: bool = True, least: int = LEAST_TRIED,
 ) -> _Grown:  # fmt: skip
     """As many vectors as rows held out ask for, and the posterior of all rows on them."""
     rows = prepared.rows
@@ -170,7 +170,7 @@ def _grow(
         most, ended = len(rows) - n_held, ""
     budget = _Budget(clock, len(rows), table.draw.seen, most)
     release_memory()
-    growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell)
+    growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell, least)
     Z = np.ascontiguousarray(rows.X[growth.index])
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
     rule = Target(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)

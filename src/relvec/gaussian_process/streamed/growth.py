@@ -19,6 +19,7 @@ from relvec.runtime.arrays import Array, add_diagonal, device_of, like, squares,
 from relvec.runtime.machine import product
 
 _FIRST = 64  # vectors
+LEAST_TRIED = 512
 _BLOCK = 64  # drawn at once
 _ROUNDING = 1e-10  # of the prior variance
 GAIN = 0.01  # nats a row that twice as many vectors have to gain at held-out rows, one standard error added
@@ -38,10 +39,11 @@ class Growth:
 
 def grow(
     structure: Structure, theta: np.ndarray, rows: Rows, n_held: int, most: int, place: Array | None,
-    tell: Callable[[int, float], bool],
+    tell: Callable[[int, float], bool], least: int = LEAST_TRIED,
 ) -> Growth:  # fmt: skip
     """Vectors among the rows but the last `n_held`, as many as the density of those asks for, `most` at most.
 
+    least : so many are tried before a small gain ends the growth, as vectors that are still far apart gain nothing.
     place : an array on the device where the work is to be done; None for the host.
     tell : called with the number of vectors and the density after each stage; it asks to stop by returning True.
     """
@@ -51,25 +53,30 @@ def grow(
     weight, left = rows.weight[:n], rows.weight[:n] * prior
     share = rows.weight[n:] / rows.weight[n:].sum()
     state = _State(structure, theta, rows, X, n_held, most)
-    rng, least = np.random.default_rng(0), 1e-8 * structure.noise(theta) + _ROUNDING * prior.max()
+    rng, smallest = np.random.default_rng(0), 1e-8 * structure.noise(theta) + _ROUNDING * prior.max()
     densities: list[tuple[int, float]] = []
-    size, losses = 0, np.full(n_held, np.inf)
+    size, tried = 0, list[np.ndarray]()
     while True:
         size = min(most, max(2 * size, _FIRST))
-        while state.n_chosen < size and left.max() > least:
+        while state.n_chosen < size and left.max() > smallest:
             block = draw_pivots(left, min(_BLOCK, size - state.n_chosen), rng)
             left = np.maximum(left - weight * state.add(block, _ROUNDING * prior.max()), 0.0)
             left[state.chosen] = 0.0
-        before, losses = losses, state.losses()
-        densities.append((state.n_chosen, -float(share @ losses)))
+        tried.append(state.losses())
+        densities.append((state.n_chosen, -float(share @ tried[-1])))
         stop = tell(*densities[-1])
-        if len(densities) > 1:
-            gain = before - losses
-            mean = float(share @ gain)
-            if mean + np.sqrt(share @ (gain - mean) ** 2 / n_held) < GAIN:
-                return Growth(state.chosen[: densities[-2][0]], tuple(densities), False)
-        if stop or state.n_chosen >= most or left.max() <= least:
+        enough = [m for (m, _), losses in zip(densities, tried[:-1]) if _gain(losses, tried[-1], share) < GAIN]
+        if enough and enough[-1] == densities[-2][0] and state.n_chosen >= least:
+            return Growth(state.chosen[: enough[0]], tuple(densities), False)
+        if stop or state.n_chosen >= most or left.max() <= smallest:
             return Growth(state.chosen, tuple(densities), stop or state.n_chosen >= most)
+
+
+def _gain(before: np.ndarray, after: np.ndarray, share: np.ndarray) -> float:
+    """The mean of what losses (h,) become less, with shares (h,), and one standard error."""
+    gain = before - after
+    mean = float(share @ gain)
+    return mean + float(np.sqrt(share @ (gain - mean) ** 2 / len(gain)))
 
 
 class _State:
