@@ -51,6 +51,8 @@ def test_demo_without_matplotlib_names_the_extra(empty_folder, capsys, no_matplo
     ("arguments", "message"),
     [
         (["surprise"], "invalid choice"),
+        (["fit", "table.csv", "--tagret", "y"], "did you mean --target?"),
+        (["demo", "--no-such-option"], "unknown argument '--no-such-option'"),
         ([], "required"),
     ],
 )

@@ -30,9 +30,9 @@ def test_kinds(cells, expected):
 
 
 def test_identifiers_by_name_and_by_order():
-    for name in ("id", "customer_id", "Customer ID", "orderId", "column 1", "index"):
+    for name in ("id", "customer_id", "Customer ID", "orderId", "column 1", "index", "Nr", "Invoice No."):
         assert kind([3, 1, 2], name).kind == "identifier", name
-    for name in ("grid", "humid", "x"):
+    for name in ("grid", "humid", "x", "piano"):
         assert kind([3, 1, 2], name).kind == "number", name
     assert kind([3, 1, 2], identifiers=["x"]).kind == "identifier"
 

@@ -75,6 +75,15 @@ def test_relevance_that_was_not_learned_is_not_drawn(model):
         plot.FeatureRelevanceDisplay.from_estimator(model)
 
 
+@pytest.mark.parametrize(("model", "score"), [(RVR(), "of the target&#x27;s variance explained"), (RVC(), "log loss")])
+def test_a_notebook_shows_how_good_a_process_is_and_which_inputs_matter(rows, model, score):
+    X, y = rows
+    X = np.c_[X, np.random.default_rng(5).normal(size=len(X))]
+    line = model.fit(X, y > y.mean() if isinstance(model, RVC) else y)._repr_html_().rsplit("<pre>", 1)[1]
+    assert score in line and "inputs by relevance" in line
+    assert ("x3" in line) == (model.feature_relevance_[2] > 0.01)
+
+
 @pytest.mark.parametrize("model", [RVR(width=2.0), RVC(width=2.0)], ids=str)
 def test_a_notebook_shows_what_was_fitted(rows, model):
     X, y = rows

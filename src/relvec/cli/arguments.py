@@ -202,7 +202,7 @@ def _add_demo(commands: Any) -> None:
     demo = commands.add_parser("demo", help="fit a noisy sinc and a small real table", description=text)
     demo.add_argument("--out", type=Path, default=Path("relvec-demo"), metavar="DIR", help="folder for the pictures")
     demo.add_argument("--no-plots", action="store_true", help="print the summary only")
-    demo.set_defaults(module="relvec.cli.demo")
+    demo.set_defaults(module="relvec.cli.demo", parser=demo)
 
 
 def _add_data(parser: Any) -> None:

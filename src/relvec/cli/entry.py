@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 
 from relvec.cli.arguments import make_parser
@@ -21,7 +23,10 @@ EXPECTED_ERRORS = (ValueError, OSError, ImportError, MemoryError, NotImplemented
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments, or those of the process, and return its exit code."""
     began = time.monotonic()
-    arguments = make_parser().parse_args(argv)
+    arguments, unknown = make_parser().parse_known_args(argv)
+    if unknown:
+        near = get_close_matches(unknown[0], re.findall(r"--[\w-]+", arguments.parser.format_usage()), n=1)
+        arguments.parser.error(f"unknown argument {unknown[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
     arguments.began = began  # a time limit counts from here
     try:
         code = import_module(arguments.module).run(arguments)  # only the modules that the command needs

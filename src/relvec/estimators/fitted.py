@@ -347,13 +347,16 @@ def describe_as_html(attributes: dict[str, Any]) -> str:
     if fitted is None:
         return ""
     d = attributes["n_features_in_"]
-    facts = [f"{len(fitted.relevance):,} rows kept, {d} inputs"]
+    scores = (p.score for p in fitted.processes or () if hasattr(p, "score"))
+    facts = [f"{len(fitted.relevance):,} rows kept, {d} inputs", *scores]
     if np.isfinite(fitted.noise_variance).all():
         noise = ", ".join(f"{value:.3g}" for value in np.sqrt(fitted.noise_variance))
         facts.append(f"noise {noise} (standard deviation)")
     if fitted.feature_relevance is not None and (fitted.processes or np.ndim(fitted.width) > 0):
         names = attributes.get("feature_names_in_", [f"x{i + 1}" for i in range(d)])
-        first = np.argsort(-fitted.feature_relevance, kind="stable")[:5]
+        first = [
+            i for i in np.argsort(-fitted.feature_relevance, kind="stable")[:5] if fitted.feature_relevance[i] > 0.01
+        ]
         facts.append(f"inputs by relevance: {', '.join(str(names[i]) for i in first)}")
     return f"<pre>{escape('; '.join([*facts, *dict.fromkeys(fitted.status)]))}</pre>"
 

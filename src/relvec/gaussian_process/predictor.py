@@ -174,6 +174,11 @@ class FittedProcess:
         """The noise variance of the target on its scale, averaged over the components."""
         return float(self.shares @ [c.noise_variance for c in self.components]) * self.units.y_scale**2
 
+    @property
+    def score(self) -> str:
+        """How good the process is on the training rows, in words: the share of the variance that is not noise."""
+        return f"{max(1.0 - self.noise_variance / self.units.y_scale**2, 0.0):.1%} of the target's variance explained"
+
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (q,) of targets at X (q, d), in the user's units; the variance includes the noise."""
         mean, variance = self.moments(np.asarray(X, dtype=float), True, True)

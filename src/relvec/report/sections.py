@@ -114,7 +114,7 @@ def worst_section(facts: Facts) -> str:
     header, rows = facts.worst
     if not rows:
         return "<p>Every row was predicted right.</p>"
-    words = "Look at these first: a wrong cell, a rare case, or something that no column tells."
+    words = "Look at these first: a wrong cell, a rare case, or something that no column records."
     numbers = [i for i, cell in enumerate(rows[0]) if isinstance(cell, float | int)]
     return f"<p>{text(words)}</p>{html_table(header, rows, numbers)}"
 

@@ -14,6 +14,7 @@ from relvec.tables.table import as_table
 from relvec.tables.text import format_cell, plural
 
 MAX_LISTED_COLUMNS = 8
+SAME_WIDTHS = 0.1  # widths that differ by less are one: units that were found from a draw of the rows differ a little
 SHAPLEY_ROWS, SHAPLEY_BACKGROUND_ROWS = 20, 10  # whose Shapley values are averaged: a second or two at most
 WIDTH_RULES = {
     "given": "as given",
@@ -72,7 +73,7 @@ def learned_widths(pipeline: Pipeline) -> dict[str, float]:
     {'x': 1.0, 'z': 2.0}
     """
     names, found = encoded_columns(pipeline), np.asarray(getattr(pipeline[-1], "width_", 0.0))
-    if found.shape != (len(names),) or np.ptp(found) <= 1e-6 * found.max():
+    if found.shape != (len(names),) or np.ptp(found) <= SAME_WIDTHS * found.max():
         return {}
     widths: dict[str, float] = {}
     for name, value in zip(names, found.tolist(), strict=True):

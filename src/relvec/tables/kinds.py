@@ -31,7 +31,7 @@ __all__ = ["describe"]
 
 BOOLEANS = (("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"), ("off", "on"))
 CODE = re.compile(r"0\d+")  # a number with leading zeros names something
-IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?(id|uuid|guid|key|index))|.*[a-z](Id|ID)|column 1")
+IDENTIFIER = re.compile(r"(?i:(.*[\s_.-])?(id|uuid|guid|key|index|no|nr)\.?)|.*[a-z](Id|ID)|column 1")
 MAX_STRAY_SHARE = 0.1  # of the cells of a column of numbers or dates that are something else, and read as missing
 MIN_FLAGGED_SHARE = 0.05  # of missing cells, from which on a flag for them becomes an input of its own
 MAX_LEVELS = 20  # categories of a column; the rarer ones are joined

@@ -57,6 +57,11 @@ class ClassModel:
         return sum(member.model.n_vectors for member in self.members)
 
     @property
+    def score(self) -> str:
+        """How good the model is on training rows that it did not see, in words."""
+        return f"log loss {self.selection.log_loss:.3f} by {self.selection.scheme}"
+
+    @property
     def returns_to_base_rates(self) -> bool:
         """Whether probabilities are the base rates where all inputs are far away from the data.
 
