@@ -30,13 +30,8 @@ from sklearn.datasets import make_friedman1
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from relvec import RVC, RVR
-from relvec.basis import Bias, Concat, KernelBasis
-from relvec.estimators.gaussian import gaussian_problem, gaussian_target
-from relvec.estimators.sources.base import target_units
-from relvec.hyperparameters.widths import WidthProblem
-from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
-from reproduction._interleave import interleave
+from reproduction._interleave import fit_interleaved
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.5, 4.0)  # of the scale, tried by cross-validation
 WORDS = ("scale", "5-fold", "learn", "learn-per-feature")
@@ -144,14 +139,7 @@ def compare(names: list[str], draws: int, words: list[str]) -> None:
 
 def interleaved(X, y, eta_steps: int) -> np.ndarray:
     """Widths (d,) where T01 C's interleaving ends, from the scale's."""
-    weights = np.ones(len(y))
-    units, variances = target_units(y[:, None], weights)
-    problem = gaussian_problem(RVR(predictive="rvm")._options(), units[0], variances[0], weights.sum(), 0)
-    basis = Concat((KernelBasis(Gaussian(width="learn-per-feature")), Bias())).bind(X)
-    free = np.ones(len(basis.theta), bool)
-    setting = WidthProblem.of(basis, X, [gaussian_target(problem, y / units[0], weights)], free)
-    found, _ = interleave(basis, setting, width_steps=eta_steps)
-    return np.exp(found.theta)
+    return np.asarray(fit_interleaved(X, y, eta_steps).kernel.width)
 
 
 def baseline(draws: int) -> None:

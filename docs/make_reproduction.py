@@ -9,11 +9,13 @@ A run of some experiments replaces these alone. Without a folder the page is wri
 """
 
 import json
+import math
 import re
 import shutil
 import sys
 from pathlib import Path
 
+from reproduction._figures import ratio
 from reproduction._page import PAPERS
 from reproduction._results import write_overview
 
@@ -26,7 +28,8 @@ SAME = {"Friedman #1": "friedman-1", "Friedman #2": "friedman-2", "Friedman #3":
         "Boston housing": "boston", "Pima": "pima", "U.S.P.S.": "usps", "T00-figure-1-left": "T01-figure-1",
         "T00-figure-1-right": "T01-figure-2", "T00-figure-2": "T01-figure-3"}  # fmt: skip
 # Experiments that measure the numbers of another one again, by another method.
-VARIANTS = {"T01-tables-1-2-learned": "T01-tables-1-2", "T01-table-4.4.2-usps-multinomial": "T01-table-4.4.2-usps"}
+VARIANTS = {"T01-tables-1-2-learned": "T01-tables-1-2", "T01-table-4.4.2-usps-multinomial": "T01-table-4.4.2-usps",
+            "RQ05-table-1": "RQ05-table-1-interleaved", "RQ05-table-2": "RQ05-table-2-interleaved"}  # fmt: skip
 # Numbers that no method can have measured as printed; the reasons stand in the table at the end.
 MISPRINTS = {("T01-tables-1-2", "RMS error"), ("T01-tables-1-2", "RMS error, SVM")}
 MARKS = {"better": "**better**", "within two standard errors": "within", "worse": "**worse**", "": ""}
@@ -36,16 +39,19 @@ def take_over(folder):
     """Copy the results and the figures that show what the papers' figures show."""
     found, record = json.loads((folder / "results.json").read_text()), json.loads(RESULTS.read_text())
     measured = {e["name"]: e for e in found["experiments"] if e["rows"]}
-    replaced = {e["name"]: e for e in record["experiments"] if e["name"] in measured}
-    record["seconds"] += sum(
-        e["seconds"] - replaced[name]["seconds"] for name, e in measured.items() if name in replaced
-    )
     record["experiments"] = [measured.pop(e["name"], e) for e in record["experiments"]] + list(measured.values())
     for experiment in found["experiments"]:
         experiment["figures"] = [name for name in experiment["figures"] if not name.endswith("-draws")]
         for name in experiment["figures"]:
             shutil.copyfile(folder / f"{name}.png", IMAGES / f"{name}.png")
-    write_overview(record, IMAGES)
+    record["seconds"] = sum(e["seconds"] for e in record["experiments"])
+    own = [row for _, row in compared_rows(record) if not is_baseline(row)]
+    counted = [
+        {**e, "rows": [row for row in e["rows"] if any(row is other for other in own)]} for e in record["experiments"]
+    ]
+    drawn = {"experiments": counted, "verdicts": dict(zip(GROUPS, count_groups([("", row) for row in own])))}
+    write_overview(drawn, IMAGES)
+    record["overview"] = drawn["overview"]
     shown = {name for e in record["experiments"] for name in e["figures"]} | {record["overview"]}
     for path in IMAGES.iterdir():
         if path.suffix != ".png" or path.stem not in shown:
@@ -57,10 +63,11 @@ def compared_rows(record):
     """Pairs of an experiment and a row whose number can be compared, each number of the papers once.
 
     T00 and T01 print some of the same numbers: those of T01, the later paper, count. Of a number that was measured by
-    two methods, that of the paper counts.
+    two methods, that of the paper's own method counts. Means of a table's rows do not count beside the rows.
     """
     compared = [(e, row) for e in record["experiments"] for row in e["rows"] if row["group"] in GROUPS]
-    later = {(e["name"], row["quantity"], row["published"]) for e, row in compared if e["name"].startswith("T01-")}
+    printed = {(e["name"], row["quantity"], row["published"]) for e, row in compared}
+    later = {each for each in printed if each[0].startswith("T01-")}
     for e, row in compared:
         table, _, quantity = row["quantity"].rpartition(": ")
         repeated = e["name"].startswith("T00-") and any(
@@ -68,8 +75,9 @@ def compared_rows(record):
             for name, other, published in later
         )
         first = VARIANTS.get(e["name"])
-        again = first is not None and (first, row["quantity"], row["published"]) in later
-        if not (repeated or again or (e["name"], row["quantity"]) in MISPRINTS):
+        again = first is not None and (first, row["quantity"], row["published"]) in printed
+        mean = e["name"].endswith("-means")
+        if not (repeated or again or mean or (e["name"], row["quantity"]) in MISPRINTS):
             yield e, row
 
 
@@ -112,18 +120,20 @@ def page(record):
         f"**{len(own)} published numbers on these methods can be compared: {counts_in_words(own)}.** "
         f"Of {len(baselines)} numbers on other methods, support vector machines and Gaussian processes of "
         f"scikit-learn in the place of the papers', {counts_in_words(baselines)}. A number that both T00 and T01 "
-        "print, or that was measured by two methods, counts once. Two numbers of T01's table 1, one of each kind, "
-        "cannot have been measured as printed and do not count; both came out worse, and with the one on these methods "
+        "print, or that was measured by two methods, counts once: that of the paper's own method; "
+        "and the means of a table do not count beside its rows. Two numbers of T01's "
+        "table 1, one of each kind, cannot have been measured as printed and do not count; both came out worse, and "
+        "with the one on these methods "
         f"it would be {share_with(own, 1):.0%}.",
         "",
         f"Measured {' to '.join(sorted({days[0], days[-1]}))} ({record['how']}), {record['seconds'] / 60:.0f} minutes "
-        "of CPU in all (work that two papers share counts once here, and for each of them in the table), on "
+        "of CPU in all (what an experiment takes from another one counts there alone), on "
         f"{machine['processor']} ({machine['cores']} cores, one thread a fit), relvec "
         f"{machine['relvec']}, Python {machine['Python']}, numpy {machine['numpy']}, scipy {machine['scipy']}, "
         f"scikit-learn {machine['scikit-learn']}. Seconds are of CPU.",
         "",
-        "A paper's mean of K repetitions is as uncertain as K of ours: two standard errors of the difference decide "
-        "(Student's t for few repetitions). "
+        "A paper's mean of K repetitions is as uncertain as K of ours, and rounded: two standard errors of the "
+        "difference decide (Student's t for few repetitions). "
         "For a single published picture or split it is the spread of our draws, or the binomial error of its "
         "percentage. Published timings are of other machines and are not compared.",
         "",
@@ -151,7 +161,11 @@ def page(record):
 
 def overview(record):
     """All compared numbers in one picture, and counted by paper."""
-    lines = [f"![Ours over published](images/reproduction/{record['overview']}.png)", ""] if record["overview"] else []
+    lines = (
+        [f"![Ours over published, these methods](images/reproduction/{record['overview']}.png)", ""]
+        if record["overview"]
+        else []
+    )
     lines += ["| paper | better | within two standard errors | worse | other methods | CPU minutes |",
               "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
     rows = list(compared_rows(record))
@@ -176,9 +190,13 @@ def misses(record):
     parts = (
         ("these methods", [pair for pair in counted if not is_baseline(pair[1])]),
         ("other methods", [pair for pair in counted if is_baseline(pair[1])]),
-        ("not counted: misprints, printed by two papers or measured by two methods", left_out),
+        ("not counted: misprints, means of rows, printed by two papers or measured by two methods", left_out),
     )
-    lines = ["## What came out worse", "", '"Ours / published" is 1 where both are the same.', ""]
+    lines = [
+        "## What came out worse", "",
+        '"Ours / published" is 1 where both are the same; of negative log densities it is the published density over '
+        "ours.", "",
+    ]  # fmt: skip
     for title, rows in parts:
         if rows:
             lines += [f"**{title[0].upper()}{title[1:]}**", ""]
@@ -187,8 +205,8 @@ def misses(record):
                 "|---|---|---:|---:|---:|---|",
             ]
         for e, row in rows:
-            ratio = f"{row['mean'] / float(row['published']):.2f}" if float(row["published"]) > 0.0 else ""
-            cells = (f"[{e['name']}](#{anchor(e)})", row["quantity"], row["published"], row["ours"], ratio, row["why"])
+            times = "" if math.isnan(ratio(row)) else f"{ratio(row):.2f}"
+            cells = (f"[{e['name']}](#{anchor(e)})", row["quantity"], row["published"], row["ours"], times, row["why"])
             lines.append("| " + " | ".join(map(plain, cells)) + " |")
         lines += [""] if rows else []
     return lines

@@ -81,19 +81,21 @@ class Published:
     def verdict(self, ours: np.ndarray) -> Verdict:
         """Compare with our draws (n,): two standard errors of the difference decide, by Student's t where n is small.
 
-        The paper's mean of K draws is as uncertain as K of ours, so the difference has the variance
-        s^2 (1/n + 1/K), with s the standard deviation of our draws: for a single published draw this is the spread
-        of ours. What rounds to the published digits is never called different.
+        The paper's mean of K draws is as uncertain as K of ours, and it is rounded to a unit u, so the difference has
+        the variance s^2 (1/n + 1/K) + u^2/12, with s the standard deviation of our draws: for a single published draw
+        this is about the spread of ours. What rounds to the published digits is never called different.
         """
         if self.timing:
             return Verdict.TIMING
         n, mean = len(ours), float(np.mean(ours))
         spread = float(np.std(ours, ddof=1)) if n > 1 else 0.0
         errors = 2.0 if n == 1 else float(student_t.ppf(TWO_ERRORS, n - 1))
-        tolerance = max(errors * spread * np.sqrt(1.0 / n + 1.0 / self.draws), 2.0 * self.binomial)
+        unit = 10.0**-self.decimals
+        deviation = np.sqrt(spread**2 * (1.0 / n + 1.0 / self.draws) + unit**2 / 12.0)
+        tolerance = max(errors * deviation, 2.0 * self.binomial)
         if spread == 0.0 and round(mean, self.decimals) == self.number:
             return Verdict.EQUAL
-        if abs(mean - self.number) <= max(tolerance, 0.5 * 10.0**-self.decimals):
+        if abs(mean - self.number) <= max(tolerance, 0.5 * unit):
             return Verdict.SPREAD if self.draws == 1 and n > 1 else Verdict.WITHIN
         return Verdict.BETTER if self._loss(mean) < self._loss(self.number) else Verdict.WORSE
 
@@ -125,6 +127,7 @@ class Context:
     store: Store = field(default_factory=Store)
     count: Callable[[Experiment], int] | None = None  # draws of another experiment; its quick ones by default
     used: list[Part] = field(default_factory=list)  # every part this run rests on
+    shared: list[Part] = field(default_factory=list)  # those of other experiments that it rests on too
 
     def rng(self, draw: int = 0) -> np.random.Generator:
         """The random numbers of a draw."""
@@ -141,7 +144,7 @@ class Context:
     def outcome_of(self, experiment: Experiment) -> Outcome:
         """What another experiment finds with its own number of draws; nothing is measured twice."""
         draws = experiment.quick if self.count is None else self.count(experiment)
-        return experiment.run(replace(self, name=experiment.name, draws=draws))
+        return experiment.run(replace(self, name=experiment.name, draws=draws, used=self.shared))
 
     def repeat(self, function: Draw, label: str = "draw") -> dict[str, np.ndarray]:
         """What function(rng) measures on every draw: name -> (draws,). The function must be picklable."""

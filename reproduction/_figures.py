@@ -61,26 +61,43 @@ def spread_figure(values: Mapping[str, np.ndarray], published: Mapping[str, Publ
     return figure
 
 
+def ratio(row: Mapping[str, Any]) -> float:
+    """Ours over the published number of a row; nan where there is none."""
+    ours, published = row["mean"], float(row["published"])
+    if "-log density" in row["quantity"]:
+        return float(np.exp(ours - published))
+    return ours / published if ours > 0.0 and published > 0.0 else float("nan")
+
+
 VERDICTS = {"better": "#3f8f5b", "within two standard errors": LINE, "worse": VECTOR}
 
 
 def overview_figure(experiments: Sequence[Mapping[str, Any]]) -> Any:
-    """Every compared number of a record as a point: ours over the published one, coloured by verdict, by paper."""
+    """Every compared number of a record as a point: ours over the published one, coloured by verdict, by paper.
+
+    Of negative log densities it is the published density over ours. The legend counts all numbers.
+    """
     papers = list(dict.fromkeys(e["name"].split("-")[0] for e in experiments))[::-1]
     points: dict[str, list[tuple[float, float]]] = {group: [] for group in VERDICTS}
     rng = np.random.default_rng(0)
     for e in experiments:
         for row in e["rows"]:
-            if row["group"] and float(row["published"]) > 0.0 and row["mean"] > 0.0:
+            if row["group"]:
                 height = papers.index(e["name"].split("-")[0]) + rng.uniform(-0.3, 0.3)
-                points[row["group"]].append((row["mean"] / float(row["published"]), height))
+                points[row["group"]].append((ratio(row), height))
     figure = new_figure(9.0, 1.2 + 0.55 * len(papers))
     axes = figure.subplots()
     for group, found in points.items():
         x, y = np.array(found).reshape(-1, 2).T
         axes.plot(x, y, "o", color=VERDICTS[group], ms=6, alpha=0.75, mec="white", mew=0.5, label=f"{group} ({len(x)})")
     axes.axvline(1.0, color="0.4", lw=1, zorder=0)
-    axes.set(xscale="log", xlabel="ours over published", yticks=range(len(papers)), yticklabels=papers)
+    missing = sum(np.isnan(x) for found in points.values() for x, _ in found)
+    axes.set(
+        xscale="log",
+        xlabel="ours over published" + (f" ({missing} without a ratio)" if missing else ""),
+        yticks=range(len(papers)),
+        yticklabels=papers,
+    )
     axes.set_ylim(-0.5, len(papers) - 0.5)
     ticks = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

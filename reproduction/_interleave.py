@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from relvec.basis import Basis
+from relvec import RVR
+from relvec.basis import Basis, Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
+from relvec.estimators.gaussian import gaussian_problem
+from relvec.estimators.options import resolve_options
+from relvec.estimators.sources.base import target_units
 from relvec.hyperparameters.shared_precision import Columns
 from relvec.hyperparameters.targets import Evaluated, GaussianTarget
 from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.evidence import gaussian, mackay_alpha, mackay_noise
+from relvec.inference.predictive import AugmentedPredictor, LinearPredictor
+from relvec.kernels import Gaussian
 from relvec.runtime.progress import report
 from relvec.solvers.loop import Start
 
@@ -19,6 +25,24 @@ WIDTH_STEPS = 5  # of L-BFGS-B within the same (T01 C: 1 to 5)
 MAX_UPDATES = 150
 MAX_PRECISION = 1e9  # for unit columns, beyond which an atom is dropped
 SETTLED_NATS = 0.5  # in ten updates: the interleaving ends
+
+
+def fit_interleaved(X: np.ndarray, y: np.ndarray, width_steps: int = WIDTH_STEPS) -> AugmentedPredictor:
+    """RVM* over the RVM where the interleaving ends, from one width, that of `width="scale"`; `model` is the RVM."""
+    weights = np.ones(len(y))
+    (unit,), (variance,) = target_units(y[:, None], weights)
+    options = resolve_options(RVR().get_params(deep=False), "RVR", True, None, True)
+    problem = gaussian_problem(options, unit, variance, len(y))
+    basis = Concat((KernelBasis(Gaussian(width="learn-per-feature")), Bias())).bind(X)
+    target = GaussianTarget(y / unit, weights, problem)
+    basis, (end,) = interleave(basis, WidthProblem.of(basis, X, [target], np.ones(len(basis.theta), bool)), width_steps)
+    kept = basis.take(end.active)
+    Phi = kept(X)
+    scale = np.linalg.norm(Phi, axis=0)
+    p = gaussian(Phi / scale, y / unit, 0.0, len(y), end.alpha, end.beta)
+    rvm = LinearPredictor(kept, scale, unit=unit, mean=p.mean, root=p.root, noise=1.0 / end.beta)
+    kernel = Gaussian(width=tuple(np.exp(basis.theta)))
+    return AugmentedPredictor(rvm, kernel, X, weights, p.remainder, end.alpha, 1.0 / variance)
 
 
 def interleave(basis: Basis, setting: WidthProblem, width_steps: int = WIDTH_STEPS, updates: int = MAX_UPDATES):

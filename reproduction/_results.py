@@ -56,12 +56,14 @@ class Row:
 class Result:
     """An experiment that was run, skipped (`problem` says why), or that failed (`problem`).
 
-    `seconds` are of CPU, added up over the parts it rests on, kept ones too; `days` on which they were measured.
+    `seconds` are of CPU, added up over its own parts, kept ones too: what it takes from other experiments (`shared`)
+    counts there. `days` are those on which all of them were measured.
     """
 
     experiment: Experiment
     outcome: Outcome | None
     parts: Sequence[Part] = field(default=())
+    shared: Sequence[Part] = field(default=())
     problem: str = ""
     failed: bool = False
 
@@ -71,7 +73,7 @@ class Result:
 
     @property
     def days(self) -> list[str]:
-        return sorted({part.day for part in self.parts})
+        return sorted({part.day for part in (*self.parts, *self.shared)})
 
     @property
     def state(self) -> str:
@@ -139,10 +141,10 @@ def run(
     except (MissingData, NothingKept) as missing:
         return Result(experiment, None, problem=str(missing))
     except Exception as error:  # the other experiments go on
-        return Result(experiment, None, context.used, f"{type(error).__name__}: {error}", failed=True)
-    if not context.used:  # small enough to be done without parts
+        return Result(experiment, None, context.used, context.shared, f"{type(error).__name__}: {error}", failed=True)
+    if not (context.used or context.shared):  # small enough to be done without parts
         context.used.append(Part(None, time.process_time() - start, day=date.today().isoformat()))
-    return Result(experiment, outcome, _once(context.used))
+    return Result(experiment, outcome, _once(context.used), _once(context.shared))
 
 
 def _once(parts: Sequence[Part]) -> list[Part]:
@@ -233,7 +235,7 @@ def record(results: Iterable[Result], figures: dict[str, list[str]], how: str) -
     return {
         "summary": summary(results),
         "verdicts": verdicts(results),
-        "seconds": sum(part.seconds for part in _once([part for result in results for part in result.parts])),
+        "seconds": sum(part.seconds for part in _once([p for r in results for p in (*r.parts, *r.shared)])),
         "how": how,
         "overview": "",
         "machine": machine(),

@@ -102,6 +102,14 @@ def test_the_verdict_calls_equals_different_in_one_of_twenty_cases(draws):
     assert 0.03 < different < 0.07
 
 
+def test_the_verdict_knows_that_published_numbers_are_rounded():
+    """Means of 100 draws whose standard error is as large as the rounding's."""
+    rng = np.random.default_rng(1)
+    theirs, ours = rng.normal(0.0, 3.0, (1000, 100)).mean(axis=1), rng.normal(0.0, 3.0, (1000, 100))
+    verdicts = [Published(f"{a:.0f}", "", draws=100).verdict(b) for a, b in zip(theirs, ours, strict=True)]
+    assert np.mean([v in (Verdict.BETTER, Verdict.WORSE) for v in verdicts]) < 0.07
+
+
 # The harness
 
 
@@ -192,7 +200,7 @@ def test_a_failure_is_reported_and_the_rest_goes_on(tmp_path):
     assert "failed: RuntimeError: a mistake" in text and "0.0070" in text
     _results.write_csv(results, tmp_path / "results.csv")
     with (tmp_path / "results.csv").open() as file:
-        assert [row["verdict"] for row in csv.DictReader(file)][:3] == ["failed", "equal", "worse"]
+        assert [row["verdict"] for row in csv.DictReader(file)][:3] == ["failed", "equal", "within the spread of draws"]
 
 
 def test_numbers_are_shown_with_the_digits_their_error_leaves():
@@ -483,6 +491,47 @@ def test_the_page_of_the_docs_is_what_its_command_writes():
     assert make["main"](["--check"]) == 0, "python docs/make_reproduction.py"
     pictures = re.findall(r"\(images/reproduction/(.*?)\)", (root / "reproduction.md").read_text())
     assert sorted(pictures) == sorted(path.name for path in (root / "images" / "reproduction").iterdir())
+
+
+def test_a_number_counts_once():
+    """Printed by both papers or measured by two methods, misprints, means of rows."""
+    make = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "make_reproduction.py"))
+
+    def entry(name, **rows):
+        plain = {"published": "2", "group": "worse", "mean": 3.0}
+        return {"name": name, "rows": [{**plain, "quantity": q.replace("_", " "), **r} for q, r in rows.items()]}
+
+    record = {
+        "experiments": [
+            entry("T00-table-3.2", **{"Boston housing: error": {}}),
+            entry("T01-table-4.4.1-boston", error={}, **{"error, SVM": {}}),
+            entry("T01-tables-1-2", **{"RMS error": {}, "noise": {"group": "better"}}),
+            entry("RQ05-table-2", vectors={}, **{"squared, GP": {}}),
+            entry("RQ05-table-2-interleaved", vectors={"group": "better"}),
+            entry("T01-table-4.4.1-means", **{"error over our SVM's": {}}),
+        ]
+    }
+    counted = [(e["name"], row["quantity"]) for e, row in make["compared_rows"](record) if not make["is_baseline"](row)]
+    assert counted == [
+        ("T01-table-4.4.1-boston", "error"), ("T01-tables-1-2", "noise"), ("RQ05-table-2-interleaved", "vectors"),
+    ]  # fmt: skip
+    assert [row["quantity"] for _, row in make["compared_rows"](record) if make["is_baseline"](row)] == [
+        "error, SVM", "squared, GP",
+    ]  # fmt: skip
+
+
+def test_the_totals_of_the_docs_agree():
+    root = Path(__file__).parents[1] / "docs"
+    record, text = json.loads((root / "reproduction.json").read_text()), (root / "reproduction.md").read_text()
+    told = re.search(r"\*\*(\d+) published numbers .*?: (\d+) came out better, (\d+) within .*?, (\d+) worse", text)
+    total, better, within, worse = map(int, told.groups())
+    table = np.array([
+        [float(cell) for cell in line.split("|")[2:-1]]
+        for line in text.splitlines() if re.match(r"\| \[(T00|T01|TF03|RQ05|GRVM)\]\(#[a-z0-9]+\)", line)
+    ])  # fmt: skip
+    assert total == better + within + worse and list(table.sum(axis=0)[:3]) == [better, within, worse]
+    minutes = sum(e["seconds"] for e in record["experiments"]) / 60.0
+    assert f"{minutes:.0f} minutes of CPU in all" in text and abs(table[:, 4].sum() - minutes) < 0.3
 
 
 def test_a_second_run_continues_in_the_folder(tmp_path, capsys, monkeypatch):

@@ -27,7 +27,8 @@ from reproduction import (
     select,
     tf03,
 )
-from reproduction._store import Store
+from reproduction._interleave import fit_interleaved
+from reproduction._store import Part, Store
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +103,7 @@ def test_pima_counts_errors_of_332(tables):
 
 
 def test_rows_of_the_sinc_table():
-    found = _regression.sinc_rows("uniform", Context("name", 1))
+    found = _regression.rows("sinc-uniform", Context("name", 1))
     assert found.values["vectors"] < 10 < found.values["vectors, SVM"]
     assert found.values["error"] < 1.0 and found.values["width"] in (2.0, 3.0)
     assert titles(found.figures["fit"]()) == ["uniform noise"]
@@ -140,7 +141,13 @@ def test_a_row_of_the_regression_table_and_learned_scales(monkeypatch, tmp_path)
     name = "T01-table-4.4.1-friedman-1"
     store, count = Store(tmp_path), lambda e: 1
     sample = partial(few_friedman, 1)
-    Context(name, 1, store=store).repeat(partial(_regression.row, sample))
+    values = Context(name, 1, store=store).repeat(partial(_regression.row, sample))
+    width = values["width"][0]
+    X, t, X_test, t_test = _regression.standardised(sample(Context(name, 1).rng(0)))
+    model = RVR(width=width, solver="mackay").fit(X, t)  # the papers' own update
+    assert values["vectors"] == len(model.relevance_) and width in _regression.widths(6)
+    assert values["error"] == np.mean((model.predict(X_test) - t_test) ** 2)
+    assert values["vectors, search"] == len(RVR(width=width).fit(X, t).relevance_)
     kept = _regression.rows("friedman-1", Context(name, 1, store=Store(tmp_path, only_kept=True)))
     assert not kept.figures and set(kept.explained) == {"vectors, SVM"}  # nothing else was measured
     whole = _regression.rows("friedman-1", Context(name, 1, store=store))
@@ -360,14 +367,15 @@ def test_losses_are_those_of_normal_predictions():
 def test_a_table_of_partitions(monkeypatch):
     monkeypatch.setattr(rq05, "RVR", lambda width, **options: RVR(width=[1.0], **options))  # nothing is learned
     x, y = curve(40)
-    found = rq05.partition(Context("name", 2), rq05.boston_split, x, y, 0.5)
+    sets = rq05.boston_split(rq05.standardised(x), y, Context("name", 2).rng())
+    found = rq05.partition(lambda context: (sets, 0.5), Context("name", 2))
     assert all(np.all(found.values[f"squared, {name}"] < 0.1) for name in rq05.MODELS)
     assert found.notes[0].startswith("ratios of the squared") and len(found.notes) == 4
     for loss, sentence in zip(rq05.LOSSES, found.notes[1:], strict=True):
         assert sentence.startswith(f"{loss}: ") and sentence.count("beats") == 6  # of each pair one
     assert f"{found.values['twice the scales: nats behind'].mean():.0f} nats less" in found.explained["vectors"]
     # the first partition in the units of the targets
-    X, t, Z, z = rq05.boston_split((x - x.mean()) / x.std(), y, Context("name", 2).rng())[0]
+    X, t, Z, z = sets[0]
     mean, std = RVR(width=[1.0]).fit(X, t).predict(Z, return_std=True)
     squared, absolute, density, covered = rq05.losses(z, mean, std)
     expected = {"squared": 0.25 * squared, "absolute": 0.5 * absolute, "-log density": density + np.log(0.5)}
@@ -379,11 +387,32 @@ def test_what_the_tables_are_made_of(tables, monkeypatch):
     x, y = curve(40)
     tables["boston"] = {"X": x, "y": y}
     tables["kin40k"] = {"X_train": x[:30], "y_train": y[:30], "X_test": x[30:], "y_test": y[30:]}
-    monkeypatch.setattr(rq05, "partition", lambda *given: given)
-    _, split, X, t, unit = rq05.kin40k(Context("name", 1))
-    assert split is rq05.kin40k_split and np.array_equal(X, x) and np.array_equal(t, y) and unit == 0.21
-    _, split, X, t, unit = rq05.boston(Context("name", 1))
-    assert split is rq05.boston_split and t.std() == pytest.approx(1.0) and abs(t.mean()) < 1e-12 and unit == 1.0
+    for split in ("kin40k_split", "boston_split"):
+        monkeypatch.setattr(rq05, split, lambda X, t, rng, split=split: (split, X, t))
+    (split, X, t), unit = rq05.kin40k(Context("name", 1))
+    assert split == "kin40k_split" and np.array_equal(t, y) and unit == 0.21
+    assert X.std() == pytest.approx(1.0) and np.corrcoef(X[:, 0], x[:, 0])[0, 1] == pytest.approx(1.0)
+    (split, X, t), unit = rq05.boston(Context("name", 1))
+    assert split == "boston_split" and t.std() == pytest.approx(1.0) and abs(t.mean()) < 1e-12 and unit == 1.0
+
+
+def test_a_table_by_scales_and_precisions_in_turn():
+    x, y = curve(60)
+    rows = x[::2], y[::2], x[1::2], y[1::2]
+    found = rq05.interleaved("name", lambda context: ([rows], 0.5), Context("name", 1)).values
+    star = fit_interleaved(*rows[:2])
+    assert found["vectors"] == np.sum(star.model.basis.rows >= 0) > 1
+    # the RVM is the posterior of its own functions, precisions and noise
+    Phi, Z = star.model.columns(rows[0]), star.model.columns(rows[2])
+    Sigma = np.linalg.inv(Phi.T @ Phi / star.model.noise + np.diag(star.precision))
+    mean = Z @ Sigma @ Phi.T @ rows[1] / star.model.noise
+    variance = star.model.unit**2 * (star.model.noise + np.einsum("ij,jk,ik->i", Z, Sigma, Z))
+    expected = rq05.losses(rows[3], mean, np.sqrt(variance))
+    assert found["squared, RVM"] == pytest.approx(0.25 * expected[0]) and expected[0] < 0.05
+    assert found["-log density, RVM"] == pytest.approx(expected[2] + np.log(0.5))
+    more = star.moments(rows[2], True, True)
+    assert found["squared, RVM*"] == pytest.approx(0.25 * np.mean((rows[3] - more[0]) ** 2))
+    assert np.all(more[1] >= variance)  # RQ05 eq. (6)
 
 
 def test_partitions_do_not_share_rows():
@@ -407,6 +436,22 @@ def test_bands_of_three_predictive_distributions():
 
 
 # The record
+
+
+def test_seconds_count_where_they_were_spent(tmp_path):
+    """An experiment that takes another one's parts states its own seconds alone; the record counts every part once."""
+    store = Store()
+    for key, seconds in (("draw 0", 5.0), ("own", 2.0)):
+        store.keep("T01-base" if key == "draw 0" else "T01-on-it", key, Part({"x": 1.0}, seconds))
+    base = replace(select(["T01-figure-6"])[0], name="T01-base", run=lambda c: Outcome(c.repeat(lambda rng: {})))
+
+    def rest(context):
+        return Outcome({"y": context.outcome_of(base).draws("x")[0] + context.one("own", dict)["x"]})
+
+    results = [_results.run(e, store=store) for e in (base, replace(base, name="T01-on-it", run=rest))]
+    assert [result.seconds for result in results] == [5.0, 2.0] and results[1].days
+    assert _results.record(results, {}, "a test")["seconds"] == 7.0
+    assert _results.run(replace(base, run=lambda c: Outcome({"x": 1.0}))).seconds < 1.0  # without parts
 
 
 def test_what_the_system_does_not_tell_is_said(monkeypatch):
