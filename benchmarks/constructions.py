@@ -23,7 +23,7 @@ from relvec.inference.evidence import Posterior, gaussian
 from relvec.inference.process import (
     Covariance,
     Process,
-    ProcessRows,
+    TrainingRows,
     evidence,
     features,
     maximise_evidence,
@@ -33,7 +33,7 @@ from reproduction.rq05 import as_fitted, losses
 
 
 def bound(
-    covariance: Covariance, noise: float, Z: np.ndarray, rows: ProcessRows
+    covariance: Covariance, noise: float, Z: np.ndarray, rows: TrainingRows
 ) -> tuple[float, Posterior, np.ndarray]:
     """Titsias' lower bound on the evidence, the posterior, and the derivative in (theta, log noise)."""
     L, P = features(covariance, Z, rows.X)

@@ -12,7 +12,7 @@ from relvec.estimators.gaussian import gaussian_problem
 from relvec.estimators.options import resolve_options
 from relvec.estimators.sources.base import target_units
 from relvec.hyperparameters.shared_precision import Columns
-from relvec.hyperparameters.targets import Evaluated, GaussianTarget
+from relvec.hyperparameters.targets import EvaluatedModel, GaussianTarget
 from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.evidence import gaussian, mackay_alpha, mackay_noise
 from relvec.inference.predictive import AugmentedPredictor, LinearPredictor
@@ -66,11 +66,11 @@ def interleave(basis: Basis, setting: WidthProblem, width_steps: int = WIDTH_STE
 
 def _climb_at_fixed_precisions(
     basis: Basis, setting: WidthProblem, models: list, steps: int
-) -> tuple[Basis, list[Evaluated]]:
+) -> tuple[Basis, list[EvaluatedModel]]:
     """L-BFGS-B on the free parameters within a box, at fixed precisions."""
     theta = basis.theta
     columns = [Columns.of(basis, t.atoms(m)) for t, m in zip(setting.targets, models, strict=True)]
-    visited: list[tuple[float, np.ndarray, list[Evaluated]]] = []
+    visited: list[tuple[float, np.ndarray, list[EvaluatedModel]]] = []
 
     def minus_evidence(values: np.ndarray):
         full = theta.copy()
@@ -88,7 +88,7 @@ def _climb_at_fixed_precisions(
 
 def evidence_and_gradient(
     basis: Basis, setting: WidthProblem, models: list, settle: bool
-) -> tuple[list[Evaluated], np.ndarray]:
+) -> tuple[list[EvaluatedModel], np.ndarray]:
     """The evidence of each target's model, and the derivative of their sum with respect to theta (p,)."""
     columns = [Columns.of(basis, t.atoms(m)) for t, m in zip(setting.targets, models, strict=True)]
     return _evidence_and_gradient(columns, basis.theta, setting, models, settle)
@@ -96,7 +96,7 @@ def evidence_and_gradient(
 
 def _evidence_and_gradient(
     columns: list[Columns], theta: np.ndarray, setting: WidthProblem, models: list, settle: bool
-) -> tuple[list[Evaluated], np.ndarray]:
+) -> tuple[list[EvaluatedModel], np.ndarray]:
     found, slope = [], np.zeros(len(theta))
     for own, target, model in zip(columns, setting.targets, models, strict=True):
         root, design = target.root, _design(own, theta, setting)

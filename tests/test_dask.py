@@ -31,8 +31,7 @@ from relvec.kernels import Gaussian, LogDistance
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.exchange import find_exchanges
-from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
-from relvec.solvers.laplace.problem import slopes as row_slopes
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, sum_slopes
 from relvec.solvers.laplace.scan import inner_products, scan
 
 da = pytest.importorskip("dask.array", reason="needs relvec[dask]")
@@ -447,7 +446,7 @@ def test_contract_of_rows_elsewhere(whole, K):
     for name in ("mean", "root", "log_evidence"):
         np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-8, atol=1e-10)
     model = ModelOnRows(observed, atoms, there)
-    slopes = design.reduce(model, partial(row_slopes, likelihood, None))
+    slopes = design.reduce(model, partial(sum_slopes, likelihood, None))
     np.testing.assert_allclose(slopes, here.slopes(likelihood, heat * weights), rtol=1e-6, atol=1e-10)
     products = partial(inner_products, outputs, K, False)
     expected = products(here, heat * weights, Phi[:, atoms])

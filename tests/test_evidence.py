@@ -11,7 +11,7 @@ from problems import problem_of
 from relvec.design import DenseDesign
 from relvec.inference import evidence
 from relvec.inference.evidence import gaussian
-from relvec.inference.likelihoods import Categorical, others
+from relvec.inference.likelihoods import Categorical, complement
 from relvec.inference.linalg import (
     SingularError,
     factor_identity_plus,
@@ -562,6 +562,6 @@ def test_the_other_classes_keep_their_digits():
     _, r, p = Categorical(3).evaluate(np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]), f, np.array([1e12, 1.0]))
     small = mp.exp(-50) + mp.exp(-53)
     exact = float(small / (1 + small))
-    np.testing.assert_allclose([others(p)[0, 0], r[0, 0] / 1e12], exact, rtol=1e-12)
+    np.testing.assert_allclose([complement(p)[0, 0], r[0, 0] / 1e12], exact, rtol=1e-12)
     np.testing.assert_allclose(r[1], [1 / 6, 1 / 6, -1 / 3], rtol=1e-12)
-    np.testing.assert_allclose(others(p)[1], 2 / 3, rtol=1e-12)
+    np.testing.assert_allclose(complement(p)[1], 2 / 3, rtol=1e-12)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from relvec.inference.laplace import _approach, _factor, _factor_on_device, _Here, _two_loops, laplace
-from relvec.inference.laplace_posterior import curve
+from relvec.inference.laplace_posterior import apply_curvature
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.runtime import arrays as _xp
 from relvec.solvers.laplace.precisions import correct_curvature
@@ -61,11 +61,11 @@ def test_factors_of_the_hessian(K, size, put):
 def test_curvature_times_latent_functions():
     rng = np.random.default_rng(0)
     W, F, weights = rng.uniform(size=6), rng.normal(size=(6, 3)), rng.uniform(0.5, 2.0, 6)
-    np.testing.assert_allclose(curve(W, weights, F), np.diag(W) @ F)
-    np.testing.assert_allclose(curve(W, weights, F[:, 0]), np.diag(W) @ F[:, 0])
+    np.testing.assert_allclose(apply_curvature(W, weights, F), np.diag(W) @ F)
+    np.testing.assert_allclose(apply_curvature(W, weights, F[:, 0]), np.diag(W) @ F[:, 0])
     P = rng.dirichlet(np.ones(3), 6)
     B = [weights[i] * (np.diag(P[i]) - np.outer(P[i], P[i])) for i in range(6)]  # T01 eq. (28)
-    np.testing.assert_allclose(curve(P, weights, F), [B[i] @ F[i] for i in range(6)])
+    np.testing.assert_allclose(apply_curvature(P, weights, F), [B[i] @ F[i] for i in range(6)])
 
 
 def test_the_step_of_bfgs_is_the_dense_one():

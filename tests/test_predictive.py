@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from relvec import RVC, RVR, kernels
 from relvec.export import model_file as persistence
 from relvec.inference.predictive import Augmented
-from relvec.inference.process import Covariance, Process, ProcessRows, as_predictive, evidence, maximise_evidence
+from relvec.inference.process import Covariance, Process, TrainingRows, as_predictive, evidence, maximise_evidence
 from relvec.solvers import Sequential
 from reproduction import Context, select
 from reproduction._priors import prior_covariance, sample_functions, weight_log_density
@@ -161,7 +161,7 @@ def test_what_rvm_star_cannot_do_is_refused():
 def test_the_gradient_of_the_evidence_is_that_of_its_values(covariance):
     rng = np.random.default_rng(0)
     X, t = rng.standard_normal((40, 2)), rng.standard_normal(40)
-    rows, Z = ProcessRows(X, t, rng.uniform(0.5, 2.0, 40), np.ones((40, 1))), X[:6]
+    rows, Z = TrainingRows(X, t, rng.uniform(0.5, 2.0, 40), np.ones((40, 1))), X[:6]
     at = np.append(covariance.theta, np.log(0.3))
 
     def value(x):
@@ -181,12 +181,12 @@ def test_the_evidence_is_that_of_the_corrected_covariance():
     C = Q + np.diag(np.diag(K - Q)) + 0.2 * np.eye(30) + H @ H.T
     dense = -0.5 * (30 * np.log(2.0 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t))
     covariance = Covariance((kernel,), np.array([0.8]))
-    np.testing.assert_allclose(evidence(covariance, 0.2, Z, ProcessRows(X, t, np.ones(30), H))[0], dense, rtol=1e-9)
+    np.testing.assert_allclose(evidence(covariance, 0.2, Z, TrainingRows(X, t, np.ones(30), H))[0], dense, rtol=1e-9)
 
 
 def test_with_every_row_a_vector_it_is_an_exact_gaussian_process():
     X, y = wave(25)
-    rows = ProcessRows(X, y - 2.0, np.ones(25), np.zeros((25, 0)))
+    rows = TrainingRows(X, y - 2.0, np.ones(25), np.zeros((25, 0)))
     found = maximise_evidence(Covariance((kernels.Gaussian(1.5),), np.array([0.5])), 0.1, X, rows, 1e-8)
     amplitude, width = found.covariance.amplitudes[0], found.covariance.kernels[0].width
     kernel = ConstantKernel(amplitude) * RBF(width / np.sqrt(2.0)) + WhiteKernel(found.noise)

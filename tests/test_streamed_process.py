@@ -16,11 +16,11 @@ from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import fit_process, parse_structure, predictor
 from relvec.gaussian_process.bound import Vectors, bounds, bounds_of
 from relvec.gaussian_process.fit import prepare
-from relvec.gaussian_process.streamed import Table, fit_in_passes
+from relvec.gaussian_process.streamed import DrawnSamples, fit_in_passes
 from relvec.gaussian_process.streamed import fit as streamed_module
-from relvec.gaussian_process.streamed.fit import calibrate
-from relvec.gaussian_process.streamed.growth import grow
-from relvec.gaussian_process.streamed.sums import Target, sum_all
+from relvec.gaussian_process.streamed.fit import calibrate_variance
+from relvec.gaussian_process.streamed.growth import grow_vectors
+from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import watch
@@ -96,7 +96,7 @@ def test_sums_in_blocks_give_the_posterior_and_bounds_of_rows_in_memory():
     prepared = prepare(X, y, None, AS_IT_IS, Clock(None))
     Z = prepared.rows.X[:20]
     vectors = Vectors.at(structure, THETA, Z)
-    target = Target(prepared.units, prepared.scale, 0, 1.0)
+    target = Scaling(prepared.units, prepared.scale, 0, 1.0)
     told = []
     sums = sum_all(vectors, LocalSamples(X, y[:, None], block_rows=50), target, 1e9, told.append)
     whole, found = bounds(structure, THETA, prepared.rows, Z), bounds_of(vectors, sums)
@@ -117,10 +117,10 @@ def test_vectors_grow_until_held_out_rows_gain_no_more():
     structure = parse_structure("gaussian", 1)
     rows = prepare(X, y, None, AS_IT_IS, Clock(None)).rows
     told = []
-    enough = grow(structure, THETA, rows, 200, 600, None, lambda m, density: told.append((m, density)) or False)
+    enough = grow_vectors(structure, THETA, rows, 200, 600, None, lambda m, density: told.append((m, density)) or False)
     assert not enough.gains and len(enough.index) <= 128 and told == list(enough.densities)
     narrow = np.array([0.0, np.log(0.002), np.log(0.02)])  # every row a vector of its own
-    more = grow(structure, narrow, rows, 200, 256, None, lambda m, density: False)
+    more = grow_vectors(structure, narrow, rows, 200, 256, None, lambda m, density: False)
     assert more.gains and len(more.index) == 256
     assert not set(more.index) & set(range(1000, 1200)), "held-out rows are no vectors"
 
@@ -129,14 +129,14 @@ def test_factors_of_variances_suit_rows_held_out():
     rng = np.random.default_rng(0)
     latent, noise = rng.uniform(0.01, 3.0, 4000), 0.1
     error = 0.5 * (latent + 0.3) * rng.standard_normal(4000) ** 2
-    f, s = calibrate(error, latent, noise, 1e-6)
+    f, s = calibrate_variance(error, latent, noise, 1e-6)
     np.testing.assert_allclose([f, s], [0.5, 0.3], rtol=0.25)
 
 
 def table(n=N):
     X, y = waves(n)
     samples = LocalSamples(X, y[:, None])
-    return Table(samples, draw_rows(samples, 400), 1e9), X, y
+    return DrawnSamples(samples, draw_rows(samples, 400), 1e9), X, y
 
 
 def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
@@ -145,7 +145,7 @@ def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
     capped = fit_in_passes(rows, candidates=one, max_vectors=20)
     assert capped.status == "max_vectors" and len(capped.vectors) == 20
     monkeypatch.setattr(streamed_module, "_MATRICES", 200)
-    low = fit_in_passes(Table(rows.samples, rows.draw, 1e7), candidates=one)
+    low = fit_in_passes(DrawnSamples(rows.samples, rows.draw, 1e7), candidates=one)
     assert low.status == "memory_limit" and len(low.vectors) < 64
     late = fit_in_passes(rows, candidates=one, time_limit=1e-9)
     assert late.status == "time_limit" and np.isfinite(late.predict(X)[0]).all()
@@ -192,7 +192,7 @@ def test_vectors_that_are_far_apart_do_not_end_their_growth():
     y = 2.8 * np.sin(9.0 * X[:, 0]) * np.cos(6.5 * X[:, 1]) * np.sin(3.5 * X[:, 2]) + 0.2 * rng.standard_normal(2500)
     rows = prepare(X, y, None, AS_IT_IS, Clock()).rows
     theta = np.log([1.0, 0.12, 0.15, 0.3, 0.05])
-    found = grow(parse_structure("gaussian[each]", 3), theta, rows, 400, 1024, None, lambda m, density: False)
+    found = grow_vectors(parse_structure("gaussian[each]", 3), theta, rows, 400, 1024, None, lambda m, density: False)
     tried = dict(found.densities)
     assert tried[128] < tried[64] and len(found.index) == 1024 and tried[1024] > tried[64] + 0.3
 

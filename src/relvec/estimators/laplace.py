@@ -22,7 +22,7 @@ from relvec.estimators.fitted import linear_predictor, offset_shares, tabulate_h
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import Found, Search, Task, run_all
 from relvec.estimators.sources import LaplaceSource, MemorySource, Sample, Subsample
-from relvec.estimators.sources.base import scaled_precisions, scaled_rates, target_of
+from relvec.estimators.sources.base import output_target, scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.inference.likelihoods import Likelihood, Poisson
 from relvec.inference.predictive import Augmented, AugmentedLatentPredictor, CountPredictor, LatentPredictor
@@ -196,7 +196,7 @@ class LaplaceSearch(Search):
         self, problem: LaplaceProblem, output: int, targets: np.ndarray, weights: np.ndarray
     ) -> LaplaceProblem:
         """A problem on some rows (n,) with targets (n, q)."""
-        return replace(problem, target=target_of(targets, output, self.likelihood.n_outputs), weights=weights)
+        return replace(problem, target=output_target(targets, output, self.likelihood.n_outputs), weights=weights)
 
     def run(self, dictionary: Any, starts: list | None = None) -> Found:
         with stage("kernel"):

@@ -151,7 +151,7 @@ def interval(writer: Writer, output: ExportedOutput, threshold: float) -> tuple[
     return lower, upper
 
 
-def class_scores(writer: Writer, members: list[ExpandedMember], log_odds: np.ndarray) -> list[Number]:
+def process_scores(writer: Writer, members: list[ExpandedMember], log_odds: np.ndarray) -> list[Number]:
     """Log-odds of the second of two classes, or a score of every class, of a process for classes.
 
     Its members add to the log-odds, or scores, that the base rates have away from the data.

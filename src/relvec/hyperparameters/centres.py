@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 
 from relvec.basis import Basis, Concat, KernelBasis, content_ranks, leaves
 from relvec.design import DenseDesign
-from relvec.hyperparameters.targets import Evaluated, LaplaceTarget
+from relvec.hyperparameters.targets import EvaluatedModel, LaplaceTarget
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 
@@ -123,7 +123,7 @@ class Placed:
     Z: np.ndarray
     group: np.ndarray
     models: list
-    found: list[Evaluated]
+    found: list[EvaluatedModel]
 
     @property
     def value(self) -> float:
@@ -169,7 +169,7 @@ def _among_used(targets: list, models: list, kernel: np.ndarray) -> tuple[np.nda
 
 def evaluate(
     space: Space, Z: np.ndarray, group: np.ndarray, models: list, settle: bool = True
-) -> tuple[list[Evaluated], np.ndarray]:
+) -> tuple[list[EvaluatedModel], np.ndarray]:
     """The models at these centres, and dL/dPhi (n, M) of the sum of their evidences."""
     basis, targets = space.basis(Z, group), space.targets_over(len(Z) + space.n_rest)
     root = targets[0].root

@@ -53,7 +53,7 @@ class Target(Protocol):
     def atoms(self, model) -> np.ndarray:
         """Dictionary atoms of a model (k,), in the order `evaluate` wants their columns in."""
 
-    def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
+    def evaluate(self, C: np.ndarray, model, settle: bool) -> EvaluatedModel:
         """The evidence of a model on these columns, its precisions re-estimated first if ``settle``."""
 
     def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
@@ -76,7 +76,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated:
+class EvaluatedModel:
     """A model with its evidence, the number of well-determined weights, and dL/dC (n, k)."""
 
     model: object
@@ -167,7 +167,7 @@ class GaussianTarget:
         """Noise precision to start from."""
         return 1.0 / (self.problem.noise_variance or self.problem.noise_start)
 
-    def evaluate(self, C: np.ndarray, model: Start, settle: bool) -> Evaluated:
+    def evaluate(self, C: np.ndarray, model: Start, settle: bool) -> EvaluatedModel:
         t, n = self.root * self.target, self.n_samples
         keep = np.arange(C.shape[1])
         if settle:
@@ -176,7 +176,7 @@ class GaussianTarget:
         p = gaussian(C[:, keep], t, self.rest, n, model.alpha, model.beta)
         C_bar = np.zeros_like(C)
         C_bar[:, keep] = p.design_gradient()
-        return Evaluated(model, p.log_evidence, float(p.gamma.sum()), C_bar)
+        return EvaluatedModel(model, p.log_evidence, float(p.gamma.sum()), C_bar)
 
     @property
     def noise_precisions(self) -> tuple[float, float, float]:
@@ -273,7 +273,7 @@ class LaplaceTarget:
     def atoms(self, model) -> np.ndarray:
         return np.unique(model[0] % self.n_atoms)
 
-    def evaluate(self, C: np.ndarray, model, settle: bool) -> Evaluated:
+    def evaluate(self, C: np.ndarray, model, settle: bool) -> EvaluatedModel:
         M, k = self.n_atoms, C.shape[1]
         found, used = self._on_columns(C, model), self.atoms(model)
         problem = found.problem
@@ -285,7 +285,7 @@ class LaplaceTarget:
         np.add.at(C_bar.T, problem.pairs(found.active)[1], each.T)
         units = (found.active // k) * M + used[found.active % k]
         alpha = np.maximum(found.alpha, np.finfo(float).tiny)
-        return Evaluated((units, alpha), found.objective, float(p.gamma.sum()), C_bar)
+        return EvaluatedModel((units, alpha), found.objective, float(p.gamma.sum()), C_bar)
 
     @property
     def noise_precisions(self) -> tuple[float, float, float]:

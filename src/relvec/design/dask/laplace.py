@@ -22,7 +22,7 @@ from relvec.design.cholesky import SquaredKernel
 from relvec.design.dask.kernel_basis import DistributedKernelBasis
 from relvec.design.dask.low_rank import row_factor
 from relvec.design.dask.reductions import DaskSamples
-from relvec.design.dask.terms import BasisTerms, RowTerms, Sums, Terms
+from relvec.design.dask.terms import BasisTerms, RowTerms, Terms, Totals
 from relvec.design.samples import Block
 from relvec.design.streamed import tall_qr
 from relvec.inference.laplace import Weighting, curvature_gram, log_evidence, newton, pull_back
@@ -57,11 +57,11 @@ class _Point(NamedTuple):
     gram: np.ndarray
 
 
-def _log_likelihood(columns: Columns, weighting: Weighting, observed: Observed, v: np.ndarray, block: Block) -> Sums:
+def _log_likelihood(columns: Columns, weighting: Weighting, observed: Observed, v: np.ndarray, block: Block) -> Totals:
     """Log likelihood at v (k,), with X'r (k,) and X'B X (k, k), of some rows."""
     X, own, (t, weights) = weighting.scale_columns(columns(block.X)), weighting.own, _targets(observed, block)
     value, r, W = observed.likelihood.evaluate(t, latent(X, v, own), weights)
-    return Sums((value, pull_back(X, r, own), curvature_gram(X, W, weights, own)))
+    return Totals((value, pull_back(X, r, own), curvature_gram(X, W, weights, own)))
 
 
 def _curved_columns(
@@ -202,8 +202,8 @@ def _gram(columns: Columns, block: Block) -> np.ndarray:
     return Phi.T @ Phi
 
 
-def _grams(function: Callable[..., Iterable[np.ndarray]], p: PosteriorOnRows, weights: np.ndarray) -> Sums:
-    return Sums(X.T @ X for X in function(p, weights))
+def _grams(function: Callable[..., Iterable[np.ndarray]], p: PosteriorOnRows, weights: np.ndarray) -> Totals:
+    return Totals(X.T @ X for X in function(p, weights))
 
 
 def _take(function: Callable[..., Iterable[np.ndarray]], i: int, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
@@ -219,9 +219,9 @@ def _factors(rows: RowDirections, p: PosteriorOnRows, weights: np.ndarray) -> tu
     return np.hstack([rows.directions(p, weights, c) for c in range(rows.K)]), rows.curvature(p, weights)
 
 
-def _weighted_sums(factors: Callable, terms: Callable, block: Block) -> Sums:
+def _weighted_sums(factors: Callable, terms: Callable, block: Block) -> Totals:
     (Y, W), (A, B) = factors(block), terms(block.X)
-    return Sums((Y.T @ A, W.T @ B))
+    return Totals((Y.T @ A, W.T @ B))
 
 
 def scan_rows(dictionary: DistributedKernelBasis, memory: float) -> DaskScanDesign | None:

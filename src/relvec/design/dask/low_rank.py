@@ -46,7 +46,7 @@ def compress_rows(dictionary: DistributedKernelBasis, memory: float) -> Rows | N
     factor, total, stop = found
     samples = samples.blocked(rows_per_block(factor.rank))
     R, y, outside = reduce_moments(samples, factor, others, total)
-    columns = Columns(factor, R)
+    columns = KernelColumns(factor, R)
     norms = samples.keep_values(partial(_norms, columns))
     error = samples.reduce(partial(_error, stop, total.left), max, norms)
     how = Compression(samples.n_rows, len(R), TOLERANCE, error)
@@ -92,7 +92,7 @@ class DaskDesign(Design):
     norms : of the kernel's columns, in the chunks of the rows.
     """
 
-    def __init__(self, dictionary: DistributedKernelBasis, columns: Columns, norms: list):
+    def __init__(self, dictionary: DistributedKernelBasis, columns: KernelColumns, norms: list):
         self._dictionary, self._columns, self._norms = dictionary, columns, norms
         self._others = columns.R[:, : dictionary.n_others]
         self.scale = Lookup(dictionary.n_atoms, lambda atoms: self._unscaled_columns(atoms)[1])  # type: ignore[assignment]
@@ -128,7 +128,7 @@ class DaskDesign(Design):
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class KernelColumns:
     """Columns of the kernels on rows x in the coordinates of a dictionary: R [0; F(x)] (c, b), without their norms."""
 
     factor: Factor
@@ -138,7 +138,7 @@ class Columns:
         return rotate(self.R, self.factor(X)) if len(X) else np.zeros((len(self.R), 0))
 
 
-def _norms(columns: Columns, block: Block) -> np.ndarray:
+def _norms(columns: KernelColumns, block: Block) -> np.ndarray:
     D = columns(block.X)
     return np.sqrt(np.einsum("ij,ij->j", D, D))
 

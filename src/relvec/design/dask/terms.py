@@ -24,11 +24,11 @@ from relvec.kernels import Kernel
 _MAX_BLOCK_NUMBERS = 600_000  # of a dictionary: more leave the cache
 
 
-class Sums(tuple):
+class Totals(tuple):
     """Arrays that are added up one by one."""
 
-    def __add__(self, other: Any) -> Sums:
-        return Sums(a + b for a, b in zip(self, other, strict=True))
+    def __add__(self, other: Any) -> Totals:
+        return Totals(a + b for a, b in zip(self, other, strict=True))
 
 
 class Terms(ABC):

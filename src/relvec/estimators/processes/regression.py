@@ -22,7 +22,7 @@ from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_str
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.fit import MAX_VECTORS
 from relvec.gaussian_process.learn import Mode
-from relvec.gaussian_process.streamed import LEAST_VECTORS, Table, fit_in_passes, grow_further, mark_limit
+from relvec.gaussian_process.streamed import LEAST_VECTORS, DrawnSamples, fit_in_passes, grow_further, mark_limit
 from relvec.inference.process import LinearExpansion
 from relvec.runtime import checkpoint
 from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
@@ -109,7 +109,7 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
                 process = mark_limit(process, ended)
             elif process.status == "max_vectors":
                 samples = LocalSamples(X, targets, weights)
-                table = Table(samples, draw_rows(samples, len(X)), options.memory)
+                table = DrawnSamples(samples, draw_rows(samples, len(X)), options.memory)
                 process = grow_further(process, table, i, options.max_vectors, limit(q - i), progress)
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)

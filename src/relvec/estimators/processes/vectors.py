@@ -8,7 +8,7 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
-from relvec.inference.process import Process, ProcessPredictor, ProcessRows, process_predictor
+from relvec.inference.process import Process, ProcessPredictor, TrainingRows, process_predictor
 from relvec.kernels import Kernel
 from relvec.runtime.progress import stage
 
@@ -40,7 +40,7 @@ def condition(
     processes: list[ProcessPredictor | None] = []
     for i, model in enumerate(functions):
         own = np.flatnonzero(np.isfinite(alphas[i]))
-        rows = ProcessRows(X, targets[i], weights, np.zeros((len(X), 0)))
+        rows = TrainingRows(X, targets[i], weights, np.zeros((len(X), 0)))
         weight = model.mean[own] / model.scale[own]
         with stage("process", shift=-weights.sum() * np.log(model.unit)):
             found = own.size and process_predictor(

@@ -14,7 +14,7 @@ from relvec import design
 from relvec.basis import Basis, content_ranks, even_draw
 from relvec.design import Block, LaplaceDesign, Rows, Samples, tall_qr
 from relvec.estimators.options import FitOptions
-from relvec.gaussian_process.streamed import Table
+from relvec.gaussian_process.streamed import DrawnSamples
 from relvec.inference.priors import GammaPrior
 from relvec.runtime.arrays import Array
 
@@ -70,7 +70,7 @@ class ProcessRows:
     targets: np.ndarray
     weights: np.ndarray
     numbers: np.ndarray
-    table: Table | None = None
+    table: DrawnSamples | None = None
 
     @property
     def n_rows(self) -> int:
@@ -83,7 +83,7 @@ def draw_process_rows(samples: Samples, memory: float, place: Array | None = Non
     a_row = BYTES_PER_DRAWN_ROW + BYTES_PER_DRAWN_NUMBER * samples.n_features
     size = min(DRAWN_ROWS, max(int(memory / a_row), MIN_DRAWN_ROWS))
     drawn = design.draw_rows(samples, size)
-    table = Table(samples, drawn, memory, place)
+    table = DrawnSamples(samples, drawn, memory, place)
     return ProcessRows(drawn.X, drawn.targets, drawn.weights, drawn.rows, table)
 
 
@@ -238,7 +238,7 @@ class LaplaceSource(Source):
         return None
 
 
-def target_of(targets: np.ndarray, output: int, K: int) -> np.ndarray:
+def output_target(targets: np.ndarray, output: int, K: int) -> np.ndarray:
     """The target (n,), or (n, K), of an output of K functions among the targets (n, q)."""
     own = targets[:, output * K : (output + 1) * K]
     return np.ascontiguousarray(own[:, 0]) if K == 1 else own

@@ -22,8 +22,8 @@ from relvec.estimators.sources.base import (
     exact_triangle,
     feature_variances,
     merge_targets,
+    output_target,
     take_rows,
-    target_of,
     target_units,
 )
 from relvec.runtime.arrays import Array, Device, take, unique_rows
@@ -177,7 +177,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         return unique_rows(self.X)
 
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
-        return target_of(self.targets, output, K), self.weights
+        return output_target(self.targets, output, K), self.weights
 
     def move_to_device(self, values: np.ndarray) -> Array:
         return values if self.place is None else self.place.to_device(values)

@@ -13,7 +13,7 @@ from relvec.estimators.sources.base import (
     LaplaceSource,
     SourceOfColumns,
     merge_targets,
-    target_of,
+    output_target,
     target_units,
 )
 
@@ -72,7 +72,7 @@ class SparseSource(SourceOfColumns, LaplaceSource):
         return SparseSource(rows[first].tocsc(), targets, weights, self._identity, self.single)
 
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
-        return target_of(self.targets, output, K), self.weights
+        return output_target(self.targets, output, K), self.weights
 
     def scan(self, dictionary: Basis, memory: float) -> tuple[Basis, design.LaplaceDesign]:
         return dictionary, self._of(dictionary, weighs_rows=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from relvec.export.c99.classification import add_classification
 from relvec.export.c99.regression import add_regression
-from relvec.export.c99.source import Source
+from relvec.export.c99.source import CSource
 from relvec.export.c99.steps import write_steps
 from relvec.export.exported import read_model, split_pipeline
 
@@ -58,7 +58,7 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
         raise ValueError(f"name must be a name in C, got {name!r}")
     steps, last = split_pipeline(model, "to_c")
     fitted = read_model(last, coverage)
-    source = Source(name)
+    source = CSource(name)
     source.constant("FEATURES", steps[0].n_features_in_ if steps else fitted.n_features)
     if steps:
         body = write_steps(steps, fitted.n_features)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.export.c99.source import Source, format_double, quote
+from relvec.export.c99.source import CSource, format_double, quote
 from relvec.export.c99.writer import RowWriter
 from relvec.export.exported import ExportedModel
-from relvec.export.formulas import class_scores
+from relvec.export.formulas import process_scores
 from relvec.gaussian_process.classes import ClassModel
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.inference.conformal import OWN_SHARE
@@ -20,7 +20,7 @@ from relvec.inference.predictive import LatentPredictor
 _PROBABILITIES = "void @predict_proba(const double *x, double *p)"
 
 
-def add_classification(source: Source, model: ExportedModel, prepared: bool) -> None:
+def add_classification(source: CSource, model: ExportedModel, prepared: bool) -> None:
     """NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if steps of a pipeline come before."""
     assert model.classes is not None
     first, K = model.predictors[0], len(model.classes)
@@ -40,11 +40,11 @@ def add_classification(source: Source, model: ExportedModel, prepared: bool) -> 
         _add_set(source, model.thresholds[0])
 
 
-def _add_process(source: Source, model: ExportedModel, process: ClassModel, prepared: bool) -> None:
+def _add_process(source: CSource, model: ExportedModel, process: ClassModel, prepared: bool) -> None:
     """Probabilities of a process (`relvec.gaussian_process.classes.expansion`)."""
     members = expand_members(process, model.n_features)
     writer = RowWriter(source, [member.basis for member in members], model.n_features, prepared)
-    names = [score.name for score in class_scores(writer, members, log_prior_odds(process))]
+    names = [score.name for score in process_scores(writer, members, log_prior_odds(process))]
     if len(names) == 1:
         results = [f"p[0] = 1.0 / (1.0 + exp({names[0]}));", f"p[1] = 1.0 / (1.0 + exp(-{names[0]}));"]
         writer.add_function(_PROBABILITIES, results)
@@ -53,7 +53,7 @@ def _add_process(source: Source, model: ExportedModel, process: ClassModel, prep
         writer.add_function(_PROBABILITIES, results, f"    double g[{len(names)}], s = 0.0, top;\n    int c;\n")
 
 
-def _add_labels(source: Source, classes: np.ndarray) -> None:
+def _add_labels(source: CSource, classes: np.ndarray) -> None:
     """NAME_CLASSES, NAME_labels, the functions that a model declares, and NAME_predict."""
     K = len(classes)
     source.constant("CLASSES", K)
@@ -70,7 +70,7 @@ def _add_labels(source: Source, classes: np.ndarray) -> None:
 }""")
 
 
-def _add_set(source: Source, threshold: float) -> None:
+def _add_set(source: CSource, threshold: float) -> None:
     """NAME_predict_set(x, members), of a calibrated model: `class_scores`, and the most probable class."""
     source.add(f"""void @predict_set(const double *x, int *members);
 void @predict_set(const double *x, int *members)
@@ -138,7 +138,7 @@ def _dense_weights(predictor: LatentPredictor) -> Iterator[tuple[np.ndarray, np.
         yield mean, root
 
 
-def _add_logistic(source: Source) -> None:
+def _add_logistic(source: CSource) -> None:
     """NAME_logistic(f, v): E[1 / (1 + exp(-f))], as `logistic_log_odds`."""
     (z, _), (e, _), wide = logistic_nodes()
     normal = format_double((z[1] - z[0]) / np.sqrt(2.0 * np.pi))
@@ -164,7 +164,7 @@ def _add_logistic(source: Source) -> None:
 }}""")
 
 
-def _add_softmax(source: Source, functions: Functions, K: int) -> None:
+def _add_softmax(source: CSource, functions: Functions, K: int) -> None:
     """NAME_average(phi, f, p): E[softmax(f)], as `softmax_normal`."""
     k = max(functions[0][1].shape[1], 1)
     roots = [root if root.size else np.zeros((max(len(root), 1), k)) for _, root in functions]

@@ -9,11 +9,11 @@ import numpy as np
 
 from relvec import basis as bases
 from relvec import kernels
-from relvec.export.c99.source import Source, Statements, format_double
+from relvec.export.c99.source import CSource, Statements, format_double
 from relvec.export.formulas import PROFILED, Number, profile
 
 
-def _add_kernel(source: Source, kernel: kernels.Kernel) -> str:
+def _add_kernel(source: CSource, kernel: kernels.Kernel) -> str:
     """Append a function of (x, z); return its name."""
     if isinstance(kernel, kernels.Sum | kernels.Product):
         calls = [f"{_add_kernel(source, part)}(x, z)" for part in kernel.parts]
@@ -48,18 +48,18 @@ def _loop(statement: str) -> str:
     return f"    double s = 0.0;\n    int i;\n    for (i = 0; i < @INPUTS; i++) {{ {statement} }}"
 
 
-def _add_function(source: Source, body: str) -> str:
+def _add_function(source: CSource, body: str) -> str:
     name = source.new_name("k")
     source.add(f"static double {name}(const double *x, const double *z)\n{{\n{body}\n}}")
     return name
 
 
-def _write_width(source: Source, kernel: Any) -> str:
+def _write_width(source: CSource, kernel: Any) -> str:
     width = kernel.width_array()
     return f"{source.table(width, 'w')}[i]" if width.ndim else format_double(width)
 
 
-def add_columns(source: Source, basis: bases.Basis) -> None:
+def add_columns(source: CSource, basis: bases.Basis) -> None:
     """NAME_columns(x, phi): the basis functions at x. A model without any gets one that is 0."""
     M = basis.n_atoms
     source.constant("ATOMS", max(M, 1))
@@ -70,7 +70,7 @@ def add_columns(source: Source, basis: bases.Basis) -> None:
     source.add(f"static void @columns(const double *x, double *phi)\n{{\n{loops}{unused}{body}\n}}")
 
 
-def _write_part(source: Source, basis: bases.Basis, columns: np.ndarray) -> list[str]:
+def _write_part(source: CSource, basis: bases.Basis, columns: np.ndarray) -> list[str]:
     """Statements that write the atoms of a dictionary to their columns (M,) of phi."""
     if isinstance(basis, bases.Concat):
         parts = zip(basis.parts, basis.part_columns(), strict=True)
@@ -91,7 +91,7 @@ def _write_part(source: Source, basis: bases.Basis, columns: np.ndarray) -> list
     )
 
 
-def _column_expression(source: Source, columns: np.ndarray) -> str:
+def _column_expression(source: CSource, columns: np.ndarray) -> str:
     """The index of atom j in phi, as an expression."""
     first = int(columns[0])
     if np.array_equal(columns, np.arange(first, first + len(columns))):

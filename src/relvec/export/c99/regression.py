@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from relvec.export.c99.source import Source
+from relvec.export.c99.source import CSource
 from relvec.export.c99.writer import RowWriter
 from relvec.export.exported import ExportedModel, expand_output
 from relvec.export.formulas import interval, moments
 
 
-def add_regression(source: Source, model: ExportedModel, prepared: bool, std: bool) -> None:
+def add_regression(source: CSource, model: ExportedModel, prepared: bool, std: bool) -> None:
     """NAME_predict(x, mean, std), or NAME_predict(x, mean) without ``std``; ``prepared`` if steps come before.
 
     A calibrated model has NAME_predict_interval(x, lower, upper) too.

@@ -15,7 +15,7 @@ def format_double(value: Any) -> str:
     return repr(float(value))
 
 
-class Source:
+class CSource:
     """Definitions in order, whose names have one prefix."""
 
     def __init__(self, name: str) -> None:
@@ -58,7 +58,7 @@ class Source:
 
 
 def quote(label: Any) -> str:
-    """A label as a string literal of C in UTF-8; octal escapes stand for all that C or `Source.add` would interpret."""
+    """A label as a string literal of C in UTF-8; octal escapes for all that C or `CSource.add` would interpret."""
     plain = set(range(32, 127)) - set(b'"\\?@')
     letters = [chr(byte) if byte in plain else f"\\{byte:03o}" for byte in str(label).encode(errors="surrogatepass")]
     return '"' + "".join(letters) + '"'

@@ -6,7 +6,7 @@ import numpy as np
 
 from relvec.basis import Basis, Concat
 from relvec.export.c99.kernels import add_columns
-from relvec.export.c99.source import Source, Statements, format_double
+from relvec.export.c99.source import CSource, Statements, format_double
 from relvec.export.formulas import Number, Writer
 from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 
@@ -14,7 +14,7 @@ from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 class RowWriter(Statements, Writer):
     """Statements about the basis functions phi of one row, those of all bases one after the other."""
 
-    def __init__(self, source: Source, bases: list[Basis], n_features: int, prepared: bool) -> None:
+    def __init__(self, source: CSource, bases: list[Basis], n_features: int, prepared: bool) -> None:
         super().__init__()
         self.source, self._prepared, self._squares_known = source, prepared, False
         ends = np.cumsum([0, *(basis.n_atoms for basis in bases)])

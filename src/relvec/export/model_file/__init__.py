@@ -36,8 +36,8 @@ from relvec._version import __version__
 from relvec.export.exported import is_exportable
 from relvec.export.model_file.checks import check_fitted
 from relvec.export.model_file.classes import SKLEARN
-from relvec.export.model_file.decoding import Reader
-from relvec.export.model_file.encoding import Writer
+from relvec.export.model_file.decoding import TreeReader
+from relvec.export.model_file.encoding import TreeWriter
 from relvec.export.model_file.layout import MAGIC_START, SCHEMA, ModelFileError, join_file, split_file
 from relvec.runtime.files import write_atomically
 
@@ -114,7 +114,7 @@ def dumps(model: Any) -> bytes:
     """
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"relvec.save takes an estimator, got {type(model).__name__}")
-    writer = Writer()
+    writer = TreeWriter()
     tree = writer.encode(model, type(model).__name__, 0)
     versions = {
         "relvec": __version__,
@@ -134,7 +134,7 @@ def loads(data: bytes) -> Any:
     """
     try:
         header, arrays = split_file(data)
-        reader = Reader(arrays, header["versions"])
+        reader = TreeReader(arrays, header["versions"])
         model = reader.decode(header["model"], 0)
         for part in filter(is_exportable, reader.estimators):
             check_fitted(part, max_numbers=len(data))

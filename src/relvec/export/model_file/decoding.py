@@ -17,7 +17,7 @@ from relvec.export.model_file.encoding import REQUESTS
 from relvec.export.model_file.layout import MAX_KEYS, MAX_NESTING, ModelFileError, check_shape, parse_dtype
 
 
-class Reader:
+class TreeReader:
     """Turns the tree back into values; `estimators` are those it has made."""
 
     def __init__(self, arrays: list[np.ndarray], versions: dict[str, str]) -> None:
@@ -114,18 +114,18 @@ class Reader:
 
 
 _DECODERS: dict[str, Callable[..., Any]] = {
-    "array": Reader._array,
-    "scalar": Reader._scalar,
-    "objects": Reader._objects,
-    "float": Reader._float,
-    "tuple": Reader._tuple,
-    "dict": Reader._dict,
-    "slice": Reader._slice,
-    "type": Reader._type,
-    "dtype": Reader._dtype,
-    "ufunc": Reader._ufunc,
-    "random_state": Reader._random,
-    "object": Reader._object,
+    "array": TreeReader._array,
+    "scalar": TreeReader._scalar,
+    "objects": TreeReader._objects,
+    "float": TreeReader._float,
+    "tuple": TreeReader._tuple,
+    "dict": TreeReader._dict,
+    "slice": TreeReader._slice,
+    "type": TreeReader._type,
+    "dtype": TreeReader._dtype,
+    "ufunc": TreeReader._ufunc,
+    "random_state": TreeReader._random,
+    "object": TreeReader._object,
 }
 
 

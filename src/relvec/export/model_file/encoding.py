@@ -16,7 +16,7 @@ from relvec.export.model_file.layout import MAX_KEYS, MAX_NESTING, describe_dtyp
 REQUESTS = "_metadata_request"  # attribute of scikit-learn for the requests of set_fit_request and its like
 
 
-class Writer:
+class TreeWriter:
     """Turns values into the tree, and collects their arrays."""
 
     def __init__(self) -> None:
@@ -103,15 +103,15 @@ class Writer:
 
 _WITH_SUBCLASSES = ((np.generic,), (type,), (np.dtype,), (np.ufunc,))  # other values must be of the very class
 _ENCODERS: dict[tuple[type, ...], Callable[..., Any]] = {
-    (np.generic,): Writer._scalar,
-    (np.ndarray, np.memmap): Writer._array,
-    (list, tuple): Writer._list,
-    (dict,): Writer._dict,
-    (slice,): Writer._slice,
-    (type,): Writer._type,
-    (np.dtype,): Writer._dtype,
-    (np.ufunc,): Writer._ufunc,
-    (np.random.RandomState,): Writer._random,
+    (np.generic,): TreeWriter._scalar,
+    (np.ndarray, np.memmap): TreeWriter._array,
+    (list, tuple): TreeWriter._list,
+    (dict,): TreeWriter._dict,
+    (slice,): TreeWriter._slice,
+    (type,): TreeWriter._type,
+    (np.dtype,): TreeWriter._dtype,
+    (np.ufunc,): TreeWriter._ufunc,
+    (np.random.RandomState,): TreeWriter._random,
 }
 
 

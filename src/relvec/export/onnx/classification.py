@@ -9,7 +9,7 @@ from numpy.polynomial import chebyshev
 from scipy.special import erfcx
 
 from relvec.export.exported import ExportedModel
-from relvec.export.formulas import class_scores
+from relvec.export.formulas import process_scores
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns
 from relvec.export.onnx.writer import RowsWriter, add_matrix
@@ -71,7 +71,7 @@ def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) 
     """Number of the class (n,) and probabilities (n, K) of a process (`relvec.gaussian_process.classes.expansion`)."""
     g, c = graph.node, graph.constant
     members = expand_members(model, n_features)
-    names = [score.name for score in class_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
+    names = [score.name for score in process_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
     if len(names) > 1:
         scores = g("Concat", *names, axis=1)
         return g("ArgMax", scores, axis=1, keepdims=0), g("Softmax", scores, axis=1)

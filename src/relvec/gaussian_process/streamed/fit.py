@@ -19,8 +19,8 @@ from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors
 from relvec.gaussian_process.fit import LastStage, Prepared, learn_kernels, messages, prepare, rows_to_learn, status
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, FittedProcess, component_of, follow_inputs
-from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow
-from relvec.gaussian_process.streamed.sums import Target, sum_all
+from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_vectors
+from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress, Recall
@@ -30,7 +30,7 @@ from relvec.runtime.progress import report
 _LEARNING_SHARE = 0.6  # of a time limit: the rest is for vectors and the pass over all rows
 _HELD_ROWS = 1000  # of the draw, that tell how many vectors are enough and how wide variances have to be
 _DEVICE_LAST_STAGE = (5000, 50)  # rows and evaluations of the last stage of learning on a device
-_PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate`
+_PRIOR_DEVIATION = 1.0  # of the logarithms of both factors of `calibrate_variance`
 
 
 # How many vectors a fit may have where `max_vectors` is not given: at most so many, and so many products N m^2.
@@ -44,7 +44,7 @@ LEAST_VECTORS = 16  # however little memory there is
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class DrawnSamples:
     """All rows in blocks, and a draw of them.
 
     memory : bytes that a fit may use besides.
@@ -71,7 +71,7 @@ class Table:
 
 
 def fit_in_passes(
-    table: Table,
+    table: DrawnSamples,
     output: int = 0,
     *,
     candidates: tuple[Structure, ...] | None = None,
@@ -97,7 +97,7 @@ def fit_in_passes(
     >>> from relvec.design import LocalSamples, draw_rows
     >>> X = np.random.default_rng(0).uniform(0.0, 6.0, (3000, 1))
     >>> samples = LocalSamples(X, np.sin(X))
-    >>> model = fit_in_passes(Table(samples, draw_rows(samples, 2000), 1e9))
+    >>> model = fit_in_passes(DrawnSamples(samples, draw_rows(samples, 2000), 1e9))
     >>> mean, variance = model.predict(np.array([[1.5]]))
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
     True
@@ -122,7 +122,7 @@ def fit_in_passes(
 
 
 def grow_further(
-    process: FittedProcess, table: Table, output: int, max_vectors: int | None, time_limit: float | None = None,
+    process: FittedProcess, table: DrawnSamples, output: int, max_vectors: int | None, time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> FittedProcess:  # fmt: skip
     """A process whose vectors were too few, on more of them, or on as many with variances that suit rows held out.
@@ -159,8 +159,8 @@ def mark_limit(process: FittedProcess, limit: str) -> FittedProcess:
 
 
 def _grow(
-    table: Table, output: int, prepared: Prepared, structure: Structure, theta: np.ndarray, max_vectors: int | None,
-    clock: Clock, vary: bool = True, least: int = LEAST_TRIED,
+    table: DrawnSamples, output: int, prepared: Prepared, structure: Structure, theta: np.ndarray,
+    max_vectors: int | None, clock: Clock, vary: bool = True, least: int = LEAST_TRIED,
 ) -> _Grown:  # fmt: skip
     """As many vectors as rows held out ask for, and the posterior of all rows on them."""
     rows = prepared.rows
@@ -170,10 +170,10 @@ def _grow(
         most, ended = len(rows) - n_held, ""
     budget = _Budget(clock, len(rows), table.draw.seen, most)
     release_memory()
-    growth = grow(structure, theta, rows, n_held, most, table.place, budget.tell, least)
+    growth = grow_vectors(structure, theta, rows, n_held, most, table.place, budget.tell, least)
     Z = np.ascontiguousarray(rows.X[growth.index])
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
-    rule = Target(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
+    rule = Scaling(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
     sums = sum_all(vectors, table.samples, rule, table.memory, partial(budget.tell_pass, growth))
     part = _calibrate(vectors, sums, prepared, n_held, vary)
     clock.report("vectors", 1.0)
@@ -188,19 +188,19 @@ def _calibrate(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, va
     mean, latent = apart.predict(like(vectors.Z, held.X))
     error = (held.y - mean) ** 2 + held.scatter / held.weight
     part = component_of(vectors, sums)
-    f, noise = calibrate(error, latent, part.noise, prepared.floors.noise)
+    f, noise = calibrate_variance(error, latent, part.noise, prepared.floors.noise)
     part = replace(part, spread=f, noise=noise)
     return follow_inputs([part], held, mean, f * (latent + noise), prepared.units, prepared.scale)[0] if vary else part
 
 
-def calibrate(error: np.ndarray, latent: np.ndarray, noise: float, floor: float) -> tuple[float, float]:
+def calibrate_variance(error: np.ndarray, latent: np.ndarray, noise: float, floor: float) -> tuple[float, float]:
     """Factor f of all variances and noise s with most density for squared errors (h,) of rows that took no part.
 
     The variance of a target is f (latent + s). Vectors that leave a part of the process unexplained count all of it as
     uncertain, though neighbouring rows tell much of it: f is then below one. Both logarithms have normal priors about
     the model's own values with standard deviation one.
 
-    >>> f, s = calibrate(np.full(1000, 0.5), np.full(1000, 0.8), 0.2, 1e-6)
+    >>> f, s = calibrate_variance(np.full(1000, 0.5), np.full(1000, 0.8), 0.2, 1e-6)
     >>> bool(abs(f * (0.8 + s) - 0.5) < 0.01)
     True
     """

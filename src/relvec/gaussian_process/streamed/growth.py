@@ -37,7 +37,7 @@ class Growth:
     gains: bool
 
 
-def grow(
+def grow_vectors(
     structure: Structure, theta: np.ndarray, rows: Rows, n_held: int, most: int, place: Array | None,
     tell: Callable[[int, float], bool], least: int = LEAST_TRIED,
 ) -> Growth:  # fmt: skip

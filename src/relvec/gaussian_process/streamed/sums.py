@@ -20,7 +20,7 @@ _BLOCK_BYTES = 400  # of the memory limit for each of these numbers: several arr
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class Scaling:
     """How a block of rows becomes rows of the process: its units, scale and output, and a factor for all weights."""
 
     units: Units
@@ -35,11 +35,11 @@ class Target:
         return u.inputs(block.X), y, self.weight_factor * block.weights
 
 
-def _sum_block(vectors: Vectors, target: Target, block: Block) -> Sums:
+def _sum_block(vectors: Vectors, target: Scaling, block: Block) -> Sums:
     return sum_rows(vectors, *target.rows(block))
 
 
-def sum_all(vectors: Vectors, samples: Samples, target: Target, memory: float, tell: Callable[[float], None]) -> Sums:
+def sum_all(vectors: Vectors, samples: Samples, target: Scaling, memory: float, tell: Callable[[float], None]) -> Sums:
     """The sums over all rows, in one pass within so many bytes; `tell` is called with the share that is done."""
     m = vectors.Z.shape[0]
     numbers = min(_BLOCK_NUMBERS, int(memory / _BLOCK_BYTES))

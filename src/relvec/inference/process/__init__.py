@@ -22,7 +22,7 @@ as in the estimate of a variance from residuals. benchmarks/choices.py chose the
 
 from relvec.inference.process.fit import (
     Covariance,
-    ProcessRows,
+    TrainingRows,
     evidence,
     features,
     maximise_evidence,
@@ -32,7 +32,7 @@ from relvec.inference.process.options import Process, as_predictive, check_kerne
 from relvec.inference.process.predictor import LinearExpansion, ProcessPredictor, expand_process, process_predictor
 
 __all__ = [
-    "Covariance", "LinearExpansion", "Process", "ProcessPredictor", "ProcessRows", "as_predictive", "check_kernels",
+    "Covariance", "LinearExpansion", "Process", "ProcessPredictor", "TrainingRows", "as_predictive", "check_kernels",
     "evidence", "expand_process", "features", "kernels_of", "maximise_evidence", "process_predictor",
     "pull_back_features",
 ]  # fmt: skip

@@ -73,7 +73,7 @@ class Covariance:
 
 
 @dataclass(frozen=True, eq=False)
-class ProcessRows:
+class TrainingRows:
     """Training rows: X (n, d), targets (n,) of unit mean square, weights (n,) and columns H (n, p) of h."""
 
     X: np.ndarray
@@ -85,13 +85,13 @@ class ProcessRows:
     def root(self) -> np.ndarray:
         return np.sqrt(self.weights)
 
-    def subsample(self, max_rows: int) -> ProcessRows:
+    def subsample(self, max_rows: int) -> TrainingRows:
         """At most ``max_rows`` rows, evenly spaced in lexicographic order, with weights scaled to the same sum."""
         if len(self.X) <= max_rows:
             return self
         chosen = np.lexsort(self.X.T[::-1])[np.linspace(0, len(self.X) - 1, max_rows).astype(np.intp)]
         weights = self.weights[chosen] * (self.weights.sum() / self.weights[chosen].sum())
-        return ProcessRows(self.X[chosen], self.target[chosen], weights, self.H[chosen])
+        return TrainingRows(self.X[chosen], self.target[chosen], weights, self.H[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class FittedCovariance:
     value: float  # log evidence, or the other criterion that was maximised
     posterior: Posterior  # of the weights of [psi, h]
 
-    def scale_variances(self, factor: float, rows: ProcessRows) -> FittedCovariance:
+    def scale_variances(self, factor: float, rows: TrainingRows) -> FittedCovariance:
         """The same process with all variances multiplied by a factor; the columns of ``rows`` have been multiplied."""
         covariance = Covariance(self.covariance.kernels, factor * self.covariance.amplitudes)
         with one_thread():
@@ -112,11 +112,11 @@ class FittedCovariance:
         return FittedCovariance(covariance, self.Z, factor * self.noise, value, p)
 
 
-Criterion = Callable[[Covariance, float, np.ndarray, ProcessRows], tuple[float, Posterior, np.ndarray]]
+Criterion = Callable[[Covariance, float, np.ndarray, TrainingRows], tuple[float, Posterior, np.ndarray]]
 
 
 def evidence(
-    covariance: Covariance, noise: float, Z: np.ndarray, rows: ProcessRows
+    covariance: Covariance, noise: float, Z: np.ndarray, rows: TrainingRows
 ) -> tuple[float, Posterior, np.ndarray]:
     """Log evidence under c', the posterior of the weights of [psi, h], and the derivative in (theta, log noise)."""
     L, P = features(covariance, Z, rows.X)
@@ -154,7 +154,7 @@ def pull_back_features(
 
 
 def maximise_evidence(
-    start: Covariance, noise: float, Z: np.ndarray, rows: ProcessRows, noise_floor: float | None = None,
+    start: Covariance, noise: float, Z: np.ndarray, rows: TrainingRows, noise_floor: float | None = None,
     least: float = 0.0, reach: float = MAX_WIDTH_LOG_STEP, criterion: Criterion = evidence,
 ) -> FittedCovariance:  # fmt: skip
     """Maximise the evidence, or another criterion, from a covariance function and a noise variance by L-BFGS-B.

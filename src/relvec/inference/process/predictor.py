@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 from relvec.basis import Basis, Bias, Concat, KernelBasis, leaves
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive.linear import WeightPredictor
-from relvec.inference.process.fit import MAX_WIDTH_LOG_STEP, Covariance, ProcessRows, evidence, maximise_evidence
+from relvec.inference.process.fit import MAX_WIDTH_LOG_STEP, Covariance, TrainingRows, evidence, maximise_evidence
 from relvec.inference.process.options import Process
 from relvec.kernels import Cauchy, Gaussian, Kernel, Laplace, Matern, Product, Sum
 
@@ -88,7 +88,7 @@ def expand_process(process: ProcessPredictor) -> LinearExpansion:
 
 
 def process_predictor(
-    spec: Process, kernels: tuple[Kernel, ...], kept: Basis, weight: np.ndarray, rows: ProcessRows, trend: bool,
+    spec: Process, kernels: tuple[Kernel, ...], kept: Basis, weight: np.ndarray, rows: TrainingRows, trend: bool,
     unit: float, variance: float, noise: float, noise_floor: float | None,
 ) -> ProcessPredictor | None:  # fmt: skip
     """The process on the kernels' centres in a model; None where it has none.

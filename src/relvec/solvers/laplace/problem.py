@@ -153,7 +153,7 @@ class LaplaceProblem:
         return value
 
 
-def slopes(likelihood: Likelihood, root: np.ndarray | None, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
+def sum_slopes(likelihood: Likelihood, root: np.ndarray | None, p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
     """`PosteriorOnRows.slopes` of some rows."""
     return p.slopes(likelihood, weights, root)
 
@@ -271,7 +271,7 @@ class LaplaceModel:
         """`PosteriorOnRows.slopes` summed over all rows."""
         if isinstance(self.fit, Mode):
             return self.fit.slopes(root)
-        return self.problem.design.reduce(self.on_rows, partial(slopes, self.problem.likelihood, root))
+        return self.problem.design.reduce(self.on_rows, partial(sum_slopes, self.problem.likelihood, root))
 
     def system(self) -> NewtonSystem:
         """The Newton system over log alpha; its gradient is exact: T01 eq. (42) and the part from the motion of B."""
