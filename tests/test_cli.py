@@ -28,6 +28,10 @@ def test_demo_prints_the_summary_and_writes_pictures(empty_folder, capsys):
     for what in ("vectors kept", "noise found", "log evidence", "test error", "status         converged"):
         assert out.count(what) == 2
     assert "of 100" in out and "of 331" in out
+    table = "relvec-demo/diabetes.csv"
+    assert f"next:  relvec fit {table} --target progression" in out
+    assert cli.main(["fit", table, "--target", "progression", "--width", "8", "--holdout", "0"]) == 0
+    (empty_folder / table).unlink()
     pictures = sorted(path.name for path in (empty_folder / "relvec-demo").iterdir())
     assert pictures == ["diabetes.png", "sinc.png"]
     assert all((empty_folder / "relvec-demo" / name).read_bytes().startswith(PNG) for name in pictures)
@@ -44,7 +48,7 @@ def test_demo_without_matplotlib_names_the_extra(empty_folder, capsys, no_matplo
     captured = capsys.readouterr()
     assert "relvec[plot]" in captured.err
     assert "vectors kept" in captured.out
-    assert list(empty_folder.iterdir()) == []
+    assert [path.name for path in (empty_folder / "relvec-demo").iterdir()] == ["diabetes.csv"]
 
 
 @pytest.mark.parametrize(

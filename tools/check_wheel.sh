@@ -59,7 +59,8 @@ assert "site-packages" in relvec.__file__, relvec.__file__
 relvec.RVR(width=1.0).fit([[0.0], [1.0], [2.0], [3.0], [4.0]], [0.0, 1.0, 0.5, 1.0, 0.2])
 relvec.show_versions()
 PYTHON
-    "$bin/relvec" fit "$root/examples/diabetes.csv" --target progression --time-limit 20 -o "$work/model.relvec" >"$work/fit.log"
+    "$bin/relvec" demo --out "$work/demo" >"$work/demo.log"
+    "$bin/relvec" fit "$work/demo/diabetes.csv" --target progression --time-limit 20 -o "$work/model.relvec" >"$work/fit.log"
     grep "^saved" "$work/fit.log"
 )
 

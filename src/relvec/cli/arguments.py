@@ -20,7 +20,7 @@ OVERVIEW = """examples:
   relvec fit houses.csv --target price     fit a model to a table and save it as model.relvec
   relvec predict model.relvec new.csv      predict new rows, with error bars
   relvec report model.relvec held_out.csv  write report.html: accuracy, calibration, what the model rests on
-  relvec demo                              fit a noisy sinc and a small table, pictures in relvec-demo/
+  relvec demo                              try it: two small fits; pictures and a table in relvec-demo/
 """
 DATA = """DATA is a file (CSV, TSV, JSON lines, .npz; with relvec[data] Excel, Parquet and Feather), also .gz or .zst,
 or - for standard input."""
@@ -198,9 +198,10 @@ def _export(parser: Any) -> None:
 
 
 def _add_demo(commands: Any) -> None:
-    text = "Fit a noisy sinc and scikit-learn's diabetes table, print what was found and draw the fits."
+    text = ("Fit a noisy sinc and scikit-learn's diabetes table, print what was found and draw the fits. The table is "
+            "written to the same folder, to try the other commands on.")  # fmt: skip
     demo = commands.add_parser("demo", help="fit a noisy sinc and a small real table", description=text)
-    demo.add_argument("--out", type=Path, default=Path("relvec-demo"), metavar="DIR", help="folder for the pictures")
+    demo.add_argument("--out", type=Path, default=Path("relvec-demo"), metavar="DIR", help="folder for all files")
     demo.add_argument("--no-plots", action="store_true", help="print the summary only")
     demo.set_defaults(module="relvec.cli.demo", parser=demo)
 

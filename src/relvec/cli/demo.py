@@ -14,21 +14,28 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relvec import RVR, plot
+from relvec.tables import as_table, write_table
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fit both tables, print what was found and draw the fits."""
-    folder = None if arguments.no_plots else arguments.out
+    """Fit both tables, print what was found, draw the fits, and leave the second table for the other commands."""
+    folder = pictures = None if arguments.no_plots else arguments.out
     try:
         plot.new_figure()
     except ImportError as error:
         print(f"No pictures: {error}\n", file=sys.stderr)
-        folder = None
+        pictures = None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    _demo_sinc(folder)
-    _demo_diabetes(folder)
-    print("next:  relvec fit YOUR_TABLE.csv --target COLUMN")
+    _demo_sinc(pictures)
+    data = load_diabetes(scaled=False)
+    _demo_diabetes(data, pictures)
+    table = "YOUR_TABLE.csv --target COLUMN"
+    if folder is not None:
+        columns = dict(zip([*data.feature_names, "progression"], [*data.data.T, data.target]))
+        write_table(as_table(columns), folder / "diabetes.csv")
+        table = f"{folder / 'diabetes.csv'} --target progression"
+    print(f"\nnext:  relvec fit {table}")
     return 0
 
 
@@ -46,8 +53,8 @@ def _demo_sinc(folder: Path | None) -> None:
         _save(figure, folder / "sinc.png")
 
 
-def _demo_diabetes(folder: Path | None) -> None:
-    X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
+def _demo_diabetes(data: Any, folder: Path | None) -> None:
+    X, X_test, y, y_test = train_test_split(data.data, data.target, random_state=0)
     print(f"\nDiabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
     # A wide kernel: cross-validation on the training rows is flat from 4 to 32.
     pipeline = make_pipeline(StandardScaler(), RVR(width=8.0)).fit(X, y)
@@ -61,7 +68,6 @@ def _demo_diabetes(folder: Path | None) -> None:
         figure = plot.new_figure(5.4, 5.0)
         plot.plot_predictions(pipeline, X_test, y_test, figure.subplots()).set_title("Diabetes, held-out patients")
         _save(figure, folder / "diabetes.png")
-    print()
 
 
 def _sinc(X: np.ndarray) -> np.ndarray:
