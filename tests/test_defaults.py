@@ -309,7 +309,25 @@ def test_predict_takes_single_precision_and_lists(kind, fitted):
     np.testing.assert_allclose(outputs(fitted[kind], NEW.astype(np.float32)), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_too_few_rows_for_a_process_make_a_relevance_vector_machine():
-    X = np.random.default_rng(0).normal(size=(4, 2))
-    model = RVR().fit(X, X[:, 0])
+def test_constant_inputs_make_a_relevance_vector_machine():
+    X = np.ones((4, 2))
+    model = RVR().fit(X, np.arange(4.0))
     assert model.predict(X).shape == (4,) and not hasattr(model, "process_")
+
+
+@pytest.mark.parametrize("copies", [1, 10])
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_few_distinct_rows_are_joined_by_nearly_a_line_with_wide_error_bars(n, copies):
+    X, noise = (
+        np.repeat(np.linspace(0.0, 1.0, n), copies)[:, None],
+        0.1 * np.random.default_rng(n).normal(size=n * copies),
+    )
+    mean, deviation = RVR().fit(X, 10.0 + 2.0 * X[:, 0] + noise).predict([[0.1], [0.6], [3.0]], return_std=True)
+    line = np.array([10.2, 11.2, 16.0])
+    assert np.all(np.abs(mean - line) < 2.5 * deviation) and np.all(np.abs(mean - line)[:2] < 0.5)
+    assert deviation[2] > 2.0 * deviation[0]
+
+
+def test_two_rows_tell_two_classes_apart_with_caution():
+    p = RVC().fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0], [0.5], [1.0]])[:, 1]
+    assert 0.1 < p[0] < 0.45 and abs(p[1] - 0.5) < 0.05 and 0.55 < p[2] < 0.9

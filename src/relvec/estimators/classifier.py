@@ -32,9 +32,8 @@ class RelevanceVectorClassifier(ClassPredictions):
     kernel and Gaussian ones, with one width or one for each input, are compared by the log density of held-out rows
     (five folds, fewer for large tables), and the best, or a sum of several, predicts; slope and moderation of its
     probabilities are learned from the same rows. `selection_` tells what was compared. Inputs are standardised inside:
-    units do not matter. If a process cannot be fitted to the rows (fewer than five distinct ones, no column that
-    varies), or if anything else about the model is given, such as a kernel, a width, a basis or ``predictive="rvm"``,
-    the model is the relevance vector machine, as follows.
+    units do not matter. If no column varies, or if anything else about the model is given, such as a kernel, a width, a
+    basis or ``predictive="rvm"``, the model is the relevance vector machine, as follows.
 
     For two classes the log-odds are ``f(x) = sum_m w_m phi_m(x)``, with a Gaussian prior of its own precision
     ``alpha_m`` over each weight (T01 section 3). The precisions maximise the evidence under Laplace's approximation;

@@ -45,7 +45,7 @@ def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel 
     if source.place is not None or not allows_process(source.X):
         if options.asks_class_process:
             raise ValueError(
-                "predictive='process' needs five distinct rows in memory and a column that varies, without device=; "
+                "predictive='process' needs rows in memory and a column that varies, without device=; "
                 "leave it at 'auto' to have the relevance vector machine there"
             )
         return None

@@ -29,9 +29,7 @@ from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
-MANY_ROWS = 1000  # of more, the first few tell that they are distinct
 MIN_SECONDS = 0.01  # of a time limit that is left to a stage, however late it is
-MIN_ROWS = 5  # distinct rows: fewer say too little about a kernel
 MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
 COPIES = 5  # of the rows, while they are merged and standardised
 VECTOR_ROW_BYTES, VECTOR_PAIR_BYTES = 36, 72  # the features of a vector at a row; matrices of all parts of a process
@@ -61,13 +59,11 @@ def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
 
 
 def allows_process(X: np.ndarray) -> bool:
-    """Whether inputs X (n, d) vary, in numbers whose squares have a double, and enough rows are distinct."""
+    """Whether inputs X (n, d) vary, in numbers whose squares have a double."""
     if np.abs(X).max(initial=0.0) > MAX_MAGNITUDE:
         return False
     least = np.maximum(1e-10 * np.abs(X).max(axis=0), 1.0 / MAX_MAGNITUDE)
-    some = X if len(X) <= MANY_ROWS else X[:MANY_ROWS]
-    distinct = len(np.unique(some, axis=0)) >= MIN_ROWS or len(np.unique(X, axis=0)) >= MIN_ROWS
-    return bool(np.any(np.ptp(X, axis=0) > least)) and distinct
+    return bool(np.any(np.ptp(X, axis=0) > least))
 
 
 def targets_vary(targets: np.ndarray) -> bool:
