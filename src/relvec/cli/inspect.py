@@ -1,4 +1,4 @@
-"""`relvec inspect`: print what a fitted model is."""
+"""`relvec inspect`: describe a fitted model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Designs that are approximate as a whole and exact column by column, in memory or on a device.
 
 Scans of the dictionary propose moves, which the refitted evidence confirms: a few digits are enough for them. The
-columns of a model are computed anew from the basis, so its mode and evidence are exact. `SingleDesign` holds Phi in
+columns of a model are computed from the basis again, so its mode and evidence are exact. `SingleDesign` holds Phi in
 single precision; `FactorDesign` holds Phi ~= G D' with G (n, c) and D (M, c). Regression reduces its rows once
 (`relvec.design.low_rank`); here the curvature B changes from step to step, so the n rows stay, and a scan costs
 n k c + c k M instead of n k M. The squares of the entries, which phi' B phi asks for, are themselves a positive

@@ -1,8 +1,8 @@
 """The contracts of a dictionary on its rows, the only objects that see all samples.
 
-`Design` is what regression asks: columns of some atoms, and scans of all atoms along given directions. `LaplaceDesign`
-is what a likelihood that is not Gaussian asks: its rows are weighted anew in every step, so it answers with sums over
-rows (`mode`, `reduce`, `weighted_moments`) and with scans of all atoms under those weights (`scan_weighted`).
+`Design` serves regression: columns of some atoms, and scans of all atoms along given directions. `LaplaceDesign` serves
+likelihoods that are not Gaussian, under which the weights of the rows change in every step: sums over rows (`mode`,
+`reduce`, `weighted_moments`), and scans of all atoms under those weights (`scan_weighted`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Design(Dictionary):
         """The design of some atoms only, scaled as here."""
 
     def restrict(self, atoms, target: np.ndarray, outside: float) -> tuple[Design, np.ndarray, float]:
-        """The design of some atoms with the target (n,) and its squared length outside, in rows of its own choice."""
+        """The design of some atoms, the target (n,) and its squared length outside, maybe in fewer coordinates."""
         return self.subset(atoms), target, outside
 
     def with_exact_norms(self) -> Design:
@@ -127,7 +127,7 @@ class RowDirections(Protocol):
 
 
 class Piece(NamedTuple):
-    """L atoms of a dictionary with what a scan found out about them."""
+    """L atoms of a dictionary with the results of a scan."""
 
     atoms: np.ndarray  # (L,) their numbers
     # (L,) ranks by content, or (L, q) the contents themselves with the number of the atom last: the order in which one
@@ -156,7 +156,7 @@ class LaplaceDesign(Dictionary):
     on other machines, and their values are added up.
     """
 
-    scan_error: float  # relative to phi' B phi: S below this says nothing
+    scan_error: float  # relative to phi' B phi: an S below this is rounding error
     max_candidates: int | None = None  # of a scan: more are not brought here; None for all
 
     @property

@@ -14,7 +14,7 @@ from relvec.design.samples import in_order
 from relvec.runtime.machine import product
 
 _PIECE = 65_536  # atoms looked at together
-_CONSTANT = 1e-12  # a column whose centred norm is below this share of its own is constant, for all a double can tell
+_CONSTANT = 1e-12  # a column whose centred norm is below this share of its own is constant to double precision
 _TAME = 1e-200, 1e200  # squared norms in between have all their digits
 
 

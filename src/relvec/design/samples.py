@@ -105,7 +105,7 @@ class LocalSamples(Samples):
         rows = np.asarray(rows, dtype=np.intp)
         if isinstance(self._X, np.ndarray) and not isinstance(self._X, np.memmap):
             return np.ascontiguousarray(self._X[rows], dtype=np.float64)
-        # arrays on disk are read forward, block by block: what they offer for scattered rows differs
+        # arrays on disk are read forward, block by block: libraries differ in how they read scattered rows
         taken, block = np.empty((len(rows), self.n_features)), rows // self.block_rows
         for b in np.unique(block):
             start, mine = b * self.block_rows, np.flatnonzero(block == b)

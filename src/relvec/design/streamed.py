@@ -42,14 +42,14 @@ _LOW_RANK, _MAX_LOW_RANK_MULTIPLICATIONS = 1000, 6e12  # unless the rank is as l
 _MAX_PASSES = 2  # as long as a pass may be: the limit of all together
 _DENSE_MEMORY_SHARE = 0.1  # of the memory limit, for a part of the dictionary that is a matrix
 _MIN_DENSE_ATOMS = 3000  # of such a part in any case
-_PART_BLOCK_ROWS = 512  # rows of a block of a part that is computed anew
+_PART_BLOCK_ROWS = 512  # rows of a block of a part that is not stored
 _DOUBLE_MEMORY_SHARE, _SINGLE_MEMORY_SHARE = 0.6, 0.7  # of the memory limit, for the dictionary in either precision
 _PASS_MEMORY_SHARE = 0.15  # of the memory limit, for blocks of the factor on all threads
 _SINGLE_NORM_ERROR = 4e-7  # of the squared length of a column in single precision
 
 
 class Moments(NamedTuple):
-    """Sums over rows of A = [B F], its targets, and rows the pivots do not explain with what is left of them."""
+    """Sums over rows of A = [B F], its targets, and rows the pivots do not explain, with their remaining k(x, x)."""
 
     gram: np.ndarray
     cross: np.ndarray
@@ -97,7 +97,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
         c = factor.rank + len(other_atoms)
         multiplications += samples.n_rows * float(c) ** 2
         if multiplications > _MAX_PASSES * _MAX_MULTIPLICATIONS and factor.rank > _LOW_RANK:
-            return None  # tails, every row with a direction of its own
+            return None  # heavy tails: every row adds a direction
         storage, held = _storage(c, basis.n_atoms, memory), dict[int, np.ndarray]()
         kept = held if same and storage.dtype is not None else None
         moments = partial(block_moments, factor, others, stop, kept, storage.dtype)
@@ -117,7 +117,7 @@ def compress_in_passes(basis: Concat, samples: Samples, candidates: Samples, mem
 
 
 class _Storage(NamedTuple):
-    """The type in which a dictionary is held, None where it is computed anew, and the atoms of a dense part."""
+    """The type in which a dictionary is stored, None where it is not, and the atoms of a dense part."""
 
     dtype: type | None
     max_dense_atoms: int
@@ -227,7 +227,7 @@ class LowRankDesign(Design):
 
     @property
     def stored(self) -> str | None:
-        """The type in which the dictionary is held, None where it is computed anew."""
+        """The type in which the dictionary is stored, None where it is not."""
         return next(iter(self._held.values())).dtype.name if self._held else None
 
     def measure(self, dtype: type | None, left: float, factors: dict[int, np.ndarray]) -> float:
@@ -299,7 +299,7 @@ class LowRankDesign(Design):
         if not self.norm_error:
             return self
         exact = copy(self)
-        exact._held, exact.norm_error = {}, 0.0  # computed anew in every scan
+        exact._held, exact.norm_error = {}, 0.0  # computed again in every scan
         return exact
 
     def subset(self, atoms) -> Design:

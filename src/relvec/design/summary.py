@@ -109,7 +109,7 @@ def summarise(basis: Basis, X: np.ndarray, targets: np.ndarray, weights: np.ndar
     R, at_once = np.zeros((0, size)), max(_AT_ONCE // size, 1)
     for first in range(0, len(X), at_once):
         part = slice(first, first + at_once)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused below
             rows = np.column_stack([basis(X[part]), targets[part]])
             if np.any(weights[part] != 1.0):
                 rows *= np.sqrt(weights[part])[:, None]

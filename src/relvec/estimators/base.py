@@ -138,7 +138,7 @@ class BaseRelevanceVector(BaseEstimator):
 
     @abstractmethod
     def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
-        """Copy what was found to the attributes."""
+        """Copy the fitted model to the attributes."""
 
     @property
     def _learns_widths(self) -> bool:
@@ -384,7 +384,7 @@ def by_blocks(method: Callable) -> Callable:
 
     @wraps(method)
     def predicted(self, X: Any, *args: Any, **options: Any) -> Any:
-        with np.errstate(over="ignore", invalid="ignore"):  # `check_predictions` tells of what overflowed
+        with np.errstate(over="ignore", invalid="ignore"):  # `check_predictions` reports an overflow
             return predict(self, X, *args, **options)
 
     def predict(self, X: Any, *args: Any, **options: Any) -> Any:

@@ -31,7 +31,7 @@ class RelevanceVectorClassifier(ClassPredictions):
     By default, ``RVC()`` is a Gaussian process for classes with relevance vectors as its inducing inputs. A linear
     kernel and Gaussian ones, with one width or one for each input, are compared by the log density of held-out rows
     (five folds, fewer for large tables), and the best, or a sum of several, predicts; slope and moderation of its
-    probabilities are learned from the same rows. `selection_` tells what was compared. Inputs are standardised inside:
+    probabilities are learned from the same rows. `selection_` lists what was compared. Inputs are standardised inside:
     units do not matter. If no column varies, or if anything else about the model is given, such as a kernel, a width, a
     basis or ``predictive="rvm"``, the model is the relevance vector machine, as follows.
 
@@ -117,7 +117,7 @@ class RelevanceVectorClassifier(ClassPredictions):
     random_state : int, RandomState or None
         Used where something is drawn: random centres, the restarts that remove atoms at random.
     verbose : None, "progress", bool or int, default None
-        What is shown of the progress, as in `RelevanceVectorRegressor`.
+        How progress is shown, as in `RelevanceVectorRegressor`.
 
     Attributes
     ----------

@@ -243,7 +243,7 @@ def _noise_variances(options: FitOptions, functions: list) -> np.ndarray:
 
 
 def offset_shares(fit: Any, atoms: np.ndarray) -> np.ndarray:
-    """What scaled weights of atoms (m,), the constant last, take from the constant's: offset_j scale_c / scale_j."""
+    """Shares offset_j scale_c / scale_j of the scaled weights of atoms (m,), the constant last, in the constant's."""
     scale = fit.scale[atoms]
     return fit.offset[atoms[:-1]] / scale[:-1] * scale[-1]
 
@@ -325,7 +325,7 @@ def tabulate_history(steps: list[Step], rows: np.ndarray, shift: float, unit: fl
 
 
 def warn_unless_converged(result: Result, tol: float, label: str = "") -> None:
-    """A fit that ended without its certificate says what to do."""
+    """Warn, with advice, of a fit that ended without a certificate."""
     status = result.status
     if not status.success:
         gain = result.state.largest_gain

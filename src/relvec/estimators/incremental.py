@@ -18,7 +18,7 @@ from relvec.estimators.pipeline import fit as fit_model
 from relvec.estimators.sources import SummarySource
 from relvec.runtime.arrays import refuse_masked
 
-MAX_SUMMARY_SIZE = 10_000_000  # numbers that `fit` leaves in a model for `partial_fit` to go on from
+MAX_SUMMARY_SIZE = 10_000_000  # numbers of a summary that `fit` stores for `partial_fit`
 
 
 def _takes_parts(model: Any) -> bool:
@@ -127,7 +127,7 @@ class IncrementalFitMixin(BaseRelevanceVector):
         self._remember(summary, single)
 
     def _remember(self, summary: Summary, single: bool) -> None:
-        """Keep what is left of the rows seen."""
+        """Keep the summary of the rows seen."""
         self._summary, self._single, self.n_samples_seen_ = summary, single, summary.n_rows
 
     def _keep_summary(self, summary: Summary, single: bool) -> None:

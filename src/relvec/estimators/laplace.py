@@ -137,7 +137,7 @@ class LaplaceSearch(Search):
     source: LaplaceSource  # the rows, equal ones merged; ``given`` has them as given
     given: LaplaceSource
     likelihood: Likelihood  # of each of the problems
-    problems: list[LaplaceProblem]  # what each solver is asked, all but the design
+    problems: list[LaplaceProblem]  # the problem of each output, without its design
     labels: tuple[str, ...]  # the names of the outputs in front of warnings
     memory: float  # bytes for the dictionary
 

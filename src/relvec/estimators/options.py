@@ -104,7 +104,7 @@ class FitOptions:
         return self.classifies and isinstance(self.predictive, Process)
 
     def price_among(self, n_candidates: int) -> float:
-        """Nats that a function costs: as given, or log M, what it takes to name one of M columns."""
+        """Nats that a function costs: as given, or log M, the nats that name one of M columns."""
         return float(np.log(n_candidates)) if self.complexity_price is None else self.complexity_price
 
     @property
@@ -124,7 +124,7 @@ class FitOptions:
         return np.inf if limit is None else time.monotonic() + TUNING_TIME_SHARE * limit
 
     def generator(self) -> np.random.Generator:
-        """A generator for what is drawn where centres are, by ``random_state``."""
+        """A generator for random centres, by ``random_state``."""
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
 
     def seeds(self, size: int) -> np.ndarray:
@@ -349,7 +349,7 @@ def _is_auto(value: Any) -> bool:
 
 
 def resolve_kernel(parameters: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The kernel and the predictive distribution of an RVM, "auto" replaced by what it stands for there."""
+    """The kernel and the predictive distribution of an RVM, "auto" replaced by its meaning there."""
     kernel, predictive = parameters["kernel"], parameters["predictive"]
     return "gaussian" if _is_auto(kernel) else kernel, "rvm" if _is_auto(predictive) else predictive
 

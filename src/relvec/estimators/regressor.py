@@ -101,7 +101,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         Gamma hyperpriors over precisions (a, b) and noise precision (c, d); None is flat.
     tol : float, optional
         The fit of a relevance vector machine ends when no single move gains more than this many nats of evidence. None:
-        1e-4, and 0.3 where a Gaussian model has more than 300 functions; `certificate_` tells what is left.
+        1e-4, and 0.3 where a Gaussian model has more than 300 functions; `certificate_` is the gain that is left.
     max_iter : int, default 10000
         Most steps of the solver of a relevance vector machine. A process has no such steps, and this parameter no
         effect on it: ``time_limit`` is what bounds both.
@@ -111,8 +111,8 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         and precisions that the last fit kept, where the new dictionary has them, and is held to the same certificate.
         Widths that are to be learned start from those of the last fit.
     checkpoint : str or path, optional
-        A folder where a fit keeps, every few seconds, what it needs to go on (`relvec.runtime.checkpoint`): the same
-        `fit` in a new process continues where a killed one stopped. The file is deleted when a fit ends normally.
+        A folder where a fit stores its state every few seconds (`relvec.runtime.checkpoint`): the same `fit` in a new
+        process continues where a killed one stopped. The file is deleted when a fit ends normally.
     forgetting : float, default 1.0
         Factor by which every call of `partial_fit` multiplies the weights of all earlier rows; 1 forgets nothing.
     memory_limit : float or str, default "4GB"
@@ -139,7 +139,7 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         Whether outputs of a two-dimensional y share the precisions of the weights (M-SBL), in units of each output's
         root mean square: a function is in the models of all outputs or of none. Each output has a noise of its own.
     time_limit : float, optional
-        Seconds for the whole fit. What was found by then is returned with the warning ``TIME_LIMIT``, which names the
+        Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``, which names the
         stages of a process that were cut short.
     n_jobs : int, optional
         Outputs of a two-dimensional y fitted at once, for relevance vector machines.

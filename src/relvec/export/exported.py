@@ -111,7 +111,7 @@ def expand_output(model: ExportedModel, predictor: Any, function: str) -> Export
     """One output of a regression; ``function`` is the export that asks, for the message."""
     if type(predictor) is FittedProcess:
         return ExportedOutput(expand(predictor, model.n_features), predictor.shares, predictor.scale)
-    if type(predictor) is StudentPredictor:  # its noise, in the place of that of the normal model
+    if type(predictor) is StudentPredictor:  # its noise replaces that of the normal model
         found = expand_output(model, predictor.function, function)
         return replace(found, parts=[replace(part, noise=predictor.noise) for part in found.parts])
     if type(predictor) is HeteroscedasticPredictor:
@@ -137,7 +137,7 @@ def _expand_linear(model: ExportedModel, predictor: Any, function: str) -> Linea
 def split_pipeline(model: Any, function: str, hint: str = "") -> tuple[list[Any], Any]:
     """The steps of a (nested) pipeline before its last, and the estimator of relvec at its end.
 
-    ``function`` is the export that asks, and ``hint`` what else can be done, for the message.
+    For the message, ``function`` is the export that asks and ``hint`` an alternative.
     """
     steps: list[Any] = []
     while sklearn_name(model) == "Pipeline":

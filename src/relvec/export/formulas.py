@@ -44,7 +44,7 @@ class Writer(Arithmetic):
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """A number of a row under its name in a language; what is computed with it is written down at once."""
+    """A number of a row under its name in a language; every operation on it is written down at once."""
 
     writer: Arithmetic
     name: str

@@ -35,7 +35,7 @@ class Bounds:
 
     @property
     def gap(self) -> float:
-        """What is left open, in nats a row."""
+        """Width of the enclosure, in nats a row."""
         return (self.upper - self.lower) / self.total
 
 
@@ -58,7 +58,7 @@ class Vectors:
         return solve_lower(self.L, self.structure(self.theta, X, self.Z).T)
 
     def left(self, X: Array, A: Array) -> Array:
-        """k(x, x) less what the vectors represent of it (n,)."""
+        """The part (n,) of k(x, x) that the vectors do not represent."""
         return self.structure.prior_variance(self.theta, X) - squares(A, 0)
 
 

@@ -1,4 +1,4 @@
-"""A process fitted to a table as it comes: `fit_process`."""
+"""A process fitted to a table in its own units: `fit_process`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from relvec.runtime.clock import Clock, Progress, Recall
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MERIT_ROWS, NAMED_ROWS = 1000, 400  # distinct rows that merits are compared on
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
-_LEAST_SHARE = 0.1  # of the largest share: what is below does not predict
+_LEAST_SHARE = 0.1  # of the largest share: candidates below it do not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
 _SPARSE_LOSS = 0.01  # nats a row that leaving out vectors may lose, one standard error added to the loss seen
 _ALL_ROWS = 300  # so few distinct rows are all kept
@@ -56,7 +56,7 @@ _FLOOR = 1e-6  # least noise variance, in variances of the target
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Rows to learn from: as given on the scale of the target (`raw`), standardised (`rows`), and what was done."""
+    """Rows to learn from: as given on the scale of the target (`raw`), and standardised (`rows`)."""
 
     raw: Rows
     rows: Rows
@@ -87,7 +87,7 @@ class Learned:
     thetas: list[np.ndarray]
 
     def record(self) -> tuple[Compared, ...]:
-        """What was compared, best first."""
+        """The candidates that were compared, best first."""
         of = {c.structure: share for c, share in zip(self.chosen, self.shares)}
         return tuple(
             Compared(

@@ -37,9 +37,9 @@ _MOST_VARYING_INPUTS = 32  # of more inputs, they may depend on the mean alone
 _FOLDS = 5
 _LEAST_GAIN = 0.1  # nats a row at rows that took no part: one row in a hundred, far off in the wrong place, costs that
 _GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
-_MOST_GAIN = 5.0  # nats of a row that count: one row far off does not hide what all others say
+_MOST_GAIN = 5.0  # nats of a row that count: one row far off does not outweigh all others
 _PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
-_SMALL = 1e-3  # of the noise: what a direction may add to a variance that is left out of R
+_SMALL = 1e-3  # of the noise: directions that add less to a variance are left out of R
 _MAX_EIGEN_VECTORS = 1024  # more have a root R of full rank from Cholesky factors, a tenth of the work
 _ROUNDING = 1e-11  # added to I - (I + G/s)^-1 so that it can be factored: a share of k(x, x)
 
@@ -107,7 +107,7 @@ class Component:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One line of the record of what was compared: its name, merit, rows learned on, NLL held out, share, refusal."""
+    """One candidate of the comparison: its name, merit, rows learned on, NLL held out, share, refusal."""
 
     name: str
     merit: float
@@ -127,12 +127,12 @@ class FittedProcess:
     units : from the user's units to the process's (of the target on its scale)
     scale : the scale of the target: as it is, or a logarithm
     components, shares : the processes, and their shares (k,) in the prediction
-    selection : what was compared, best first
+    selection : the candidates that were compared, best first
     merit : that of the first component
-    bounds : on log p(t | theta) of the first component; `gap` is what they leave open, in nats a row
+    bounds : on log p(t | theta) of the first component; `gap` is their distance, in nats a row
     vectors : (m, d) inputs of the rows kept, in the user's units
     status : how the fit ended: "converged", "noise_floor", "time_limit" or "interrupted"
-    messages : what the user should know: noise at its floor, candidates refused, stages cut short
+    messages : for the user: noise at its floor, candidates refused, stages cut short
     evaluations : of evidences with their gradients
     relevant : (m,) which vectors were chosen by relevance to the target, the others cover what the kernel allows; None
         where all rows are kept, or all were chosen for coverage

@@ -29,7 +29,7 @@ _ROWS, _CHECK_ROWS = 200, 500
 _LEARNED, _CHECKED = slice(0, _ROWS), slice(_ROWS, _ROWS + _CHECK_ROWS)
 _MORE_ERROR = 1.1  # its squared error may be so much larger: what few rows cannot tell from none
 _GAIN = 5.0  # nats of evidence that another scale has to gain
-MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-normal variable say nothing
+MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-normal variable mean nothing
 
 
 @dataclass(frozen=True)

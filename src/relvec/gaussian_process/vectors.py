@@ -54,14 +54,14 @@ def pivots(
     prior, root = structure.prior_variance(theta, rows.X), np.sqrt(rows.weight)
     left, residual = rows.weight * prior, root * rows.y
     F = np.empty((n_vectors, n))  # F'F is the part of K represented
-    B = structure.noise(theta) * np.eye(n_vectors)  # F W F' + s I: what the mean of the process on them needs
+    B = structure.noise(theta) * np.eye(n_vectors)  # F W F' + s I, which gives the mean of the process on them
     chosen, relevant = np.empty(0, dtype=int), np.empty(0, dtype=bool)
     least = 1e-8 * structure.noise(theta) + _ROUNDING * prior.max()
     while len(chosen) < n_vectors and left.max() > least:
         block, by_relevance = _draw_block(left, residual, min(_BLOCK, n_vectors - len(chosen)), relevant_share, rng)
         done, end = len(chosen), len(chosen) + len(block)
         G = structure(theta, rows.X[block], rows.X) - F[:done, block].T @ F[:done]
-        # what is left is a difference of numbers of the prior's size: known to its rounding, and no better
+        # the remainder is a difference of numbers of the prior's size, and known to their rounding only
         L = factor(G[:, block] + _ROUNDING * prior.max() * np.eye(len(block)))
         F[done:end] = new = solve_triangular(L, G, lower=True, check_finite=False)
         left = np.maximum(left - rows.weight * np.einsum("ij,ij->j", new, new), 0.0)

@@ -43,7 +43,7 @@ MAX_SEARCH_NUMBERS = 20_000_000  # of a dictionary searched for additions
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Where centres may lie and what they are judged by."""
+    """The box of the centres, and the rows and targets that judge them."""
 
     X: np.ndarray  # (n, d) training rows, with targets (`relvec.hyperparameters.targets.Target`)
     targets: list
@@ -354,7 +354,7 @@ def start(basis: Basis, space: Space, models: list, settle: bool = True) -> Plac
 
 @dataclass(frozen=True)
 class Move:
-    """One step of `move`: what was done, the evidence of the weights after it, and the number of kernels."""
+    """One step of `move`: its action, the evidence of the weights after it, and the number of kernels."""
 
     action: str
     value: float

@@ -5,10 +5,10 @@ With kernels at z_1 .. z_p in the training box of volume V, Laplace's approximat
     log E = log p(t | alpha, z)  -  p log V  +  (p d / 2) log 2 pi  -  (1/2) log |S|,
 
 the evidence of the weights at the best z, times the share of the box that fits as well. S is minus the Hessian of
-log p(t | w, z) p(w | alpha) in z, less what the weights take up of it. GRVM section 5 drops what S has beside its
-diagonal, and everything mixed with w (`reproduction/grvm.py`). In units of the box's sides a direction that the data
-leave open has a curvature below 2 pi: such a centre is not known better than the prior knows it. There, and where S is
-not positive definite, the prior's width counts instead, so that no centre adds to the evidence for being undetermined.
+log p(t | w, z) p(w | alpha) in z, its Schur complement with respect to the weights. GRVM section 5 keeps nothing but
+its diagonal, without the terms mixed with w (`reproduction/grvm.py`). In units of the box's sides a direction with a
+curvature below 2 pi is one in which the data place the centre no better than the prior does. There, and where S is not
+positive definite, the prior's width counts instead, so that no centre adds to the evidence for being undetermined.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def kernel_profiles(placed: Placed) -> list[tuple[int, np.ndarray, np.ndarray, n
 
 
 def exact_hessian(placed: Placed) -> np.ndarray:
-    """Minus the Hessian over all centres (p d, p d), less what the weights take up: its Schur complement.
+    """Minus the Hessian over all centres (p d, p d), as the Schur complement with respect to the weights.
 
     The determinant over weights and centres together is that of A + Phi'B Phi, which the evidence of the weights
     holds, times this one's.
@@ -217,7 +217,7 @@ def climb_likelihood(placed: Placed, steps: int = LIKELIHOOD_STEPS) -> np.ndarra
     space, group, p = placed.space, placed.group, len(placed.Z)
     targets, workings = placed.targets, posteriors(placed)
     Phi = placed.basis(space.X)
-    fixed = []  # what does not move: f less the kernels
+    fixed = []  # the part of f without kernels, which does not move
     for own, _ in workings:
         still = own.places >= p
         f = np.zeros((len(space.X), own.r.shape[1]))

@@ -20,7 +20,7 @@ FACTORS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # widths tried, in un
 PAST_MAXIMUM_NATS = 10.0  # no narrower width is tried where the evidence has fallen by this twice in a row
 LOG_WIDTH_ACCURACY = 0.1  # of log width
 COMPARE_ROWS, COMPARE_ATOMS = 1000, 500  # what widths are compared on
-LOG_WIDTH_DIFFERENCE = 1e-4  # of log width, for the derivative of what the centres add
+LOG_WIDTH_DIFFERENCE = 1e-4  # of log width, for the derivative of the term of the centres
 CLIMB_LOG_BOX, CLIMB_STEPS = 0.7, 8  # log units and steps of a climb of widths per feature
 MAX_CLIMBS = 6
 MIN_CLIMB_GAIN_NATS = 0.1  # a climb must gain so much to be followed by another
@@ -95,9 +95,9 @@ def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedW
 def evidence_and_gradient(placed: Placed) -> tuple[CentresEvidence, np.ndarray]:
     """The evidence over weights and centres, and its derivative with respect to the kernels' theta.
 
-    Centres stay, and the precisions of columns of unit length; the mode of the weights moves. What the weights'
-    evidence adds is exact, by the vector-Jacobian product that learns widths; what the centres add is differenced,
-    one parameter at a time.
+    Centres stay, and the precisions of columns of unit length; the mode of the weights moves. The
+    derivative of the weights' evidence is exact, by the vector-Jacobian product that learns widths; that of the term of
+    the centres is a difference, one parameter at a time.
     """
     space = placed.space
     Phi_bar = evaluate(space, placed.Z, placed.group, placed.models, settle=False)[1]

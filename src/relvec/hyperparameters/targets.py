@@ -41,7 +41,7 @@ class Target(Protocol):
         """The same on some of the rows, over a dictionary of another length."""
 
     def split_outputs(self) -> list[Target]:
-        """Targets of one output each that speak for this one."""
+        """Targets of one output each, in place of this one."""
 
     @property
     def noise_precisions(self) -> tuple[float, float, float]:
@@ -128,7 +128,7 @@ class LatentPosterior:
 
 @dataclass(frozen=True, eq=False)
 class GaussianTarget:
-    """A target (n,) of unit mean square with sample weights (n,); ``problem`` says all but the design.
+    """A target (n,) of unit mean square with sample weights (n,); ``problem`` has everything but the design.
 
     Rows that stand for several equal ones have their mean target, the sum of their weights, and in ``within`` (n,) the
     weighted squares of their targets about that mean.
@@ -240,7 +240,7 @@ class GaussianTarget:
 
 @dataclass(frozen=True, eq=False)
 class LaplaceTarget:
-    """Classes or counts over M atoms; ``problem`` says all but the design. A model is (units, alpha).
+    """Classes or counts over M atoms; ``problem`` has everything but the design. A model is (units, alpha).
 
     ``accuracy`` (nats) is how near to their optimum `evaluate` brings precisions; a thousandth of tol where None.
     """

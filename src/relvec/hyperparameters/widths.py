@@ -183,7 +183,7 @@ def learn(
             best = _retry_features(basis.take(atoms), more, best, basis.theta)
     all_rows = len(setting.X) <= SETTINGS.climb_rows and isinstance(setting.targets[0], GaussianTarget)
     noises = np.exp(-best.log_precisions[:, -1]) if all_rows else None
-    # eight decimals: repeated rows and weights differ in further ones, and searches of classes make much of that
+    # eight decimals: repeated rows and weights differ in further ones, which searches of classes amplify
     theta = np.where(setting.free, np.round(best.theta, 8), best.theta)
     return LearnedWidths(basis.with_theta(theta), Tuning(tuple(trials)), noises)
 

@@ -21,7 +21,7 @@ from scipy.special import erfcx, log_ndtr
 
 from relvec.inference.evidence import LOG_2PI
 
-MIN_WEIGHT = 1e-6  # lambda of a row whose interval says nothing; its pull on f stays as it is
+MIN_WEIGHT = 1e-6  # lambda of a row whose interval carries no information; its pull on f stays
 _NARROW = 1e-3  # width of an interval, in deviations and in units of 1 / |e|, up to which series in it have 12 digits
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)  # of averages over the posterior of f
 _MAX_RATIO = 20.0  # between the noise level found and the deviation of the targets' ends from f, either way
@@ -62,7 +62,7 @@ def as_ends(y: Any) -> np.ndarray:
 
 def first_targets(ends: np.ndarray) -> np.ndarray:
     """Targets (n,) to begin with: those observed, the one finite end, or the middle; zero where nothing is known."""
-    other = np.where(np.isinf(ends), ends[:, ::-1], ends)  # the end that there is, in the place of the one that is not
+    other = np.where(np.isinf(ends), ends[:, ::-1], ends)  # an infinite end is replaced by the other one
     return np.where(np.isinf(other), 0.0, other) @ [0.5, 0.5]
 
 

@@ -195,7 +195,7 @@ def gain_delete(alpha, gamma, mu, Sigma_diag):
 
 def gain_reestimate(alpha, s, q):
     """Gain of moving each alpha of the model to its optimum (TF03 A.3); deletion where that is infinite."""
-    known = np.asarray(s) > 0.0  # an s of 0 is rounding: the data say nothing about such an atom
+    known = np.asarray(s) > 0.0  # an s of 0 is rounding: the data carry no information about such an atom
     s = np.where(known, s, 1.0)
     best = optimal_alpha(s, q)
     finite = np.isfinite(best) & (best > 0.0)

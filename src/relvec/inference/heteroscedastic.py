@@ -9,7 +9,7 @@ under q(w) its part with u is
     sum_i -1/2 (b + psi_i'mu) - 1/2 e_i exp(-b - psi_i'mu + psi_i'S psi_i / 2) - KL(q(u) || p(u)),           (1)
 
 which is concave in b and mu; S^-1 = A + Psi' C Psi / 2 with C = diag(e_i exp(...)) at its maximum, and the precisions
-are alpha_j = 1 / (mu_j^2 + S_jj) there. Those that grow without end leave their functions out. Given q(u), q(w) is the
+are alpha_j = 1 / (mu_j^2 + S_jj) there. Functions whose precision diverges are left out. Given q(u), q(w) is the
 posterior of a Gaussian model whose rows have the weights E exp(-psi_i'u). Sample weights multiply the terms of a row.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-CUT_OFF = 3.0  # standard deviations beyond which a column says nothing more
+CUT_OFF = 3.0  # standard deviations beyond which a column has no further effect
 BUMPS = (-1.5, -0.5, 0.5, 1.5)  # where bumps sit, in standard deviations
 BUMP_WIDTH = 0.75
 _STRAIGHT = np.inf  # the place of a straight line among the bumps
@@ -87,7 +87,7 @@ def constant_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> L
 def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> tuple[LogNoise, float]:
     """The noise of most bound (1) for expected squared residuals (n,) at columns Z (n, p), and its part of the bound.
 
-    What is returned beside the noise is sum_i -1/2 psi_i'mu - KL: what the functions add to the evidence of the model
+    The second value is sum_i -1/2 psi_i'mu - KL, the term that the functions add to the evidence of the model
     with weighted rows, but for the mean of the weights.
     """
     start = constant_noise(Z, squares, weights)

@@ -27,8 +27,8 @@ class NewtonSettings:
     """When Newton's method has found a mode. Decrements are relative to the objective."""
 
     max_steps: int = 200
-    max_idle_steps: int = 5  # in vain: rounding, of weights of 1e12 say, hides where the mode is
-    rough_decrement: float = 1e-9  # near the mode: values no longer tell steps apart, and Newton converges by itself
+    max_idle_steps: int = 5  # without progress: rounding, of weights of 1e12 say, hides the mode
+    rough_decrement: float = 1e-9  # near the mode: values no longer distinguish steps, and full Newton steps converge
     exact_decrement: float = 1e-18
 
 

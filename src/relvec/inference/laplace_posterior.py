@@ -1,4 +1,4 @@
-"""A posterior over weights by Laplace's approximation: what follows from its mode and the curvature there."""
+"""A posterior over weights by Laplace's approximation: its moments and the derivatives of its evidence."""
 
 from __future__ import annotations
 

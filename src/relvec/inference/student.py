@@ -79,7 +79,7 @@ def learn_tails(squares: np.ndarray, weights: np.ndarray) -> Tails:
 
 
 def bound_of_scales(tails: Tails, squares: np.ndarray, weights: np.ndarray) -> float:
-    """What the scales lambda add to the bound, (2), for q(lambda) by expected squared residuals (n,)."""
+    """The term (2) of the scales lambda in the bound, for q(lambda) by expected squared residuals (n,)."""
     nu = tails.degrees
     a0, a, b = 0.5 * nu, 0.5 * (nu + 1.0), 0.5 * (nu + squares / tails.scale2)
     mean_log = digamma(a) - np.log(b)

@@ -86,7 +86,7 @@ class Linear(ParameterFreeKernel):
 
     positive_definite = True
 
-    @np.errstate(over="ignore", invalid="ignore")  # columns that are no numbers are refused with what to do
+    @np.errstate(over="ignore", invalid="ignore")  # infinite columns are refused later, with advice
     def _values(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         return X @ Z.T
 

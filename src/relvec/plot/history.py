@@ -50,7 +50,7 @@ class HistoryDisplay:
         history = final_step(model).history_
         history = history[output] if isinstance(history, list) else history
         if not len(history):
-            raise ValueError("the model was not found by a search: selection_ tells what was compared")
+            raise ValueError("the model was not found by a search: see selection_ for the candidates compared")
         return cls(history["objective"], history["size"]).plot(ax)
 
     def plot(self, ax: Any = None) -> HistoryDisplay:

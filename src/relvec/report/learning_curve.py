@@ -15,7 +15,7 @@ from relvec.tables.importance import error_of
 from relvec.tables.pipelines import Prediction, predict_table
 
 SHARES = (0.125, 0.25, 0.5)  # of the rows outside the last part; together less than one more fit
-MIN_ROWS = 20  # a fit to fewer says nothing
+MIN_ROWS = 20  # a fit to fewer is not informative
 
 
 @dataclass(frozen=True, eq=False)

@@ -242,7 +242,7 @@ def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
 
 
 def _compared_section(records: Sequence[Any]) -> str:
-    """What was compared before the kernel was chosen, a row a candidate."""
+    """The candidates compared before the kernel was chosen, one a row."""
     names = [field.name for field in fields(records[0])]
     rows = [[_compared_cell(getattr(record, name)) for name in names] for record in records]
     numbers = [i for i, name in enumerate(names) if isinstance(getattr(records[0], name), float | int)]

@@ -19,7 +19,7 @@ class TimeUp(Exception):
 class Clock:
     """Seconds left of a limit, a callback `progress(stage, fraction)`, and a store for finished steps; all may be None.
 
-    The store is a function `recall(name, compute)`: what an earlier run found under this name, or what is computed now.
+    The store is a function `recall(name, compute)`: the result of an earlier run under this name, or of `compute`.
     """
 
     def __init__(self, limit: float | None = None, progress: Progress | None = None, recall: Recall | None = None):

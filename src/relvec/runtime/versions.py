@@ -37,7 +37,7 @@ def show_versions() -> None:
 def _describe_engine() -> str:
     spec = find_spec("relvec.solvers._native.gaussian")
     if spec is None or spec.origin is None:
-        return "missing: the package was not built; install it again with pip, with a C compiler at hand"
+        return "missing: the package was not built; install it again with pip, where a C compiler is available"
     return f"compiled ({Path(spec.origin).name})"
 
 

@@ -1,4 +1,4 @@
-"""Long dictionaries: search a part, look at the whole, go on among the atoms that would gain, until none does."""
+"""Long dictionaries: search a part, scan the whole, continue with the atoms that would gain, until none does."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
             continue
         solver = replace(solver, restarts=0)
         model = _alone(problem, active, state.posterior.alpha, state.posterior.beta)
-        # what the search had before it is certified by more digits than a scan of the whole has
+        # atoms of the last search are certified with more digits than a scan of the whole has
         seen, refuted = (np.union1d(seen, part), refuted + 1) if same else (part, 0)
         entering, promised = _propose(problem, active, model, solver.exchange, seen)
         largest = max(promised, state.largest_gain)
@@ -112,7 +112,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
         if len(pool) > problem.design.max_active_set:
             pool = entering
         part = np.union1d(active, pool)
-        pool = part if long else part[:0]  # a long scan is dear, and what it named stays at hand
+        pool = part if long else part[:0]  # a long scan is expensive, and its proposals are kept
     objective = problem.objective(active, model.full_posterior)
     whole = state.stepped(active=active, posterior=model.full_posterior, objective=objective, largest_gain=largest)
     status = result.status
@@ -197,7 +197,7 @@ def _propose(
 
 
 def _recompute_gains(history: list[Step]) -> list[Step]:
-    """Gains made anew: the joints between parts have none of their own."""
+    """Gains as differences of objectives: steps between two parts have none yet."""
     return [
         replace(step, gain=step.objective - before.objective if before else 0.0)
         for before, step in zip([None, *history[:-1]], history, strict=True)

@@ -12,7 +12,7 @@ from relvec.solvers.loop import Status
 class SearchModel(Protocol):
     """A support with its posterior; it never changes, and its moves give other models.
 
-    A move returns None where it gains no more than tol. What is kept never has a lower objective.
+    A move returns None where it gains no more than tol. A move that is made never lowers the objective.
     """
 
     @property
@@ -60,7 +60,7 @@ class SearchModel(Protocol):
         """Another local maximum, settled; None where there is nothing to try."""
 
     def exchange_pairs(self, batch: int | None, deadline: float) -> Self | None:
-        """Another local maximum, with others in the place of two atoms; None where there is nothing to try."""
+        """Another local maximum, with others in place of two atoms; None where there is nothing to try."""
 
     def admits(self, other: Self) -> bool:
         """Whether a restart may lead to the other model."""
@@ -75,4 +75,4 @@ class SearchModel(Protocol):
         """How a search of this model ends whatever its certificate says; None where the certificate decides."""
 
     def notes(self) -> dict:
-        """Plain numbers needed besides atoms and precisions to go on from here in another process."""
+        """Plain numbers needed besides atoms and precisions to resume from here in another process."""

@@ -66,5 +66,5 @@ def cut_short(result: Result) -> bool:
 
 
 def without_restarts(solver: Any) -> Any:
-    """The solver without restarts: it goes on from a model that had them."""
+    """The solver without restarts: it starts from a model that had them."""
     return replace(solver, restarts=0) if isinstance(solver, Sequential) else solver

@@ -1,4 +1,4 @@
-"""Tables of any kind of columns: read them, fit and predict them, and evaluate what was fitted.
+"""Tables of any kind of columns: read them, fit and predict them, and evaluate the model.
 
 The names below are loaded from their modules on first use.
 """

@@ -36,12 +36,12 @@ class Score:
 
     Attributes
     ----------
-    name : what it is called.
+    name : the name of the score.
     value : on the rows given.
     error : its standard error, the standard deviation over resampled rows.
     low, high : central 95% of the resampled values.
     meaning : one sentence.
-    baseline : the score of the best prediction that is the same for every row (for the coverage what is aimed at).
+    baseline : the score of the best prediction that is the same for every row (for the coverage the nominal one).
     """
 
     name: str
@@ -60,7 +60,7 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Predictions beside what was observed.
+    """Predictions and observed targets.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
     pipeline : as `relvec.tables.pipelines.fit_table` makes it
     table : Table, data frame or mapping of columns, with the target
     folds : int, default 0
-        0 evaluates the pipeline as it is. From 2 on, it is fitted anew on all but one part of the table and evaluated
+        0 evaluates the pipeline as it is. From 2 on, it is fitted again on all but one part of the table and evaluated
         on that part, for each of so many parts: for a table that the pipeline was fitted on.
     seed : int, default 0
         Of the resampling and of the folds.
@@ -255,7 +255,7 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
          float(np.mean(np.abs(y - np.median(y))))),
         ("R2", r_squared, "share of the target's variance that is explained; 0 is a constant, 1 is perfect", 0.0),
         ("coverage", lambda i: float(np.mean(held[i])),
-         f"share of targets inside the {COVERAGE:.0%} interval; the baseline is what it should be", COVERAGE),
+         f"share of targets inside the {COVERAGE:.0%} interval; the baseline is the nominal coverage", COVERAGE),
         ("interval width", lambda i: float(np.mean(width[i])), f"mean width of the {COVERAGE:.0%} interval",
          float(np.ptp(np.quantile(y, [0.5 - COVERAGE / 2, 0.5 + COVERAGE / 2])))),
     ]  # fmt: skip

@@ -17,7 +17,7 @@ __all__ = ["Table", "TableError", "as_table"]
 
 MAX_EXACT_FLOAT = 2**53  # larger whole numbers are not all doubles
 MAX_SPELLING_CANDIDATES = 2_000  # names compared with a misspelt one: the comparison is slow
-UNNAMED = re.compile(r"column \d+|[-+.,\d]+( \(\d+\))?")  # a name that was made up, or a number in the place of one
+UNNAMED = re.compile(r"column \d+|[-+.,\d]+( \(\d+\))?")  # a name that was made up, or a number in place of one
 BLOCK_CELLS = 500_000  # of a block of rows: some 4 MB as numbers, and less than 100 where all are categories
 
 

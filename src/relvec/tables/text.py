@@ -42,7 +42,7 @@ def escape_controls(text: str) -> str:
     return "".join(c if c.isprintable() or c in harmless else c.encode("unicode_escape").decode() for c in text)
 
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # which a spreadsheet takes for the beginning of a formula
 
 
 def escape_formula(value: Any) -> Any:

@@ -152,7 +152,7 @@ def align(values: Any, X: Any, name: str) -> Any:
 
 @contextmanager
 def quiet_scheduler() -> Iterator[None]:
-    """Without the scheduler's advice to scatter what a pass needs: what is scattered is lost with its worker.
+    """Without the scheduler's advice to scatter the arguments of a pass: scattered data are lost with their worker.
 
     Nor word of strings that become objects, as they would in memory.
     """

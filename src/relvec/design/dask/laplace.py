@@ -1,9 +1,9 @@
 """Dictionaries of Dask-backed samples for likelihoods that are not Gaussian.
 
-Under the Laplace approximation every step weighs the rows anew, so nothing of them can be summed up beforehand. A step
-needs of a row its features, its target and the columns of the model, which are functions of a few centres: a pass sends
-those to the rows and gets back sums of the size of the model. A scan of a kernel on every row takes two passes: one
-weighs the rows, by their kernel values at a few hundred pivots, the other looks at them as candidates.
+Under the Laplace approximation the weights of the rows change in every step, so no sums can be computed in advance. A
+step needs the features and the target of a row, and the columns of the model, which are functions of a few centres: a
+pass sends the centres to the rows and returns sums of the size of the model. A scan of a kernel on every row takes two
+passes: weighted sums of the kernel values at a few hundred pivots, then the gains of the rows as candidates.
 """
 
 from __future__ import annotations

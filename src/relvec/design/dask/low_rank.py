@@ -114,7 +114,7 @@ class DaskDesign(Design):
 
     def scan(self, Y: np.ndarray, function: OnPiece[Value], combine: Combine[Value]) -> Value:
         factor, r = self._columns.factor, self._columns.factor.rank
-        M = Y.T @ self._columns.R[:, -r:] @ factor.inverse  # of Y' R [0; L^-1 k], what does not depend on the row
+        M = Y.T @ self._columns.R[:, -r:] @ factor.inverse  # the part of Y' R [0; L^-1 k] shared by all rows
         task = partial(_scan_block, factor.kernel, factor.pivots, M, function)
         total = self._dictionary.samples.reduce(task, combine, self._norms)
         if self._dictionary.n_others:

@@ -102,7 +102,7 @@ class DaskSamples(Samples):
         self._at_once = BLOCK_ROWS
 
     def persisted(self) -> DaskSamples:
-        """The same rows, kept by Dask in the memory of the workers, or on their disks, and computed anew if lost."""
+        """The same rows, kept by Dask in the memory of the workers, or on their disks, and computed again if lost."""
         import dask
 
         other = copy(self)
@@ -124,7 +124,7 @@ class DaskSamples(Samples):
     def keep_values(self, function: Callable[[Block], np.ndarray]) -> list:
         """A function's values (b,) on the rows of every chunk, kept by Dask where they were computed.
 
-        They are given back to functions of `reduce`, and computed anew where a worker is lost.
+        Functions of `reduce` get them back; they are computed again where a worker is lost.
         """
         import dask
 
@@ -135,7 +135,7 @@ class DaskSamples(Samples):
         import dask
 
         both = function, combine, self._scaled, self._at_once
-        if len(self._chunks) <= _FAN:  # what they are asked goes with every task: sharing it takes another trip
+        if len(self._chunks) <= _FAN:  # the arguments are sent with every task: sharing them takes another trip
             value = dask.delayed(partial(_evaluate_chunk, both))
         else:
             value = partial(dask.delayed(_evaluate_chunk), dask.delayed(both, traverse=False))
@@ -239,7 +239,7 @@ def _first(most: int, found: _Rows) -> _Rows:
 
 
 def _join(keep: Callable[[Any], Any], a: Any, b: Any) -> Any:
-    """What is kept of the arrays of both, one behind the other."""
+    """The arrays of both concatenated, and the entries to keep."""
     return keep(type(a)(*(np.concatenate(pair) for pair in zip(a, b, strict=True))))
 
 
@@ -284,7 +284,7 @@ def _evaluate_chunk(both: tuple, chunk: Chunk, first: int, beside: np.ndarray | 
 
 def _combine(combine: Callable, values: Sequence) -> Any:
     there = [value for value in values if value is not None]
-    # what a task has been given stays as it is: it may be needed again where a worker is lost
+    # the inputs of a task are not changed: they may be needed again where a worker is lost
     return reduce(combine, there[1:], deepcopy(there[0])) if there else None
 
 

@@ -75,7 +75,7 @@ class BasisTerms(Terms):
         self._basis = basis
         self.block_rows = int(np.clip(_MAX_BLOCK_NUMBERS / (basis.n_atoms * numbers_per_entry(basis)), 16, 4096))
         self.scan_size = float(samples.n_rows) * basis.n_atoms
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused below
             squares = samples.blocked(self.block_rows).reduce(partial(_sum_squares, self.of_rows), add)
         if not np.all(np.isfinite(squares)):
             raise not_finite(int(np.argmin(np.isfinite(squares))))

@@ -41,7 +41,7 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> FittedModel:
 
     Parameters
     ----------
-    options : what the estimator was told.
+    options : the options of the estimator.
     source : the rows, with one target.
     fit : fits a model with constant normal noise.
     """

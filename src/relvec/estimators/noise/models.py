@@ -35,7 +35,7 @@ class Noise(ABC):
     added: float  # to the evidence of the model of weighted rows, for the bound
 
     first_scale: ClassVar[Scale | None] = None  # of the target, or None where the first fit may choose it
-    rises: ClassVar[bool] = True  # whether what is maximised can only rise from fit to fit
+    rises: ClassVar[bool] = True  # whether the objective can only rise from fit to fit
 
     @classmethod
     def begin(cls, source: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Fits of estimators as they come: processes whose kernels the data choose."""
+"""Fits of estimators with their defaults: processes whose kernels the data choose."""
 
 from relvec.estimators.processes.classes import fit_class_process
 from relvec.estimators.processes.regression import fit_processes

@@ -36,7 +36,7 @@ _MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
 # Rows times classes. A fit of fewer is a chain of small products, in which threads of BLAS wait for each other: on a
 # busy machine two of them took forty times the CPU seconds of one.
 MAX_ONE_THREAD_ROWS = 10_000
-recall = partial(checkpoint.recall, fields=("theta", "evaluations", "inducing"))  # what is learned, for checkpoints
+recall = partial(checkpoint.recall, fields=("theta", "evaluations", "inducing"))  # the values stored in checkpoints
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 

@@ -41,7 +41,7 @@ def are_brought_here(n_rows: int, n_features: int, options: FitOptions, gaussian
 
 
 def check_dask(options: FitOptions) -> None:
-    """Refuse what no fit to collections of Dask can do."""
+    """Refuse options that a fit to collections of Dask does not support."""
     if options.keeps_checkpoint:
         raise ValueError("a fit to collections of Dask keeps no checkpoint: leave checkpoint at None")
     if options.device not in (None, "auto"):
@@ -153,7 +153,7 @@ class DaskSource(GaussianSource, LaplaceSource):
         return design.Lookup(dictionary.n_atoms, dictionary.order), dictionary.draw, essential
 
     def compact(self, dictionary: Any, fits: list, keep_last: bool) -> tuple[Basis, list]:
-        """The atoms that the fits came by as a dictionary, and the fits over that."""
+        """The dictionary of the atoms that the fits visited, and the fits over it."""
         if not isinstance(dictionary, design.DistributedKernelBasis):
             return dictionary, fits
         M = dictionary.n_atoms

@@ -27,7 +27,7 @@ class RowsWriter(GraphArithmetic, Writer):
         return self._columns[id(basis)][0]
 
     def dot(self, basis: Basis, weights: np.ndarray) -> Number:
-        # The units are in the matrices: ONNX Runtime would join a factor beside a product to it, in single precision.
+        # The units are in the matrices: ONNX Runtime would fuse a factor into a product, in single precision.
         return Number(self, self.graph.node("MatMul", self.columns(basis), add_matrix(self.graph, weights[:, None])))
 
     def squares(self, basis: Basis, root: np.ndarray) -> Number:

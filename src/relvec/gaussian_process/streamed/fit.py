@@ -141,7 +141,7 @@ def grow_further(
 
 @dataclass(frozen=True, eq=False)
 class _Grown:
-    """The posterior process on the rows (m,) that were chosen; `limit` is what ended their growth, "" for nothing."""
+    """The posterior process on the rows (m,) that were chosen; `limit` names the limit that was reached, if any."""
 
     index: np.ndarray
     part: Component

@@ -13,8 +13,8 @@ covariance function as the RVM's is (RQ05 eq. (8)). The rest of the prior varian
 The evidence under c', which the parameters maximise in O(N m^2) a step, is that of a linear model over [psi, h] with
 noise variances noise + c(x_n, x_n) - |psi(x_n)|^2. Predictions cost O(m^2) a point and keep nothing of length N.
 
-Assumed, because data say nothing about places without data: a prior variance of at least that of the targets (RQ05 has
-it for RVM*), and widths within a factor of three of their start. The m vectors and p widths were chosen to suit the
+Assumed, because the data cannot tell what happens far from them: a prior variance of at least that of the targets (RQ05
+has it for RVM*), and widths within a factor of three of their start. The m vectors and p widths were chosen to suit the
 targets, which biases the evidence in their favour: the prior deviation of the RVM's weights is 0.3 of their root mean
 square unless all of it gains more than a nat a vector, and all variances are multiplied by N / (N - m - p) in the end,
 as in the estimate of a variance from residuals. benchmarks/choices.py chose the numbers on data sets of its own.

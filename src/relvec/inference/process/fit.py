@@ -18,7 +18,7 @@ _RELATIVE_JITTER = 1e-8  # added to the diagonal of a covariance matrix before i
 _MAX_FITTED_ROWS = 5000  # that choose the parameters: more change them little
 _MAX_LBFGS_STEPS = 100  # of which each costs O(N m^2)
 _MAX_VARIANCE_LOG_STEP = np.log(1e3)  # of amplitudes and noise, from their start
-MAX_WIDTH_LOG_STEP = np.log(3.0)  # of widths: data say nothing about places where there are none
+MAX_WIDTH_LOG_STEP = np.log(3.0)  # of widths: the data do not determine them far from the rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ class Process:
     Parameters
     ----------
     retune : bool, default True
-        Whether the widths, which start at sqrt(2) times the RVM's (RQ05 eq. (10)), are learned anew by evidence, like
+        Whether the widths, which start at sqrt(2) times the RVM's (RQ05 eq. (10)), are learned again by evidence, like
         amplitude and noise; False keeps them there.
 
     Examples
@@ -63,7 +63,7 @@ def kernels_of(basis: Basis) -> tuple[Kernel, ...]:
 
 
 def check_kernels(kernels: tuple[Kernel, ...], spec: Augmented | Process) -> None:
-    """Refuse what a predictive distribution cannot be made of."""
+    """Refuse kernels that a predictive distribution cannot use."""
     name = type(spec).__name__.lower()
     if not kernels:
         raise ValueError(f"predictive={name!r} needs a kernel as a function of the inputs: use predictive='rvm' here")

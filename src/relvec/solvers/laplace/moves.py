@@ -22,7 +22,7 @@ class LaplaceSettings:
     batch: int = 4  # units added a scan, where no number is given
     batch_gain_share: float = 0.3  # of the best gain, for further units of a batch
     max_batch_correlation: float = 0.3  # of those with the units before them
-    max_refuted: int = 6  # additions refitted in vain before the search for additions ends
+    max_refuted: int = 6  # additions that lose when refitted, before the search for additions ends
     # Units with Q^2 / S of at least this, which the linearised problem would not add or not at its own precision, are
     # added at these precisions, times S, before a search ends: all in small tables, and never less than three. One that
     # loses as much at the first, and that the scan would not add, is not tried at the others: of 126 that gained at the
@@ -94,7 +94,7 @@ def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[Lapl
 
 
 def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel | None, float]:
-    """Add a unit that the linearised problem is all but indifferent to, where the refitted evidence gains by it.
+    """Add a unit that the linearised problem is nearly indifferent to, where the refitted evidence gains by it.
 
     At rows without counts, say, Q^2 = S: the evidence is flat at 1/alpha = 0 and rises beyond it.
     """
@@ -204,7 +204,7 @@ def exchange(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceModel
 def settle(
     model: LaplaceModel, exchanging: bool, limit: Limit, rival: LaplaceModel
 ) -> tuple[LaplaceModel | None, dict[str, float]]:
-    """Single additions, re-estimation, deletions and exchanges until none helps, and what they would have gained.
+    """Single additions, re-estimation, deletions and exchanges until none helps, and the gains they would have had.
 
     None where this leads to the rival, or ends far below it before exchanges.
     """
@@ -233,7 +233,7 @@ def settle(
 def anneal(model: LaplaceModel, factor: float, batch: int, limit: Limit) -> LaplaceModel:
     """Count every sample several times, let units enter, and return to the data as they are.
 
-    What a smaller noise does in regression: the model passes through richer supports, from which deletion reaches
+    As with a smaller noise in regression, the model passes through richer supports, from which deletion reaches
     better maxima than addition alone.
     """
     problem = model.problem

@@ -92,7 +92,7 @@ class _Path:
     price: float = 0.0  # of the edge in the last step
 
     def append(self, model: LaplaceModel, system: NewtonSystem, edge: _Edge) -> None:
-        """Go on to a model, and correct its curvature by what the gradient did on the way.
+        """Append a model, and correct its curvature by the change of the gradient on the way.
 
         The linearised problem holds B fixed. Where all precisions move together, as in separable classes, B moves with
         them and the true curvature is a fraction of the linearised one. At the edge the curvature is that of Lagrange's
@@ -208,7 +208,7 @@ def step_to(model: LaplaceModel, step: np.ndarray) -> LaplaceModel:
 
 
 def within_reach(model: LaplaceModel, objective: float) -> bool:
-    """Whether further steps on the precisions may lead to ``objective``, by what the quadratic model expects."""
+    """Whether further steps on the precisions may lead to ``objective``, by the quadratic model."""
     missing = objective - model.objective
     if missing <= 0.0 or not len(model.active):
         return missing <= 0.0
@@ -223,7 +223,7 @@ def within_reach(model: LaplaceModel, objective: float) -> bool:
 def prune(model: LaplaceModel) -> LaplaceModel:
     """Delete units whose optimal precision is infinite (TF03 eq. (21)), while the refitted objective does not fall.
 
-    Units whose deletion was tried in vain are remembered and not tried again.
+    Units whose deletion gained nothing are remembered and not tried again.
     """
     while model.fit.any_infinite:
         gains, dead = deletion_gains(model)

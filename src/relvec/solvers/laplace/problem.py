@@ -31,7 +31,7 @@ _MAX_THOROUGH_ROWS = 2000
 class WorkBudget:
     """The work of a search, in nanoseconds that it would take on one core of about 20 GFlop/s.
 
-    What a clock would say, but the same in every run: restarts are cut short by it.
+    Unlike a clock it is the same in every run; restarts are limited by it.
     """
 
     spent: float = 0.0
@@ -169,7 +169,7 @@ def pair_outputs(units: np.ndarray, n_atoms: int, shared: int) -> tuple[np.ndarr
 class LaplaceModel:
     """Units with Laplace's approximation to the posterior of their weights.
 
-    ``atom`` is the unit last moved; ``refused`` are units whose deletion was tried in vain on the way here. The rows in
+    ``atom`` is the unit last moved; ``refused`` are units whose deletion gained nothing on the way here. The rows in
     memory of one output have their algebra done by compiled loops (`Mode`), others by the design.
     """
 
@@ -236,7 +236,7 @@ class LaplaceModel:
         return self._with(np.append(self.active, units), alpha, start, guess, int(units[0]), Phi)
 
     def swap(self, place: int, unit: int, alpha: float, weights: np.ndarray) -> LaplaceModel:
-        """The model with another unit, its precision and weights, in the place of one."""
+        """The model with another unit, its precision and weights, in place of one."""
         k, active, Phi = self.problem.per_unit, self.active.copy(), self._Phi
         precisions, start = self.alpha.copy(), self.fit.mean.copy()
         active[place], precisions[place], start[place * k : place * k + k] = unit, alpha, weights

@@ -168,7 +168,7 @@ def places_by_class(model: LaplaceModel) -> list[np.ndarray]:
 class ScanRows:
     """The factors by which a scan of K classes multiplies the dictionary, row by row.
 
-    Where K classes are dear (``exact`` False) only the model's own weights of the class count. That takes B for
+    Where K classes cost too much (``exact`` False) only the model's own weights of the class count. That takes B for
     block-diagonal over the classes, which is used to propose moves only: they are kept or not by the evidence of the
     joint model.
     """

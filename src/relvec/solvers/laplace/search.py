@@ -35,7 +35,7 @@ class ModelInSearch:
 
     model: LaplaceModel
     problem: LaplaceProblem  # as it was given
-    offers: dict[str, float] = field(default_factory=dict)  # nats that moves tried in vain would have gained
+    offers: dict[str, float] = field(default_factory=dict)  # nats that moves which were not made would have gained
     cut: set[str] = field(default_factory=set)  # those of which the edge of trust cut trials short
     start: np.ndarray | None = None  # weights from which the mode was found
     found: dict[str, ModelInSearch] = field(default_factory=dict)  # where moves that gain lead
@@ -244,7 +244,7 @@ def keep(
     """The model with its mode found once more, from its weights.
 
     So it is that of a checkpoint to the last digit: a rounding error would move the end of a search along the edge of
-    trust. Rows on other machines, where a mode is dear, do without.
+    trust. For rows on other machines, where a mode is expensive, this is left out.
     """
     start, budget = model.fit.mean, problem.budget
     if type(model.fit) is not LaplacePosterior:
