@@ -19,7 +19,7 @@ TASKS = ("auto", "regression", "classification", "count")
 OVERVIEW = """examples:
   relvec fit houses.csv --target price     fit a model to a table and save it as model.relvec
   relvec predict model.relvec new.csv      predict new rows, with error bars
-  relvec report model.relvec held_out.csv  write report.html: accuracy, calibration, what the model rests on
+  relvec report model.relvec held_out.csv  write report.html: how good and how honest it is, and what matters
   relvec demo                              try it: two small fits; pictures and a table in relvec-demo/
 """
 DATA = """DATA is a file (CSV, TSV, JSON lines, .npz; with relvec[data] Excel, Parquet and Feather), also .gz or .zst,
@@ -96,7 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("predict", "predict the rows of a table", "Predict the target for every row of a table.", PREDICT, _predict),
         ("inspect", "describe a fitted model", "Describe a fitted model: vectors, noise, evidence, options, columns.",
          INSPECT, _inspect),
-        ("calibrate", "make a model's intervals hold their coverage", "Calibrate a model on rows that it was not "
+        ("calibrate", "make intervals reach their stated coverage", "Calibrate a model on rows that it was not "
          "fitted to.", CALIBRATE, _calibrate),
         ("evaluate", "measure how good a model is on a table", "Compare a model's predictions with the targets of a "
          "table.", EVALUATE, _evaluate),
@@ -118,7 +118,7 @@ def _fit(parser: Any) -> None:
     _add_data(parser)
     add = parser.add_argument
     add("--target", metavar="COL", help="the column to predict; without it the columns are listed")
-    add("--task", choices=TASKS, default="auto", help="what to predict; by default the target column decides")
+    add("--task", choices=TASKS, default="auto", help="kind of target; by default the column itself decides")
     add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="the model file (model.relvec)")
     for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),
                        ("id", "columns to copy to the predictions"),
@@ -127,15 +127,15 @@ def _fit(parser: Any) -> None:
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
         "reading a few as missing")  # fmt: skip
-    add("--kernel", choices=KERNELS, help="kernel of a relevance vector machine; by default the data choose the model")
+    add("--kernel", choices=KERNELS, help="kernel of a relevance vector machine; the default model chooses its own")
     add("--noise", choices=NOISES, default="normal", help="noise of a regression: student-t for gross errors, "
         "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
-    add("--upper", metavar="COL", help="for censored targets: the column of upper limits, where --target is that of "
-        "lower limits; the two are equal where a target was observed, and a cell without a limit is empty")  # fmt: skip
-    add("--width", type=_width, help="width of the kernel: a number, auto, scale, learn or learn-per-feature")
-    add("--max-functions", type=_count, metavar="K", help="at most K kernels or columns in a relevance vector machine, "
-        "for regression")  # fmt: skip
-    add("--max-vectors", type=_count, metavar="K", help="at most K training rows in the model that the data choose")
+    add("--upper", metavar="COL", help="for censored targets: the column with upper limits; --target then names the "
+        "lower limits. Both are equal where the target was observed, and empty where there is no limit")  # fmt: skip
+    add("--width", type=_width, help="width of that kernel: a number, auto, scale, learn or learn-per-feature")
+    add("--max-functions", type=_count, metavar="K", help="keep at most K kernels or columns in a relevance vector "
+        "machine (regression only)")  # fmt: skip
+    add("--max-vectors", type=_count, metavar="K", help="keep at most K training rows in the default model")
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
         "saved, and the output says that the fit was cut short")  # fmt: skip
     add("--memory-limit", metavar="SIZE", help="memory that the fit may use in addition to its data, such as 500MB "
@@ -154,8 +154,8 @@ def _predict(parser: Any) -> None:
     _add_data(parser)
     add = parser.add_argument
     add("-o", "--out", default="-", metavar="FILE", help="standard output by default; the suffix decides the format")
-    add("--interval", type=_share, default=0.9, metavar="P", help="probability that the interval holds the target "
-        "(0.9)")  # fmt: skip
+    add("--interval", type=_share, default=0.9, metavar="P", help="probability that the interval contains the "
+        "target (0.9)")  # fmt: skip
     add("--keep", nargs="+", action="extend", metavar="COL", help="further columns to copy")
     add("--escape-formulas", action="store_true", help="write an apostrophe before text that begins with =, +, - or @, "
         "which a spreadsheet would run")  # fmt: skip
