@@ -185,3 +185,12 @@ def test_a_pickle_of_another_version_says_what_to_do():
     made = object.__new__(type(model.fitted_))
     made.__setstate__(new)
     assert made.merit is None
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"width": 1.0}, {"kernel": "gaussian", "width": 1.0, "centres": "move"}], ids=str
+)
+@pytest.mark.parametrize("noise", [1.0 / 3.0, 0.1, np.pi])
+def test_a_given_noise_is_kept_to_the_last_digit_by_every_kind_of_fit(options, noise):
+    model = RVR(noise_variance=37.7**2 * noise, **options).fit(X, 37.7 * Y)
+    assert model.noise_variance_ == 37.7**2 * noise

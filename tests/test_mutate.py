@@ -82,8 +82,31 @@ def test_mutants_of_compiled_code_are_switched_at_run_time(mutate):
     text, places = mutate.native_mutants.switched(source)
     assert [line for line, _ in places] == [3, 4, 5]
     found, names = [], {}
-    exec(text.replace("cdef int ", ""), names)
+    text = text.replace("cdef int ", "").replace(
+        "cdef inline bint changes(int place) noexcept nogil", "def changes(place)"
+    )
+    exec(text.replace("cdef unsigned char REACHED[10000]", "REACHED = bytearray(10000)"), names)
     for number in (-1, 0, 1, 2, 3):
         names["set_mutant"](number)
         found.append(names["total"]([5, -3, 2]))
     assert found == [7, 5, -3, -7, 7]
+    assert names["take_reached"]() == [0, 1, 2] and names["take_reached"]() == []
+    names["total"]([-1])
+    assert names["take_reached"]() == [0, 1]  # no term was added
+
+
+def test_a_mutant_meets_the_tests_that_come_by_it_and_those_that_notice_most_a_second_first(mutate):
+    module, (first, *_) = "inference/evidence.py", mutate.TESTS["inference/evidence.py"]
+    runner = mutate.Runner(iter(()), [module], 1, False)
+    here, elsewhere = frozenset({(module, 7)}), frozenset({(module, 8)})
+    runner.measured = {
+        f"{first}::slow": mutate.Measured(True, 9.0, here), f"{first}::quick": mutate.Measured(True, 0.1, here),
+        f"{first}::other": mutate.Measured(True, 0.1, elsewhere), f"{first}::broken": mutate.Measured(False, 0.1, here),
+        "tests/test_not_listed.py::test": mutate.Measured(True, 0.1, here),
+    }  # fmt: skip
+    runner.items = dict.fromkeys(runner.measured)
+    at_line, default = (mutate.Mutant(module, ast.parse(""), line, "") for line in (7, 9))
+    assert runner.tests_of(at_line) == [f"{first}::quick", f"{first}::slow"]
+    runner.killed[module, f"{first}::slow"] += 1000
+    assert runner.tests_of(at_line) == [f"{first}::slow", f"{first}::quick"]
+    assert set(runner.tests_of(default)) == {f"{first}::quick", f"{first}::slow", f"{first}::other"}

@@ -388,6 +388,21 @@ def test_json_lines_with_a_key_of_its_own_in_every_row_are_refused(write):
     assert len(read_table(sparse).names) == 50
 
 
+def test_an_encrypted_member_of_an_archive_is_refused(write):
+    data = bytearray(packed("x.npy", bytes(100)))
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + flags] |= 1
+    with pytest.raises(TableError, match="encrypted"):
+        read_table(write(bytes(data), "t.npz"))
+
+
+def test_a_shape_of_booleans_in_an_archive_is_refused(write):
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (True,)}\n"
+    header = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    with pytest.raises(TableError, match=r"not a readable \.npz file"):
+        read_table(write(packed("x.npy", header + bytes(8)), "t.npz"))
+
+
 @pytest.mark.parametrize(("shape", "message"), [((-1,), "impossible shape"), ((0, 10**9), "1,000,000,000 columns")])
 def test_impossible_shapes_in_an_archive_are_refused(write, shape, message):
     header = io.BytesIO()

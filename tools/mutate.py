@@ -13,9 +13,10 @@ by its kind changes no result:
   values are equal;
 - the 1.0 of `x / np.where(known, y, 1.0)`, which stands in where nothing is to be divided by.
 
-Mutants of the compiled modules are switched in one build (`native_mutants.py`). Mutants are drawn by a seed; each runs
-in a process of its own until a test fails. One that takes far longer than the tests do counts as noticed. What survives
-is printed with its line, and the score with the lower end of its 95 % interval.
+Mutants of the compiled modules are switched in one build (`native_mutants.py`). At first every test is run without a
+change, which tells how long it takes and which lines it comes by. Mutants are drawn by a seed; each meets the tests
+that come by its line in a process of its own, until one fails; a test that takes far longer than before has failed.
+What survives is printed with its line, and the score with the lower end of its 95 % interval.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import importlib
-import io
 import os
+import pickle
 import random
-import resource
 import signal
 import sys
+import tempfile
+import threading
 import time
 import types
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -93,11 +96,12 @@ TESTS = {
     "solvers/_native/laplace.pyx": [*CLASS_LEVELS, "tests/test_laplace_rows.py", *LAPLACE],
 }  # fmt: skip
 # All but one test that takes as long as all the others.
-OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow",
-           "-k", "not a_hundred_classes"]  # fmt: skip
-# CPU seconds that a mutant may take: so many, and so many times what the tests take without a change.
-MIN_CPU_SECONDS, TIMES_THE_TESTS = 20.0, 2.0
-USUAL_CPU_SECONDS = 4.0  # of a file of tests, where it is not measured
+OPTIONS = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-m", "not slow",
+           "-k", "not a_hundred_classes", "-p", "no:terminalreporter"]  # fmt: skip
+# CPU seconds that a test of a mutant may take: so many, and so many times what it takes without a change.
+MIN_CPU_SECONDS, TIMES_THE_TEST = 3.0, 4.0
+MEASURED = native_mutants.BUILD.parent / "measured-tests"
+NATIVE: dict[int, str] = {}  # the module of each place of the compiled code
 BINARY = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
           ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.MatMult: ast.Mult}  # fmt: skip
 COMPARED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -251,61 +255,168 @@ def put_in(module: types.ModuleType, tree: ast.Module) -> None:
         f.__code__, f.__defaults__, f.__kwdefaults__ = new.__code__, new.__defaults__, new.__kwdefaults__
 
 
-class Task(NamedTuple):
-    """Tests to run on a mutant: a changed tree, the number of a place of the compiled modules, or None: no change."""
+class Mutant(NamedTuple):
+    """A changed tree of a module, or the number of a place of the compiled ones, with its line and what is changed."""
 
     module: str
-    tree: ast.Module | int | None
-    tests: list[str]
-    seconds: float = 600.0
-    words: str = ""
+    tree: ast.Module | int
+    line: int
+    words: str
 
-    def start(self) -> int:
-        """Run the tests in a forked process, and return its number."""
-        sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
-            silent = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silent, 1)
-            os.dup2(silent, 2)
-            code = 1
-            try:
-                resource.setrlimit(resource.RLIMIT_CPU, (int(self.seconds), int(self.seconds)))
-                signal.alarm(int(4 * self.seconds))  # for a mutant that waits for something
-                code = self._run()
-            finally:
-                os._exit(code)
-        return child
-
-    def _run(self) -> int:
-        import pytest
-
+    def apply(self) -> None:
+        """Change the code of this process."""
         if isinstance(self.tree, int):
             native_mutants.switch(self.tree)
-        elif self.tree is not None:
-            name = "relvec." + self.module.removesuffix(".py").replace("/", ".")
-            put_in(importlib.import_module(name), self.tree)
-        for file in dict.fromkeys(self.tests):
-            code = int(pytest.main([*OPTIONS, "-x", file]))
-            if code not in (pytest.ExitCode.OK, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
-                return code
+        else:
+            put_in(importlib.import_module("relvec." + self.module.removesuffix(".py").replace("/", ".")), self.tree)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where a test has to come by to notice it."""
+        return (self.module, self.tree if isinstance(self.tree, int) else self.line)
+
+
+class Measured(NamedTuple):
+    """What a test does without any change: whether it passes, its CPU seconds, and the places it comes by."""
+
+    passed: bool
+    seconds: float
+    places: frozenset[tuple[str, int]]
+
+
+def is_listed(name: str, tests: Iterable[str]) -> bool:
+    """Whether a test is one of those listed, or in a file or class listed."""
+    return any(name == test or name.startswith((f"{test}::", f"{test}[")) for test in tests)
+
+
+class Runner:
+    """A plugin of pytest that runs mutants in place of the tests it has collected, each in a process of its own.
+
+    The tests of a mutant are those of `TESTS` that come by its line, the ones that notice most a second first.
+    """
+
+    def __init__(self, mutants: Iterator[Mutant], modules: list[str], jobs: int, passing: bool) -> None:
+        self.mutants, self.jobs, self.failed, self.spent = mutants, jobs, False, 0.0
+        self.files = {str(ROOT / "src" / "relvec" / module): module for module in modules}
+        self.compiled = bool(set(modules) & set(native_mutants.MODULES))
+        self.passing, self.results, self.killed = passing, Counter[tuple[str, bool]](), Counter[tuple[str, str]]()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.failed |= report.failed
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        listed = {test for module in self.files.values() for test in TESTS[module]}
+        self.items = {item.nodeid: item for item in session.items if is_listed(item.nodeid, listed)}
+        self.measured = pickle.loads(MEASURED.read_bytes()) if self.passing and MEASURED.exists() else {}
+        if not self.items.keys() <= self.measured.keys():
+            child = os.fork()
+            if child == 0:
+                self.leave(self.measure)
+            os.waitpid(child, 0)
+            self.measured = pickle.loads(MEASURED.read_bytes())
+        for name, found in self.measured.items():
+            if not found.passed:
+                print(f"{name} fails without any change: left out", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):  # the score of those before
+            self.run_all()
+        return True
+
+    def leave(self, work: Callable[[], Any]) -> NoReturn:
+        """Do the work of a forked process in silence, and end it."""
+        silent, code = os.open(os.devnull, os.O_WRONLY), 1
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        try:
+            code = int(work() or 0)
+        finally:
+            os._exit(code)
+
+    def run(self, name: str, following: str | None) -> bool:
+        """Whether a test passes."""
+        self.failed, item = False, self.items[name]
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None if following is None else self.items[following])
+        return not self.failed
+
+    def measure(self) -> None:
+        """Run every test once, and store what it does."""
+        seen: set[tuple[str, int]] = set()
+
+        def note_line(frame: types.FrameType, event: str, _: Any) -> Any:
+            seen.add((self.files[frame.f_code.co_filename], frame.f_lineno))
+            return note_line
+
+        def note_call(frame: types.FrameType, event: str, _: Any) -> Any:
+            return note_line(frame, event, _) if frame.f_code.co_filename in self.files else None
+
+        found, names = {}, list(self.items)
+        for name, following in zip(names, [*names[1:], None], strict=True):
+            seen.clear()
+            begin = time.process_time()
+            sys.settrace(note_call)
+            threading.settrace(note_call)
+            passed = self.run(name, following)
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
+            numbers = native_mutants.take_reached() if self.compiled else []
+            places = {*seen, *((NATIVE[number], number) for number in numbers)}
+            found[name] = Measured(passed, time.process_time() - begin, frozenset(places))
+        MEASURED.parent.mkdir(parents=True, exist_ok=True)
+        MEASURED.write_bytes(pickle.dumps(found))
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that may notice a mutant, the most promising first."""
+        own = [name for name in self.items if self.measured[name].passed and is_listed(name, TESTS[mutant.module])]
+        reaching = [name for name in own if mutant.place in self.measured[name].places]
+        if not isinstance(mutant.tree, int):  # a default, which is no line of its function
+            reaching = reaching or [
+                name for name in own if any(m == mutant.module for m, _ in self.measured[name].places)
+            ]
+
+        def promise(name: str) -> float:
+            noticed = 3 * self.killed[mutant.module, name] + self.killed["", name]
+            return -(noticed + 0.1) / (self.measured[name].seconds + 0.02)
+
+        return sorted(reaching, key=promise)
+
+    def try_tests(self, mutant: Mutant, names: list[str], told: int) -> int:
+        """Run the tests until one fails, and tell its number; a test that takes far longer ends this process."""
+        mutant.apply()
+        for number, name in enumerate(names):
+            os.pwrite(told, number.to_bytes(4, "little"), 0)
+            seconds = MIN_CPU_SECONDS + TIMES_THE_TEST * self.measured[name].seconds
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.alarm(int(20 * seconds))  # for a mutant that waits for something
+            if not self.run(name, names[number + 1] if number + 1 < len(names) else None):
+                return 1
         return 0
 
+    def run_all(self) -> None:
+        """Run the mutants, so many at a time, and count those that are noticed."""
+        running: dict[int, tuple[Mutant, list[str], Any]] = {}
 
-def run_all(tasks: Iterable[Task], jobs: int) -> Iterator[tuple[Task, bool, float]]:
-    """Run tasks, so many at a time, and yield each as it ends: whether all tests passed, and its CPU seconds."""
-    running: dict[int, Task] = {}
+        def wait() -> None:
+            child, status, usage = os.wait4(-1, 0)
+            mutant, names, told = running.pop(child)
+            self.spent += usage.ru_utime + usage.ru_stime
+            self.results[mutant.module, status == 0] += 1
+            if status == 0:
+                print(f"survived: {mutant.words} ({len(names)} tests)", flush=True)
+            else:
+                name = names[int.from_bytes(os.pread(told.fileno(), 4, 0), "little")]
+                self.killed.update([(mutant.module, name), ("", name)])
+            told.close()
 
-    def wait() -> tuple[Task, bool, float]:
-        child, status, usage = os.wait4(-1, 0)
-        return running.pop(child), status == 0, usage.ru_utime + usage.ru_stime
-
-    for task in tasks:
-        running[task.start()] = task
-        if len(running) >= jobs:
-            yield wait()
-    while running:
-        yield wait()
+        for mutant in self.mutants:
+            names, told = self.tests_of(mutant), tempfile.TemporaryFile()
+            sys.stdout.flush()
+            child = os.fork()
+            if child == 0:
+                self.leave(functools.partial(self.try_tests, mutant, names, told.fileno()))
+            running[child] = mutant, names, told
+            if len(running) >= self.jobs:
+                wait()
+        while running:
+            wait()
 
 
 def main() -> int:
@@ -318,7 +429,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after so many")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--built", action="store_true", help="the compiled mutants are built: do not build them again")
-    parser.add_argument("--passing", action="store_true", help="the tests pass as they are: do not run them first")
+    parser.add_argument("--passing", action="store_true", help="use what the last call measured of the tests")
     chosen = parser.parse_args()
     os.chdir(ROOT)
     from scipy.stats import beta
@@ -329,12 +440,10 @@ def main() -> int:
         with contextlib.suppress(ImportError):
             importlib.import_module(once_for_all)
 
-    if "dask.dataframe" not in sys.modules:  # it would be skipped, which looks like a failure
-        for tests in TESTS.values():
-            tests[:] = [test for test in tests if test != DISTRIBUTED]
     modules = chosen.modules or list(TESTS)
     sources = {m: (ROOT / "src" / "relvec" / m).read_text() for m in modules if m.endswith(".py")}
     native = native_mutants.places()
+    NATIVE.update({number: module for module, number, *_ in native})
     everywhere = [(module, i) for module, source in sources.items() for i in range(len(places(ast.parse(source))))]
     everywhere += [(module, i) for module, i, *_ in native if module in modules]
     if set(modules) & set(native_mutants.MODULES):
@@ -342,40 +451,21 @@ def main() -> int:
             native_mutants.build()
         sys.meta_path.insert(0, native_mutants.Finder())
     drawn = random.Random(chosen.seed).sample(everywhere, len(everywhere))[chosen.first :][: chosen.count]
-    files = sorted({file for module, _ in drawn for file in TESTS[module]})
-    import pytest
+    begin = time.monotonic()
 
-    with contextlib.redirect_stdout(
-        io.StringIO()
-    ):  # every test is imported once, and mutants are put into what it uses
-        pytest.main([*OPTIONS, "--collect-only", *files])
-    begin, spent = time.monotonic(), 0.0
-    took = {}
-    checks = (Task("", None, [file]) for file in (() if chosen.passing else files))
-    for task, passed, seconds in run_all(checks, chosen.jobs):  # a file that fails as it is says nothing of mutants
-        file = task.tests[0]
-        took[file] = seconds
-        if not passed:
-            print(f"{file} fails without any change: left out", flush=True)
-            for tests in TESTS.values():
-                tests[:] = [test for test in tests if test != file]
-
-    def tasks() -> Iterator[Task]:
+    def mutants() -> Iterator[Mutant]:
         for module, number in drawn:
             if time.monotonic() - begin > 60.0 * chosen.minutes:
                 return
             tree, line, what = mutant(sources[module], number) if module in sources else native[number][1:]
-            tests = TESTS[module]
-            seconds = MIN_CPU_SECONDS + TIMES_THE_TESTS * sum(took.get(file, USUAL_CPU_SECONDS) for file in tests)
-            yield Task(module, tree, tests, seconds, f"{module}:{line}: {what}")
+            yield Mutant(module, tree, line, f"{module}:{line}: {what}")
 
-    results: Counter = Counter()
-    with contextlib.suppress(KeyboardInterrupt):  # the score of those before
-        for task, survived, seconds in run_all(tasks(), chosen.jobs):
-            results[task.module, survived] += 1
-            spent += seconds
-            if survived:
-                print(f"survived: {task.words}", flush=True)
+    files = list(dict.fromkeys(file.partition("::")[0] for module in modules for file in TESTS[module]))
+    runner = Runner(mutants(), modules, chosen.jobs, chosen.passing)
+    import pytest
+
+    pytest.main([*OPTIONS, *files], plugins=[runner])
+    results = runner.results
     total = sum(results.values())
     for module in modules:
         alive, dead = results[module, True], results[module, False]
@@ -386,7 +476,7 @@ def main() -> int:
     least = beta.ppf(0.05, dead, total - dead + 1) if dead else 0.0  # Clopper and Pearson's, one-sided
     print(f"{dead} of {total} mutants killed ({share:.1%}, with 95 % confidence at least {least:.1%}), drawn from "
           f"{len(everywhere)} places")  # fmt: skip
-    print(f"seed {chosen.seed}, {spent:.0f} CPU s of the mutants")
+    print(f"seed {chosen.seed}, {runner.spent:.0f} CPU s of the mutants")
     return 0
 
 

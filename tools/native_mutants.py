@@ -3,7 +3,8 @@
 `python tools/native_mutants.py` builds them for the Python that runs it; `tools/mutate.py --built` then uses them.
 
 In a copy of the sources every condition, every sum that is added to and every loop over a range asks that number
-whether it is the one to change: a condition is turned, a term changes its sign, a loop ends one turn early.
+whether it is the one to change: a condition is turned, a term changes its sign, a loop ends one turn early. Places that
+are come by are noted, so that a mutant need only meet the tests that reach it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,33 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutants"
 MODULES = ("solvers/_native/gaussian.pyx", "solvers/_native/laplace.pyx")
-SWITCH = "cdef int MUTANT = -1\n\n\ndef set_mutant(number):\n    global MUTANT\n    MUTANT = number\n\n"
+SWITCH = """cdef int MUTANT = -1
+cdef unsigned char REACHED[10000]
+
+
+cdef inline bint changes(int place) noexcept nogil:
+    REACHED[place] = 1
+    return MUTANT == place
+
+
+def set_mutant(number):
+    global MUTANT
+    MUTANT = number
+
+
+def take_reached():
+    found = [place for place in range(10000) if REACHED[place]]
+    for place in found:
+        REACHED[place] = 0
+    return found
+
+
+"""
 CONDITION = re.compile(r"(\s+(?:if|elif|while) )([^#]+):(\s*#.*)?")
 SUM = re.compile(r"(\s+[\w.\[\], +*-]+ (?:\+|-)= )([^#]+?)(\s*#.*)?")
 LOOP = re.compile(r"(\s+for \w+ in range\()(.*)(\)):(\s*#.*)?")
@@ -46,20 +69,30 @@ def switched(source: str, first: int = 0) -> tuple[str, list[tuple[int, str]]]:
 
 def _switch(line: str, at: int) -> str:
     if (found := CONDITION.fullmatch(line)) is not None:
-        return f"{found[1]}(not ({found[2]})) == (MUTANT == {at}):"
+        return f"{found[1]}(not ({found[2]})) == changes({at}):"
     if (found := LOOP.fullmatch(line)) is not None and found[2].count("(") == found[2].count(")"):
         head, comma, end = found[2].rpartition(", ")
         if head.count("(") == head.count(")") and head.count(",") == 0:
-            return f"{found[1]}{head}{comma}({end}) - (MUTANT == {at})):"
+            return f"{found[1]}{head}{comma}({end}) - changes({at})):"
     if (found := SUM.fullmatch(line)) is not None:
-        return f"{found[1]}({found[2]}) * (1 - 2 * (MUTANT == {at}))"
+        return f"{found[1]}({found[2]}) * (1 - 2 * changes({at}))"
     return line
 
 
+def modules() -> list[Any]:
+    """The compiled modules, which `Finder` has imported."""
+    return [importlib.import_module("relvec." + m.removesuffix(".pyx").replace("/", ".")) for m in MODULES]
+
+
 def switch(number: int) -> None:
-    """Change that place of the modules, which `Finder` has imported."""
-    for module in MODULES:
-        importlib.import_module("relvec." + module.removesuffix(".pyx").replace("/", ".")).set_mutant(number)
+    """Change that place of the modules."""
+    for module in modules():
+        module.set_mutant(number)
+
+
+def take_reached() -> list[int]:
+    """The places that have been come by since the last call."""
+    return [place for module in modules() for place in module.take_reached()]
 
 
 class Finder(importlib.abc.MetaPathFinder):

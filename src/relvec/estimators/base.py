@@ -26,9 +26,8 @@ from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, refuse_masked, to_host
 from relvec.runtime.progress import CallbackTasks, share_of_work, show_progress, watch
 
-MAX_WEIGHT_SUM = 1e30  # samples that weights stand for: the noise of more is too small to be told from 0
+MIN_WEIGHT_SUM, MAX_WEIGHT_SUM = 1e-150, 1e30  # samples: the noise of more is too small to be told from 0
 MAX_WEIGHT_SUM_OF_COUNTS = 1e15  # for classes and counts
-MIN_WEIGHT_SUM = 1e-150
 MAX_INPUT = 1e302  # sums of more, and quotients by a small width, overflow
 
 SPARSE_BLOCK_NUMBERS = 4_000_000  # of a sparse matrix that are made dense at once to predict: 32 MB

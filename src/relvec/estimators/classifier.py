@@ -379,8 +379,7 @@ def sort_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     except TypeError as error:
         if len(kinds) < 2:
             raise
-        raise ValueError(f"y mixes labels of the types {', '.join(kinds)}, which have no order: make all of them text"
-                         ) from error  # fmt: skip
+        raise ValueError(f"y mixes labels of the types {', '.join(kinds)}: make all of them text") from error
 
 
 def check_classes(classes: np.ndarray, n_present: int | None = None) -> None:

@@ -93,6 +93,13 @@ class GaussianFit:
         return replace(self, result=result, scale=self.scale[atoms], offset=offset)
 
 
+def _with_given_noise(start: Start | None, problem: Problem) -> Start | None:
+    """A start whose noise is the one that was given, to the last digit."""
+    return (
+        start if start is None or problem.noise_variance is None else replace(start, beta=1.0 / problem.noise_variance)
+    )
+
+
 def gaussian_problem(options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
     """The problem of a solver for a target in units of ``unit``, all but the design."""
     prior, given = options.prior, options.noise_variance
@@ -203,7 +210,7 @@ class GaussianSearch(Search):
             replace(
                 problem, design=rows.design, target=np.ascontiguousarray(rows.targets[:, output]),
                 target_norm2_outside=float(rows.target_norm2_outside[output]), order=order, draw=draw,
-                essential=essential, bias=bias, start=start,
+                essential=essential, bias=bias, start=_with_given_noise(start, problem),
                 prior_b=scaled_rates(problem.prior, scale, unit),
             )
             for output, (problem, start, unit) in enumerate(zip(self.problems, starts, self.units, strict=True))

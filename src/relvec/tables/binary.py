@@ -18,7 +18,7 @@ from relvec.tables.delimited import python_cells, unique_names
 from relvec.tables.table import LIMITS, StoredColumn, Table, TableError, column_array, text_array
 
 ARROW = ("pyarrow", "pyarrow.feather", "pyarrow.parquet")
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error, RuntimeError)
 MAX_EXCEL_ROWS = 1_048_576  # of a sheet; a file with a larger row number would be read without limit
 MAX_BATCH_ROWS = 10_000  # of a Parquet file read at a time, so that its size is known before there is much of it
 MAX_HELD_CELLS = 5_000_000  # of a Parquet file, 40 MB as numbers: columns of a longer one are read when they are needed

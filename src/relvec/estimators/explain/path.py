@@ -117,8 +117,8 @@ def relevance_path(
     if np.ndim(y) != 1:
         raise ValueError(f"relevance_path needs one target: y must have the shape (n_samples,), got {np.shape(y)}")
     check_consistent_length(X, y, sample_weight)
-    y, weights = np.asarray(refuse_masked(y, sample_weight)), np.ones(len(y))
-    weights = weights if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    y, ones = np.asarray(refuse_masked(y, sample_weight)), np.ones(len(y))
+    weights = ones if sample_weight is None else np.asarray(sample_weight, dtype=float)
     plain.set_params(predictive="rvm", **({} if classes else {"max_functions": None}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of models that are looked at on the way
