@@ -102,6 +102,7 @@ docs/_static/mathjax:
 	  cp -r docs/_build/npm/node_modules/mathjax/es5/output/chtml/fonts $@/output/chtml || true
 
 docs: $(VENV)/.stamp-docs docs/_static/mathjax
+	rm -rf docs/gen_modules # pages of names that are gone would be warnings
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 build: $(VENV)/.stamp-build

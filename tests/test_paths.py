@@ -55,5 +55,5 @@ def test_an_irrelevant_category_of_many_levels_changes_little():
         rows = as_table(columns)
         model = fit_table(rows.take(range(250)), "y").pipeline
         found[name] = {s.name: s.value for s in evaluate_table(model, rows.take(range(250, 500))).scores}
-    assert found["with"]["RMSE"] < 1.2 * found["without"]["RMSE"]
-    assert found["with"]["coverage"] > 0.8
+    assert found["with"]["RMSE"] < 1.05 * found["without"]["RMSE"]
+    assert found["with"]["coverage"] > 0.85
