@@ -176,7 +176,7 @@ def test_a_kernel_chosen_by_merit_is_told():
     assert weights[first] == pytest.approx(model.weights_[at_row].sum())
     page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
     assert "refused" in Strict(page).text and model.selection_[0].name in page
-    with pytest.raises(ValueError, match="selection_ tells"):
+    with pytest.raises(ValueError, match="see selection_"):
         HistoryDisplay.from_estimator(model)
 
 

@@ -193,8 +193,11 @@ class BaseRelevanceVector(BaseEstimator):
         if found is None:
             return X, y, sample_weight, None
         if not is_sliced(found.X):
-            rows = found.X if found.names is None else _with_column_names(found.X, found.names)
-            return rows, found.y, found.weights, None
+            if found.names is None:
+                return found.X, found.y, found.weights, None
+            import pandas as pd
+
+            return pd.DataFrame(found.X, columns=found.names), found.y, found.weights, None
         return found.X, found.y, found.weights, found.names
 
     def _refuse_disk(self, X: Any) -> None:
@@ -369,13 +372,6 @@ def check_predictions(*arrays: Any) -> None:
                 "training rows for a kernel or basis that grows without bound. Check its values, or clip them to the "
                 "range of the training rows"
             )
-
-
-def _with_column_names(X: np.ndarray, names: list[str]) -> Any:
-    """X as a table with named columns."""
-    import pandas as pd
-
-    return pd.DataFrame(X, columns=names)
 
 
 def by_blocks(method: Callable) -> Callable:

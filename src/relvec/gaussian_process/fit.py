@@ -195,7 +195,8 @@ def learn_kernels(
         found = follow([(c.structure, c.theta) for c in known], rows, floors, clock)
     else:
         found = compare(structures, rows, floors, clock)
-    chosen, shares = average_by_merit(found, _most_components(len(rows)) if average else 1)
+    most = next((most for n, most in _COMPONENTS if len(rows) <= n), 1) if average else 1
+    chosen, shares = average_by_merit(found, most)
     return Learned(found, chosen, shares, [_refine(c, rows, floors, last, clock) for c in chosen])
 
 
@@ -258,10 +259,6 @@ def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
     step = rounding_step(levels) * np.exp(np.median(scale.log_slope(levels))) / u_scale
     share = 1.0 if len(levels) >= 20 else 0.1
     return min(max(_FLOOR, share * step**2 / 12.0), 0.5)
-
-
-def _most_components(n_rows: int) -> int:
-    return next((most for rows, most in _COMPONENTS if n_rows <= rows), 1)
 
 
 def average_by_merit(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndarray]:

@@ -190,14 +190,9 @@ def learn(
 
 def _starts(basis: Basis, setting: WidthProblem) -> list[np.ndarray]:
     """Parameters (p,) to start from, from narrow to wide."""
-    unit, apart = basis.theta, _separate_kernels(basis)
-    factors = sorted({*SETTINGS.starts, *_narrow_starts(setting.X.shape[1])})
+    unit, apart, d, narrow = basis.theta, _separate_kernels(basis), setting.X.shape[1], SETTINGS.narrow_starts
+    factors = sorted({*SETTINGS.starts, *(narrow[d] if d < len(narrow) else ())})
     return [np.where(setting.free, unit + np.log(c) + apart, unit) for c in factors]
-
-
-def _narrow_starts(n_features: int) -> tuple[float, ...]:
-    few = SETTINGS.narrow_starts
-    return few[n_features] if n_features < len(few) else ()
 
 
 def _climb_from_all(basis: Basis, setting: WidthProblem, starts: list[np.ndarray], verbose: bool) -> list[Trial]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import roc_curve
+from sklearn.metrics import confusion_matrix, roc_curve
 from sklearn.pipeline import Pipeline
 
 from relvec import plot
@@ -68,7 +68,8 @@ def quality_section(pipeline: Pipeline, evaluation: Evaluation, facts: Facts, dr
         figures.append(draw(lambda ax: draw_roc(ax, evaluation.observed, proba, classes),
                             "ROC: the share of a class that is found, against the share of other rows taken for it. A "
                             "guess lies on the dashed line.", 5.4, 4.6))  # fmt: skip
-        counts, labels = _confusion(classes, evaluation.observed, p.label)
+        counts = confusion_matrix(evaluation.observed, p.label, labels=classes)
+        labels = [str(label) for label in classes]
         rows = [(label, *map(int, row)) for label, row in zip(labels, counts, strict=True)]
         confusion = html_table(("observed \\ predicted", *labels), rows, range(1, len(labels) + 1))
         after = f"<h3>Observed and predicted classes</h3>{confusion}"
@@ -117,12 +118,6 @@ def worst_section(facts: Facts) -> str:
     words = "Look at these first: a wrong cell, a rare case, or something that no column records."
     numbers = [i for i, cell in enumerate(rows[0]) if isinstance(cell, float | int)]
     return f"<p>{text(words)}</p>{html_table(header, rows, numbers)}"
-
-
-def _confusion(classes: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    counts = np.zeros((len(classes), len(classes)), dtype=int)
-    np.add.at(counts, (np.searchsorted(classes, observed), np.searchsorted(classes, predicted)), 1)
-    return counts, [str(label) for label in classes]
 
 
 def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import kl_div
 from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -260,7 +261,7 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
          float(np.ptp(np.quantile(y, [0.5 - COVERAGE / 2, 0.5 + COVERAGE / 2])))),
     ]  # fmt: skip
     if pipeline["columns"].task == "count":
-        deviance, constant = _poisson_deviance(y, mean), float(np.mean(_poisson_deviance(y, np.full(len(y), y.mean()))))
+        deviance, constant = 2.0 * kl_div(y, mean), float(2.0 * np.mean(kl_div(y, y.mean())))
         meaning = "mean Poisson deviance; smaller is better"
         found.insert(3, ("deviance", lambda i: float(np.mean(deviance[i])), meaning, constant))
     if density is not None:
@@ -270,12 +271,6 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
             constant = -0.5 * (LOG_2PI_E + float(np.log(np.var(y))))
         found.append(("log density", lambda i: float(np.mean(density[i])), meaning, constant))
     return found
-
-
-def _poisson_deviance(y: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Deviance (n,) of counts y (n,) from their means (n,)."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return 2 * (np.where(y > 0, y * np.log(y / mean), 0.0) - y + mean)
 
 
 def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[Measure]:

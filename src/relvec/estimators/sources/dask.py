@@ -94,7 +94,8 @@ class DaskSource(GaussianSource, LaplaceSource):
         deviation = statistics.spread[:d] / np.sqrt(statistics.weight)
         alike = np.array([statistics.mean[:d] - deviation, statistics.mean[:d] + deviation])
         bounds = np.array([statistics.low, statistics.high])
-        on_rows = [i for i, part in enumerate(self._parts) if isinstance(part, KernelBasis) and _needs_rows(part)]
+        kernels = [(i, part) for i, part in enumerate(self._parts) if isinstance(part, KernelBasis)]
+        on_rows = [i for i, part in kernels if part.centres is None and part.n_random is None]
         bound: list[Basis] = []
         for part in self._parts:
             if isinstance(part, KernelBasis):
@@ -239,10 +240,6 @@ class DaskSource(GaussianSource, LaplaceSource):
         rows, others = basis.rows, np.cumsum(basis.rows < 0) - 1
         atoms = np.where(rows >= 0, drawn.rows[np.maximum(rows, 0)], self.n_rows + others)
         return Subsample(atoms, basis, few.X, few.targets, few.weights)
-
-
-def _needs_rows(part: KernelBasis) -> bool:
-    return part.centres is None and part.n_random is None
 
 
 def _summarise(basis: Basis, block: design.Block) -> design.Summary:

@@ -81,10 +81,6 @@ class TrainingRows:
     weights: np.ndarray
     H: np.ndarray
 
-    @property
-    def root(self) -> np.ndarray:
-        return np.sqrt(self.weights)
-
     def subsample(self, max_rows: int) -> TrainingRows:
         """At most ``max_rows`` rows, evenly spaced in lexicographic order, with weights scaled to the same sum."""
         if len(self.X) <= max_rows:
@@ -143,13 +139,10 @@ def features(covariance: Covariance, Z: np.ndarray, X: np.ndarray) -> tuple[np.n
 def pull_back_features(
     covariance: Covariance, Z: np.ndarray, X: np.ndarray, L: np.ndarray, P: np.ndarray, P_bar: np.ndarray
 ) -> np.ndarray:
-    """Derivative with respect to theta, given the derivative P_bar (n, m) with respect to the features P."""
-    # P = C L^-T: with S = lower(-P_bar'P), its diagonal halved, the derivative in L L' is L^-T (S + S')/2 L^-1
+    """Derivative with respect to theta of a function of P P', given its derivative P_bar (n, m) by the features P."""
+    # P_bar = 2 Q P with a symmetric Q, and P = C L^-T: the derivative in L L' is -1/2 L^-T P'P_bar L^-1
     cross_bar = solve_triangular(L, P_bar.T, lower=True, trans=1, check_finite=False).T
-    S = np.tril(-P_bar.T @ P)
-    S.flat[:: len(S) + 1] *= 0.5
-    half = solve_triangular(L, 0.5 * (S + S.T), lower=True, trans=1, check_finite=False)
-    inner_bar = solve_triangular(L, half.T, lower=True, trans=1, check_finite=False)
+    inner_bar = -0.5 * solve_triangular(L, P.T @ cross_bar, lower=True, trans=1, check_finite=False)
     return covariance.vjp(X, Z, cross_bar) + covariance.vjp(Z, Z, inner_bar)
 
 
