@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 from tables import by_table, one_gaussian, parse, split  # noqa: E402
 
 from relvec.gaussian_process.fit import average_by_merit, prepare  # noqa: E402
-from relvec.gaussian_process.predictor import exact_component, prediction_error, spread  # noqa: E402
+from relvec.gaussian_process.predictor import exact_component, measure_spread, prediction_error  # noqa: E402
 from relvec.gaussian_process.selection import default_candidates, learn_candidate  # noqa: E402
 from relvec.gaussian_process.target import AS_IT_IS  # noqa: E402
 from relvec.runtime.clock import Clock  # noqa: E402
@@ -48,7 +48,7 @@ def measure(case) -> tuple[float, float, float, dict[str, float]]:
     found.sort(key=lambda c: -c.merit.value)
     moments = {}
     for c in found:
-        f = spread(c.structure, c.mode.theta, rows) * prediction_error(c.merit, rows.total)
+        f = measure_spread(c.structure, c.mode.theta, rows) * prediction_error(c.merit, rows.total)
         mean, variance = replace(exact_component(c.structure, c.mode.theta, rows), spread=f).predict(
             units.inputs(X_test)
         )

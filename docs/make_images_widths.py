@@ -8,10 +8,11 @@ from sklearn.datasets import make_friedman1
 
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis
-from relvec.estimators.gaussian import gaussian_problem, gaussian_target
+from relvec.estimators.gaussian import gaussian_problem
 from relvec.estimators.sources.base import target_units
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters.shared_precision import Columns
+from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import WidthProblem
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, FeatureRelevanceDisplay, new_figure
@@ -23,7 +24,7 @@ def tied_evidence(X, y, widths):
     units, variances = target_units(y[:, None], weights)
     problem = gaussian_problem(RVR(predictive="rvm")._options(), units[0], variances[0], weights.sum(), 0)
     basis = Concat((KernelBasis(Gaussian(width=1.0)), Bias())).bind(X)
-    setting = WidthProblem.of(basis, X, [gaussian_target(problem, y / units[0], weights)], np.zeros(1, dtype=bool))
+    setting = WidthProblem.of(basis, X, [GaussianTarget(y / units[0], weights, problem)], np.zeros(1, dtype=bool))
     columns = Columns.of(basis, np.arange(basis.n_atoms))
     return np.array([tied.climb(columns, np.log([width]), setting).value for width in widths])
 
