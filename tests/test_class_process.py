@@ -207,6 +207,20 @@ def test_classes_that_change_places_often_along_some_of_the_inputs_are_learned(n
     assert -np.log(P[np.arange(500), y[500:]]).mean() < 0.4 * np.log(n_classes)  # base rates: log K
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_linear_kernel_of_more_inputs_than_rows_is_that_of_the_directions_of_the_rows(n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 50))
+    rows, units = standardise(merge(X, np.digitize(X[:, 0] + X[:, 1], [0.0, 0.7][: n_classes - 1]), n_classes))
+    few = learn(rows, Structure((), True, 50))
+    assert few.factors.shape[1] == 31
+    every = settle(rows, few.kernel, few.theta, Effort())  # a feature for each input
+    new = units.inputs(rng.normal(size=(20, 50)))
+    for other in (every, few.widen()):
+        np.testing.assert_allclose(few.probabilities(new), other.probabilities(new), rtol=1e-6)
+        np.testing.assert_allclose(few.latent(new)[1], other.latent(new)[1], rtol=1e-6)
+
+
 def test_newton_steps_by_products_and_by_factors_end_at_one_mode(monkeypatch):
     rows = rows_of(120)
     kernel = LatentKernel(STRUCTURES[1])
@@ -504,8 +518,8 @@ def test_a_process_and_a_machine_have_attributes_of_their_own():
     assert model.weights_.shape == (3, model.basis_.n_atoms) and len(model.relevance_per_class_) == 3
     np.testing.assert_array_equal(model.relevance_vectors_, X[model.relevance_])
     assert model.feature_relevance_.sum() == pytest.approx(1.0)
-    few = RVC().fit(X[:4], y[:4] > 0)  # too few rows for a process
-    assert hasattr(few, "alpha_") and not hasattr(few, "selection_")
+    same = RVC().fit(np.ones((4, 3)), y[:4] > 0)  # no input for a process
+    assert hasattr(same, "alpha_") and not hasattr(same, "selection_")
     model.set_params(predictive="rvm").fit(X, y)
     assert hasattr(model, "covariance_") and not hasattr(model, "process_")
 
@@ -537,8 +551,8 @@ def test_a_process_is_asked_for_by_name():
     for refused in ({"basis": "linear"}, {"multi_class": "ovr"}, {"kernel": "cauchy"}):
         with pytest.raises(ValueError, match="predictive='process'"):
             RVC(predictive="process", **refused).fit(X, y)
-    with pytest.raises(ValueError, match="five distinct rows"):
-        RVC(predictive="process").fit(X[:3], [0, 1, 0])
+    with pytest.raises(ValueError, match="a column that varies"):
+        RVC(predictive="process").fit(np.ones((3, 2)), [0, 1, 0])
 
 
 def test_no_more_vectors_are_kept_than_asked_for():

@@ -19,7 +19,7 @@ from relvec.gaussian_process.learn import LEAST_CURVATURE, Mode, Objective
 from relvec.gaussian_process.priors import Prior
 from relvec.runtime.clock import Clock
 
-_MOST_DIFFERENCES = 256  # rows of H that are measured: one evaluation each
+_MOST_DIFFERENCES = 128  # rows of H that are measured: one evaluation each
 
 
 @dataclass(frozen=True, eq=False)

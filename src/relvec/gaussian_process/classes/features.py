@@ -55,6 +55,10 @@ class LatentKernel:
         """The variance of the stationary parts together: what is left far away from the data."""
         return float(sum(np.exp(theta[i]) for i in self.structure.amplitudes))
 
+    def slope_variance(self, theta: np.ndarray) -> float:
+        """The prior variance of each slope of the linear part; 0 where there is none."""
+        return float(np.exp(theta[-1])) / self.structure.n_inputs if self.structure.linear else 0.0
+
 
 class Features:
     """Phi (n, q), t (n,) at the rows of X (n, d), and vector-Jacobian products.
@@ -66,7 +70,7 @@ class Features:
         self, kernel: LatentKernel, theta: np.ndarray, X: np.ndarray, Z: np.ndarray, L: np.ndarray | None = None
     ):  # fmt: skip
         self.kernel, self.theta, self.X = kernel, theta, X
-        blocks, d = [], kernel.structure.n_inputs
+        blocks = []
         self.m = len(Z) if kernel.structure.parts else 0
         self.left_out = np.zeros(len(X))
         if self.m:
@@ -82,7 +86,7 @@ class Features:
             spanned = np.einsum("ij,ij->i", blocks[0], blocks[0])
             self.left_out = np.maximum(kernel.amplitude(theta) - spanned, 0.0)
         if kernel.structure.linear:
-            blocks += [np.sqrt(np.exp(theta[-1]) / d) * X, np.full((len(X), 1), np.sqrt(CONSTANT))]
+            blocks += [np.sqrt(kernel.slope_variance(theta)) * X, np.full((len(X), 1), np.sqrt(CONSTANT))]
         self.Phi = np.concatenate(blocks, axis=1)
 
     def project(self, K: np.ndarray) -> np.ndarray:

@@ -175,7 +175,7 @@ def fit_classes(
     parts, selection = choose(rows, made, sums=sums, clock=clock)
     status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
-    members = tuple(Member(*part) for part in parts)
+    members = tuple(Member(share, calibration, model.widen()) for share, calibration, model in parts)
     most = effort.final
     limit = "memory_limit" if most < effort_for(rows, max_vectors).final else "max_vectors" if max_vectors else ""
     kept = share_vectors(rows, members, most) if limit and len(members) > 1 else members

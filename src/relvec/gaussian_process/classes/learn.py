@@ -89,6 +89,10 @@ def learn(
     they are.
     """
     clock, name = clock or Clock(), f"{structure.name}{label}"
+    directions = None
+    if not structure.parts and len(rows) < structure.n_inputs:  # rows of inputs span all that they tell of the slopes
+        directions = np.linalg.qr(rows.X.T)[0]
+        rows = ClassRows(rows.X @ directions, rows.counts)
     prior = class_prior(structure)
     if hold_widths and start is not None:
         for at in structure.widths:
@@ -96,7 +100,8 @@ def learn(
     found = clock.recall(name, lambda: _learn_theta(rows, structure, prior, effort, start, clock, hold_widths))
     if found["inducing"] > effort.most:
         effort = replace(effort, final=max(effort.final, effort.grown))
-    return settle(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))
+    model = settle(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))
+    return replace(model, directions=directions)
 
 
 def _learn_theta(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf
 from scipy.special import softmax
 
 from relvec.gaussian_process.classes.features import Features, LatentKernel
@@ -47,6 +48,7 @@ class ClassProcess:
     log_evidence : Laplace's evidence of all rows.
     gain : nats that a further Newton step of the weights would bring.
     evaluations : of the evidence, that learning took.
+    directions : (d, r) orthonormal, those of the inputs that the features of a linear kernel are; None for all inputs.
     """
 
     kernel: LatentKernel
@@ -58,6 +60,7 @@ class ClassProcess:
     log_evidence: float
     gain: float
     evaluations: int = 0
+    directions: np.ndarray | None = None
 
     @property
     def name(self) -> str:
@@ -82,13 +85,34 @@ class ClassProcess:
 
     def latent(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances (n, C) of the latent functions at standardised X (n, d), less their prior means."""
+        squares = 0.0  # in other directions, where no row has told anything
+        if self.directions is not None:
+            projected = X @ self.directions
+            squares = np.sum(X**2, axis=1) - np.sum(projected**2, axis=1)
+            X = projected
         features = Features(self.kernel, self.theta, X, self.vectors, self.vector_factor)
+        left_out = features.left_out + self.kernel.slope_variance(self.theta) * np.maximum(squares, 0.0)
         share = 1.0 if len(self.factors) == 1 else 0.5  # see `relvec.gaussian_process.classes.softmax`
         variance = np.empty((len(X), len(self.factors)))
         for c, L in enumerate(self.factors):
             half = solve_triangular(L, features.Phi.T, lower=True, check_finite=False)
-            variance[:, c] = np.einsum("ij,ij->j", half, half) + features.left_out
+            variance[:, c] = np.einsum("ij,ij->j", half, half) + left_out
         return np.sqrt(share) * (features.Phi @ self.weights), share * variance
+
+    def widen(self) -> ClassProcess:
+        """The same process with a feature for every input: O(d^3)."""
+        if self.directions is None:
+            return self
+        d, r = self.directions.shape
+        V = np.zeros((d + 1, r + 1))
+        V[:d, :r], V[d, r] = self.directions, 1.0
+        factors = np.empty((len(self.factors), d + 1, d + 1))
+        for c, L in enumerate(self.factors):  # B = I + V (L L' - I) V'
+            B = V @ (L @ L.T - np.eye(r + 1)) @ V.T
+            B.flat[:: d + 2] += 1.0
+            factors[c] = dpotrf(B, lower=1, clean=1)[0]
+        vectors = np.zeros((0, d))
+        return replace(self, vectors=vectors, weights=V @ self.weights, factors=factors, directions=None)
 
     def slopes(self, X: np.ndarray) -> np.ndarray:
         """Derivatives (C, n, d) of the means of the latent functions by the inputs at standardised X (n, d)."""
@@ -99,7 +123,7 @@ class ClassProcess:
                 a = solve_triangular(self.vector_factor, weights[:m], lower=True, trans="T", check_finite=False)
                 found[c] += kernel.stationary.slopes(kernel.stationary_theta(self.theta), X, self.vectors, a)
             if kernel.structure.linear:
-                found[c] += np.sqrt(np.exp(self.theta[-1]) / X.shape[1]) * weights[m : m + X.shape[1]]
+                found[c] += np.sqrt(kernel.slope_variance(self.theta)) * weights[m : m + X.shape[1]]
         return found
 
     def signals(self, X: np.ndarray, moderation: float = 1.0) -> np.ndarray:
