@@ -228,6 +228,18 @@ def test_error_bars_follow_noise_that_depends_on_an_input():
         assert 0.8 < inside[some].mean() < 0.98
 
 
+def test_error_bars_are_nowhere_narrower_than_those_of_a_tenth_of_the_rows():
+    """Noise learned from few rows may seem to vanish in a corner: one target there would cost hundreds of nats."""
+    X, y = varying_table(200, 0)
+    process = fit_process(X, y, candidates=default_candidates(3)[:2], target=AS_IT_IS)
+    component, corners = process.components[0], 3.0 * np.array(np.meshgrid(*[[-1.0, 0.0, 1.0]] * 3)).reshape(3, -1).T
+    factors, far = (
+        component.factor(rows, component.mean(rows)) for rows in map(process.units.inputs, (X, np.vstack([X, corners])))
+    )
+    assert 15 <= np.sum(factors == factors.min()) <= 25  # of 200 rows; learned from means that leave each row out
+    assert far.min() == factors.min()
+
+
 def test_all_of_a_process_has_the_error_bars_of_its_moments(tmp_path):
     X, y = varying_table(200, 0)
     for target in (AS_IT_IS, Scale(1, float(y.min()), 1.0, 1.0)):

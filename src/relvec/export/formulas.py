@@ -119,7 +119,7 @@ def _part_moments(
         return rate, rate * rate * variance.expm1() + rate if std else None
     variance = variance + part.noise
     if part.varying is not None:
-        variance = variance * writer.noise_variance(part.varying, mean)
+        variance = variance * writer.noise_variance(part.varying, mean).maximum(part.varying.least)
     return _in_units(output.scale, mean, variance, std)
 
 

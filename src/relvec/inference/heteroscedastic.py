@@ -38,6 +38,7 @@ class LogNoise:
     columns, places : (k,) the column of each function kept, and where its bump sits; inf for a straight line.
     level : b, the logarithm of the variance where all functions are zero.
     mean, covariance : (k,), (k, k) posterior over the weights of the functions.
+    least : the smallest expected variance; 0.0 for none.
     """
 
     centre: np.ndarray
@@ -47,6 +48,7 @@ class LogNoise:
     level: float
     mean: np.ndarray
     covariance: np.ndarray
+    least: float = 0.0
 
     def features(self, Z: np.ndarray) -> np.ndarray:
         """The functions (n, k) at columns Z (n, p)."""
@@ -62,7 +64,7 @@ class LogNoise:
     def variance(self, Z: np.ndarray) -> np.ndarray:
         """Expected noise variance (n,) at columns Z."""
         mean, spread = self.moments(Z)
-        return np.exp(self.level + mean + 0.5 * spread)
+        return np.maximum(np.exp(self.level + mean + 0.5 * spread), self.least)
 
     def weights(self, Z: np.ndarray) -> np.ndarray:
         """E exp(-psi'u) (n,): how much rows count."""

@@ -198,7 +198,7 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
     if isinstance(record, HeteroscedasticPredictor):
         return isinstance(record.function, LinearPredictor | FittedProcess)
     if isinstance(record, LogNoise):
-        return _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all())
+        return _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all()) and record.least >= 0.0
     if isinstance(record, ConformalScores):
         return _are_scores(record)
     if isinstance(record, ProcessPredictor):
