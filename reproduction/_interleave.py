@@ -27,13 +27,19 @@ MAX_PRECISION = 1e9  # for unit columns, beyond which an atom is dropped
 SETTLED_NATS = 0.5  # in ten updates: the interleaving ends
 
 
-def fit_interleaved(X: np.ndarray, y: np.ndarray, width_steps: int = WIDTH_STEPS) -> AugmentedPredictor:
-    """RVM* over the RVM where the interleaving ends, from one width, that of `width="scale"`; `model` is the RVM."""
+def fit_interleaved(
+    X: np.ndarray, y: np.ndarray, width_steps: int = WIDTH_STEPS, start: float = 1.0
+) -> AugmentedPredictor:
+    """RVM* over the RVM where the interleaving ends, from `start` times the widths of `width="scale"`.
+
+    Its `model` is the RVM itself.
+    """
     weights = np.ones(len(y))
     (unit,), (variance,) = target_units(y[:, None], weights)
     options = resolve_options(RVR().get_params(deep=False), "RVR", True, None, True)
     problem = gaussian_problem(options, unit, variance, len(y))
     basis = Concat((KernelBasis(Gaussian(width="learn-per-feature")), Bias())).bind(X)
+    basis = basis.with_theta(basis.theta + np.log(start))
     target = GaussianTarget(y / unit, weights, problem)
     basis, (end,) = interleave(basis, WidthProblem.of(basis, X, [target], np.ones(len(basis.theta), bool)), width_steps)
     kept = basis.take(end.active)
