@@ -565,3 +565,21 @@ def test_the_other_classes_keep_their_digits():
     np.testing.assert_allclose([complement(p)[0, 0], r[0, 0] / 1e12], exact, rtol=1e-12)
     np.testing.assert_allclose(r[1], [1 / 6, 1 / 6, -1 / 3], rtol=1e-12)
     np.testing.assert_allclose(complement(p)[1], 2 / 3, rtol=1e-12)
+
+
+def test_the_posterior_with_inner_products_given_is_the_one_without():
+    rng = np.random.default_rng(0)
+    Phi, z, alpha = rng.normal(size=(12, 4)), rng.normal(size=12), rng.uniform(0.4, 0.6, 4)
+    found, expected = (evidence.gaussian(Phi, z, 0.3, 15, alpha, 7.0, gram) for gram in (Phi.T @ Phi, None))
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-10)
+    assert found.log_evidence == pytest.approx(expected.log_evidence, rel=1e-12)
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
+def test_copies_are_found_whatever_the_length_of_their_columns(length):
+    rng = np.random.default_rng(1)
+    a, b = length * rng.normal(size=(2, 9))
+    Phi = np.column_stack([a, b, -a, 0.9 * a + 0.1 * b])
+    keep, alpha = evidence.merge_copies(Phi.T @ Phi, np.array([1.0, 2.0, 4.0, 8.0]), np.arange(4))
+    assert keep.tolist() == [0, 1, 3]
+    np.testing.assert_allclose(alpha, [1.0 / (1.0 + 1.0 / 4.0), 2.0, 8.0])

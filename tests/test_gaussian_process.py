@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from relvec import RVR, compare, load, save
 from relvec.gaussian_process import Part, Shape, Structure, default_candidates, fit_process
-from relvec.gaussian_process.bound import bounds
+from relvec.gaussian_process.bound import Sums, bounds
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Evaluated
@@ -534,3 +534,12 @@ def test_vectors_chosen_by_relevance_leave_less_of_the_target():
         Z = rows.X[pivots(structure, theta, rows, 100, share).index]
         errors.append(np.std(sparse_component(structure, theta, rows, Z).predict(rows.X)[0] - rows.y))
     assert errors[1] < 0.8 * errors[0]
+
+
+def test_sums_over_rows_are_added_and_taken_away():
+    rng = np.random.default_rng(0)
+    one, other = (Sums(rng.normal(size=(3, 3)), rng.normal(size=3), *rng.uniform(1.0, 9.0, 3)) for _ in range(2))
+    kept = Sums(one.gram.copy(), one.cross.copy(), one.squares, one.left, one.total)
+    rest = one.add(other).without(other)
+    for name in ("gram", "cross", "squares", "left", "total"):
+        np.testing.assert_allclose(getattr(rest, name), getattr(kept, name), rtol=1e-9)

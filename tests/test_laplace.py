@@ -3,6 +3,7 @@ import pytest
 
 import golden
 import oracle
+from relvec import RVR
 from relvec.basis import Concat, Functions, KernelBasis
 from relvec.design import DenseDesign, scan_design
 from relvec.design.approximate import FactorDesign, SingleDesign
@@ -216,3 +217,12 @@ def test_the_empty_model_is_a_model():
 def test_what_is_for_regression_is_refused():
     with pytest.raises(ValueError, match="is for regression"):
         solve_laplace(Sequential(select="random"), make(np.ones((2, 1)), np.array([0.0, 1.0]), Bernoulli()), 10)
+
+
+def test_the_objective_of_repeated_counts_is_their_evidence():
+    """Rows with equal inputs are merged; the constant of the likelihood is that of the rows as they were."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(10, 1)), 3, axis=0)
+    y = rng.poisson(np.exp(1.0 + np.sin(2.0 * X[:, 0])))
+    model = RVR(width=1.0, likelihood="poisson").fit(X, y)
+    assert model.history_["objective"][-1] == pytest.approx(model.log_marginal_likelihood_, abs=1e-6)
