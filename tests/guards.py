@@ -24,6 +24,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one core
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `reproduction`
 sys.path.insert(0, str(Path(__file__).parent / "torture"))
 
 import cases

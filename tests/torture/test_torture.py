@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from cases import BROKEN, ODD, Case, attempt, generated, tiny_kernel
@@ -317,3 +320,8 @@ def test_a_hyperprior_out_of_proportion_is_refused(task):
 @pytest.mark.parametrize(("kind", "seed", "number"), guards.CORPUS)
 def test_what_a_guard_once_found_is_mended(kind, seed, number):
     assert guards.run(kind, seed, range(number, number + 1))[2] == []
+
+
+def test_the_guards_are_a_command():
+    done = subprocess.run([sys.executable, guards.__file__, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--seconds" in done.stdout, done.stderr
