@@ -152,3 +152,21 @@ def test_a_start_from_which_rounding_hides_the_way_is_left():
     again = laplace(Phi, t, weights, alpha, Categorical(3), far, outputs)
     assert again.log_evidence == pytest.approx(found.log_evidence, rel=1e-12)
     np.testing.assert_allclose(again.mean, found.mean, rtol=1e-5)
+
+
+def test_statistics_of_a_models_own_atoms_are_those_of_the_linearised_problem():
+    """s = phi'C^-1 phi and q = phi'C^-1 t-hat with the atom left out of C (TF03 eq. (19)), from dense matrices."""
+    Phi, outputs, t, weights, alpha = weights_of(1)
+    p = laplace(Phi, t, weights, alpha, Bernoulli(), outputs=outputs)
+    B, seen = p.W, Phi @ p.mean + p.r / p.W  # the target of the linearised problem, T01 eq. (27)
+    s, q = p.sparsity_quality()
+    for i in range(len(alpha)):
+        rest = np.arange(len(alpha)) != i
+        C = np.diag(1.0 / B) + (Phi[:, rest] / alpha[rest]) @ Phi[:, rest].T
+        half = np.linalg.solve(C, Phi[:, i])
+        assert s[i] == pytest.approx(half @ Phi[:, i], rel=1e-6)
+        assert q[i] == pytest.approx(half @ seen, rel=1e-6)
+    t[Phi[:, 0] > 0.5] = 1.0  # so that the data ask for one of the functions
+    alone = [laplace(Phi[:, [i]], t, weights, alpha[[i]], Bernoulli()) for i in range(len(alpha))]
+    expected = [bool(q[0] ** 2 <= s[0]) for s, q in (p.sparsity_quality() for p in alone)]
+    assert [p.any_infinite for p in alone] == expected and set(expected) == {True, False}
