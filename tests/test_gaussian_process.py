@@ -543,3 +543,10 @@ def test_sums_over_rows_are_added_and_taken_away():
     rest = one.add(other).without(other)
     for name in ("gram", "cross", "squares", "left", "total"):
         np.testing.assert_allclose(getattr(rest, name), getattr(kept, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [1e-12, 1e-88])
+def test_rows_of_next_to_no_weight_leave_a_process_with_a_vector(weight):
+    X = np.random.default_rng(0).normal(size=(13, 3))
+    model = RVR(max_vectors=4).fit(X, np.sin(X[:, 0]), np.full(13, weight))
+    assert 1 <= len(model.relevance_) <= 4 and np.all(np.isfinite(model.predict(X)))

@@ -57,7 +57,7 @@ def pivots(
     B = structure.noise(theta) * np.eye(n_vectors)  # F W F' + s I, which gives the mean of the process on them
     chosen, relevant = np.empty(0, dtype=int), np.empty(0, dtype=bool)
     least = 1e-8 * structure.noise(theta) + _ROUNDING * prior.max()
-    while len(chosen) < n_vectors and left.max() > least:
+    while not len(chosen) or (len(chosen) < n_vectors and left.max() > least):
         block, by_relevance = _draw_block(left, residual, min(_BLOCK, n_vectors - len(chosen)), relevant_share, rng)
         done, end = len(chosen), len(chosen) + len(block)
         G = structure(theta, rows.X[block], rows.X) - F[:done, block].T @ F[:done]
