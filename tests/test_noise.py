@@ -338,3 +338,22 @@ def test_squares_of_any_spread_leave_precisions_positive(seed):
         warnings.simplefilter("error", RuntimeWarning)
         noise, added = learn_log_noise(Z, squares, np.ones(20))
     assert np.isfinite(added) and np.all(np.isfinite(noise.mean))
+
+
+@pytest.mark.parametrize("options", [{"noise": "heteroscedastic"}, {"likelihood": "student-t"}], ids=str)
+def test_noise_that_rows_learn_keeps_a_time_limit_and_says_what_it_cannot_do(options, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (60, 1))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_t(3, 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RVR(time_limit=0.05, **options).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+    with pytest.raises(ValueError, match="leave checkpoint at None"):
+        RVR(checkpoint=tmp_path, **options).fit(X, y)
+    with pytest.raises(ValueError, match="fit a model for each"):
+        RVR(**options).fit(X, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="needs all rows in memory"):
+        RVR(kernel=None, basis="linear", memory_limit="10MB", **options).fit(
+            iter([(np.zeros((20_000, 9)), np.ones(20_000))])
+        )
