@@ -1,5 +1,7 @@
 """Proposals of a search for classes or counts: gains, starts and correlations against dense ones."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers.laplace.exchange import ExchangeTask, find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import empty_model
-from relvec.solvers.laplace.scan import ScanSettings, correlations, correlations_with, scan, shared_optimum
+from relvec.solvers.laplace.scan import ScanSettings, ScanTask, correlations, correlations_with, scan, shared_optimum
 
 
 def dense_B(model, apart=False):
@@ -231,3 +233,13 @@ def test_workers_are_told_how_wide_the_directions_of_a_scan_are(exact, monkeypat
     model, found = classes_of(exact=exact, monkeypatch=monkeypatch)
     rows, p = found.task.rows, model.posterior
     assert rows.widths == [rows.directions(p, model.problem.weights, c).shape[1] for c in range(3)]
+
+
+def test_closed_atoms_and_equals_of_those_in_the_model_may_not_enter():
+    atoms, contents = np.arange(6), np.array([10, 11, 12, 13, 14, 11], dtype=np.uint64)
+    piece = SimpleNamespace(atoms=atoms, contents=contents)
+    taken = [contents[[1]], contents[[3]]]  # of two classes
+    free = np.array([[1, 0, 1, 1, 1, 0], [1, 1, 1, 0, 1, 1]], dtype=bool)
+    for closed in (np.zeros(0, dtype=np.intp), np.array([4])):
+        task = ScanTask(None, False, 6, taken, closed, 0.0, None)
+        assert np.array_equal(task.outside(piece), free & ~np.isin(atoms, closed))
