@@ -309,10 +309,13 @@ def test_predict_takes_single_precision_and_lists(kind, fitted):
     np.testing.assert_allclose(outputs(fitted[kind], NEW.astype(np.float32)), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_constant_inputs_make_a_relevance_vector_machine():
-    X = np.ones((4, 2))
-    model = RVR().fit(X, np.arange(4.0))
-    assert model.predict(X).shape == (4,) and not hasattr(model, "process_")
+def test_constant_inputs_tell_the_mean_everywhere():
+    X, y = np.ones((30, 2)), 5.0 + np.random.default_rng(0).normal(size=30)
+    mean, deviation = RVR().fit(X, y).predict([[1.0, 1.0], [50.0, -3.0]], return_std=True)
+    np.testing.assert_allclose(mean, y.mean(), rtol=0.01)
+    np.testing.assert_allclose(deviation, y.std(), rtol=0.1)
+    p = RVC().fit(X, np.arange(30) > 20).predict_proba([[1.0, 1.0], [50.0, -3.0]])[:, 1]
+    assert p[0] == p[1] and 0.25 < p[0] < 0.45
 
 
 @pytest.mark.parametrize("copies", [1, 10])

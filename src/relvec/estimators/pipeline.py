@@ -168,6 +168,8 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
         chosen := choose_process(options, source)
     ) is not None:
         return chosen
+    if options.chooses_kernel and isinstance(source, MemorySource) and not np.ptp(source.X, axis=0).any():
+        options = replace(options, kernel=None)  # equal inputs tell the mean alone, and no kernel has it elsewhere
     basis, free = source.bind(options)
     options.identify(basis, *source.identity)
     if options.predictive is not None:
