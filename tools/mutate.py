@@ -91,6 +91,7 @@ TESTS = {
     "solvers/laplace/moves.py": LAPLACE,
     "gaussian_process/bound.py": [f"{PROCESS}::test_bounds_enclose_the_evidence",
                                   f"{PROCESS}::test_predictions_are_those_of_the_textbook",
+                                  f"{PROCESS}::test_sums_over_rows_are_added_and_taken_away",
                                   "tests/test_streamed_process.py"],
     "solvers/_native/gaussian.pyx": ENGINE,
     "solvers/_native/laplace.pyx": [*CLASS_LEVELS, "tests/test_laplace_rows.py", *LAPLACE],
