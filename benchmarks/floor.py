@@ -73,7 +73,12 @@ STAGES = (
     ("estimators/regressor.py", "_prepare", "rows and targets validated"),
     ("sources/memory.py", "bind", "dictionary bound to the rows"),
     ("sources/memory.py", "rows", "its matrix"),
+    ("design/low_rank.py", "compress", "  compression to its rank"),
+    ("design/cholesky.py", "partial_cholesky", "    partial Cholesky factor"),
+    ("design/low_rank.py", "span_coordinates", "    orthonormal coordinates of its columns"),
+    ("design/low_rank.py", "_times_transposed", "    the dictionary in them"),
     ("sources/base.py", "ordering", "its order by content"),
+    ("solvers/active_set.py", "_propose", "scans of all functions of a long dictionary"),
     ("solvers/loop.py", "iterate", "search"),
     ("gaussian/model.py", "grow", "  additions, in restarts too"),
     ("gaussian/model.py", "relax", "  Newton steps"),
@@ -96,7 +101,7 @@ def profile(X: np.ndarray, y: np.ndarray, repeats: int) -> None:
     for file, function, label in STAGES:
         found = [entry for (path, _, name), entry in stats.items() if path.endswith(file) and name == function]
         calls, taken = (sum(entry[i] for entry in found) / repeats for i in (1, 3))
-        print(f"{label:42} {calls:7.1f} calls {1e3 * taken:9.3f} ms")
+        print(f"{label:44} {calls:7.1f} calls {1e3 * taken:9.3f} ms")
 
 
 def main() -> None:
