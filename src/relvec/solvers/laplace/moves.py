@@ -49,6 +49,7 @@ class LaplaceSettings:
     slow_share: float = 0.1
     sharp_share: float = 1e-11  # of an evidence: gains to which precisions are found in the end
     max_restart_shortfall_nats: float = 1.5  # a restart further behind without exchanges is given up
+    max_restart_moves: int = 50  # and two for each unit: with weights of 1e10 moves gain by rounding for minutes
 
 
 SETTINGS = LaplaceSettings()
@@ -209,7 +210,9 @@ def settle(
     None where this leads to the rival, or ends far below it before exchanges.
     """
     tol, known, offers = model.problem.tol, sorted(rival.active.tolist()), {}
-    while limit.open(model.problem):
+    for _ in range(SETTINGS.max_restart_moves + 2 * len(known)):
+        if not limit.open(model.problem):
+            break
         if sorted(model.active.tolist()) == known:
             return None, {}
         found = scan(model)

@@ -293,8 +293,9 @@ def shared_optimum(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray
     gains, best = np.zeros(S.shape[1]), np.full(S.shape[1], np.inf)
     for factor in _GRID:
         a = factor * centre
-        value = 0.5 * np.sum(np.log(a / (a + S)) + Q * Q / (a + S), axis=0)
-        better = (value > gains) & (S.max(axis=0) > 0.0)
+        with np.errstate(over="ignore"):
+            value = 0.5 * np.sum(np.log(a / (a + S)) + Q * Q / (a + S), axis=0)
+        better = (value > gains) & (S.max(axis=0) > 0.0) & np.isfinite(value)
         gains, best = np.where(better, value, gains), np.where(better, a, best)
     return gains, best
 
