@@ -21,7 +21,7 @@ from reproduction._regression import AS_ROWS, means, normalised
 WIDTHS = (4.0, 5.6, 8.0)
 CS = (1.0, 10.0)
 HALF = 1000
-SMOOTH = 0.75  # pixels: the filter of Schoelkopf et al., from whom T01 has the images
+SMOOTH = 0.75  # pixels: the filter that the images of Schoelkopf et al., T01's source, are taken to have had
 
 Digits = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -213,7 +213,7 @@ _PUBLISHED = {
     "vectors, SVM": Published("2540", "table, quoted"),
 }
 _ASSUMED = (
-    "T01 has the images from Schoelkopf et al., who smooth them with a Gaussian filter of 0.75 pixels, and so do we: "
+    "T01 has the images from Schoelkopf et al.; theirs are taken to be smoothed by a Gaussian filter of 0.75 pixels: "
     "an SVM has one solution, and its support vectors show it (found below)",
     "pixels in [0, 1]; the RVM's width of least held-out log loss among "
     + ", ".join(f"{w:g}" for w in WIDTHS)
