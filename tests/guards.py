@@ -62,6 +62,7 @@ CORPUS = [
     ("problems", 28, 12637),  # a rate of a hyperprior that underflowed, for classes
     ("problems", 29, 18252),  # an objective that fell by 1e-4 when a mode of counts was found once more
     ("problems", 20261118, 3089),  # a gain of classes with one precision that overflowed
+    ("problems", 20261118, 12004),  # classes of weight 7e8, whose modes rounding of X'B X hid for 180 steps each
     ("problems", 0, 3169),  # evidence that the last digits of the functions move by more than a nat
 ]
 

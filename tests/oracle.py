@@ -706,7 +706,7 @@ def mp_laplace_evidence(Phi, t, alpha, likelihood, dps=40, weights=None, start=N
         target, w = [_mp_list(row) for row in targets], _mp_list([start[pair] for pair in pairs])
         for _ in range(20):
             value, g, H = _mp_newton(w, pairs, columns, target, precision, weight, likelihood)
-            if max(map(abs, g), default=0) < mp.mpf(10) ** (8 - dps):
+            if max(map(abs, g), default=0) < mp.mpf(10) ** (8 - dps) * max(1, *weight):
                 break
             w = [x + mp.fdot(row, g) for x, row in zip(w, _mp_inverse(H), strict=True)]
         else:

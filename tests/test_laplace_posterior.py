@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import oracle
 from relvec.inference.laplace import _approach, _factor, _factor_on_device, _Here, _two_loops, laplace
 from relvec.inference.laplace_posterior import apply_curvature
 from relvec.inference.likelihoods import Bernoulli, Categorical
@@ -170,3 +171,16 @@ def test_statistics_of_a_models_own_atoms_are_those_of_the_linearised_problem():
     alone = [laplace(Phi[:, [i]], t, weights, alpha[[i]], Bernoulli()) for i in range(len(alpha))]
     expected = [bool(q[0] ** 2 <= s[0]) for s, q in (p.sparsity_quality() for p in alone)]
     assert [p.any_infinite for p in alone] == expected and set(expected) == {True, False}
+
+
+@pytest.mark.parametrize("weight,rounding", [(1.0, 1e-9), (1e5, 1e-6), (1e9, 200.0)])  # of values of 24 weights
+def test_softmax_of_nearly_collinear_functions_and_large_weights_has_its_evidence(weight, rounding):
+    """X'B X of 1e16 and more: rounding would hide the identity that is added to it, and every small eigenvalue."""
+    rng = np.random.default_rng(3)
+    x, label = np.sort(rng.uniform(-1.0, 1.0, 24)), rng.integers(0, 3, 24)
+    Phi = np.exp(-((x[:, None] - x[::4]) ** 2) / 8.0)
+    alpha, weights = np.exp(rng.normal(size=(3, 6)) - np.log(weight)), np.full(24, weight)
+    outputs = np.repeat(np.arange(3), 6)
+    found = laplace(np.tile(Phi, 3), np.eye(3)[label], weights, alpha.ravel(), Categorical(3), outputs=outputs)
+    exact = oracle.mp_laplace_evidence(Phi, label, alpha, "softmax", 60, weights, found.mean.reshape(3, 6))
+    assert found.log_evidence == pytest.approx(float(exact), rel=0.0, abs=rounding)

@@ -96,3 +96,13 @@ def test_softmax_average_against_sampling():
         exact = softmax(drawn, axis=1).mean(axis=0)
         worst = max(worst, np.abs(softmax_normal(mean[None], (A @ A.T)[None])[0] - exact).max())
     assert worst < 6e-3
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-20, 5e-324, 0.0])
+def test_softmax_average_of_classes_that_move_together_is_the_softmax(size):
+    """Only differences of the classes count: what rounding leaves of them may be below zero."""
+    mean, together = np.array([[0.3, -0.2, 1.0]]), np.full((1, 3, 3), size)
+    nearly = together * (1.0 + 1e-16 * np.random.default_rng(0).normal(size=(200, 3, 3)))
+    for covariance in (together, nearly + np.swapaxes(nearly, 1, 2)):
+        found = softmax_normal(np.tile(mean, (len(covariance), 1)), covariance)
+        np.testing.assert_allclose(found, np.tile(softmax(mean, axis=1), (len(covariance), 1)), atol=1e-7)

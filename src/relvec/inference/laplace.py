@@ -6,6 +6,7 @@ badly conditioned columns to this one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from scipy.linalg import lapack
 
 from relvec.inference.laplace_posterior import PosteriorOnRows, latent
 from relvec.inference.likelihoods import Likelihood, complement
-from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge, inverse_triangular
+from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_ridge, inverse_triangular
 from relvec.runtime.arrays import Array, is_device_array, like, namespace, take, to_host
 
 _MANY = 200  # weights: with fewer, forming the Hessian costs less than the steps that avoid it
@@ -242,13 +243,23 @@ def pull_back(X: np.ndarray, r: np.ndarray, own: list[slice]) -> np.ndarray:
     return to_host(namespace(X).concat([X[:, i].T @ r[:, a] for a, i in enumerate(own)]))
 
 
-def _factor(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
+def _factor(X: Array, W: Array, weights: Array, own: list[slice]) -> np.ndarray:
     """Upper triangular U with U'U = I + X'B X."""
     if is_device_array(X):
         return _factor_on_device(X, W, weights, own)
     if W.ndim == 1:
-        return factor_ridge(np.sqrt(W)[:, None] * X)
-    return factor_identity_plus(curvature_gram(X, W, weights, own))
+        return factor_ridge(curvature_root(X, W, weights, own))
+    return factor_curvature(curvature_gram(X, W, weights, own), lambda: curvature_root(X, W, weights, own))
+
+
+def factor_curvature(gram: np.ndarray, root: Callable[[], np.ndarray]) -> np.ndarray:
+    """Upper triangular U with U'U = I + X'B X, from that product (k, k), which is overwritten.
+
+    Where the product is so large that rounding hides the identity, the rows (r, k) of ``root()`` are factored instead.
+    """
+    if gram.diagonal().max(initial=0.0) <= NORMAL_EQUATIONS_LIMIT:
+        return factor_ridge(np.zeros((0, len(gram))), gram)
+    return factor_ridge(root(), gram)
 
 
 def curvature_gram(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[slice]) -> np.ndarray:
@@ -270,20 +281,39 @@ def curvature_gram(X: np.ndarray, W: np.ndarray, weights: np.ndarray, own: list[
     return G
 
 
+def curvature_root(X: Array, W: Array, weights: Array, own: list[slice]) -> Array:
+    """Rows F, (n, k) for one output and (n K, k) for K, with F'F = X'B X."""
+    xp = namespace(X)
+    if W.ndim == 1:
+        return xp.sqrt(W)[:, None] * X
+    # T01 eq. (28): B = diag(p) - pp' = S'S with S_ac = p_a^1/2 (delta_ac - p_c), as the p of a row sum to one
+    outputs = _outputs(own)
+    Q, P, root = take(complement(W), outputs, 1), take(W, outputs, 1), xp.sqrt(weights[:, None] * W)
+    same = [like(X, (outputs == a).astype(float)) for a in range(len(own))]
+    return xp.concat([(same[a] * Q - (1.0 - same[a]) * P) * X * root[:, a : a + 1] for a in range(len(own))])
+
+
+def _outputs(own: list[slice]) -> np.ndarray:
+    """The output of each weight (k,)."""
+    return np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])
+
+
 def ridge_on_device(X: Array) -> np.ndarray:
     """`factor_ridge` of X (n, k) on a device."""
-    gram = to_host(X.T @ X).astype(float)
-    if gram.size and gram.diagonal().max() > NORMAL_EQUATIONS_LIMIT:
-        return factor_ridge(to_host(namespace(X).linalg.qr(X, mode="reduced").R).astype(float))
-    return factor_ridge(np.zeros((0, len(gram))), gram)
+    return factor_curvature(to_host(X.T @ X).astype(float), lambda: _triangle(X))
+
+
+def _triangle(X: Array) -> np.ndarray:
+    """R (k, k) with R'R = X'X, of rows X (n, k) on a device."""
+    return to_host(namespace(X).linalg.qr(X, mode="reduced").R).astype(float)
 
 
 def _factor_on_device(X: Array, W: Array, weights: Array, own: list[slice]) -> np.ndarray:
-    xp = namespace(X)
     if W.ndim == 1:
-        return ridge_on_device(xp.sqrt(W)[:, None] * X)
-    outputs = np.repeat(np.arange(len(own)), [i.stop - i.start for i in own])
+        return ridge_on_device(curvature_root(X, W, weights, own))
+    xp, outputs = namespace(X), _outputs(own)
     P, root = take(W, outputs, 1), xp.sqrt(weights)[:, None]
     Z, Y = X * (root * P), X * (root * xp.sqrt(P * take(complement(W), outputs, 1)))
     between, within = to_host(xp.stack([Z.T @ Z, Y.T @ Y])).astype(float)
-    return factor_identity_plus(np.where(outputs[:, None] == outputs, within, -between))
+    gram = np.where(outputs[:, None] == outputs, within, -between)
+    return factor_curvature(gram, lambda: _triangle(curvature_root(X, W, weights, own)))

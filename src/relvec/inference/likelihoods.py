@@ -292,7 +292,7 @@ def _contrast_root(covariance: np.ndarray) -> np.ndarray:
     xp, K = namespace(covariance), covariance.shape[1]
     A = covariance - xp.mean(covariance, axis=1, keepdims=True)
     A = A - xp.mean(A, axis=2, keepdims=True)
-    least = MIN_RELATIVE_PIVOT * xp.linalg.trace(A)[:, None]
+    least = MIN_RELATIVE_PIVOT * xp.linalg.trace(covariance)[:, None]  # that of A may round to less than zero
     columns = []
     for j in range(K - 1):
         column, pivot = A[:, :, j], A[:, j, j][:, None]

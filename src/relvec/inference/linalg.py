@@ -89,27 +89,6 @@ def factor_ridge_and_basis(X: np.ndarray, gram: np.ndarray | None = None) -> tup
     return np.triu(packed[:k]), Reflections(packed, tau)
 
 
-def factor_identity_plus(G: np.ndarray) -> np.ndarray:
-    """Upper triangular U (k, k) with U'U = I + G, for G (k, k) symmetric and not negative; G is overwritten.
-
-    Where rounding of a large G makes the sum indefinite its diagonal is raised by a few roundings.
-    """
-    k = len(G)
-    if k == 0:
-        return np.zeros((0, 0))
-    size = float(G.trace())
-    if not np.isfinite(size):
-        raise SingularError("a matrix of the model holds NaN or infinite values; rescale the basis functions")
-    G.flat[:: k + 1] += 1.0
-    for jitter in (0.0, 1e-14 * size, 1e-12 * size):
-        if jitter:
-            G.flat[:: k + 1] += jitter
-        U, info = lapack.dpotrf(G, lower=0, clean=1)
-        if info == 0:
-            return U
-    raise SingularError("a matrix of the model is not positive definite after 1e-12 of its size was added")
-
-
 def inverse_triangular(U: np.ndarray) -> np.ndarray:
     """Inverse of an upper triangular U (k, k) with non-zero diagonal."""
     if not U.shape[0]:

@@ -25,9 +25,16 @@ from relvec.design.dask.reductions import DaskSamples
 from relvec.design.dask.terms import BasisTerms, RowTerms, Terms, Totals
 from relvec.design.samples import Block
 from relvec.design.streamed import tall_qr
-from relvec.inference.laplace import Weighting, curvature_gram, log_evidence, newton, pull_back
+from relvec.inference.laplace import (
+    Weighting,
+    curvature_gram,
+    curvature_root,
+    factor_curvature,
+    log_evidence,
+    newton,
+    pull_back,
+)
 from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows, latent
-from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, factor_identity_plus, factor_ridge
 
 _MAX_CANDIDATES = 512  # atoms that a scan brings here: more are not looked at before the next scan
 
@@ -67,9 +74,9 @@ def _log_likelihood(columns: Columns, weighting: Weighting, observed: Observed, 
 def _curved_columns(
     columns: Columns, weighting: Weighting, observed: Observed, v: np.ndarray, block: Block
 ) -> np.ndarray:
-    """B^1/2 X (b, k), for one output."""
-    X, (t, weights) = weighting.scale_columns(columns(block.X)), _targets(observed, block)
-    return np.sqrt(observed.likelihood.working(t, latent(X, v, weighting.own), weights)[1])[:, None] * X
+    """F with F'F = X'B X, of some rows."""
+    X, own, (t, weights) = weighting.scale_columns(columns(block.X)), weighting.own, _targets(observed, block)
+    return curvature_root(X, observed.likelihood.working(t, latent(X, v, own), weights)[1], weights, own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +101,8 @@ class _ModeRows:
         return point.back - point.v
 
     def factor(self, point: _Point) -> np.ndarray:
-        if self.observed.likelihood.n_outputs > 1:
-            return factor_identity_plus(point.gram.copy())
-        if point.gram.diagonal().max(initial=0.0) > NORMAL_EQUATIONS_LIMIT:
-            curved = partial(_curved_columns, self.columns, self.weighting, self.observed, point.v)
-            return factor_ridge(tall_qr(self.samples, curved))
-        return factor_ridge(np.zeros((0, len(point.v))), point.gram.copy())
+        curved = partial(_curved_columns, self.columns, self.weighting, self.observed, point.v)
+        return factor_curvature(point.gram.copy(), partial(tall_qr, self.samples, curved))
 
 
 def _on_block(columns: Columns, model: ModelOnRows, function: Callable, more: Columns | None, block: Block) -> Any:
@@ -165,11 +168,8 @@ class DaskScanDesign(LaplaceDesign):
     def ridge_factors(self, model: ModelOnRows, function: Callable[..., Iterable[np.ndarray]]) -> list[np.ndarray]:
         factors = []
         for i, gram in enumerate(self.reduce(model, partial(_grams, function))):
-            if gram.diagonal().max(initial=0.0) <= NORMAL_EQUATIONS_LIMIT:
-                factors.append(factor_ridge(np.zeros((0, len(gram))), gram.copy()))
-            else:
-                own = partial(_on_block, self._columns(model.atoms), model, partial(_take, function, i), None)
-                factors.append(factor_ridge(tall_qr(self._samples, own)))
+            own = partial(_on_block, self._columns(model.atoms), model, partial(_take, function, i), None)
+            factors.append(factor_curvature(gram.copy(), partial(tall_qr, self._samples, own)))
         return factors
 
     def gram(self, atoms: np.ndarray) -> np.ndarray:
