@@ -58,11 +58,12 @@ soak: $(VENV)/.stamp-test
 	$(BIN)/python tests/guards.py --only tables --count 10000 $(ARGS)
 	$(BIN)/python tests/guards.py --only problems --count 20000 $(ARGS)
 
-# Lines and branches that no test runs.
-coverage: $(VENV)/.stamp-test
-	$(PIP) 'pytest-cov>=6'
-	$(PYTEST) -q -n 2 --cov --cov-report= $(ARGS)
+# Lines and branches that no test runs, and the share of branches that are taken, of Python and of the compiled code.
+coverage: $(VENV)/.stamp-coverage build/counted/.stamp
+	find build/counted -name '*.gcda' -delete
+	$(PYTEST) -q -n 2 -p tools.branches --cov --cov-report= $(ARGS)
 	$(BIN)/python -m coverage report --skip-covered
+	$(BIN)/python -m tools.branches
 
 # The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).
 bounds: $(VENV)/.stamp-test
@@ -135,6 +136,14 @@ $(VENV)/.stamp-run: $(BUILD) | $(BIN)/python
 
 $(VENV)/.stamp-test: $(BUILD) | $(BIN)/python
 	$(PIP) -e '.[test,plot,data,onnx,dask]'
+	touch $@
+
+$(VENV)/.stamp-coverage: $(VENV)/.stamp-test
+	$(PIP) -e '.[disk,cli]' 'pytest-cov>=7' 'coverage>=7.10'
+	touch $@
+
+build/counted/.stamp: $(BUILD) | $(BIN)/python
+	RELVEC_COUNTED=1 $(PIP) --upgrade --no-deps --target build/checked-counted .
 	touch $@
 
 $(VENV)/.stamp-browser: $(VENV)/.stamp-test

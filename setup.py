@@ -12,10 +12,12 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = "src/relvec/solvers/_native"
-# RELVEC_BOUNDS=1 checks every index; RELVEC_SANITIZE=1 lets the compiler's sanitizers watch memory and arithmetic.
-BOUNDS, SANITIZE = (bool(os.environ.get(name)) for name in ("RELVEC_BOUNDS", "RELVEC_SANITIZE"))
-KIND = "bounds" if BOUNDS else "sanitize" if SANITIZE else ""
+# RELVEC_BOUNDS=1 checks every index; RELVEC_SANITIZE=1 lets the compiler's sanitizers watch memory and arithmetic;
+# RELVEC_COUNTED=1 counts how often each branch is taken.
+BOUNDS, SANITIZE, COUNTED = (bool(os.environ.get(f"RELVEC_{name}")) for name in ("BOUNDS", "SANITIZE", "COUNTED"))
+KIND = "bounds" if BOUNDS else "sanitize" if SANITIZE else "counted" if COUNTED else ""
 SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
+COUNTER_FLAGS = ["--coverage", "-fprofile-update=prefer-atomic", "-O0"]
 NO_COMPILER = (
     "relvec needs a C compiler to be built from source: install gcc or clang (apt-get install gcc, or "
     "xcode-select --install on a Mac), or let pip fetch one with `pip install ziglang`."
@@ -50,7 +52,7 @@ def extensions() -> list[Extension]:
     """Return the compiled modules."""
     from Cython.Build import cythonize
 
-    flags = SANITIZER_FLAGS if SANITIZE else ["-O3"] if os.name == "posix" else []
+    flags = {"sanitize": SANITIZER_FLAGS, "counted": COUNTER_FLAGS}.get(KIND, ["-O3"] if os.name == "posix" else [])
     sources = sorted(glob(f"{NATIVE}/*.pyx"))
     found = [
         Extension("relvec.solvers._native." + os.path.basename(source)[: -len(".pyx")], [source],

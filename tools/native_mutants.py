@@ -96,11 +96,14 @@ def take_reached() -> list[int]:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Imports the compiled modules from the build with switches."""
+    """Imports the compiled modules from another build, that with switches by default."""
+
+    def __init__(self, site: Path = BUILD / "site") -> None:
+        self.site = site
 
     def find_spec(self, name, path=None, target=None):
         folder, _, module = name.rpartition(".")
-        found = list((BUILD / "site" / folder.replace(".", "/")).glob(f"{module}.*.so")) if "_native" in folder else []
+        found = list((self.site / folder.replace(".", "/")).glob(f"{module}.*.so")) if "_native" in folder else []
         return importlib.util.spec_from_file_location(name, found[0]) if found else None
 
 
