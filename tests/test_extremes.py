@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from relvec import RVC, RVR, compare, relevance_path, shapley_values
 
@@ -194,3 +196,63 @@ def test_a_pickle_of_another_version_says_what_to_do():
 def test_a_given_noise_is_kept_to_the_last_digit_by_every_kind_of_fit(options, noise):
     model = RVR(noise_variance=37.7**2 * noise, **options).fit(X, 37.7 * Y)
     assert model.noise_variance_ == 37.7**2 * noise
+
+
+def as_told(model, rows):
+    """Everything a model says of rows, in one array."""
+    return (
+        np.column_stack(model.predict(rows, return_std=True)) if isinstance(model, RVR) else model.predict_proba(rows)
+    )
+
+
+@pytest.mark.parametrize("exponent", [-490, -350, 350, 490])
+@pytest.mark.parametrize("target", [Y, np.exp(3.0 * SIGNAL), np.column_stack([Y, SIGNAL**2])], ids=["y", "log", "two"])
+def test_a_process_of_targets_in_other_units_is_the_same_to_the_last_bit(target, exponent):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        model, other = RVR().fit(X, target), RVR().fit(X, np.ldexp(target, exponent))
+    assert hasattr(other, "merit_") and attributes(other) == []
+    assert np.array_equal(np.ldexp(model.predict(X), exponent), other.predict(X))
+    assert np.array_equal(np.ldexp(model.predict_interval(X), exponent), other.predict_interval(X))
+
+
+@pytest.mark.parametrize("exponent", [-900, -400, 400, 900])
+@pytest.mark.parametrize("model", [RVR(), RVC()], ids=repr)
+def test_a_process_of_inputs_in_other_units_is_the_same(model, exponent):
+    target, units = (Y if isinstance(model, RVR) else SIGNAL > 0), [exponent, 3]
+    other = clone(model).fit(np.ldexp(X, units), target)
+    model.fit(X, target)
+    assert hasattr(other, "selection_") and attributes(other) == []
+    np.testing.assert_allclose(as_told(other, np.ldexp(X, units)), as_told(model, X), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "model", [RVR(), RVR(predictive="rvm"), RVC(), RVC(kernel="gaussian", width="learn-per-feature")], ids=repr
+)
+@pytest.mark.parametrize("value", [1e150, 1e300])
+def test_a_constant_column_of_any_size_does_no_harm(model, value):
+    target, wide = (Y if isinstance(model, RVR) else SIGNAL > 0), np.column_stack([X, np.full(30, value)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        assert clone(model).fit(wide, target).score(wide, target) > 0.9
+
+
+@pytest.mark.parametrize(
+    "weights", [np.append(5e-324, np.ones(29)), 10.0 ** np.linspace(-300, 14, 30)], ids=["one", "all"]
+)
+@pytest.mark.parametrize("noise", ["auto", "constant"])
+def test_rows_that_count_next_to_nothing_do_no_harm(weights, noise):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        model = RVR(noise=noise).fit(X, Y, weights)
+        assert np.isfinite(model.predict(X, return_std=True)).all() and attributes(model) == []
+
+
+def test_a_column_too_small_for_weights_is_refused():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        with pytest.raises(ValueError, match="Standardise X and y"):
+            RVR().fit(np.column_stack([1e-320 * X[:, 0], X[:, 1]]), X @ [2.0, 1.0] + 0.01 * Y)

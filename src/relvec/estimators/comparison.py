@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_X_y
 
 from relvec.basis import row_hash64
 from relvec.estimators.base import check_weight_sum
-from relvec.estimators.processes.regression import MAX_MAGNITUDE, allows_process, targets_vary
+from relvec.estimators.processes.regression import MAX_TARGET_OF_PROCESS, allows_process, targets_vary
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.gaussian_process import compare_merits
 from relvec.kernels import has_width
@@ -152,8 +152,8 @@ def _merits(X: np.ndarray, y: np.ndarray, kernels: Sequence[str] | None, weights
     targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
     if not (allows_process(X[weights > 0.0]) and targets_vary(targets[weights > 0.0])):
         raise ValueError(
-            "merits need inputs and targets that vary, by more than "
-            f"{1.0 / MAX_MAGNITUDE:g} and in numbers below {MAX_MAGNITUDE:g}: rescale them (StandardScaler)"
+            f"merits need inputs and targets that vary, by more than {1.0 / MAX_TARGET_OF_PROCESS:g} and in numbers "
+            f"below {MAX_TARGET_OF_PROCESS:g}: rescale them (StandardScaler)"
         )
     found = compare_merits(X, targets, weights, kernels)
     return tuple(KernelRow(name, value, status="several modes" if several else "") for name, value, several in found)

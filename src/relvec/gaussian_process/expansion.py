@@ -22,7 +22,7 @@ from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.process import LinearExpansion
 from relvec.kernels import Gaussian, Kernel, Matern
 
-_IGNORED_WIDTH = 1e100  # of a column that the process leaves out
+_IGNORED_WIDTH = 1e100  # of a column that the process leaves out, or its largest value
 
 
 def expand(
@@ -41,7 +41,7 @@ def basis_of(
 ) -> Concat:
     """The functions phi of a kernel on vectors (m, n_features), the training rows with the given numbers (m,)."""
     parts: list[Basis] = [
-        KernelBasis(part_kernel(structure, theta, units, i, vectors.shape[1]), vectors, centre_rows=rows)
+        KernelBasis(part_kernel(structure, theta, units, i, vectors), vectors, centre_rows=rows)
         for i in range(len(structure.parts))
     ]
     if structure.linear and len(units.columns):
@@ -49,10 +49,10 @@ def basis_of(
     return Concat((*parts, Bias().bind(vectors)), n_features=vectors.shape[1])
 
 
-def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int, n_features: int) -> Kernel:
-    """A stationary part as a kernel of relvec, with widths in the units of X."""
+def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int, vectors: np.ndarray) -> Kernel:
+    """A stationary part as a kernel of relvec, with widths in the units of X, of which vectors (m, d) are rows."""
     length = np.exp(structure.parts[part].log_lengths(theta[structure.widths[part]])) * units.scale
-    width = np.full(n_features, _IGNORED_WIDTH)
+    width = np.maximum(np.abs(vectors).max(0, initial=0.0), _IGNORED_WIDTH)
     width[units.columns] = length
     shape = structure.parts[part].shape
     if shape == Shape.GAUSSIAN:

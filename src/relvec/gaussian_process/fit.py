@@ -26,6 +26,7 @@ from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import (
     Rows,
     Units,
+    far_exponent,
     find_categories,
     merge,
     neighbour_distance,
@@ -174,12 +175,16 @@ def prepare(
     if weights is not None:
         weights = np.asarray(weights, dtype=float)
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
-    scale = choose_scale(X, y, weights, clock) if target is None else target
+    exponent = int(far_exponent(y))
+    y = np.ldexp(y, -exponent)
+    scale = choose_scale(X, y, weights, clock) if target is None else target.in_units(exponent)
     raw = merge(X, scale.forward(y), weights)
     rows, units = standardise(without_copies(raw))
-    held = None if noise_variance is None else noise_variance / units.y_scale**2
+    held = None if noise_variance is None else np.ldexp(noise_variance, -2 * exponent) / units.y_scale**2
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X), held)
-    return Prepared(raw, rows, units, scale, floors)
+    if scale.sign == 0:
+        units = units.stretch_target(exponent)
+    return Prepared(raw, rows, units, scale.in_units(-exponent), floors)
 
 
 def learn_kernels(
@@ -218,7 +223,8 @@ def compare_merits(
     total, several, clock = Counter[str](), set(), Clock(time_limit)
     kept: set[str] | None = None
     for y in targets.T:
-        raw = merge(X, y, weights)
+        exponent = int(far_exponent(y))
+        raw = merge(X, np.ldexp(y, -exponent), weights)
         rows, units = standardise(without_copies(raw))
         floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
         few, layout = rows.take(slice(0, MERIT_ROWS if names is None else NAMED_ROWS)), _layout(rows)
@@ -227,7 +233,7 @@ def compare_merits(
         else:
             found = [learn_candidate(parse_structure(name, *layout), few, floors, clock) for name in names]
         n = max(c.n_rows for c in found)
-        level = few.total * np.log(units.y_scale)
+        level = few.total * (np.log(units.y_scale) + exponent * np.log(2.0))
         total.update({c.structure.name: c.merit.value - level for c in found if c.n_rows == n})
         several |= {c.structure.name for c in found if c.merit.several_modes}
         whole = {c.structure.name for c in found if c.n_rows == n}
@@ -240,7 +246,7 @@ def compare_structures(
     X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, time_limit: float | None = None
 ) -> Structure:
     """The structure of most merit for all targets (n, q) together."""
-    rows, _ = standardise(merge(X, targets[:, 0], weights))
+    rows, _ = standardise(merge(X, np.zeros(len(X)), weights))
     name = compare_merits(X, targets, weights, None, time_limit)[0][0]
     return parse_structure(name, *_layout(rows))
 

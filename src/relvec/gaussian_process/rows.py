@@ -17,6 +17,8 @@ import numpy as np
 from relvec.gaussian_process.kernel import squared_distances
 from relvec.runtime.arrays import Array, like, take
 
+_LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise divided by it overflows
+_NEAR_ONE = 300  # powers of two from one, up to which sums of products of four numbers have a double
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -58,6 +60,12 @@ class Units:
             return (X[:, self.columns] - self.centre) / self.scale
         return (take(X, self.columns, axis=1) - like(X, self.centre)[None, :]) / like(X, self.scale)[None, :]
 
+    def stretch_target(self, exponent: int) -> Units:
+        """The units of targets 2^exponent times as large."""
+        return replace(
+            self, y_mean=float(np.ldexp(self.y_mean, exponent)), y_scale=float(np.ldexp(self.y_scale, exponent))
+        )
+
 
 def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:
     """Rows with equal inputs made one, in the order of a hash of the inputs; rows of no weight left out.
@@ -69,6 +77,7 @@ def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Ro
     w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=float)
     kept = w > 0
     X, y, w = np.asarray(X, dtype=float)[kept] + 0.0, np.asarray(y, dtype=float)[kept], w[kept]  # + 0.0: no -0.0
+    w = np.maximum(w, _LEAST_WEIGHT * w.max(initial=0.0))
     order = np.lexsort((y, row_hash(X)))
     X, y, w = X[order], y[order], w[order]
     new = np.ones(len(y), dtype=bool)
@@ -119,14 +128,26 @@ def standardise_inputs(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, U
     A column that is constant, or that repeats another up to scale and sign, tells the process nothing new: it is left
     out of `Units.columns`.
     """
-    total = float(weight.sum())
+    total, exponent = float(weight.sum()), far_exponent(X)
+    X = np.ldexp(X, -exponent) if exponent.any() else X
     centre = weight @ X / total
     deviation = X - centre
     scale = np.sqrt(weight @ deviation**2 / total)
     varies = scale > 1e-10 * np.maximum(np.abs(centre), np.finfo(float).tiny)
     columns = np.flatnonzero(varies)
     columns = columns[_first_of_copies(deviation[:, columns] / scale[columns])]
-    return deviation[:, columns] / scale[columns], Units(columns, centre[columns], scale[columns])
+    units = Units(columns, *(np.ldexp(values, exponent)[columns] for values in (centre, scale)))
+    return deviation[:, columns] / scale[columns], units
+
+
+def far_exponent(values: np.ndarray) -> np.ndarray:
+    """Powers of two (d,) that bring columns (n, d) of very large or very small numbers near one; 0 for all others.
+
+    >>> far_exponent(np.array([[3.0, 0.0, 2.0**400], [1.0, 0.0, 0.0]])).tolist()
+    [0, 0, 401]
+    """
+    exponent = np.frexp(np.maximum(values.max(0, initial=0.0), -values.min(0, initial=0.0)))[1]
+    return np.where(np.abs(exponent) > _NEAR_ONE, exponent, 0)
 
 
 def find_categories(X: np.ndarray) -> tuple[int, ...]:

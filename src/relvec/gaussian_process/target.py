@@ -12,7 +12,7 @@ log-normal variable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,6 +45,10 @@ class Scale:
     def pole(self) -> float:
         """Where the logarithm has its pole: a little beyond the end."""
         return self.end - self.sign * self.offset * self.scale
+
+    def in_units(self, exponent: int) -> Scale:
+        """The scale of targets in units of 2^exponent."""
+        return replace(self, end=float(np.ldexp(self.end, -exponent)), scale=float(np.ldexp(self.scale, -exponent)))
 
     @property
     def name(self) -> str:

@@ -60,7 +60,7 @@ class StationaryKernel(ScaledKernel):
         # With G = dF/dD2 and D2 = sum_k (u_k - v_k)^2, u = x/width, v = z/width, the square multiplied out:
         #   dF/dv_jk         = -2 sum_i G_ij (u_ik - v_jk)   = 2 (c_j v_jk - (G'U)_jk),   c = column sums of G
         #   dF/dlog width_k  = -2 sum_ij G_ij (u_ik - v_jk)^2, from the row and column sums and G'U alone.
-        centre = V.mean(axis=0) if len(V) else 0.0  # the expansion loses fewest digits around the data
+        centre = _middle(V)  # the expansion loses fewest digits around the data
         U -= centre
         V -= centre
         GU, column, row = G.T @ U, G.sum(axis=0)[:, None], G.sum(axis=1)
@@ -226,6 +226,14 @@ def squared_distances(U: np.ndarray, V: np.ndarray, exact: bool = True) -> np.nd
     few = U.shape[1] <= 8 or len(U) * len(V) <= _MAX_PAIRS_BY_DIFFERENCES
     D2 = cdist(U, V, "sqeuclidean") if few else _distances_by_product(U, V)
     return np.minimum(D2, 1e300, out=D2)
+
+
+def _middle(V: np.ndarray) -> np.ndarray | float:
+    """The mean (d,) of rows V (m, d); of a column that is constant its value, from which no rounding errors differ."""
+    if not len(V):
+        return 0.0
+    with np.errstate(over="ignore"):
+        return np.where((V == V[0]).all(axis=0), V[0], V.mean(axis=0))
 
 
 def _distances_by_product(U: np.ndarray, V: np.ndarray) -> np.ndarray:

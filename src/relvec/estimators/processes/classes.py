@@ -98,6 +98,7 @@ def _earlier(options: FitOptions, n_classes: int) -> ClassModel | None:
     return None
 
 
+@np.errstate(over="ignore", invalid="ignore")  # weights that overflow are refused
 def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> FittedModel:
     """The process as a model, the means of its latent functions as weights of one basis."""
     X, numbers = model.units.inputs(source.X + 0.0), np.arange(source.n_rows)  # + 0.0: no -0.0

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec.basis import Basis, Concat
 from relvec.design import Block, LocalSamples, draw_rows
-from relvec.estimators.fitted import HISTORY, FittedModel, caller_level
+from relvec.estimators.fitted import HISTORY, FittedModel, caller_level, check_representable
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources import ProcessRows, Source
 from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process, rows_to_learn
@@ -30,7 +30,8 @@ from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
 MIN_SECONDS = 0.01  # of a time limit that is left to a stage, however late it is
-MAX_MAGNITUDE = 1e100  # of inputs and targets: squares of products of more overflow
+MAX_INPUT_OF_PROCESS = 1e280  # and one over the least span: widths and slopes in the units of more overflow
+MAX_TARGET_OF_PROCESS = 1e150  # and one over the least span: variances in the units of more overflow
 COPIES = 5  # of the rows, while they are merged and standardised
 VECTOR_ROW_BYTES, VECTOR_PAIR_BYTES = 36, 72  # the features of a vector at a row; matrices of all parts of a process
 STAGES = {"candidates": (0.0, 0.5), "more rows": (0.5, 0.8), "all rows": (0.8, 0.9), "vectors": (0.9, 0.99)}
@@ -59,18 +60,17 @@ def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
 
 
 def allows_process(X: np.ndarray) -> bool:
-    """Whether inputs X (n, d) vary, in numbers whose squares have a double."""
-    if np.abs(X).max(initial=0.0) > MAX_MAGNITUDE:
-        return False
-    least = np.maximum(1e-10 * np.abs(X).max(axis=0), 1.0 / MAX_MAGNITUDE)
-    return bool(np.any(np.ptp(X, axis=0) > least))
+    """Whether inputs X (n, d) vary, in numbers that a process can have widths for."""
+    size = np.abs(X).max(axis=0, initial=0.0)
+    varies = np.ptp(X, axis=0) > np.maximum(1e-10 * size, 1.0 / MAX_INPUT_OF_PROCESS)
+    return bool(varies.any() and size[varies].max() <= MAX_INPUT_OF_PROCESS)
 
 
 def targets_vary(targets: np.ndarray) -> bool:
     """Whether all targets (n, q) vary, in numbers whose squares have a double."""
-    if np.abs(targets).max(initial=0.0) > MAX_MAGNITUDE:
+    if np.abs(targets).max(initial=0.0) > MAX_TARGET_OF_PROCESS:
         return False
-    return bool(np.all(np.ptp(targets, axis=0) > 1.0 / MAX_MAGNITUDE))
+    return bool(np.all(np.ptp(targets, axis=0) > 1.0 / MAX_TARGET_OF_PROCESS))
 
 
 def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[FittedProcess]:
@@ -141,6 +141,7 @@ def warn_unless_complete(process: Any, label: str = "") -> None:
         warnings.warn(f"{label}{status.name}: {detail or status.value}.", ConvergenceWarning, stacklevel=caller_level())
 
 
+@np.errstate(over="ignore", invalid="ignore")  # weights that overflow are refused
 def _assemble(source: Source, rows: ProcessRows, processes: list[FittedProcess]) -> FittedModel:
     """The processes of all outputs as one model, their means as weights of one basis."""
     expansions: list[tuple[int, float, LinearExpansion]] = []
@@ -183,6 +184,7 @@ def model_of_processes(
 ) -> FittedModel:
     """The record of processes whose means have weights over a basis; no search for functions has taken part."""
     none = np.zeros((0, basis.n_atoms))
+    check_representable(fields["weights"], fields["intercept"])
     return FittedModel(
         basis=basis,
         functions=[],
