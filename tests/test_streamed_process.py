@@ -22,6 +22,7 @@ from relvec.gaussian_process.streamed.fit import calibrate_variance
 from relvec.gaussian_process.streamed.growth import grow_vectors
 from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import AS_IT_IS
+from relvec.runtime import arrays
 from relvec.runtime.clock import Clock
 from relvec.runtime.progress import watch
 
@@ -69,14 +70,18 @@ def test_one_model_from_memory_disk_and_dask(small_draws, tmp_path, monkeypatch)
     assert_same(fit_quietly(RVR(), *chunks), model, X)
 
 
-def test_one_model_on_a_device(small_draws):
-    torch = pytest.importorskip("torch")
+PLACES = ["torch:cpu", "array_api_strict:device1"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_model_on_a_device(place, small_draws):
+    pytest.importorskip(place.partition(":")[0])
     X, y = waves()
-    model, there = fit_quietly(RVR(), X, y), fit_quietly(RVR(device="torch:cpu"), X, y)
+    model, there = fit_quietly(RVR(), X, y), fit_quietly(RVR(device=place), X, y)
     assert_same(there, model, X)
-    mean, std = there.predict(torch.tensor(X[:7]), return_std=True)
-    assert isinstance(mean, torch.Tensor) and isinstance(std, torch.Tensor)
-    np.testing.assert_allclose(std.numpy(), model.predict(X[:7], return_std=True)[1], rtol=1e-6)
+    mean, std = there.predict(arrays.as_device(place).to_device(X[:7]), return_std=True)
+    assert arrays.device_of(mean) == arrays.device_of(std) == arrays.as_device(place)
+    np.testing.assert_allclose(arrays.to_host(std), model.predict(X[:7], return_std=True)[1], rtol=1e-6)
 
 
 def test_rows_twice_and_rows_of_weight_two_are_one_draw():
@@ -220,8 +225,9 @@ def test_progress_tells_rows_vectors_and_density(small_draws):
     assert shares == sorted(shares)
 
 
-def test_evidence_on_a_device_is_that_of_the_host():
-    torch = pytest.importorskip("torch")
+@pytest.mark.parametrize("place", PLACES)
+def test_evidence_on_a_device_is_that_of_the_host(place):
+    pytest.importorskip(place.partition(":")[0])
     from relvec.gaussian_process.learn import log_posterior
     from relvec.gaussian_process.priors import default_prior
 
@@ -232,6 +238,6 @@ def test_evidence_on_a_device_is_that_of_the_host():
         structure = parse_structure(name, 3)
         prior, theta = default_prior(structure), rng.normal(size=structure.n_theta) * 0.3
         here = log_posterior(structure, prior, rows)(theta)
-        there = log_posterior(structure, prior, replace(rows, X=torch.from_numpy(rows.X)))(theta)
+        there = log_posterior(structure, prior, replace(rows, X=arrays.as_device(place).to_device(rows.X)))(theta)
         np.testing.assert_allclose(there[0], here[0], rtol=1e-10)
         np.testing.assert_allclose(there[1], here[1], rtol=1e-7, atol=1e-9)

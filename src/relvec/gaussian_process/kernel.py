@@ -238,7 +238,7 @@ class Evaluated:
             a = np.exp(theta[i])
             W = self.scratch.copy(bar)
             W *= slope
-            out[i] = a * (float(W.sum()) if slope is k else _vdot(bar, k))
+            out[i] = a * (float(namespace(W).sum(W)) if slope is k else _vdot(bar, k))
             if part.per_input:  # d r^2 / d log l = -2 (x - z)^2 / l^2
                 squared = _weighted_squares(W, X * inverse, Z * inverse)
                 out[at] = -2.0 * factor * a * (np.bincount(part.groups, squared) if part.groups else squared)
@@ -291,4 +291,5 @@ def _vdot(A: Array, B: Array) -> float:
 
 def _weighted_squares(W: Array, X: Array, Z: Array) -> np.ndarray:
     """sum_ij W_ij (x_ik - z_jk)^2 for every input k (d,)."""
-    return to_host(W.sum(1) @ (X * X) + W.sum(0) @ (Z * Z) - 2.0 * dots(X, W @ Z, 0))
+    xp = namespace(W)
+    return to_host(xp.sum(W, axis=1) @ (X * X) + xp.sum(W, axis=0) @ (Z * Z) - 2.0 * dots(X, W @ Z, 0))

@@ -28,7 +28,7 @@ from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
 from relvec.inference.linalg import factor_lower, invert, solve_lower
-from relvec.runtime.arrays import Array, add_diagonal, like, namespace, squares, to_host
+from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
 
 _BLOCK = 2048
 _SPREAD_ROWS = 1000
@@ -191,8 +191,8 @@ class FittedProcess:
         simple = not variance and self.scale.sign == 0  # the mean alone, which does not depend on variances
         components = [c.beside(X) for c in self.components]
         found = []
-        for start in range(0, X.shape[0], _BLOCK):
-            rows = self.units.inputs(X[start : start + _BLOCK, :])
+        for part in row_slices(X.shape[0], 1, _BLOCK):
+            rows = self.units.inputs(X[part, :])
             found.append(self._simple_mean(components, rows) if simple else self._mix(components, rows, noise))
         join = np.concatenate if isinstance(X, np.ndarray) else namespace(X).concat
         if simple:

@@ -147,7 +147,7 @@ def add_diagonal(x: Array, values: Any) -> Array:
         x.flat[:: len(x) + 1] += values
         return x
     eye = namespace(x).eye(x.shape[0], dtype=x.dtype, device=_raw_device(x))
-    return x + (eye * values if np.ndim(values) == 0 else eye * like(x, values)[None, :])
+    return x + eye * (float(values) if np.ndim(values) == 0 else like(x, values)[None, :])
 
 
 def overwrite(name: str, x: Array) -> Array:
