@@ -13,7 +13,7 @@ from relvec.inference.likelihoods import Bernoulli, Poisson
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
 from relvec.solvers._native import memory
-from relvec.solvers._native.laplace import Mode, NewtonSystem, evidence_system
+from relvec.solvers._native.laplace import Mode, NewtonSystem, evidence_system, moved_mode, scan_gains
 from relvec.solvers.laplace import rows as rows_module
 from relvec.solvers.laplace.moves import grow
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, WorkBudget, empty_model
@@ -183,6 +183,29 @@ def test_arrays_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=r"for|fit|and \d"):
             call()
+
+
+def sums(k=2, M=4):
+    return np.ones((k + 1, M)), np.full(M, 9.0), np.ones(M, np.uint8), k, 1e-9
+
+
+@pytest.mark.parametrize(("function", "fitting", "others"), [
+    (evidence_system, [np.ones(2), np.ones(2), np.eye(2), np.ones(2), np.ones(2)],
+     {0: np.ones(3), 1: np.ones(3), 2: np.ones((2, 3)), 3: np.ones(3), 4: np.ones(3)}),
+    (moved_mode, [np.ones(2), np.ones(2), np.eye(2), np.ones(2), True],
+     {0: np.ones(3), 1: np.ones(3), 2: np.ones((2, 3)), 3: np.ones(3)}),
+    (NewtonSystem, [np.ones(2), np.eye(2), np.ones(2)], {0: np.ones(3), 1: np.ones((2, 3)), 2: np.ones(3)}),
+    (scan_gains, sums(), {0: np.ones((5, 4)), 1: np.ones(5), 2: np.ones(5, np.uint8), 3: -1}),
+])  # fmt: skip
+def test_an_array_of_another_length_is_refused(function, fitting, others):
+    function(*fitting)
+    for i, wrong in others.items():
+        with pytest.raises(ValueError, match="fit each other"):
+            function(*[wrong if j == i else value for j, value in enumerate(fitting)])
+
+
+def test_a_system_without_weights_has_a_step_of_none():
+    assert NewtonSystem(np.zeros(0), np.zeros((0, 0)), np.zeros(0)).step(1.0).shape == (0,)
 
 
 def test_a_factored_dictionary_ends_at_exact_columns():

@@ -5,6 +5,8 @@ import signal
 import threading
 import warnings
 from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from relvec.inference.evidence import gain_add
 from relvec.inference.linalg import SingularError
 from relvec.solvers import Sequential, Start, solve
 from relvec.solvers._native import memory
+from relvec.solvers._native.gaussian import Frame
 from relvec.solvers.gaussian.model import model_of
 
 NOTHING = np.zeros(0, np.intp)
@@ -262,6 +265,24 @@ def test_precisions_that_are_none_are_refused(value):
 def test_atoms_that_there_are_not(atom):
     with pytest.raises(IndexError, match="no atom"):
         start_of(*sinc_problem(30)).at(np.array([atom]), np.array([1.0]), 1.0)
+
+
+@pytest.mark.parametrize("change", [
+    {"target": np.ones(29)}, {"order": np.arange(30)}, {"design": SimpleNamespace(n_rows=0, n_atoms=31)},
+    {"design": SimpleNamespace(n_rows=2**31, n_atoms=31)}, {"design": SimpleNamespace(n_rows=30, n_atoms=2**31)},
+])  # fmt: skip
+def test_a_problem_whose_parts_do_not_fit_is_refused(change):
+    Phi, t = sinc_problem(30)
+    problem = problem_of(DenseDesign(Phi), t)
+    Frame(problem)
+    with pytest.raises(ValueError, match=r"do not fit each other|has no place in the engine"):
+        Frame(replace(problem, **change))
+
+
+def test_as_many_precisions_as_atoms_are_needed():
+    frame = Frame(problem_of(DenseDesign(sinc_problem(30)[0]), sinc_problem(30)[1]))
+    with pytest.raises(ValueError, match="2 atoms with 1 precisions"):
+        frame.model([0, 1], [1.0], 1.0)
 
 
 @pytest.mark.parametrize("scale", [1e160, 1e200, np.inf, np.nan])
