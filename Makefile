@@ -61,9 +61,9 @@ soak: $(VENV)/.stamp-test
 # Lines and branches that no test runs, and the share of branches that are taken, of Python and of the compiled code.
 coverage: $(VENV)/.stamp-coverage build/counted/.stamp
 	find build/counted -name '*.gcda' -delete
-	$(PYTEST) -q -n 2 -p tools.branches --cov --cov-report= $(ARGS)
+	PYTHONPATH=tools/counted:tools $(PYTEST) -q -n 2 --cov --cov-report= $(ARGS)
 	$(BIN)/python -m coverage report --skip-covered
-	$(BIN)/python -m tools.branches
+	$(BIN)/python tools/branches.py
 
 # The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).
 bounds: $(VENV)/.stamp-test

@@ -1,9 +1,9 @@
-"""Print which branches the tests took: `make coverage` runs them, then `python -m tools.branches` counts.
+"""Print which branches the tests took: `make coverage` runs them, then `python tools/branches.py` counts.
 
 Python's branches are those of coverage.py. The compiled modules are built with the counters of gcc
-(`RELVEC_COUNTED=1`) and, with this module as a plugin of pytest, imported from that build. Of the C code that Cython
-writes, only the branches count that stand in the source: each side of a condition and of its parts, and each loop. The
-rest asks Python whether a call has failed.
+(`RELVEC_COUNTED=1`) and imported from that build by `counted/sitecustomize.py`. Of the C code that Cython writes, only
+the branches count that stand in the source: each side of a condition and of its parts, and each loop. The rest asks
+Python whether a call has failed.
 """
 
 from __future__ import annotations
@@ -12,26 +12,17 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.native_mutants import Finder
-
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "counted"
-SITE = ROOT / "build" / "checked-counted"
 NATIVE = "relvec/solvers/_native/"
 PLACE = re.compile(rf'\s*/\* "(?:{NATIVE})?(\w+\.\w+|[^"]*)":(\d+)')
 WORDS = re.compile(r"\b(if|elif|while|for|and|or)\b")
 BRANCH = re.compile(r"\s*(for \(|if \(!?(unlikely\()?!?__pyx_[tv]_\w+(->\w+)*\)?\) (\{|break;))")
 Place = tuple[str, int, int]  # file, line, and which branch of the line
-
-
-def pytest_configure() -> None:
-    """Let the tests use the modules with counters."""
-    sys.meta_path.insert(0, Finder(SITE))
 
 
 def source_lines(path: Path) -> Iterator[tuple[str, int] | None]:
