@@ -63,6 +63,12 @@ CORPUS = [
     ("problems", 29, 18252),  # an objective that fell by 1e-4 when a mode of counts was found once more
     ("problems", 20261118, 3089),  # a gain of classes with one precision that overflowed
     ("problems", 20261118, 12004),  # classes of weight 7e8, whose modes rounding of X'B X hid for 180 steps each
+    ("defaults", 1, 87),  # noise by the inputs where one fold had all rows
+    ("defaults", 1, 289),  # where the squares of residuals are subnormal
+    ("defaults", 1, 763),  # Student-t noise of targets that are all equal
+    ("defaults", 2, 97),  # censored targets without any residual
+    ("defaults", 2, 1710),  # a centre that moved away from all rows
+    ("defaults", 2, 3324),  # residuals of zero, for which the noise has no lower limit
     ("problems", 0, 3169),  # evidence that the last digits of the functions move by more than a nat
 ]
 
@@ -71,6 +77,7 @@ GUARDS: dict[str, Callable[[], Callable[[int, int], list[str]]]] = {  # each mak
     "models": fuzz.make_case,
     "tables": fuzz_tables.make_case,
     "problems": lambda: lambda seed, number: [cases.attempt(cases.generated(seed, number))],
+    "defaults": lambda: lambda seed, number: [cases.attempt_as_it_comes(cases.as_it_comes(seed, number))],
     "certificates": lambda: lambda seed, number: [certificates.check("regression", seed, number)],
     "certificates of classes": lambda: lambda seed, number: [certificates.check("classes", seed, number)],
     "certificates of counts": lambda: lambda seed, number: [certificates.check("counts", seed, number)],

@@ -91,7 +91,8 @@ def _told_apart(model: Any, case: Case) -> float:
     if not np.all(np.isfinite(noise)) or not np.all(noise > 0.0):
         return 0.0
     with np.errstate(over="ignore"):
-        ratio = np.asarray(case.y, dtype=float) / np.sqrt(noise.min())
+        y = np.asarray(case.y, dtype=float)
+        ratio = np.where(np.isfinite(y), y, 0.0) / np.sqrt(noise.min())  # no limit of a censored target is infinite
         share = (
             1.0 if case.weights is None else np.asarray(case.weights, dtype=float).reshape(-1, *[1] * (ratio.ndim - 1))
         )
@@ -352,3 +353,61 @@ def generated(seed: int, number: int) -> Case:
     model = (RVC if task in ("two", "three") else RVR)(**options)
     weights = _weights(rng, n)
     return Case(f"case {number} of seed {seed} ({task})", model, X, y, weights)
+
+
+# --- models as they come, on the same data ---
+
+AS_THEY_COME: dict[str, list[dict[str, Any]]] = {
+    "gaussian": [
+        {}, {}, {}, {"predictive": "rvm"}, {"predictive": "augmented"}, {"likelihood": "student-t"},
+        {"centres": "move"}, {"noise": "heteroscedastic"}, {"noise": "constant"}, {"width": "learn"},
+        {"kernel": "linear"}, {"noise_variance": 0.3}, {"likelihood": "censored"}, {"predictive": "process"},
+    ],
+    "two": [{}, {}, {}, {"predictive": "rvm"}, {"width": "learn"}, {"predictive": "augmented"}, {"kernel": "linear"}],
+    "three": [{}, {}, {}, {"predictive": "rvm"}, {"multi_class": "ovr"}, {"kernel": "linear"}],
+    "poisson": [{"likelihood": "poisson"}, {"likelihood": "poisson", "width": "learn"}],
+}  # fmt: skip
+FAR = (1e3, 1e12, 1e100, 1e154, 1e300)
+
+
+def as_it_comes(seed: int, number: int) -> Case:
+    """The data of a generated case, given to a model with at most one parameter named."""
+    case, rng = generated(seed, number), np.random.default_rng([seed, number, 1])
+    task = case.name.rpartition("(")[2].rstrip(")")
+    options = AS_THEY_COME[task][rng.integers(len(AS_THEY_COME[task]))]
+    model = (RVC if task in ("two", "three") else RVR)(**options)
+    y = case.y
+    if options.get("likelihood") == "censored":
+        hidden = rng.random(len(y)) < 0.3
+        y = np.column_stack([y, np.where(hidden, np.inf, y)])
+    elif task == "gaussian" and rng.random() < 0.1:
+        y = np.column_stack([y, -2.0 * y[::-1]])
+    return Case(f"{case.name}, as it comes", model, case.X, y, case.weights)
+
+
+def attempt_as_it_comes(case: Case) -> str:
+    """`attempt`, and the model's attributes and its predictions far from the data."""
+    result = attempt(case)
+    if result == "refused":
+        return result
+    check_attributes(case.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for far in FAR:
+            rows = np.where(np.arange(case.X.shape[1]) % 2, -far, far) * np.array([[1.0], [-1.0]])
+            try:
+                check_predictions(case.model, rows)
+            except ValueError as error:
+                assert not isinstance(error, np.linalg.LinAlgError) and len(str(error)) > 20, f"at {far:g}: {error!r}"
+            except Exception as error:
+                raise AssertionError(f"at {far:g}: {type(error).__name__}: {error}") from error
+    return result
+
+
+def check_attributes(model: Any) -> None:
+    """Whether no public attribute of a fitted model has a NaN, but the noise variance that counts do not have."""
+    counts = getattr(model, "likelihood", None) == "poisson"
+    for name, value in vars(model).items():
+        if name.endswith("_") and not name.startswith("_") and not (counts and name == "noise_variance_"):
+            array = np.asarray(value) if isinstance(value, (float, np.ndarray, np.floating)) else np.zeros(0)
+            assert array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} = {value}"

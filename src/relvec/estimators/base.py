@@ -285,6 +285,7 @@ class BaseRelevanceVector(BaseEstimator):
         """X and what belongs to it (targets, weights) on the host, and X on the device where work is to be done."""
         return (to_host(X), *map(to_host, others), self._on_device(X))
 
+    @np.errstate(invalid="ignore")  # inf - inf in a sum, before what is infinite is refused
     def _validate(self, X: Any, y: Any, **rules: Any) -> tuple[Any, Any]:
         """X (n, d) and y, validated; what needs no conversion takes the short way."""
         plain = is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1] != (1,)
@@ -332,6 +333,7 @@ class BaseRelevanceVector(BaseEstimator):
         rows = max(1, SPARSE_BLOCK_NUMBERS // X.shape[1])
         return (X[start : start + rows].toarray() for start in range(0, X.shape[0], rows))
 
+    @np.errstate(invalid="ignore")
     def _check_rows(self, X) -> np.ndarray:
         """Rows X (n, d) to predict, validated; what needs no conversion takes the short way, a tenth of the time."""
         if is_plain(X) and hasattr(self, "weights_"):

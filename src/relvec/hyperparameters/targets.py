@@ -20,6 +20,7 @@ from relvec.solvers.laplace.solve import solve_laplace
 from relvec.solvers.loop import Start
 
 MAX_NOISE, FIRST_NOISE = 10.0, 0.5  # noise variance at most, and at first, of a target of unit mean square
+_MIN_NORM = 1e-150  # of a column: a centre may move away from all rows
 SEARCH_TOL_NATS = 1e-2  # smaller moves wait for the final search
 
 
@@ -197,10 +198,10 @@ class GaussianTarget:
         if len(R) > k + 1:
             R = qr(R, mode="r", overwrite_a=True, check_finite=False)[0][: k + 1]
         design = DenseDesign(R[:, :k])
-        local = np.arange(k)
+        local = np.flatnonzero(design.scale > _MIN_NORM)
         problem = replace(self.problem, design=design, target=np.ascontiguousarray(R[:, k]), order=local,
                           target_norm2_outside=self.rest, n_samples=self.n_samples, start=None)  # fmt: skip
-        start = Start(local, model.alpha * design.scale**-2.0, model.beta)
+        start = Start(local, model.alpha[local] * design.scale[local] ** -2.0, model.beta)
         best = model_of(problem, start).relax(30, min_gain_nats=1e-3)
         p, keep = best.posterior, best.active
         return keep, p.alpha * design.scale[keep] ** 2, p.beta

@@ -20,6 +20,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import erfcx, log_ndtr
 
 from relvec.inference.evidence import LOG_2PI
+from relvec.inference.heteroscedastic import mean_square
 
 MIN_WEIGHT = 1e-6  # lambda of a row whose interval carries no information; its pull on f stays
 _NARROW = 1e-3  # width of an interval, in deviations and in units of 1 / |e|, up to which series in it have 12 digits
@@ -120,7 +121,7 @@ def learn_noise(ends: np.ndarray, mean: np.ndarray, spread: np.ndarray, weights:
         return float(own - w @ log_likelihood(hidden, f, variance))
 
     size = (first_targets(ends) - mean) ** 2 + spread
-    middle, reach = np.log(weights @ size / weights.sum()), 2.0 * np.log(_MAX_RATIO)
+    middle, reach = np.log(mean_square(size, weights)), 2.0 * np.log(_MAX_RATIO)
     return float(np.exp(minimize_scalar(loss, bounds=(middle - reach, middle + reach), method="bounded").x))
 
 

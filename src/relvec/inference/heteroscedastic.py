@@ -19,13 +19,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relvec.inference.linalg import factor_ridge, inverse_triangular
+
 CUT_OFF = 3.0  # standard deviations beyond which a column has no further effect
 BUMPS = (-1.5, -0.5, 0.5, 1.5)  # where bumps sit, in standard deviations
 BUMP_WIDTH = 0.75
 _STRAIGHT = np.inf  # the place of a straight line among the bumps
 _MAX_ALPHA = 1e3  # precision from which on a function is left out: it moves the noise by less than 3 %
+_MIN_ALPHA = 1e-4  # residuals of zero would otherwise call for a function without bound
 _ROUNDS, _NEWTON_STEPS = 100, 20
 _SETTLED_NATS = 1e-3
+_MAX_LOG_VARIANCE = 700.0
+_MAX_EXPONENT = 600.0  # of what is multiplied by weights
+LEAST_SQUARE = 1e-280  # mean of squared residuals: a smaller one counts as this, and can be divided by
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +70,29 @@ class LogNoise:
     def variance(self, Z: np.ndarray) -> np.ndarray:
         """Expected noise variance (n,) at columns Z."""
         mean, spread = self.moments(Z)
-        return np.maximum(np.exp(self.level + mean + 0.5 * spread), self.least)
+        logs = np.clip(self.level + mean + 0.5 * spread, -_MAX_LOG_VARIANCE, _MAX_LOG_VARIANCE)
+        return np.maximum(np.exp(logs), self.least)
 
     def weights(self, Z: np.ndarray) -> np.ndarray:
         """E exp(-psi'u) (n,): how much rows count."""
         mean, spread = self.moments(Z)
-        return np.exp(-mean + 0.5 * spread)
+        return _exp(-mean + 0.5 * spread)
+
+
+def mean_square(squares: np.ndarray, weights: np.ndarray) -> float:
+    """Mean of squared residuals (n,) under weights (n,), at least `LEAST_SQUARE`."""
+    return max(float(weights / weights.sum() @ squares), LEAST_SQUARE)
 
 
 def constant_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> LogNoise:
     """The noise of one variance that fits expected squared residuals (n,) best, with no function yet."""
-    total = weights.sum()
-    centre = weights @ Z / total
+    share = weights / weights.sum()
+    centre = share @ Z
     largest = np.abs(Z - centre).max(axis=0, initial=0.0)
     unit = np.where(largest > 0.0, largest, 1.0)  # squares of columns in other units may overflow
-    scale = unit * np.sqrt(weights @ ((Z - centre) / unit) ** 2 / total)
+    scale = unit * np.sqrt(share @ ((Z - centre) / unit) ** 2)
     none = np.zeros(0)
-    level = float(np.log(weights @ squares / total))
+    level = float(np.log(mean_square(squares, weights)))
     return LogNoise(
         centre, np.where(scale > 0.0, scale, 1.0), np.zeros(0, dtype=np.intp), none, level, none, np.zeros((0, 0))
     )
@@ -98,14 +110,17 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
     columns, places = np.repeat(varying, len(places)), np.tile(places, len(varying))
     k = len(columns)
     noise = replace(start, columns=columns.astype(np.intp), places=places)
-    Psi, alpha, b, last = noise.features(Z), np.full(k, 10.0), start.level, -np.inf
+    Psi, alpha, b, last = noise.features(Z), np.full(k, 10.0), 0.0, -np.inf
+    squares = squares / mean_square(squares, weights)
     mu, S = np.zeros(k), np.eye(k) / 10.0
     for _ in range(_ROUNDS):
         b, mu, S = _climb(Psi, squares, weights, alpha, b, mu, S)
         value = _bound(Psi, squares, weights, alpha, b, mu, S)
         gamma = 1.0 - alpha * S.diagonal()
         mackay, em = gamma / np.maximum(mu**2, 1e-12), 1.0 / (mu**2 + S.diagonal())  # T01 eq. (16) and (17)
-        alpha = np.where(gamma > 0.0, mackay, em)  # an S of a step cut short may exceed the prior
+        alpha = np.maximum(
+            np.where(gamma > 0.0, mackay, em), _MIN_ALPHA
+        )  # an S of a step cut short may exceed the prior
         kept = alpha < _MAX_ALPHA
         if not kept.all():
             noise = replace(noise, columns=noise.columns[kept], places=noise.places[kept])
@@ -113,17 +128,23 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
         elif abs(value - last) < _SETTLED_NATS:
             break
         last = value
-    found = replace(noise, level=float(b), mean=mu, covariance=S)
+    found = replace(noise, level=start.level + float(b), mean=mu, covariance=S)
     return found, float(-0.5 * weights @ (Psi @ mu)) - _divergence(alpha, mu, S)
 
 
 def held_out_logs(
     Z: np.ndarray, squares: np.ndarray, weights: np.ndarray, fold: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log variances (n,) of varying and of constant noise, learned without the rows of the same fold (n,)."""
-    varying, plain = np.empty(len(Z)), np.empty(len(Z))
+    """Log variances (n,) of varying and of constant noise, learned without the rows of the same fold (n,).
+
+    A fold with all of the weight says nothing about other rows: both are the logarithm of the mean square there.
+    """
+    varying = np.full(len(Z), np.log(mean_square(squares, weights)))
+    plain = varying.copy()
     for i in np.unique(fold):
         own = fold == i
+        if not weights[~own].any():
+            continue
         rest = Z[~own], squares[~own], weights[~own]
         varying[own], plain[own] = np.log(learn_log_noise(*rest)[0].variance(Z[own])), constant_noise(*rest).level
     return varying, plain
@@ -131,7 +152,9 @@ def held_out_logs(
 
 def density_gains(varying: np.ndarray, plain: np.ndarray | float, squares: np.ndarray) -> np.ndarray:
     """Nats (n,) by which squared residuals have more density under the first log variances than under the second."""
-    return 0.5 * (plain + squares * np.exp(-plain) - varying - squares * np.exp(-varying))
+    with np.errstate(divide="ignore"):
+        logs = np.log(squares)
+    return 0.5 * (plain + _exp(logs - plain) - varying - _exp(logs - varying))
 
 
 def _climb(
@@ -142,10 +165,13 @@ def _climb(
     value = _bound(Psi, squares, weights, alpha, b, mu, S)
     for _ in range(_NEWTON_STEPS):
         spread = 0.5 * _quadratic(Psi, S)
-        rate = squares * np.exp(spread - Psi @ mu)
-        b = float(np.log(weights @ rate / weights.sum()))  # its maximum
+        rate = squares * _exp(spread - Psi @ mu)
+        b = float(np.log(mean_square(rate, weights)))  # its maximum
         c = weights * rate * np.exp(-b)
-        new = np.linalg.inv(np.diag(alpha) + 0.5 * (Psi.T * c) @ Psi)
+        root = (
+            inverse_triangular(factor_ridge(np.sqrt(0.5 * c)[:, None] * Psi / np.sqrt(alpha))) / np.sqrt(alpha)[:, None]
+        )
+        new = root @ root.T  # (A + Psi' C Psi / 2)^-1
         step = new @ (0.5 * Psi.T @ (c - weights) - alpha * mu)
         for _ in range(12):
             tried = _bound(Psi, squares, weights, alpha, b, mu + step, new)
@@ -167,9 +193,13 @@ def _bound(
 ) -> float:  # fmt: skip
     """The part (1) of the bound."""
     mean, spread = Psi @ mu, _quadratic(Psi, S)
-    with np.errstate(over="ignore"):
-        rows = -0.5 * (b + mean) - 0.5 * squares * np.exp(-b - mean + 0.5 * spread)
+    rows = -0.5 * (b + mean) - 0.5 * squares * _exp(-b - mean + 0.5 * spread)
     return float(weights @ rows) - _divergence(alpha, mu, S)
+
+
+def _exp(logs: np.ndarray) -> np.ndarray:
+    """Numbers (n,) of these logarithms, cut off where their products with weights would overflow."""
+    return np.exp(np.minimum(logs, _MAX_EXPONENT))
 
 
 def _quadratic(Psi: np.ndarray, S: np.ndarray) -> np.ndarray:

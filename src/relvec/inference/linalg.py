@@ -133,6 +133,14 @@ def factor(K: np.ndarray, jitter: float = 0.0, scratch: Scratch | None = None) -
     raise SingularError(f"the covariance of {len(K)} rows is not positive definite at pivot {info}")
 
 
+def covariance_root(C: np.ndarray) -> np.ndarray:
+    """A root A (n, n) of a covariance C = A A' that may be singular; NaN where C has values that are not finite."""
+    if not np.isfinite(C).all():
+        return np.full_like(C, np.nan)
+    size, axes = np.linalg.eigh(C)
+    return axes * np.sqrt(np.maximum(size, 0.0))
+
+
 def factor_lower(K: Array, jitter: float = 0.0) -> Array:
     """Lower Cholesky factor of symmetric K (m, m) plus a jitter, a share of its largest diagonal element."""
     if isinstance(K, np.ndarray):

@@ -23,6 +23,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
+from relvec.inference.heteroscedastic import mean_square
+
 MIN_DEGREES = 2.1  # of freedom: the noise has a variance, 21 sigma^2
 MAX_DEGREES = 200.0  # from here on the noise is normal to a thousandth of a nat
 _START_DEGREES = 4.0
@@ -59,7 +61,7 @@ class Tails:
 
 def learn_tails(squares: np.ndarray, weights: np.ndarray) -> Tails:
     """The tails of most density (1) for expected squared residuals (n,) with weights (n,)."""
-    unit = float(weights @ squares / weights.sum())
+    unit = mean_square(squares, weights)
     e = squares / unit
 
     def objective(p: np.ndarray) -> tuple[float, np.ndarray]:

@@ -203,7 +203,8 @@ def predict_from_others(model: FittedModel, source: Any, fitted: np.ndarray) -> 
     predictor = model.predictors[0]
     mean, variance = locate_function(predictor, source.X)
     noise = locate_function(predictor, source.X, True)[1] - variance
-    leverage = np.minimum(variance * fitted / noise, MAX_LEVERAGE)
+    most, share = MAX_LEVERAGE * noise, variance * fitted
+    leverage = np.divide(share, noise, out=np.full(len(mean), MAX_LEVERAGE), where=share < most)
     target = scale_of(predictor).forward(source.targets[:, 0])
     errors = (target - mean) / (1.0 - leverage)
     return target - errors, errors

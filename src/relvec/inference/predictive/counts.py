@@ -49,10 +49,10 @@ class CountPredictor:
         low, high = np.full((len(f), len(q)), -1.0), np.ones((len(f), len(q)))
         while np.any(short := self._cumulative(high, f, spread) < q):
             low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
-        while np.any(high - low > 1.0):
-            middle = np.floor(0.5 * (low + high))
+        # Beyond 2^53 no number may lie between two: a search for a gap of 1 would not end.
+        while np.any(open := (low < (middle := np.floor(0.5 * low + 0.5 * high))) & (middle < high)):
             reached = self._cumulative(middle, f, spread) >= q
-            low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+            low, high = np.where(open & ~reached, middle, low), np.where(open & reached, middle, high)
         return high
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.basis import Basis
+from relvec.inference.linalg import covariance_root
 from relvec.runtime.arrays import Array, add_diagonal, array_slices, like, namespace, squares
 
 BLOCK_NUMBERS = 100_000  # rows are predicted in blocks of this size: they stay in the cache, and memory does not grow
@@ -64,8 +65,7 @@ class WeightPredictor(ABC):
         Phi = self.columns(X)
         drawn, left = Phi @ weights, self.unrepresented(X, Phi, True)
         if left is not None:
-            size, axes = np.linalg.eigh(left)
-            drawn += axes @ (np.sqrt(np.maximum(size, 0.0))[:, None] * rng.standard_normal(drawn.shape))
+            drawn += covariance_root(left) @ rng.standard_normal(drawn.shape)
         if noise:
             drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
         drawn *= self.unit
