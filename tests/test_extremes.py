@@ -1,5 +1,6 @@
 """Numbers at the ends of the range: a fit of the same quality or a clear refusal, never NaN or numpy's words."""
 
+import copy
 import pickle
 import warnings
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import d2_tweedie_score, r2_score
 
 from relvec import RVC, RVR, compare, relevance_path, shapley_values
+from relvec.estimators.scores import explained_share
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 2))
@@ -256,3 +259,88 @@ def test_a_column_too_small_for_weights_is_refused():
         warnings.simplefilter("ignore", ConvergenceWarning)
         with pytest.raises(ValueError, match="Standardise X and y"):
             RVR().fit(np.column_stack([1e-320 * X[:, 0], X[:, 1]]), X @ [2.0, 1.0] + 0.01 * Y)
+
+
+LONG_TAILED = RVR(noise="constant").fit(X, np.exp(3.0 * Y))
+PROCESS = RVR(kernel="gaussian", width=1.0, predictive="process").fit(X, Y)
+MODELS = {
+    "process": LONG_TAILED,
+    "rvm": FITTED,
+    "on vectors": PROCESS,
+    "counts": RVR(likelihood="poisson").fit(X, COUNTS),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+@every_model
+@pytest.mark.parametrize("size", [1e3, 1e30, 1e154, 1e308])
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda model, Z: model.predict_interval(Z),
+        lambda model, Z: model.predict_quantiles(Z, [1e-3, 0.999], noise=False),
+        lambda model, Z: model.predict(Z, return_cov=True)[1],
+        lambda model, Z: model.sample_y(Z, 2),
+        lambda model, Z: copy.copy(model).calibrate(X, np.round(np.exp(Y))).predict_interval(Z, 0.5),
+    ],
+    ids=["interval", "quantiles", "covariance", "draws", "calibrated"],
+)
+def test_what_is_said_of_far_rows_is_finite_or_refused(name, size, told):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            found = told(MODELS[name], np.sign(X[:4]) * size)
+        except ValueError as error:
+            assert "of X overflows" in str(error)
+        else:
+            assert np.isfinite(found).all()
+
+
+@every_model
+@pytest.mark.parametrize("size", [1e-300, 1e154, 1e300])
+def test_scores_of_targets_of_any_size_are_finite(name, size):
+    model, target = MODELS[name], np.abs(Y) * size
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isfinite(model.score(X, target))
+        assert model.score(X, target, np.full(30, 1e308)) == pytest.approx(model.score(X, target))
+
+
+def test_scores_have_no_units():
+    assert explained_share(Y * 1e300, SIGNAL * 1e300, np.ones(30), False) == pytest.approx(r2_score(Y, SIGNAL))
+    two = np.column_stack([Y * 1e-200, COUNTS])
+    assert explained_share(two, 0.9 * two, np.ones(30), False) == pytest.approx(
+        r2_score(two * [1e200, 1.0], 0.9 * two * [1e200, 1.0])
+    )
+    assert explained_share(COUNTS * 1e300, COUNTS[::-1] * 1e300, np.ones(30), True) == pytest.approx(
+        d2_tweedie_score(COUNTS, COUNTS[::-1], power=1)
+    )
+
+
+@every_model
+def test_densities_without_a_number_name_the_row(name):
+    model = MODELS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isfinite(model.log_predictive_density(X, COUNTS)).all()
+        with pytest.raises(ValueError, match="y contains NaN"):
+            model.log_predictive_density(X, np.where(COUNTS > 2.0, np.nan, COUNTS))
+        if name != "process":  # logarithms of 1e200 are no large numbers
+            with pytest.raises(ValueError, match="log density of row 3 is beyond"):
+                model.log_predictive_density(
+                    X, np.where(np.arange(30) == 3, -1.0 if name == "counts" else 1e200, COUNTS)
+                )
+
+
+def test_numbers_of_draws_and_coverages_are_checked():
+    for n_samples in (-1, 2.5, "two"):
+        with pytest.raises(ValueError, match="n_samples must be a number of functions"):
+            FITTED.sample_y(X, n_samples)
+    with pytest.raises(ValueError, match="coverage must lie strictly between 0 and 1"):
+        FITTED.predict_interval(X, 1.0 - 1e-16)
+
+
+def test_logarithms_of_probabilities_that_vanish_are_finite():
+    model = RVC(kernel=None, basis="linear", averaging="mode").fit(X, X[:, 0] > 0.1 * Y)
+    assert model.predict_proba([[1e9, 0.0]]).min() == 0.0
+    assert np.isfinite(model.predict_log_proba([[1e9, 0.0]])).all()

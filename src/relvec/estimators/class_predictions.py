@@ -108,8 +108,8 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         if is_dask(X):
             return self._lazily("predict_log_proba", X)
         proba = self.predict_proba(X)
-        with np.errstate(divide="ignore"):
-            return namespace(proba).log(proba)
+        xp = namespace(proba)
+        return xp.log(xp.clip(proba, float(np.finfo(float).tiny), None))
 
     @by_blocks
     def predict(self, X: Any, return_set: float | None = None) -> Any:
@@ -160,7 +160,8 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         from sklearn.metrics import accuracy_score  # imports much, and most fits never need it
 
         found = to_host(self.predict(X))  # counted on the host, in double precision
-        return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
+        with np.errstate(invalid="ignore"):  # of NaN among labels, before it is refused
+            return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
 
     def _lazily(self, method: str, X: Any) -> Any:
         from relvec.design import predict_lazily

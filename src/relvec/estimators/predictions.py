@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,12 @@ from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalIntervals
 from relvec.estimators.conformal.base import check_coverage
 from relvec.estimators.noise import HeteroscedasticPredictor
+from relvec.estimators.scores import check_densities, check_targets, explained_intervals, explained_share
 from relvec.gaussian_process import FittedProcess
-from relvec.inference.censored import as_ends, explained_distance, log_likelihood
+from relvec.inference.censored import as_ends, log_likelihood
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
-from relvec.runtime.arrays import is_device_array, like, namespace, refuse_masked, to_host
+from relvec.runtime.arrays import like, namespace, refuse_masked, to_host
 
 VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
 OWN_QUANTILES = (CountPredictor, FittedProcess, StudentPredictor, HeteroscedasticPredictor)
@@ -83,7 +85,9 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         if return_std:
             return mean, back(self._by_output([namespace(v).sqrt(v) for _, v in moments if v is not None]))
         if return_cov:
-            return mean, back(self._by_output([m.covariance(X, noise) for m in self.fitted_.predictors]))
+            found = [m.covariance(X, noise) for m in self.fitted_.predictors]
+            check_predictions(*found)
+            return mean, back(self._by_output(found))
         return mean
 
     def _predict_with_interval(self, X: Any, coverage: float, noise: bool) -> Any:
@@ -177,9 +181,12 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
                 return self._lazily(self.predict_quantiles, X, len(q), q=q, noise=noise)
             X, back = self._validate_rows(X, False)
             found = [m.quantiles(X, q, noise) for m in self.fitted_.predictors]
+            check_predictions(*found)
             return back(found[0] if self.fitted_.single else np.stack(found, axis=1))
         mean, std = self.predict(X, return_std=True, noise=noise)
-        return mean[..., None] + std[..., None] * like(mean, ndtri(q))
+        quantiles = mean[..., None] + std[..., None] * like(mean, ndtri(q))
+        check_predictions(quantiles)
+        return quantiles
 
     @by_blocks
     def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
@@ -218,7 +225,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         return back(found[:, 0] if self.fitted_.single else found)
 
     @by_blocks
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: Any = 1, random_state: Any = 0, noise: bool = False) -> np.ndarray:
         """Draw functions from the posterior, evaluated at X.
 
         Parameters
@@ -240,6 +247,8 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         >>> model.sample_y([[0.0], [1.0]], n_samples=5).shape
         (2, 5)
         """
+        if not isinstance(n_samples, numbers.Integral) or int(n_samples) < 0:
+            raise ValueError(f"n_samples must be a number of functions, 0 or more, got {n_samples!r}")
         (X, back), rng = self._validate_rows(X, False), check_random_state(random_state)
         drawn = [m.samples(X, n_samples, rng, noise) for m in self.fitted_.predictors]
         check_predictions(*drawn)
@@ -266,19 +275,22 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         (1,)
         """
         mean, std = self.predict(X, return_std=True)
-        if self._takes_ends(y):
-            return log_likelihood(as_ends(y), mean, std**2)
-        y = like(mean, to_host(y))
-        if y.shape != mean.shape:
-            raise ValueError(f"y must have the shape {mean.shape} of the predictions, got {y.shape}")
-        check_is_fitted(self)
-        if self._has_own_quantiles:
-            (X, back), y = self._validate_rows(X, False), to_host(y)
-            columns = y.reshape(len(y), -1).T
-            return back(
-                self._by_output([m.log_density(X, t) for m, t in zip(self.fitted_.predictors, columns, strict=True)])
-            )
-        return -0.5 * (LOG_2PI + ((y - mean) / std) ** 2) - namespace(std).log(std)
+        with np.errstate(all="ignore"):  # `check_densities` reports what has no number
+            if self._takes_ends(y):
+                found = log_likelihood(as_ends(y), mean, std**2)
+            else:
+                found = self._log_densities(X, check_targets(y, mean.shape), mean, std)
+        check_densities(found)
+        return found
+
+    def _log_densities(self, X: Any, y: np.ndarray, mean: Any, std: Any) -> Any:
+        """Log densities of targets y, where predictions have these moments, all (n,) or (n, q)."""
+        if not self._has_own_quantiles:
+            return -0.5 * (LOG_2PI + ((like(mean, y) - mean) / std) ** 2) - namespace(std).log(std)
+        (X, back), columns = self._validate_rows(X, False), y.reshape(len(y), -1).T
+        return back(
+            self._by_output([m.log_density(X, t) for m, t in zip(self.fitted_.predictors, columns, strict=True)])
+        )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of `predict`; D^2, the fraction of the Poisson deviance explained, for counts.
@@ -297,25 +309,12 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         >>> RVR(kernel=None, basis="linear", likelihood="poisson").fit(X, y).score(X, y) > 0.9
         True
         """
-        from sklearn.metrics import d2_tweedie_score, r2_score  # imports much, and most fits never need it
-
         check_is_fitted(self)
-        refuse_masked(y, sample_weight)
-        if self._takes_ends(y):
-            ends, mean = as_ends(y), self.predict(X)
-            return explained_distance(ends, mean, _check_sample_weight(sample_weight, mean, dtype=np.float64))
-        if not self._of_counts and not is_device_array(X):
-            return super().score(X, y, sample_weight)
-        mean, y = to_host(self.predict(X)), np.asarray(to_host(y), dtype=float)
-        if not self._of_counts:
-            return r2_score(y, mean, sample_weight=to_host(sample_weight))
-        weights = _check_sample_weight(sample_weight, mean, dtype=np.float64)
-        average = np.average(y, axis=0, weights=weights)
-        parts = [
-            d2_tweedie_score(t, m, sample_weight=weights, power=1) if a > 0.0 else 0.0
-            for t, m, a in zip(y.reshape(len(y), -1).T, mean.reshape(len(y), -1).T, np.ravel(average), strict=True)
-        ]
-        return float(np.mean(parts))
+        mean = np.asarray(to_host(self.predict(X)))
+        weights = _check_sample_weight(to_host(sample_weight), mean, dtype=np.float64, ensure_non_negative=True)
+        if self._takes_ends(refuse_masked(y)):
+            return explained_intervals(as_ends(y), mean, weights)
+        return explained_share(check_targets(y, mean.shape, True), mean, weights, self._of_counts)
 
     def _by_output(self, values: list[np.ndarray]) -> np.ndarray:
         return values[0] if self.fitted_.single else namespace(values[0]).stack(values, axis=-1)

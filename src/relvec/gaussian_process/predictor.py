@@ -27,7 +27,7 @@ from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
-from relvec.inference.linalg import factor_lower, invert, solve_lower
+from relvec.inference.linalg import covariance_root, factor_lower, invert, solve_lower
 from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
 
 _BLOCK = 2048
@@ -239,8 +239,7 @@ class FittedProcess:
         which = rng.choice(len(self.shares), size=n_samples, p=self.shares)
         for i in np.unique(which):
             c, mine = self.components[i], which == i
-            size, axes = np.linalg.eigh(c.covariance(rows, noise))
-            standard = (axes * np.sqrt(np.maximum(size, 0.0))) @ rng.standard_normal((len(rows), mine.sum()))
+            standard = covariance_root(c.covariance(rows, noise)) @ rng.standard_normal((len(rows), mine.sum()))
             mean = c.mean(rows)[:, None]
             added = 0.0 if noise else u.y_scale**2 * c.noise * np.reshape(c.factor(rows, mean[:, 0]), (-1, 1))
             drawn[:, mine] = self.scale.inverse(u.y_mean + u.y_scale * (mean + standard), added)

@@ -90,6 +90,6 @@ class ConformalPredictions(BaseRelevanceVector):
 
 def check_coverage(coverage: Any) -> float:
     """The coverage as a float, refused unless it is a probability."""
-    if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) < 1):
+    if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) and 0.5 + float(coverage) / 2 < 1):
         raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
     return float(coverage)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 
+from relvec.estimators.base import check_predictions
 from relvec.estimators.conformal.base import ConformalPredictions
 from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.gaussian_process import FittedProcess
@@ -119,6 +120,7 @@ def _interval(predictor: Any, X: np.ndarray, thresholds: np.ndarray) -> tuple[np
     reach = np.where(np.isinf(thresholds), 0.0, thresholds)[:, None] * deviation
     with np.errstate(over="ignore"):
         lower, upper = scale.inverse(centre - reach), scale.inverse(centre + reach)
+    check_predictions(lower.T, upper.T)
     if isinstance(predictor, CountPredictor):
         lower, upper = np.maximum(np.ceil(lower), 0.0), np.floor(upper)
     open_ = np.isinf(thresholds)[:, None]
