@@ -643,3 +643,57 @@ def test_pivots_are_drawn_from_the_rows_that_one_process_would_draw():
     local, _ = sample_centres(X, 500, 24 * 768 * 1000.0)  # memory for a thousand of them
     drawn = DaskSamples(da.from_array(X, chunks=(700, 2)), np.zeros(3000)).draw(1000).X
     assert {row.tobytes() for row in drawn} <= {row.tobytes() for row in local}
+
+
+# ---------------------------------------------------------------- chunks, labels and predictions at their edges
+
+
+def huge(X):
+    return 1e200 * X[:, :1]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("model", "data", "message"), [
+    (RVR(width=2.5), (X[:, :, None], Y), "X must have 2 dimensions"),
+    (RVR(width=2.5), (X, Y[:, None, None]), "y must have one or two dimensions, got 3"),
+    (RVR(kernel=None, basis=huge, likelihood="poisson"), (X, COUNTS), "basis function 0 is not finite"),
+])  # fmt: skip
+def test_shapes_and_values_that_are_refused(model, data, message):
+    with pytest.raises(ValueError, match=message):
+        clone(model).fit(*chunked(*data))
+
+
+@pytest.mark.usefixtures("here")
+def test_labels_in_a_column_and_chunks_without_rows_are_those_of_one_array():
+    gaps = ((0, 1500, 0, 2500),)
+    rows, labels = da.from_array(X, chunks=(*gaps, 2)), da.from_array(WAVE[:, None], chunks=(*gaps, 1))
+    there, here = (RVC(kernel=None, basis="linear").fit(*data) for data in ((rows, labels), chunked(X, WAVE)))
+    np.testing.assert_allclose(there.predict_proba(rows).compute(), here.predict_proba(X), rtol=1e-9)
+    assert_same(RVR(width=2.5).fit(rows, da.from_array(Y, chunks=gaps)), RVR(width=2.5).fit(*chunked(X, Y)))
+
+
+@pytest.mark.usefixtures("here")
+def test_classes_whose_rows_stay_with_the_workers_have_a_relevance_vector_machine_by_default():
+    with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
+        model = RVC(max_iter=3).fit(*chunked(X, WAVE))
+    assert len(model.relevance_) and not hasattr(model, "selection_")
+
+
+@pytest.mark.usefixtures("here")
+def test_calibrated_intervals_and_sets_are_computed_where_the_rows_are():
+    (rows,) = chunked(X)
+    model = RVR(kernel=None, basis="linear").fit(X, Y).calibrate(X[:200], Y[:200])
+    found = model.predict_interval(rows, 0.8)
+    assert isinstance(found, da.Array)
+    np.testing.assert_allclose(found.compute(), model.predict_interval(X, 0.8))
+    with pytest.raises(ValueError, match="with Dask call predict and predict_interval"):
+        model.predict(rows, return_interval=0.8)
+    classes = RVC(kernel=None, basis="linear").fit(X, WAVE)
+    np.testing.assert_array_equal(classes.predict_set(rows, 0.8).compute(), classes.predict_set(X, 0.8))
+
+
+def test_chunks_of_different_lengths_are_refused():
+    from relvec.design.dask.reductions import _chunk
+
+    with pytest.raises(ValueError, match="a chunk of X has 3 rows, the same chunk of y 2 and of sample_weight 3"):
+        _chunk(np.ones((3, 1)), np.ones(2), None)

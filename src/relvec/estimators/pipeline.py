@@ -208,11 +208,7 @@ def choose_process(options: FitOptions, source: Source) -> FittedModel | None:
     """A process whose kernel the data choose; None where the rows do not allow for one."""
     if not options.classifies:
         return fit_processes(options, source)
-    if isinstance(source, MemorySource):
-        return fit_class_process(options, source)
-    if options.asks_class_process:
-        raise ValueError("predictive='process' needs the rows of classes in memory; use 'rvm', or a sample of the rows")
-    return None
+    return fit_class_process(options, source) if isinstance(source, MemorySource) else None
 
 
 def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidths:

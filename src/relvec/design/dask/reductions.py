@@ -250,7 +250,8 @@ Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _chunk(X: Any, targets: Any, weights: Any) -> Chunk:
     X = np.asarray(refuse_masked(X, targets, weights), dtype=np.float64)
-    T = np.asarray(targets, dtype=np.float64).reshape(len(targets), -1)
+    T = np.asarray(targets, dtype=np.float64)
+    T = T[:, None] if T.ndim == 1 else T  # a chunk may have no rows, whose shape says nothing
     w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
     if not len(X) == len(T) == len(w):
         raise ValueError(
