@@ -357,3 +357,14 @@ def test_noise_that_rows_learn_keeps_a_time_limit_and_says_what_it_cannot_do(opt
         RVR(kernel=None, basis="linear", memory_limit="10MB", **options).fit(
             iter([(np.zeros((20_000, 9)), np.ones(20_000))])
         )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_varying_noise_of_copies_is_that_of_weights(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 2))
+    y = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=60)
+    copied = RVR(noise="heteroscedastic").fit(np.vstack([X, X[:20]]), np.append(y, y[:20]))
+    weighted = RVR(noise="heteroscedastic").fit(X, y, np.where(np.arange(60) < 20, 2.0, 1.0))
+    assert copied.noise_columns_.tolist() == weighted.noise_columns_.tolist()
+    np.testing.assert_allclose(copied.predict(X, return_std=True), weighted.predict(X, return_std=True), rtol=1e-5)

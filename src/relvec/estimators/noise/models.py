@@ -17,6 +17,7 @@ from relvec.inference.evidence import LOG_2PI
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
 from relvec.inference.predictive.student import StudentPredictor
 from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, learn_tails
+from relvec.runtime.arrays import unique_rows
 
 if TYPE_CHECKING:
     from relvec.estimators.fitted import FittedModel
@@ -199,14 +200,19 @@ def expected_squares(model: FittedModel, source: Any) -> np.ndarray:
 
 
 def predict_from_others(model: FittedModel, source: Any, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means (n,) predicted from the other rows and their errors, where rows had the weights ``fitted`` in the fit."""
+    """Means (n,) predicted from the other rows and their errors, where rows had the weights ``fitted`` in the fit.
+
+    Rows with equal inputs are left out together: a row of weight two is two rows.
+    """
     predictor = model.predictors[0]
     mean, variance = locate_function(predictor, source.X)
     noise = locate_function(predictor, source.X, True)[1] - variance
-    most, share = MAX_LEVERAGE * noise, variance * fitted
+    target, group = scale_of(predictor).forward(source.targets[:, 0]), unique_rows(source.X)[2]
+    weight = np.bincount(group, fitted)
+    average = np.bincount(group, fitted / weight[group] * target)[group]
+    most, share = MAX_LEVERAGE * noise, variance * weight[group]
     leverage = np.divide(share, noise, out=np.full(len(mean), MAX_LEVERAGE), where=share < most)
-    target = scale_of(predictor).forward(source.targets[:, 0])
-    errors = (target - mean) / (1.0 - leverage)
+    errors = (average - mean) / (1.0 - leverage) + (target - average)
     return target - errors, errors
 
 
