@@ -141,6 +141,17 @@ def test_outputs_counts_precomputed_and_no_error_bars(compiled):
 
 
 @needs_gcc
+@pytest.mark.parametrize(
+    ("model", "several"), [(RVR(), True), (RVR(noise="heteroscedastic", width=1.0), False)], ids=str
+)
+def test_the_mean_alone_is_that_with_error_bars(model, several, compiled):
+    model = fitted(model, *DATA)
+    assert not several or len(model.process_.components) > 1
+    mean, _ = regression(compiled(model, std=False), NEW, std=False)
+    np.testing.assert_allclose(mean[:, 0], model.predict(NEW), rtol=1e-9, atol=1e-9)
+
+
+@needs_gcc
 @pytest.mark.parametrize("final", [RVR(width="scale"), RVC(width="scale")], ids=["regression", "classification"])
 def test_a_pipeline_with_a_column_transformer(final, compiled):
     pd = pytest.importorskip("pandas")

@@ -128,12 +128,12 @@ def compare(
         raise ValueError("kernels must name at least one kernel; got none")
     if n_folds < 2:
         raise ValueError(f"n_folds must be 2 or more, got {n_folds!r}")
+    model = RelevanceVectorRegressor() if estimator is None else estimator
     if by in ("merit", "folds"):  # a fit checks its own
-        X, y, sample_weight = _checked(X, y, sample_weight, by == "merit" or not is_classifier(estimator))
+        X, y, sample_weight = _checked(X, y, sample_weight, by == "merit" or not is_classifier(model))
     if by == "merit":
         return Comparison(_merits(X, y, kernels, sample_weight), by)
     kernels = ["gaussian", "matern32", "matern52", "linear"] if kernels is None else kernels
-    model = RelevanceVectorRegressor() if estimator is None else estimator
     measure = _folds if by == "folds" else _evidence
     rows = [measure(clone(model), kernel, X, y, by, sample_weight, n_folds) for kernel in kernels]
     return Comparison(tuple(sorted(rows, key=lambda row: -row.value)), by)

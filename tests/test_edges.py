@@ -1,0 +1,297 @@
+"""Rare turns, each held against the ordinary way: dictionaries in pieces, kernels in kernels, files of another age."""
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+
+from relvec import RVC, RVR, SparseBayesianRegressor, compare, to_c
+from relvec.basis import KernelBasis, Precomputed
+from relvec.basis.concat import numbers_per_entry
+from relvec.design import DenseDesign, dense, readers, samples
+from relvec.design.draw import draw_rows
+from relvec.design.samples import LocalSamples
+from relvec.estimators.base import check_predictions
+from relvec.estimators.explain import shapley
+from relvec.inference.process.predictor import _covariance_kernel, _has_unit_variance
+from relvec.kernels import Cauchy, Gaussian, LogDistance, Matern
+from relvec.solvers import Sequential, loop
+from relvec.tables import TableError, binary, fit_table, read_table
+from relvec.tables.cells import mark_missing
+from relvec.tables.table import TableLimits
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=60)
+LABELS = np.where(X[:, 0] + 0.3 * RNG.normal(size=60) > 0.0, "b", "a")
+
+
+# ---------------------------------------------------------------- kernels and dictionaries
+
+
+def test_rows_that_lie_close_together_keep_their_distances():
+    close = 5.0 + 1e-6 * RNG.normal(size=(40, 40))
+    found = -np.log(Gaussian(1e-6)(close, close))
+    np.testing.assert_allclose(found, cdist(close, close, "sqeuclidean") * 1e12, rtol=1e-6)
+
+
+def test_a_matern_kernel_bends_as_differences_of_its_slope_say():
+    kernel, D2, step = Matern(1.5, 1.0), np.array([0.3, 1.0, 4.0]), 1e-6
+    slopes = [kernel._derivative(D2 + sign * step) for sign in (-1.0, 1.0)]
+    np.testing.assert_allclose(kernel._second_derivative(D2), (slopes[1] - slopes[0]) / (2.0 * step), rtol=1e-6)
+    assert kernel._second_derivative(np.zeros(1)).tolist() == [0.0]  # where there is none
+
+
+def test_a_kernel_of_kernels_is_a_covariance_whose_parts_are_wider():
+    product, root = Gaussian(1.0) * Cauchy(2.0), np.sqrt(2.0)
+    for kernel, wider in (
+        (product, Gaussian(root) * Cauchy(2.0 * root)), (Gaussian(1.0) + LogDistance(), Gaussian(root) + LogDistance())
+    ):  # fmt: skip
+        np.testing.assert_allclose(_covariance_kernel(kernel)(X, X), wider(X, X), rtol=1e-12)
+    assert _has_unit_variance(product) and not _has_unit_variance(Gaussian(1.0) * LogDistance())
+
+
+def test_the_memory_of_kernels_of_kernels_is_counted():
+    plain, nested = (KernelBasis(kernel).bind(X) for kernel in (Gaussian(1.0), Gaussian(1.0) + Cauchy(1.0)))
+    assert numbers_per_entry(nested) == numbers_per_entry(plain) + 1
+
+
+def test_a_precomputed_matrix_is_bound_once():
+    bound = Precomputed().bind(np.eye(3))
+    assert bound.bind(np.eye(3)) is bound
+
+
+def test_a_long_dictionary_is_scanned_in_pieces(monkeypatch):
+    Phi, directions = RNG.normal(size=(20, 50)), RNG.normal(size=(20, 2))
+    monkeypatch.setattr(dense, "_PIECE", 7)
+    design = DenseDesign(Phi)
+
+    def add(a, b):
+        return np.hstack([a, b])
+
+    found = design.scan(directions, lambda atoms, projected: np.vstack([atoms, projected]), add)
+    np.testing.assert_array_equal(found[0], np.arange(50))
+    np.testing.assert_allclose(found[1:], design.project(directions), rtol=1e-12)
+
+
+def test_values_come_in_the_order_of_their_items_from_several_threads(monkeypatch):
+    monkeypatch.setattr(samples, "n_threads", lambda: 3)
+    seen = set()
+
+    def square(i):
+        seen.add(threading.get_ident())
+        return i * i
+
+    assert list(samples.in_order(square, range(40))) == [i * i for i in range(40)]
+    assert threading.get_ident() not in seen
+
+
+def test_a_draw_of_rows_without_weight_is_empty():
+    nothing = draw_rows(LocalSamples(X, Y[:, None], np.zeros(60)), 10)
+    assert len(nothing.rows) == 0
+
+
+# ---------------------------------------------------------------- searches
+
+
+def test_one_action_at_a_time_for_classes():
+    model = RVC(width=1.0, solver=Sequential(select="gain", restarts=0)).fit(X, LABELS)
+    assert model.status_ == "converged" and np.diff(model.history_["size"]).max() == 1
+
+
+def test_steps_go_to_the_terminal_where_nobody_has_set_up_logging(monkeypatch, capsys):
+    logger = logging.Logger("relvec.alone", logging.WARNING)
+    monkeypatch.setattr(loop, "logger", logger)
+    RVR(width=1.0, verbose=1).fit(X, Y)
+    assert "objective" in capsys.readouterr().err
+    assert len(logger.handlers) == 1 and logger.level == logging.INFO
+    RVR(width=1.0, verbose=1).fit(X, Y)
+    assert len(logger.handlers) == 1
+
+
+def test_starts_of_widths_are_logged(caplog):
+    with caplog.at_level(logging.INFO, logger="relvec"):
+        RVR(width="learn", verbose=1).fit(X, Y)
+    assert any("widths: start 1 evidence" in record.getMessage() for record in caplog.records)
+
+
+def test_joint_searches_that_end_early_or_interpolate_say_so():
+    groups = np.repeat([0, 1], 2)
+    columns = RNG.normal(size=(30, 4))
+    noisy = columns @ [1.0, -1.0, 0.5, 0.0] + 0.1 * RNG.normal(size=30)
+    with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
+        assert SparseBayesianRegressor(groups=groups, max_iter=1).fit(columns, noisy).status_ == "max_iter"
+    with pytest.warns(ConvergenceWarning, match="NOISE_FLOOR"):
+        exact = SparseBayesianRegressor(groups=groups).fit(columns, columns @ [1.0, -1.0, 0.5, 0.0])
+    assert exact.status_ == "noise_floor"
+
+
+# ---------------------------------------------------------------- estimators
+
+
+def test_noise_that_depends_on_the_inputs_is_left_out_of_functions_when_asked():
+    rows = np.linspace(-3.0, 3.0, 150)[:, None]
+    y = np.sin(rows[:, 0]) + np.exp(0.6 * rows[:, 0] - 2.0) * RNG.normal(size=150)
+    model = RVR(noise="heteroscedastic", width=2.0).fit(rows, y)
+    with_noise, without = (model.predict(rows[:20], return_cov=True, noise=noise)[1] for noise in (True, False))
+    added = np.diag(with_noise - without)
+    assert np.all(added > 0.0) and np.ptp(added) > 0.0
+    np.testing.assert_allclose(with_noise - np.diag(added), without, atol=1e-12)
+    drawn = {noise: model.sample_y(rows[-5:], 400, random_state=0, noise=noise) for noise in (True, False)}
+    assert np.all(drawn[False].std(axis=1) < 0.5 * drawn[True].std(axis=1))
+
+
+def test_a_covariance_takes_the_blocks_of_an_iterator_together():
+    model = RVR(width=1.0).fit(X, Y)
+    blocks = iter([X[:20], X[20:30]])
+    mean, covariance = model.predict(blocks, return_cov=True)
+    expected = model.predict(X[:30], return_cov=True)
+    np.testing.assert_allclose(mean, expected[0])
+    np.testing.assert_allclose(covariance, expected[1])
+
+
+def test_predictions_whose_sum_overflows_but_not_they_are_fine():
+    with np.errstate(over="ignore"):
+        check_predictions(np.full(4, 1e308))
+    with pytest.raises(ValueError, match="the prediction for row 1 of X overflows"):
+        check_predictions(np.array([1.0, np.inf]))
+
+
+def test_folds_without_rows_are_left_out_of_a_comparison():
+    few = np.repeat(X[:3], 4, axis=0)
+    y = np.repeat(Y[:3], 4) + 0.1 * RNG.normal(size=12)
+    found = compare(few, y, ["gaussian", "linear"], by="folds", n_folds=50)
+    assert all(np.isfinite(row.value) for row in found.rows) and len(found.rows) == 2
+
+
+def test_intervals_are_calibrated_on_ends_that_were_all_observed():
+    ends = np.column_stack([Y, Y])
+    censored = RVR(likelihood="censored", width=1.0).fit(X[:40], ends[:40]).calibrate(X[40:], ends[40:])
+    assert censored.predict_interval(X[:3]).shape == (3, 2)
+    with pytest.raises(ValueError, match="leave rows with censored targets out"):
+        censored.calibrate(X[40:], np.column_stack([Y[40:], Y[40:] + 1.0]))
+
+
+def test_one_order_of_one_background_row_has_no_error_to_tell():
+    f = lambda rows: rows[:, :1] * rows[:, 1:2]  # noqa: E731
+    values, variance = shapley._by_orders(f, np.array([2.0, 3.0]), np.zeros((1, 2)), 2, np.random.default_rng(0))
+    assert values.sum() == pytest.approx(6.0) and not variance.any()
+
+
+def test_blocks_are_weighted_all_or_none():
+    blocks = [(X[:30], Y[:30], np.ones(30)), (X[30:], Y[30:])]
+    with pytest.raises(ValueError, match="some blocks have weights and some have none"):
+        RVR(width=1.0).fit(iter(blocks))
+
+
+def test_blocks_that_outgrow_memory_go_on_in_a_file(monkeypatch):
+    monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", 1e-12)
+    parts = [(X[i : i + 20], Y[i : i + 20]) for i in range(0, 60, 20)]
+    loaded = readers.load(iter(parts), None, None, 1.5e12 * X[:20].nbytes, False)
+    np.testing.assert_array_equal(np.asarray(loaded.X[0:60]), X)
+    assert not isinstance(loaded.X, np.ndarray)
+
+
+def test_parts_of_a_parquet_file_without_rows_are_skipped(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = pa.table({"a": X[:, 0], "t": Y})
+    with pyarrow.parquet.ParquetWriter(tmp_path / "x.parquet", table.schema) as writer:
+        for part in (table[:0], table[:30], table[:0], table[30:]):
+            writer.write_table(part)
+    model = RVR(width=1.0).fit(tmp_path / "x.parquet", "t")
+    found = model.predict(tmp_path / "x.parquet")
+    np.testing.assert_allclose(found, RVR(width=1.0).fit(X[:, :1], Y).predict(X[:, :1]), atol=1e-6)
+
+
+# ---------------------------------------------------------------- exports
+
+
+def test_scalers_without_clipping_and_empty_columns_are_written_as_they_are():
+    rows = np.column_stack([X, np.full(60, np.nan)])
+    imputer = SimpleImputer()
+    with pytest.warns(UserWarning, match="Skipping features"):
+        pipeline = make_pipeline(imputer, MinMaxScaler(), RVR(kernel=None, basis="linear")).fit(rows, Y)
+    text = to_c(pipeline)
+    assert " ? 0.0 : " not in text and text.count("isnan(") == 2
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_first_version_of_feather_is_read(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.feather
+
+    try:
+        pyarrow.feather.write_feather(pa.table({"x": [1.5, 2.5]}), tmp_path / "t.feather", version=1)
+    except (TypeError, ValueError):
+        pytest.skip("this Arrow writes no version 1")
+    assert read_table(tmp_path / "t.feather")["x"].tolist() == [1.5, 2.5]
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch):
+    """A Parquet file that stays on disk."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = pa.table({"x": X[:, 0], "c": pa.array(LABELS).dictionary_encode(), "y": Y})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    monkeypatch.setattr(binary, "MAX_HELD_CELLS", 0)
+    return tmp_path / "t.parquet"
+
+
+def test_no_rows_of_a_file_on_disk_are_no_cells(large):
+    table = read_table(large)
+    assert table.is_stored and [len(table.take(slice(0, 0))[name]) for name in table.names] == [0, 0, 0]
+
+
+def test_a_column_on_disk_that_unpacks_to_too_much_is_refused(large, monkeypatch):
+    table = read_table(large)
+    column = table.columns["x"]
+    with pytest.raises(TableError, match="column 'x' unpacks to more than 8 bytes"):
+        type(column)(column.file, column.key, column.source, 8, column.rows).read()
+
+
+def test_a_file_that_is_called_parquet_and_is_not(tmp_path):
+    (tmp_path / "t.parquet").write_text("x,y\n1,2\n")
+    with pytest.raises(TableError, match="not a readable Parquet file"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_a_workbook_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["x"])
+    book.save(tmp_path / "t.xlsx")
+    monkeypatch.setattr(binary, "LIMITS", TableLimits(min_unpacked_bytes=10, unpacked_per_byte=0))
+    with pytest.raises(TableError, match="it unpacks to more than 10 bytes"):
+        read_table(tmp_path / "t.xlsx")
+
+
+def test_empty_cells_after_the_last_column_are_no_cells(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n1,2,\n3,4,,\n")
+    table = read_table(tmp_path / "t.csv")
+    assert table["x"].tolist() == ["1", "3"] and table["y"].tolist() == ["2", "4"]
+
+
+def test_words_for_missing_cells_leave_dates_alone():
+    dates = np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]")
+    assert mark_missing(dates, ("none",)) is dates
+
+
+def test_rows_with_a_missing_input_are_left_out_and_counted_when_asked():
+    table = {"x": [0.0, 1.0, np.nan, 3.0, 4.0], "y": [0.0, 1.0, 2.0, 3.0, 4.5], "note": ["a"] * 5}
+    fitted = fit_table(table, "y", drop_rows=True)
+    assert len(fitted.table) == 4 and any("1 row left out: a cell is missing" in note for note in fitted.notes)
+    with pytest.raises(TableError, match="1 row without a missing cell"):
+        fit_table({"x": [0.0, np.nan, np.nan], "z": [1.0, 2.0, np.nan], "y": [0.0, 1.0, 2.0]}, "y", drop_rows=True)
