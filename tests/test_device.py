@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, Functions, KernelBasis, Linear, Polynomial, Precomputed
-from relvec.design import DenseDesign, device, device_scan_design, make_rows, scan_design
+from relvec.design import DenseDesign, cholesky, device, device_scan_design, low_rank, make_rows, scan_design
 from relvec.design.approximate import FactorDesign
 from relvec.design.device import DeviceDesign, device_rows
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson, logistic_log_odds, softmax_normal
@@ -291,7 +291,35 @@ def test_scans(place, factored, monkeypatch):
     np.testing.assert_array_equal(part.diagonal(place.to_device(W)), design.diagonal(place.to_device(W))[:, some])
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["all rows", "a draw of rows"])
+def test_kernels_are_factored_into_a_few_columns(place, many, monkeypatch):
+    monkeypatch.setattr(low_rank, "MAX_WHOLE_ROWS", 1000 if many else 2000)
+    monkeypatch.setattr(cholesky, "MAX_WHOLE_ROWS", 1000 if many else 2000)
+    monkeypatch.setattr(cholesky, "_FIRST_COLUMNS", 8)
+    X, _ = sinc(1200)
+    C, left = low_rank.factor_columns(Gaussian(8.0), place.to_device(X), 400, room=2, below=3)
+    K, F = Gaussian(8.0)(X, X), _xp.to_host(C)[:1200, 2:]
+    assert C.shape[0] == 1203 and F.shape[1] < 200
+    np.testing.assert_allclose(F @ F.T, K, atol=1e-6)
+    np.testing.assert_allclose(left, np.maximum(1.0 - (F**2).sum(axis=1), 0.0), atol=1e-12)
+    assert low_rank.factor_columns(Matern(1.5, 0.01), place.to_device(X), 50) is None  # of a high rank
+
+
 # ---------------------------------------------------------------- estimators
+
+
+class OnCuda:
+    """A tensor on a device, as far as scikit-learn asks."""
+
+    __module__ = "torch"
+    device, shape = "cuda:0", (3, 2)
+
+
+def test_without_dispatch_rows_on_cuda_are_refused_and_others_are_array_like(place):
+    with pytest.raises(TypeError, match="X lives on cuda:0: allow that with sklearn"):
+        RVR()._on_device(OnCuda())
+    X, _ = sinc(60)
+    assert RVR()._on_device(place.to_device(X)) is None
 
 
 @pytest.mark.parametrize("width", [2.5, 1.0], ids=["compressed", "whole"])

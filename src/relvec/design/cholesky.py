@@ -250,7 +250,7 @@ def sample_centres(centres: Array, max_rank: int, memory: float) -> tuple[Array,
 def _draw_centres(centres: Array, size: int, rng: np.random.Generator) -> np.ndarray:
     """Numbers (size,) of centres drawn by content, as Dask draws its rows; on a device by rng."""
     if not isinstance(centres, np.ndarray):
-        return rng.choice(len(centres), size, replace=False)
+        return rng.choice(centres.shape[0], size, replace=False)
     hashed = np.concatenate([hash_rows(centres[rows]) for rows in row_slices(len(centres), 1, 262_144)])
     return np.argsort(hashed, kind="stable")[:size]
 
