@@ -35,10 +35,12 @@ LABELS = np.where(X[:, 0] + 0.3 * RNG.normal(size=60) > 0.0, "b", "a")
 # ---------------------------------------------------------------- kernels and dictionaries
 
 
-def test_rows_that_lie_close_together_keep_their_distances():
-    close = 5.0 + 1e-6 * RNG.normal(size=(40, 40))
-    found = -np.log(Gaussian(1e-6)(close, close))
-    np.testing.assert_allclose(found, cdist(close, close, "sqeuclidean") * 1e12, rtol=1e-6)
+def test_rows_that_lie_close_together_keep_their_distances(monkeypatch):
+    monkeypatch.setattr("relvec.kernels.stationary._MAX_PAIRS_BY_DIFFERENCES", 0)
+    cluster = 1e-6 * RNG.normal(size=(30, 40))
+    rows = np.vstack([cluster, 10.0 + RNG.normal(size=(10, 40))])
+    found = -np.log(Gaussian(1e-5)(rows, rows)[:30, :30])
+    np.testing.assert_allclose(found, 1e10 * cdist(cluster, cluster, "sqeuclidean"), rtol=1e-6, atol=1e-12)
 
 
 def test_a_matern_kernel_bends_as_differences_of_its_slope_say():

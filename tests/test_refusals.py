@@ -192,6 +192,8 @@ def test_a_place_that_may_not_be_written_to_is_told_before_the_fit(tmp_path, mon
     assert "you may not write to" in capsys.readouterr().err
 
 
-def test_kernels_at_distances_that_overflow_are_zero_and_one():
+@pytest.mark.parametrize("pairs", [0, 10**6], ids=["by products", "by differences"])
+def test_kernels_at_distances_that_overflow_are_zero_and_one(pairs, monkeypatch):
+    monkeypatch.setattr("relvec.kernels.stationary._MAX_PAIRS_BY_DIFFERENCES", pairs)
     far = np.array([[1e150] + 39 * [0.0], [-1e150] + 39 * [0.0]])
     np.testing.assert_array_equal(kernels.Gaussian(1.0)(far, far), np.eye(2))
