@@ -295,5 +295,7 @@ def test_rows_with_a_missing_input_are_left_out_and_counted_when_asked():
     table = {"x": [0.0, 1.0, np.nan, 3.0, 4.0], "y": [0.0, 1.0, 2.0, 3.0, 4.5], "note": ["a"] * 5}
     fitted = fit_table(table, "y", drop_rows=True)
     assert len(fitted.table) == 4 and any("1 row left out: a cell is missing" in note for note in fitted.notes)
+    whole = fit_table({"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 2.5]}, "y", drop_rows=True)
+    assert len(whole.table) == 3 and not any("missing" in note for note in whole.notes)
     with pytest.raises(TableError, match="1 row without a missing cell"):
         fit_table({"x": [0.0, np.nan, np.nan], "z": [1.0, 2.0, np.nan], "y": [0.0, 1.0, 2.0]}, "y", drop_rows=True)
