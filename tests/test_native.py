@@ -101,6 +101,21 @@ def test_atoms_that_the_model_nearly_spans_are_known_to_all_digits():
     assert 1 in grown.active and grown.objective > model.objective + 100.0
 
 
+def test_what_many_copies_nearly_span_is_known_to_all_digits():
+    """None of the copies is so long that the model keeps its reflections: they are made for the scan."""
+    rng = np.random.default_rng(0)
+    a, b, noise = rng.normal(size=(3, 25))
+    a /= np.linalg.norm(a)
+    new = b - (b @ a) * a
+    Phi = np.column_stack([np.tile(a[:, None], 16), a + 1e-7 * new / np.linalg.norm(new)])
+    t, inside, alpha = 10.0 * a + 0.1 * noise, np.arange(16), np.full(16, 1e4 / 0.9e8)
+    model = start_of(Phi, t, inside, alpha, 1e4)
+    S, Q, _ = model.core.scan()
+    exact = oracle.mp_s_q(model.problem.design.columns(np.arange(17)), inside, t, alpha, 1e4, dps=60)
+    assert S[16] / 1e4 < 1e-9
+    assert S[16] == pytest.approx(exact[0][16], rel=1e-6) and Q[16] == pytest.approx(exact[1][16], rel=1e-6)
+
+
 def coherent_problem(seed, n=20, groups=3, each=3):
     """Columns in groups whose correlations go up to 1 - 5e-7, and a target that needs their differences."""
     rng = np.random.default_rng(seed)
