@@ -1,7 +1,10 @@
 """Rare turns, each held against the ordinary way: dictionaries in pieces, kernels in kernels, files of another age."""
 
+import io
 import logging
+import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +14,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from relvec import RVC, RVR, SparseBayesianRegressor, compare, to_c
+from relvec import RVC, RVR, SparseBayesianRegressor, cli, compare, to_c
 from relvec.basis import KernelBasis, Precomputed
 from relvec.basis.concat import numbers_per_entry
+from relvec.cli import fit as fit_command
 from relvec.design import DenseDesign, dense, readers, samples
 from relvec.design.draw import draw_rows
 from relvec.design.samples import LocalSamples
@@ -299,3 +303,62 @@ def test_rows_with_a_missing_input_are_left_out_and_counted_when_asked():
     assert len(whole.table) == 3 and not any("missing" in note for note in whole.notes)
     with pytest.raises(TableError, match="1 row without a missing cell"):
         fit_table({"x": [0.0, np.nan, np.nan], "z": [1.0, 2.0, np.nan], "y": [0.0, 1.0, 2.0]}, "y", drop_rows=True)
+
+
+# ---------------------------------------------------------------- commands
+
+
+def write_lines(path, names, *columns):
+    path.write_text("\n".join([names, *(",".join(map(str, row)) for row in zip(*columns, strict=True))]) + "\n")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_table_from_a_pipe_names_no_file_for_the_next_command(folder, monkeypatch, capsys):
+    data = write_lines(folder / "t.csv", "x,z,y", X[:, 0], X[:, 1], Y).read_bytes()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    assert cli.main(["fit", "-", "--target", "y", "--holdout", "0"]) == 0
+    assert "next:  relvec predict model.relvec NEW_DATA" in capsys.readouterr().out
+
+
+def test_a_calibrated_fit_is_checked_by_a_second_one_that_is_calibrated(folder, monkeypatch, capsys):
+    rows = RNG.normal(size=200)
+    write_lines(folder / "t.csv", "x,y", rows, np.sin(rows) + 0.1 * RNG.normal(size=200))
+    calibrated = []
+    monkeypatch.setattr(fit_command, "calibrate_table", lambda model, rows: calibrated.append((model, len(rows))))
+    assert cli.main(["fit", "t.csv", "--target", "y", "--calibrate", "0.2"]) == 0
+    assert "by a second model fitted to the other" in capsys.readouterr().out
+    (saved, rows), (second, again) = calibrated
+    assert saved is not second and rows == again == 40
+
+
+def test_stray_cells_of_rows_held_out_are_missing_as_in_the_fit(folder, capsys):
+    cells = [f"{value:.3f}" for value in np.linspace(0.0, 9.0, 60)]
+    cells[5], cells[31] = "broken", "broken"
+    write_lines(folder / "t.csv", "x,z,y", cells, X[:, 1], Y)
+    assert cli.main(["fit", "t.csv", "--target", "y", "--holdout", "0.4"]) == 0
+    told = capsys.readouterr().out
+    assert "'broken'" in told and "scores on 24 rows kept out of the fit" in told
+
+
+def test_a_large_file_is_fitted_as_a_small_one(large, folder, monkeypatch, capsys):
+    gave_back = []
+    monkeypatch.setattr(fit_command, "unmap_freed_arrays", lambda: gave_back.append(True))
+    assert cli.main(["fit", str(large), "--target", "y", "--holdout", "0"]) == 0
+    assert gave_back == [True] and "60 rows, 3 columns" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- processes of classes
+
+
+def test_an_earlier_fit_to_other_inputs_is_not_followed():
+    model = RVC(warm_start=True).fit(X, LABELS)
+    wider = np.column_stack([X, X[:, 0] ** 2])
+    np.testing.assert_allclose(
+        model.fit(wider, LABELS).predict_proba(wider), RVC().fit(wider, LABELS).predict_proba(wider)
+    )

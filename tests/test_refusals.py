@@ -1,5 +1,7 @@
 """What cannot be done is refused with words that say what was expected, what came and what to try."""
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
@@ -197,3 +199,28 @@ def test_kernels_at_distances_that_overflow_are_zero_and_one(pairs, monkeypatch)
     monkeypatch.setattr("relvec.kernels.stationary._MAX_PAIRS_BY_DIFFERENCES", pairs)
     far = np.array([[1e150] + 39 * [0.0], [-1e150] + 39 * [0.0]])
     np.testing.assert_array_equal(kernels.Gaussian(1.0)(far, far), np.eye(2))
+
+
+# ---------------------------------------------------------------- files whose parts do not belong together
+
+
+def wrong_model(change):
+    """The file of a model with something in it changed, under a right checksum."""
+    text, raw = fuzz.split(dumps(RVR(width=1.0).fit(X, Y)))
+    header = json.loads(text)
+    state = header["model"]["object"]["state"]
+    change(state, state["fitted_"]["object"]["state"], header["arrays"])
+    return fuzz.with_header(header, raw)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda state, fitted, arrays: state.update(n_features_in_=7), "n_features_in_ is 7 and does not match the basis"),
+    (lambda state, fitted, arrays: fitted.update(predictors=[]), "do not match the outputs or classes"),
+    (lambda state, fitted, arrays: fitted.update(predictors=2 * fitted["predictors"]), "do not match the outputs"),
+    (lambda state, fitted, arrays: arrays[fitted["predictors"][0]["object"]["state"]["root"]["array"]].update(
+        shape=[int(np.prod(arrays[fitted["predictors"][0]["object"]["state"]["root"]["array"]]["shape"]))]),
+     r"root has the shape \(\d+,\), which does not match"),
+])  # fmt: skip
+def test_files_whose_parts_do_not_belong_together(change, message):
+    with pytest.raises(ModelFileError, match=message):
+        loads(wrong_model(change))
