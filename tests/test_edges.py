@@ -23,6 +23,7 @@ from relvec.design.draw import draw_rows
 from relvec.design.samples import LocalSamples
 from relvec.estimators.base import check_predictions
 from relvec.estimators.explain import shapley
+from relvec.inference.process.fit import TrainingRows
 from relvec.inference.process.predictor import _covariance_kernel, _has_unit_variance
 from relvec.kernels import Cauchy, Gaussian, LogDistance, Matern
 from relvec.solvers import Sequential, loop
@@ -362,3 +363,28 @@ def test_an_earlier_fit_to_other_inputs_is_not_followed():
     np.testing.assert_allclose(
         model.fit(wider, LABELS).predict_proba(wider), RVC().fit(wider, LABELS).predict_proba(wider)
     )
+
+
+# ---------------------------------------------------------------- distributions
+
+
+def test_quantiles_of_a_rate_are_those_of_its_draws():
+    counts = RNG.poisson(np.exp(0.5 + np.sin(X[:, 0])))
+    model = RVR(likelihood="poisson", width=1.0).fit(X, counts)
+    quantiles = model.predict_quantiles(X[:4], [0.1, 0.5, 0.9], noise=False)
+    drawn = model.sample_y(X[:4], 20_000, random_state=0, noise=False)
+    np.testing.assert_allclose(quantiles, np.quantile(drawn, [0.1, 0.5, 0.9], axis=1).T, rtol=0.05)
+
+
+def test_centres_of_a_kernel_with_a_kink_move_without_an_evidence_of_their_own():
+    model = RVR(kernel="laplace", width=3.0, centres="move", noise_variance=0.01).fit(X, Y)
+    assert np.isnan(model.placement_.log_evidence) and np.isnan(model.placement_.deviation).all()
+    assert np.isfinite(model.log_marginal_likelihood_)
+
+
+def test_some_of_the_training_rows_weigh_as_much_as_all():
+    rows = TrainingRows(X, Y, np.linspace(1.0, 2.0, 60), np.ones((60, 1)))
+    some = rows.subsample(10)
+    assert len(some.X) == 10 and some.weights.sum() == pytest.approx(rows.weights.sum())
+    assert {tuple(row) for row in some.X} <= {tuple(row) for row in X}
+    assert rows.subsample(60) is rows
