@@ -483,6 +483,126 @@ def test_wrong_content_is_refused_or_harmless(name):
     assert refused >= 25
 
 
+def set_field(model, path, value):
+    """The file of a model in which the value at a path of fields and places is another one, rightly sealed."""
+    text, arrays = fuzz.split(dumps(model))
+    header = json.loads(text)
+    node, keys = header, ["model", *path]
+    for i, key in enumerate(keys):
+        while isinstance(node, dict) and key not in node:  # the kind of a value, or the class of an object
+            node = node.get("state") or next(iter(node.values()))
+        if i == len(keys) - 1:
+            node[key] = value
+        node = node[key]
+    return fuzz.with_header(header, arrays)
+
+
+DEFAULTS = {
+    "regression": lambda: fitted(RVR(), X, Y),
+    "classes": lambda: fitted(RVC(), X, BINARY),
+    "student": lambda: fitted(RVR(width=1.0, likelihood="student-t"), X, Y),
+    "linear": lambda: fitted(RVR(width=1.0), X, Y),
+    "calibrated": lambda: fitted(RVR(width=1.0), X, Y).calibrate(X, Y),
+}
+PREDICTOR = ("fitted_", "predictors", 0)
+
+
+@pytest.fixture(scope="module")
+def defaults():
+    """Every kind of model, fitted once."""
+    kept = {}
+    return lambda name: kept.setdefault(name, DEFAULTS[name]())
+
+
+@pytest.mark.parametrize(("name", "path", "value", "words"), [
+    ("regression", (*PREDICTOR, "components", 0, "noise"), -1.0, "Component.noise holds negative numbers"),
+    ("regression", (*PREDICTOR, "components", 0, "spread"), {"float": "inf"}, "Component.spread holds NaN or infinite"),
+    ("regression", (*PREDICTOR, "scale", "offset"), {"float": "nan"}, "Scale.offset holds NaN or infinite"),
+    ("regression", ("device",), 0, "device is of the wrong type, int"),
+    ("classes", (*PREDICTOR, "members", 0, "calibration", "moderation"), -1.0, "Calibration.moderation holds negative"),
+    ("classes", (*PREDICTOR, "members", 0, "share"), 1e308, "the parts of Member do not fit together"),
+    ("classes", ("averaging",), {"array": 0}, "averaging is of the wrong type, ndarray"),
+    ("student", (*PREDICTOR, "noise"), -1e-3, "StudentPredictor.noise holds negative numbers"),
+    ("linear", (*PREDICTOR, "noise"), -1e-3, "LinearPredictor.noise holds negative numbers"),
+    ("linear", (*PREDICTOR, "unit"), {"scalar": 0}, "is not one number|LinearPredictor.unit"),
+])  # fmt: skip
+def test_one_wrong_number_is_refused(name, path, value, words, defaults):
+    """Numbers that are of the right type and make no sense: the row of zeros is predicted all the same."""
+    with pytest.raises(ModelFileError, match=words):
+        loads(set_field(defaults(name), path, value))
+
+
+def test_shares_of_a_mixture_and_outputs_of_a_calibration_must_fit(defaults):
+    model = defaults("regression")
+    header, arrays = fuzz.split(dumps(model))
+    shares = np.asarray(model.fitted_.predictors[0].shares)
+    assert arrays.count(shares.tobytes()) == 1
+    with pytest.raises(ModelFileError, match="shares holds negative numbers"):
+        loads(fuzz.seal(header, arrays.replace(shares.tobytes(), (-shares).tobytes())))
+    with pytest.raises(ModelFileError, match="FittedProcess do not fit together"):
+        loads(fuzz.seal(header, arrays.replace(shares.tobytes(), (2 * shares).tobytes())))
+    header, arrays = fuzz.split(dumps(defaults("calibrated")))
+    header = json.loads(header)
+    entry = next(e for e in header["arrays"] if e["shape"] == [1, len(X)])
+    entry["shape"] = [len(X), 1]
+    with pytest.raises(ModelFileError, match="the calibration does not match the outputs"):
+        loads(fuzz.with_header(header, arrays))
+
+
+# ---------------------------------------------------------------- steps of scikit-learn with a right checksum
+
+STEPS = ("steps", 0, 1)
+
+
+def scaled():
+    return fitted(make_pipeline(StandardScaler(), RVR(kernel=None, basis="linear")), X, Y)
+
+
+def encoded():
+    words = np.array([["u"], ["v"], ["w"], ["v"]] * (len(X) // 4), dtype=object)
+    return make_pipeline(OneHotEncoder(drop="first"), RVR(kernel=None, basis="linear")).fit(words, Y[: len(words)])
+
+
+@pytest.mark.parametrize(("make", "path", "value", "words"), [
+    (scaled, (*STEPS, "mean_"), {"float": "nan"}, "the file is not a model"),
+    (scaled, (*STEPS, "n_features_in_"), 10**30, "StandardScaler has 10+ columns"),
+    (scaled, (*STEPS, "n_features_in_"), {"float": "nan"}, "StandardScaler has nan columns"),
+    (scaled, STEPS, "other", "the steps of a pipeline are not names with estimators"),
+    (scaled, ("steps",), {"tuple": []}, "the steps of a pipeline are not names with estimators"),
+    (encoded, (*STEPS, "_n_features_outs"), [1], "the categories of an encoder do not match"),
+    (encoded, (*STEPS, "_infrequent_enabled"), True, "the file is not a model"),
+    (encoded, (*STEPS, "_drop_idx_after_grouping"), None, "the categories of an encoder do not match"),
+])  # fmt: skip
+def test_wrong_steps_are_refused(make, path, value, words):
+    """An encoder whose codes point beyond its columns would write into memory that is not its own."""
+    with pytest.raises(ModelFileError, match=words):
+        loads(set_field(make(), path, value))
+
+
+def test_steps_with_wrong_numbers_are_refused():
+    model = scaled()
+    header, arrays = fuzz.split(dumps(model))
+    for old, new in ((model[0].scale_, 0.0 * model[0].scale_), (model[0].mean_, np.full(len(model[0].mean_), np.nan))):
+        with pytest.raises(ModelFileError, match="StandardScaler does not give finite numbers"):
+            loads(fuzz.seal(header, arrays.replace(old.tobytes(), new.tobytes())))
+    target = TransformedTargetRegressor(RVR(kernel=None, basis="linear"), transformer=StandardScaler()).fit(X, Y)
+    header, arrays = fuzz.split(dumps(target))
+    back = target.transformer_.mean_.tobytes()
+    assert loads(fuzz.seal(header, arrays)).predict(X).shape == Y.shape
+    with pytest.raises(ModelFileError, match="StandardScaler does not give finite numbers"):
+        loads(fuzz.seal(header, arrays.replace(back, np.array([np.inf]).tobytes())))
+
+
+def test_a_load_starts_no_processes():
+    columns = ColumnTransformer([("n", StandardScaler(), [0, 1])])
+    model = fitted(make_pipeline(columns, RVR(kernel=None, basis="linear")), X, Y).set_params(
+        columntransformer__n_jobs=2
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ColumnTransformer, "transform", lambda *_: pytest.fail("it was run"))
+        loads(dumps(model))
+
+
 # ---------------------------------------------------------------- the names of classes
 
 NAMES = """

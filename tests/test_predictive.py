@@ -509,3 +509,11 @@ def test_exports_refuse_rvm_star_of_classes():
     model = RVC(width=1.5, predictive="augmented", solver=QUICK).fit(*blobs(2))
     with pytest.raises(NotImplementedError, match="predictive distribution"):
         to_c(model)
+
+
+def test_quantiles_of_counts_beyond_every_whole_number_are_found():
+    """Between two doubles above 2^53 there is no whole number: a search for a gap of one would not end."""
+    x = np.linspace(0.0, 3.0, 30)[:, None]
+    model = RVR(kernel=None, basis="linear", likelihood="poisson").fit(x, np.round(np.exp(x[:, 0])))
+    mean, low, high = model.predict([[40.0], [100.0], [1e3]], return_interval=0.9).T
+    assert np.isfinite(mean).all() and (low <= high).all() and (high > 2.0**53).all()

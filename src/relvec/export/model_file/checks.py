@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis, Monomials, Precomputed
+from relvec.estimators.fitted import FittedModel
 from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.export.exported import ExportedModel, read_model
 from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
-from relvec.gaussian_process import Component, FittedProcess, Structure, Units
-from relvec.gaussian_process.classes import ClassModel, ClassProcess, Member
+from relvec.gaussian_process import Component, FittedProcess, Scale, Structure, Units
+from relvec.gaussian_process.classes import Calibration, ClassModel, ClassProcess, Member
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import (
@@ -36,7 +37,33 @@ Predictor = (
     WeightPredictor | FittedProcess | AugmentedPredictor | CountPredictor | LatentPredictor | AugmentedLatentPredictor
     | ClassModel | StudentPredictor | HeteroscedasticPredictor
 )  # fmt: skip
-_WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units, ClassProcess)
+_WITHOUT_NAN = (
+    Kernel,
+    Basis,
+    Predictor,
+    Covariance,
+    Component,
+    Units,
+    ClassProcess,
+    Calibration,
+    Member,
+    LogNoise,
+    Scale,
+)
+# Numbers that no prediction needs and that may be infinite, or NaN: there is no noise of counts.
+_ONLY_TOLD = {ProcessPredictor: ("log_evidence",), ClassProcess: ("log_evidence", "gain"), LinearPredictor: ("noise",)}
+_NOT_NEGATIVE: dict[type, tuple[str, ...]] = {
+    LinearPredictor: ("unit", "noise"),
+    ProcessPredictor: ("unit", "noise"),
+    AugmentedPredictor: ("root", "precision", "alpha"),
+    AugmentedLatentPredictor: ("alpha",),
+    StudentPredictor: ("noise",),
+    Component: ("noise", "spread"),
+    FittedProcess: ("shares",),
+    Calibration: ("moderation",),
+    Member: ("share",),
+    LogNoise: ("least",),
+}
 # Dimensions of the arrays of a record: equal letters are equal numbers, "." is any.
 _SHAPES: dict[type, dict[str, str]] = {
     KernelBasis: {"centres": "md", "centre_rows": "m"},
@@ -65,8 +92,11 @@ def check_record(record: Any) -> None:
         value = getattr(record, field)
         if not _matches(value, hint):
             raise ModelFileError(f"{name}.{field} is of the wrong type, {type(value).__name__}")
-        if isinstance(value, np.ndarray) and isinstance(record, _WITHOUT_NAN) and not _is_finite(value):
+        counts = isinstance(record, _WITHOUT_NAN) and field not in _ONLY_TOLD.get(type(record), ())
+        if counts and isinstance(value, np.ndarray | numbers.Real) and not _is_finite(np.asarray(value)):
             raise ModelFileError(f"{name}.{field} holds NaN or infinite numbers, or no numbers")
+        if field in _NOT_NEGATIVE.get(type(record), ()) and value is not None and np.any(value < 0.0):
+            raise ModelFileError(f"{name}.{field} holds negative numbers")
     sizes: dict[str, int] = {}
     for field, letters in _SHAPES.get(type(record), {}).items():
         array = getattr(record, field)
@@ -81,6 +111,9 @@ def check_fitted(model: Any, max_numbers: int) -> None:
 
     ``max_numbers`` bounds the row of zeros that is predicted.
     """
+    for name in ("averaging", "device"):  # parameters that predictions read
+        if not isinstance(value := getattr(model, name, None), str | None):
+            raise ModelFileError(f"{name} is of the wrong type, {type(value).__name__}")
     if not any(hasattr(model, name) for name in ("fitted_", "basis_", "weights_")):
         return
     fitted = read_model(model)
@@ -89,7 +122,13 @@ def check_fitted(model: Any, max_numbers: int) -> None:
         raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
     if not (isinstance(fitted.predictors, list) and fitted.predictors and _has_all_outputs(fitted)):
         raise ModelFileError("the predictive distributions do not match the outputs or classes")
-    for predictor in fitted.predictors:
+    calibration, predictors = model.fitted_.calibration, list(fitted.predictors)
+    if calibration is not None:
+        outputs = 1 if fitted.classes is not None else len(predictors)
+        if len(calibration.scores) != outputs or not all(isinstance(m, FittedModel) for m in calibration.folds):
+            raise ModelFileError("the calibration does not match the outputs of the model")
+        predictors += [predictor for fold in calibration.folds for predictor in fold.predictors]
+    for predictor in predictors:
         small = 0 < d <= max(max_numbers, 1000)
         if not isinstance(predictor, Predictor) or (small and not _predicts(predictor, d)):
             raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
@@ -140,8 +179,8 @@ def _matches(value: Any, hint: Any) -> bool:
             return False
         each = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         return len(each) == len(value) and all(map(_matches, value, each))
-    if hint in (float, int):
-        return isinstance(value, numbers.Real if hint is float else numbers.Integral)
+    if hint in (float, int):  # a numpy integer in place of a number would overflow without a word
+        return isinstance(value, float | int | np.floating if hint is float else numbers.Integral)
     return isinstance(value, origin or hint) if isinstance(origin or hint, type) else True
 
 
@@ -180,15 +219,16 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
         return fits and record.structure.n_theta == sizes["p"] and record.structure.n_inputs == sizes["d"]
     if isinstance(record, FittedProcess):
         inputs, Z = len(record.units.columns), [c.Z.shape for c in record.components]
-        return (
+        return bool(
             len(Z) == sizes["k"]
+            and np.isclose(record.shares.sum(), 1.0)
             and Z == [(sizes["m"], inputs)] * len(Z)
             and _is_index(record.units.columns, sizes["D"])
         )
     if isinstance(record, ClassProcess):
         return _is_class_process(record, sizes)
     if isinstance(record, Member):
-        return isinstance(record.model, ClassProcess)
+        return isinstance(record.model, ClassProcess) and record.share <= 1.0
     if isinstance(record, ClassModel):
         inputs, rates = len(record.units.columns), record.base_rates
         members = [(m.model.vectors.shape[1], len(m.model.base_rates)) for m in record.members]
@@ -198,7 +238,7 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
     if isinstance(record, HeteroscedasticPredictor):
         return isinstance(record.function, LinearPredictor | FittedProcess)
     if isinstance(record, LogNoise):
-        return _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all()) and record.least >= 0.0
+        return _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all())
     if isinstance(record, ConformalScores):
         return _are_scores(record)
     if isinstance(record, ProcessPredictor):
