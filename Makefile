@@ -50,13 +50,15 @@ guards: $(VENV)/.stamp-test
 
 # About 5,000 certificates of random problems computed again in 50 digits; ARGS="--jobs 16" for 16 processes.
 certificates: $(VENV)/.stamp-test
-	$(BIN)/python tests/guards.py --only certificates 'certificates of classes' 'certificates of counts' --count 1800 $(ARGS)
+	$(BIN)/python tests/guards.py --only certificates 'certificates of classes' 'certificates of counts' \
+	  'certificates of weighted rows' --count 1400 $(ARGS)
 
 # Mutated model files, tables and pages, and hostile data, thousands of each.
 soak: $(VENV)/.stamp-test
 	$(BIN)/python tests/guards.py --only models --count 20000 $(ARGS)
 	$(BIN)/python tests/guards.py --only tables --count 10000 $(ARGS)
 	$(BIN)/python tests/guards.py --only problems --count 20000 $(ARGS)
+	$(BIN)/python tests/guards.py --only defaults --count 5000 $(ARGS)
 
 # Lines and branches that no test runs, and the share of branches that are taken, of Python and of the compiled code.
 coverage: $(VENV)/.stamp-coverage build/counted/.stamp

@@ -51,6 +51,9 @@ CORPUS = [
     ("certificates of counts", 29, 1573),  # an addition whose gain begins with the motion of B, at a ratio of .07
     ("certificates of counts", 29, 1120),  # a mode that the check itself did not find
     ("certificates of counts", 2003, 1004),  # steps on the precisions that had become short, and promised too little
+    ("certificates of weighted rows", 5, 111),  # an addition between the precisions tried
+    ("certificates of weighted rows", 5, 459),  # precisions of 1e-8 and weights of 1000: faint additions were not tried
+    ("certificates of weighted rows", 5, 272),  # half a precision, beyond a loss and before a third
     ("problems", 1794844332, 46),  # a weight of 0 with a gamma of 0 in MacKay's update
     ("problems", 1794844332, 386),  # a precision that overflowed under a hyperprior whose rate underflowed
     ("problems", 77, 743),  # an objective that fell by 3e-7 with a given noise variance
@@ -66,6 +69,7 @@ CORPUS = [
     ("defaults", 1, 87),  # noise by the inputs where one fold had all rows
     ("defaults", 1, 289),  # where the squares of residuals are subnormal
     ("defaults", 1, 763),  # Student-t noise of targets that are all equal
+    ("defaults", 33, 1842),  # the noise of targets whose squares underflow
     ("defaults", 2, 97),  # censored targets without any residual
     ("defaults", 2, 1710),  # a centre that moved away from all rows
     ("defaults", 2, 3324),  # residuals of zero, for which the noise has no lower limit
@@ -81,6 +85,9 @@ GUARDS: dict[str, Callable[[], Callable[[int, int], list[str]]]] = {  # each mak
     "certificates": lambda: lambda seed, number: [certificates.check("regression", seed, number)],
     "certificates of classes": lambda: lambda seed, number: [certificates.check("classes", seed, number)],
     "certificates of counts": lambda: lambda seed, number: [certificates.check("counts", seed, number)],
+    "certificates of weighted rows": lambda: (
+        lambda seed, number: [certificates.check(f"weighted {('classes', 'counts')[number % 2]}", seed, number)]
+    ),
 }
 made = functools.cache(lambda name: GUARDS[name]())
 

@@ -199,9 +199,9 @@ def test_faint_units_are_tried_in_order_of_their_ratio(monkeypatch):
         monkeypatch.setattr(moves, "SETTINGS", settings)
         moves._grow_faint(model, found, 1e9)
         assert list(dict.fromkeys(unit for unit, _ in tried)) == order[:count]
-        np.testing.assert_allclose(
-            [a for u, a in tried if u == order[0]], np.multiply(settings.faint_precisions, S[order[0]])
-        )
+        grid, of_first = np.multiply(settings.faint_precisions, S[order[0]]), [a for u, a in tried if u == order[0]]
+        np.testing.assert_allclose(of_first[: len(grid)], grid)
+        assert all(grid.min() < a < grid.max() for a in of_first[len(grid) :])  # tops between these
     # one that loses much at the first precision is not tried at the others, unless the scan would add it
     monkeypatch.setattr(moves, "SETTINGS", LaplaceSettings(max_faint_loss_nats=-1e9))
     tried.clear()
@@ -213,6 +213,13 @@ def test_faint_units_are_tried_in_order_of_their_ratio(monkeypatch):
     first = sorted(order, key=lambda unit: -ratio[unit] - (unit == order[-1]))
     expected = [unit for unit in first for _ in range(10 if unit == order[-1] else 1)]
     assert [unit for unit, _ in tried] == expected
+
+
+@pytest.mark.parametrize("top", [-1.1, -0.2, 0.0, 0.9])
+def test_a_parabola_through_three_points_shows_its_top(top):
+    x = np.array([-2.0, 0.0, 1.5])
+    assert moves._top_of_parabola(x, 3.0 - (x - top) ** 2 / 7.0) == pytest.approx(top)
+    assert -2.0 <= moves._top_of_parabola(x, np.zeros(3)) <= 1.5
 
 
 def watch_additions(monkeypatch, value=None):
@@ -381,7 +388,7 @@ class TestPrecisions:
         monkeypatch.setattr(precisions, "PRECISIONS", settings)
         best = precisions.try_long_steps(model)
         ones = []
-        for sign, i, factor in itertools.product((1.0, -1.0), range(2), (3.0, 10.0, 30.0)):
+        for sign, i, factor in itertools.product((1.0, -1.0), range(2), settings.long_factors):
             ones.append([factor**sign if i == j else 1.0 for j in range(2)])
         s, q = model.posterior.sparsity_quality()  # and at the optimum of the linearised problem
         ones += [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mpmath as mp
@@ -38,8 +38,14 @@ class Problem:
 
 
 def draw(kind: str, seed: int, number: int) -> Problem:
-    """A random problem of some kind: "regression", "classes" or "counts"."""
+    """A random problem of some kind: "regression", "classes", "counts", or one of the last two with weights."""
     rng = np.random.default_rng([seed, number])
+    if kind.startswith("weighted "):
+        problem = draw(kind.removeprefix("weighted "), seed, number)
+        rng = np.random.default_rng([seed, number, 1])
+        size = rng.choice([0.01, 1.0, 100.0]) * 10.0 ** rng.uniform(-2.0, 2.0, len(problem.y)) ** rng.integers(2)
+        problem.model.fit_intercept = bool(rng.random() < 0.7)
+        return replace(problem, weights=size)
     n, d = int(rng.integers(6, 21)), int(rng.integers(1, 4))
     X = rng.normal(size=(n, d)) if rng.random() < 0.8 else np.sort(rng.integers(-3, 4, (n, d)), axis=0).astype(float)
     signal, weights = np.sin(2.0 * X[:, 0]), None
@@ -62,7 +68,7 @@ def draw(kind: str, seed: int, number: int) -> Problem:
 
 def dictionary(model: Any, X: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """All functions of a fitted model at its training rows, (n, M), and the numbers of those it keeps."""
-    Phi = np.column_stack([model.kernel_(X, X), np.ones(len(X))])
+    Phi = np.column_stack([model.kernel_(X, X), *[np.ones(len(X))] * model.fit_intercept])
     return Phi, [*map(int, model.relevance_), *([len(X)] if "bias" in model.atoms_ else [])]
 
 
@@ -160,6 +166,14 @@ class LaplaceCheck:
         self.counts, self.t = isinstance(problem.model, RVR), problem.y
         self.Phi, self.active = dictionary(problem.model, problem.X)
         self.alpha = np.atleast_1d(problem.model.alpha_).astype(float)
+        self.weights_found = np.ravel(problem.model.weights_)
+        self.weights = np.ones(len(problem.y)) if problem.weights is None else problem.weights
+
+    @staticmethod
+    def root_of_hessian(Phi: np.ndarray, curvature: np.ndarray, root: np.ndarray) -> np.ndarray:
+        """Upper triangular R (k, k) with R'R = I + A^-1/2 Phi'B Phi A^-1/2, without its squares."""
+        X = np.sqrt(curvature)[:, None] * Phi * root
+        return np.linalg.qr(np.vstack([X, np.eye(X.shape[1])]), mode="r")
 
     def mode(self, functions: list[int], alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mode (k,) by Newton's method in double precision, and the curvature of each row (n,)."""
@@ -168,16 +182,16 @@ class LaplaceCheck:
         def log_posterior(w: np.ndarray) -> float:
             f = Phi @ w
             likelihood = self.t * f - (np.exp(np.minimum(f, 700.0)) if self.counts else np.logaddexp(0.0, f))
-            return float(likelihood.sum() - 0.5 * (alpha * w * w).sum())
+            return float(self.weights @ likelihood - 0.5 * (alpha * w * w).sum())
 
         for _ in range(200):
             f = Phi @ w
             mean = np.exp(np.minimum(f, 700.0)) if self.counts else expit(f)
-            curvature = mean if self.counts else mean * (1.0 - mean)
-            gradient = Phi.T @ (self.t - mean) - alpha * w
+            curvature = self.weights * (mean if self.counts else mean * (1.0 - mean))
+            gradient = Phi.T @ (self.weights * (self.t - mean)) - alpha * w
             root = alpha**-0.5
-            H = np.eye(len(w)) + root[:, None] * (Phi.T * curvature @ Phi) * root
-            step = root * np.linalg.solve(H, root * gradient)
+            R = self.root_of_hessian(Phi, curvature, root)
+            step = root * np.linalg.solve(R, np.linalg.solve(R.T, root * gradient))
             decrement, length, here = gradient @ step, 1.0, log_posterior(w)
             if decrement < 1e-14 * max(1.0, abs(here)):
                 return w, curvature
@@ -194,34 +208,42 @@ class LaplaceCheck:
         if not np.isfinite(w).all():
             return -np.inf, 0.0
         Phi, root = self.Phi[:, functions], alpha**-0.5
-        H = np.eye(len(w)) + root[:, None] * (Phi.T * curvature @ Phi) * root
-        f = Phi @ w
+        R, f = self.root_of_hessian(Phi, curvature, root), Phi @ w
         likelihood = self.t * f - (np.exp(f) if self.counts else np.logaddexp(0.0, f))
-        gamma = float(np.sum(1.0 - np.diag(np.linalg.inv(H)))) if len(w) else 0.0
+        gamma = float(np.sum(1.0 - (np.linalg.inv(R) ** 2).sum(axis=1))) if len(w) else 0.0
         trust = float((alpha * w * w).sum() / gamma) if gamma > 0.0 else 1.0
-        return float(likelihood.sum() - 0.5 * (alpha * w * w).sum() - 0.5 * np.linalg.slogdet(H)[1]), trust
+        value = float(self.weights @ likelihood - 0.5 * (alpha * w * w).sum() - np.log(np.abs(np.diag(R))).sum())
+        return value, trust
 
-    def exact_value(self, functions: list[int], alpha: np.ndarray) -> Any:
-        """The same evidence in 50 digits: Newton's method goes on from the mode in double precision."""
-        w, A = exact(self.mode(functions, alpha)[0]), exact(alpha)
-        rows, t = [exact(row) for row in self.Phi[:, functions]], exact(self.t)
-        for _ in range(6):
+    def exact_value(self, functions: list[int], alpha: np.ndarray, start: np.ndarray | None = None) -> Any:
+        """The same evidence in 50 digits: Newton's method goes on from the mode in double precision, or from a start.
+
+        -inf where it does not come to an end: what is no mode has no evidence.
+        """
+        w, A = exact(self.mode(functions, alpha)[0] if start is None else start), exact(alpha)
+        rows, t, weights = [exact(row) for row in self.Phi[:, functions]], exact(self.t), exact(self.weights)
+        for _ in range(30):
             f = [mp.fdot(row, w) for row in rows]
             mean = [mp.exp(v) if self.counts else 1 / (1 + mp.exp(-v)) for v in f]
-            curvature = mean if self.counts else [m * (1 - m) for m in mean]
+            curvature = [b * m * (1 if self.counts else 1 - m) for b, m in zip(weights, mean, strict=True)]
             H = [[mp.fsum(c * row[i] * row[j] for c, row in zip(curvature, rows, strict=True)) / mp.sqrt(A[i] * A[j])
                   + (1 if i == j else 0) for j in range(i + 1)] for i in range(len(w))]  # fmt: skip
             L = factorise(H)
-            gradient = [mp.fsum((y - m) * row[i] for y, m, row in zip(t, mean, rows, strict=True)) - A[i] * w[i]
-                        for i in range(len(w))]  # fmt: skip
+            gradient = [mp.fsum(b * (y - m) * row[i] for b, y, m, row in zip(weights, t, mean, rows, strict=True))
+                        - A[i] * w[i] for i in range(len(w))]  # fmt: skip
             half = solve(L, [g / mp.sqrt(a) for g, a in zip(gradient, A, strict=True)])
+            if mp.fdot(half, half) < mp.mpf(10) ** -30:
+                break
             step: list = []
             for i in reversed(range(len(w))):
                 later = mp.fsum(L[k][i] * s for k, s in zip(range(len(w) - 1, i, -1), step, strict=True))
                 step.append((half[i] - later) / L[i][i])
             w = [v + s / mp.sqrt(a) for v, s, a in zip(w, reversed(step), A, strict=True)]
-        likelihood = mp.fsum(y * v - (mp.exp(v) if self.counts else mp.log(1 + mp.exp(v)))
-                             for y, v in zip(t, (mp.fdot(row, w) for row in rows), strict=True))  # fmt: skip
+        else:
+            return -mp.inf
+        f = [mp.fdot(row, w) for row in rows]
+        likelihood = mp.fsum(b * (y * v - (mp.exp(v) if self.counts else mp.log(1 + mp.exp(v))))
+                             for b, y, v in zip(weights, t, f, strict=True))  # fmt: skip
         return likelihood - mp.fsum(a * v * v for a, v in zip(A, w, strict=True)) / 2 - mp.fsum(
             mp.log(row[-1]) for row in L)  # fmt: skip
 
@@ -246,7 +268,7 @@ class LaplaceCheck:
             there, new_trust = self.value(functions, alpha)
             if new_trust >= min(TRUST, trust) and there - here > best.get(kind, (0.0,))[0]:
                 best[kind] = there - here, functions, alpha
-        start = self.exact_value(self.active, self.alpha) if best else None
+        start = self.exact_value(self.active, self.alpha, self.weights_found) if best else None
         return {kind: self.exact_value(functions, alpha) - start for kind, (_, functions, alpha) in best.items()}
 
 

@@ -166,10 +166,10 @@ class CensoredNoise(Noise):
     def settle(self, model: FittedModel) -> FittedModel:
         old = model.predictors[0]
         if isinstance(old, FittedProcess):
-            own = self.variance / old.units.y_scale**2
+            own = (self.variance**0.5 / old.units.y_scale) ** 2
             new: Any = replace(old, components=tuple(replace(part, noise=own) for part in old.components))
             return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
-        new = replace(old, noise=self.variance / old.unit**2)
+        new = replace(old, noise=(self.variance**0.5 / old.unit) ** 2)
         changed: dict[str, Any] = {"functions": [new]} if model.processes is None else {"processes": [new]}
         return replace(model, predictors=[new], noise_variance=np.array([self.variance]), **changed)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.inference.evidence import best, mackay_alpha
-from relvec.solvers._native.laplace import Mode
 from relvec.solvers.laplace.exchange import find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
@@ -88,7 +87,7 @@ def temper(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
 def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
     grown, most = _grow_best(model, found, batch, tol)
-    if grown is None and model.problem.thorough and isinstance(model.fit, Mode):
+    if grown is None and model.problem.thorough and model.problem.K == 1:
         grown, faint = _grow_faint(model, found, tol)
         most = max(most, faint)
     return grown, most
@@ -107,17 +106,40 @@ def _grow_faint(model: LaplaceModel, found: Scan, tol: float) -> tuple[LaplaceMo
     for i in np.lexsort((found.order, -np.round(ratio, 9)))[:count]:
         if ratio[i] < SETTINGS.min_faint_ratio:
             break
-        hopeful = found.gains[i] > 0.0
-        for factor in SETTINGS.faint_precisions:
-            alpha = factor * S[[i]]
-            grown = model.add(found.units[[i]], alpha, Q[[i]] / (alpha + S[[i]]))
+        for grown in _add_at_precisions(model, found, i):
             gain = grown.objective - model.objective
             if gain > max(tol, most) and is_trusted(grown, model):
                 chosen, most = grown, gain
-            hopeful = hopeful or gain > -SETTINGS.max_faint_loss_nats
-            if not hopeful:
-                break
     return (None, 0.0) if chosen is None else (relax(chosen, 2)[0], most)
+
+
+def _add_at_precisions(model: LaplaceModel, found: Scan, i: int) -> list[LaplaceModel]:
+    """The model with unit ``i`` of a scan at `LaplaceSettings.faint_precisions`, and near the tops between these."""
+    S, Q = found.classes[0].S[[i]], found.classes[0].Q[[i]]
+    trials: dict[float, LaplaceModel] = {}
+
+    def attempt(x: float) -> float:
+        alpha = np.exp(x) * S
+        trials[x] = model.add(found.units[[i]], alpha, Q / (alpha + S))
+        return trials[x].objective - model.objective
+
+    for factor in SETTINGS.faint_precisions:
+        gain = attempt(float(np.log(factor)))
+        if len(trials) == 1 and gain <= -SETTINGS.max_faint_loss_nats and not found.gains[i] > 0.0:
+            return list(trials.values())
+    x = np.sort(list(trials))
+    gains = np.array([trials[v].objective for v in x]) - model.objective
+    for j in range(1, len(x) - 1):
+        if gains[j] > -SETTINGS.max_faint_loss_nats and gains[j] >= max(gains[j - 1], gains[j + 1]):
+            attempt(_top_of_parabola(x[j - 1 : j + 2], gains[j - 1 : j + 2]))
+    return list(trials.values())
+
+
+def _top_of_parabola(x: np.ndarray, y: np.ndarray) -> float:
+    """Where the parabola through three points (3,), of which the second is the highest, has its top."""
+    left, right = (y[1] - y[0]) / (x[1] - x[0]), (y[1] - y[2]) / (x[2] - x[1])  # both at least zero
+    weight = left / max(left + right, 1e-300)
+    return float(0.5 * ((1.0 - weight) * (x[0] + x[1]) + weight * (x[1] + x[2])))
 
 
 def _grow_best(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
