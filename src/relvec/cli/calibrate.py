@@ -14,7 +14,7 @@ from relvec.tables.evaluation import calibrate_table
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate a model on a table and save it."""
     out = arguments.out or arguments.model
-    check_output(out)
+    check_output(out, arguments.data)
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     n = calibrate_table(pipeline, read_data(arguments))
     with naming_output(out):

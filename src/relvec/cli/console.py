@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from relvec.tables.text import escape_controls, format_cell, to_json_types
+from relvec.tables.text import escape_controls, format_cell, on_terminal, to_json_types
 
 MAX_CELL_WIDTH = 40
 
@@ -34,7 +33,7 @@ class Console:
         if self.as_json or not rows:
             return
         cells = [[format_cell(cell) for cell in row] for row in [header, *rows]]
-        if sys.stdout.isatty() and _draw_with_rich(cells):
+        if on_terminal() and _draw_with_rich(cells):
             return
         widths = [min(MAX_CELL_WIDTH, max(len(row[i]) for row in cells)) for i in range(len(header))]
         for row in cells:
@@ -44,7 +43,8 @@ class Console:
     def print_json(self, value: dict[str, Any]) -> None:
         """Print the object for machines."""
         if self.as_json:
-            print(json.dumps(to_json_types(value), ensure_ascii=False, allow_nan=False))
+            # A terminal obeys signs that JSON need not escape, such as U+009B.
+            print(json.dumps(to_json_types(value), ensure_ascii=on_terminal(), allow_nan=False))
 
 
 def _draw_with_rich(cells: Sequence[Sequence[str]]) -> bool:

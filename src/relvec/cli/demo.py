@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relvec import RVR, plot
+from relvec.cli.files import check_output, naming_output
+from relvec.runtime.files import write_atomically
 from relvec.tables import as_table, write_table
 
 
@@ -27,6 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
         pictures = None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+        for name in ("diabetes.csv", *(() if pictures is None else ("sinc.png", "diabetes.png"))):
+            check_output(folder / name)
     _demo_sinc(pictures)
     data = load_diabetes(scaled=False)
     _demo_diabetes(data, pictures)
@@ -82,5 +87,8 @@ def _print_fit(model: Any, rows: int) -> None:
 
 
 def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=130)
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=130)
+    with naming_output(path):
+        write_atomically(path, out.getvalue())
     print(f"  picture        {path}")

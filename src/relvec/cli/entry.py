@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.began = began  # a time limit counts from here
     try:
         code = import_module(arguments.module).run(arguments)  # only the modules that the command needs
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where the caller has closed it
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ def run(arguments: argparse.Namespace) -> int:
                for path, suffix in ((arguments.onnx, ".onnx"), (arguments.c, ".c")))  # fmt: skip
     written = [path for path in (onnx, c) if path is not None]
     for path in written:
-        check_output(path)
+        check_output(path, arguments.model)
+    if len({os.path.realpath(path) for path in written}) < len(written):
+        arguments.parser.error("--onnx and --c name the same file")
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     inputs = export_inputs(pipeline)
     made = {}

@@ -12,22 +12,19 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from relvec import load
+from relvec.runtime.files import check_writable
 from relvec.tables.cells import mark_missing
 from relvec.tables.columns import TableColumns
 from relvec.tables.files import read_table
 from relvec.tables.table import Table, TableError
 
 
-def check_output(path: str | Path) -> None:
-    """Raise an OSError if no file can be written to this path."""
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{path}: this is a folder; give the name of a file")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{path}: the folder {target.parent} does not exist")
-    place = target if target.exists() and not target.is_file() else target.parent  # a device or a pipe is written into
-    if not os.access(place, os.W_OK):
-        raise PermissionError(f"{path}: you may not write to {place}")
+def check_output(path: str | Path, *inputs: str | Path) -> None:
+    """Raise an error if no file can be written to this path, or if it is one of the files that the command reads."""
+    check_writable(path)
+    if any(str(name) != "-" and os.path.isfile(name) and os.path.isfile(path) and os.path.samefile(path, name)
+           for name in inputs):  # fmt: skip
+        raise TableError(f"{path}: the command reads this file, and its output would replace it; give another name")
 
 
 @contextmanager

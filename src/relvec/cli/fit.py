@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from sklearn.pipeline import Pipeline
 from relvec import save
 from relvec.cli.console import Console
 from relvec.cli.evaluate import print_scores, scores_as_dict
-from relvec.cli.files import check_output, naming_output
+from relvec.cli.files import check_output
 from relvec.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.report.summary import summary
 from relvec.runtime.machine import unmap_freed_arrays
@@ -67,7 +70,7 @@ class Deadline:
 def run(arguments: argparse.Namespace) -> int:
     """Fit a model to a table, save it, and print what was found."""
     deadline = None if arguments.time_limit is None else Deadline(arguments.time_limit, arguments.began)
-    check_output(arguments.out)
+    check_output(arguments.out, arguments.data)
     console = Console(arguments.json)
     table = read_table(arguments.data, arguments.format)
     if arguments.target is None:
@@ -88,8 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     fitted = _fit(table, arguments, deadline)
     if calibration is not None:
         calibrate_table(fitted.pipeline, calibration)
-    with naming_output(arguments.out):
-        save(fitted.pipeline, arguments.out)
+    _save(fitted.pipeline, arguments.out)
     _print_fit(console, fitted)
     found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
     evaluation, rows, how = None, len(fitted.table), "rows kept out of the fit"
@@ -108,6 +110,18 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments, fitted)}")
     console.print_json(found)
     return 0
+
+
+def _save(pipeline: Pipeline, path: Path) -> None:
+    """Save a model; where that fails, among temporary files, so that the fit is not lost."""
+    try:
+        save(pipeline, path)
+    except OSError as error:
+        kept = ""
+        with suppress(OSError):
+            save(pipeline, place := Path(tempfile.mkdtemp(prefix="relvec-")) / "model.relvec")
+            kept = f"; the model was saved as {place}"
+        raise OSError(error.errno, f"{error.strerror or error}{kept}", str(path)) from error
 
 
 def _evaluate_second_fit(

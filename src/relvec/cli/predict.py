@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Predict the target for every row of a table."""
     output_format(arguments.out)  # raises for a format that cannot be written
     if arguments.out != "-":
-        check_output(arguments.out)
+        check_output(arguments.out, arguments.model, arguments.data)
     pipeline = read_model(arguments.model)
     table = read_data(arguments)
     step = pipeline["columns"]

@@ -16,7 +16,7 @@ SUFFIXES = {"": "html", ".html": "html", ".htm": "html", ".md": "markdown", ".ma
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report of a model on a table."""
-    check_output(arguments.out)
+    check_output(arguments.out, arguments.model, arguments.data)
     format = arguments.form or SUFFIXES.get(arguments.out.suffix.lower())
     if format is None:
         raise TableError(f"{arguments.out}: reports cannot be written as {arguments.out.suffix!r}; use .html, .md or "

@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["open_atomically", "write_atomically"]
+__all__ = ["check_writable", "open_atomically", "write_atomically"]
+
+
+def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
+    """Raise an OSError that names `path` if no file can be written there; what is there now, or None."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        found = None
+    except OSError as error:  # a circle of links, a name that is too long
+        raise _cannot_write(error, path) from None
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "this is a folder; give the name of a file", os.fspath(path))
+    if found is not None and stat.S_ISSOCK(found.st_mode):
+        raise OSError(errno.ENXIO, "this is a socket; give the name of a file", os.fspath(path))
+    folder = os.path.dirname(os.path.realpath(path))
+    if found is None and not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, f"the folder {folder} does not exist", os.fspath(path))
+    needed = [] if found is None else [path]  # a file that may not be written is not replaced either
+    if found is None or stat.S_ISREG(found.st_mode):
+        needed.append(folder)
+    for place in needed:
+        if not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, f"you may not write to {os.fspath(place)}", os.fspath(path))
+    return found
 
 
 @contextmanager
 def open_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file that takes the place of `path` when the block ends; after an error or a crash the old one stays.
 
-    Symbolic links are followed. A device or a pipe is written into, never replaced.
+    Symbolic links are followed, and the new file has the mode and the owner of the old one. A device or a pipe is
+    written into, never replaced. A file that may not be written is refused.
     """
-    target = Path(os.path.realpath(path))
-    mode = target.stat().st_mode if target.exists() else None
-    if mode is not None and stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder: give the name of a file")
-    if mode is not None and not stat.S_ISREG(mode):
-        with open(target, "wb") as file:
+    old = check_writable(path)
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        with open(path, "wb") as file:
             yield file
         return
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".relvec-{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        handle = os.open(temporary, flags, 0o666)
+        # Never more open than the old file, not even before it is complete.
+        handle = os.open(temporary, flags, 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o666)
     except OSError as error:  # name the file the user asked for, not the temporary one
-        raise type(error)(error.errno, f"cannot write here: {error.strerror}", os.fspath(path)) from None
+        raise _cannot_write(error, path) from None
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if mode is not None:
-            os.chmod(temporary, mode & 0o777)
+        if old is not None:
+            _copy_mode(old, temporary)
         os.replace(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(OSError):  # the first error is the one to tell
+            os.unlink(temporary)
         raise
 
 
@@ -50,3 +76,15 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data` to `path`, as `open_atomically` does."""
     with open_atomically(path) as file:
         file.write(data)
+
+
+def _copy_mode(old: os.stat_result, new: Path) -> None:
+    """Give a new file the owner, where that is allowed, and the mode of an old one."""
+    if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (new.stat().st_uid, new.stat().st_gid):
+        with suppress(PermissionError):  # only the superuser may
+            os.chown(new, old.st_uid, old.st_gid)
+    os.chmod(new, stat.S_IMODE(old.st_mode) & 0o777)
+
+
+def _cannot_write(error: OSError, path: str | os.PathLike[str]) -> OSError:
+    return type(error)(error.errno, f"cannot write here: {error.strerror}", os.fspath(path))

@@ -18,7 +18,7 @@ from relvec.runtime.files import write_atomically
 from relvec.tables import binary
 from relvec.tables.delimited import read_csv, read_jsonl, read_tsv, write_text
 from relvec.tables.table import LIMITS, Table, TableError
-from relvec.tables.text import escape_controls
+from relvec.tables.text import escape_controls, on_terminal
 
 __all__ = ["FORMATS", "output_format", "read_table", "write_table"]
 
@@ -133,11 +133,13 @@ def _suffix(path: str | Path, compressed: tuple[str, ...] = COMPRESSED_SUFFIXES)
 
 
 def _write_to_standard_output(data: bytes, format: str) -> None:
+    if sys.stdout is None:
+        raise TableError("standard output is closed: name a file")
     if format not in TEXT_FORMATS:
         sys.stdout.buffer.write(data)
         return
     text = data.decode()
-    sys.stdout.write(escape_controls(text) if sys.stdout.isatty() else text)
+    sys.stdout.write(escape_controls(text) if on_terminal() else text)
 
 
 def _recognise(data: bytes) -> str:

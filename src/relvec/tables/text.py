@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -40,6 +41,11 @@ def escape_controls(text: str) -> str:
     """
     harmless = "\n\t\u00a0\u202f"  # ends of lines, tabs and spaces that do not break
     return "".join(c if c.isprintable() or c in harmless else c.encode("unicode_escape").decode() for c in text)
+
+
+def on_terminal() -> bool:
+    """Whether standard output is a terminal; it is None where the caller has closed it."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # which a spreadsheet takes for the beginning of a formula
