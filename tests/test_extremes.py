@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -11,7 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import d2_tweedie_score, r2_score
 
 from relvec import RVC, RVR, compare, relevance_path, shapley_values
+from relvec.basis import centres_of
 from relvec.estimators.scores import explained_share
+from relvec.gaussian_process import Scale, Structure, fit_process, rows
+from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.kernel import Part, Shape
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 2))
@@ -344,3 +349,33 @@ def test_logarithms_of_probabilities_that_vanish_are_finite():
     model = RVC(kernel=None, basis="linear", averaging="mode").fit(X, X[:, 0] > 0.1 * Y)
     assert model.predict_proba([[1e9, 0.0]]).min() == 0.0
     assert np.isfinite(model.predict_log_proba([[1e9, 0.0]])).all()
+
+
+@pytest.mark.parametrize("d", [3, 1200])
+def test_columns_are_compared_in_blocks_as_in_one_piece(d):
+    rng = np.random.default_rng(0)
+    wide = rng.integers(0, 4, size=(12, d)) * 1.0  # many copies among so few values and rows
+    wide[:, -3:] = np.eye(3)[rng.integers(3, size=12)]
+    columns = rows.standardise_inputs(wide, np.ones(12))[1].columns.tolist()
+    seen, kept = set(), []
+    for k, column in enumerate(wide.T):
+        z = np.round((column - column.mean()) / (column.std() or 1.0), 6) + 0.0
+        if column.std() > 0.0 and not {z.tobytes(), (0.0 - z + 0.0).tobytes()} & seen:
+            kept.append(k)
+        seen |= {z.tobytes(), (0.0 - z + 0.0).tobytes()}
+    assert columns == kept
+    assert rows.find_categories(wide)[-3:] == (d - 3,) * 3
+
+
+def test_thousands_of_columns_take_no_memory_for_all_pairs_of_them():
+    wide = np.random.default_rng(0).normal(size=(12, 3000))
+    structure = Structure((Part(Shape.GAUSSIAN),), True, 3000)
+    tracemalloc.start()
+    try:
+        process = fit_process(wide, wide[:, 0], candidates=(structure,), target=Scale(), time_limit=0.01)
+        [expanded] = expand(process, 3000, variance=False)
+        assert len(centres_of(expanded.basis)) == 12
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40e6  # a matrix of pairs has 72 MB

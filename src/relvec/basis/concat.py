@@ -215,17 +215,28 @@ def input_columns(basis: Basis) -> np.ndarray:
 
 
 def centres_of(basis: Basis) -> np.ndarray:
-    """Centre of each atom of a bound dictionary (M, d), nan where it has none.
+    """Centres (p, d) of the kernels among the atoms of a bound dictionary, in their order.
 
-    >>> centres_of(Concat([KernelBasis("gaussian", centres=[[2.0]]), "bias"]).bind([[1.0]]))
-    array([[ 2.],
-           [nan]])
+    >>> centres_of(Concat(["bias", KernelBasis("gaussian", centres=[[2.0], [3.0]])]).bind([[1.0]]).take([2, 0, 1]))
+    array([[3.],
+           [2.]])
     """
+    return _find_centres(basis)[1]
+
+
+def _find_centres(basis: Basis) -> tuple[np.ndarray, np.ndarray]:
+    """Which atoms (M,) of a bound dictionary are kernels, and their centres (p, d): none for thousands of columns."""
     if isinstance(basis, KernelBasis):
-        return basis.bound_centres()
-    if isinstance(basis, Concat):
-        return basis._arrange([np.empty((0, basis.n_features or 0)), *map(centres_of, basis.parts)])
-    return np.full((basis.n_atoms, basis.n_features or 0), np.nan)
+        return np.ones(basis.n_atoms, dtype=bool), basis.bound_centres()
+    none = np.empty((0, basis.n_features or 0))
+    if not isinstance(basis, Concat):
+        return np.zeros(basis.n_atoms, dtype=bool), none
+    of_parts = [_find_centres(part) for part in basis.parts]
+    kernels = np.concatenate([np.zeros(0, dtype=bool), *(found for found, _ in of_parts)])
+    centres = np.concatenate([none, *(found for _, found in of_parts)])
+    if basis.order is None:
+        return kernels, centres
+    return kernels[basis.order], centres[(np.cumsum(kernels) - 1)[basis.order][kernels[basis.order]]]
 
 
 def is_fixed(basis: Basis) -> bool:

@@ -114,8 +114,7 @@ class FittedModel:
     @property
     def centres(self) -> np.ndarray:
         """Centres (p, d) of the kernels, in the order of the basis."""
-        found = centres_of(self.basis)
-        return found[~np.isnan(found).any(axis=1)]
+        return centres_of(self.basis)
 
     @property
     def noise_columns(self) -> list[np.ndarray] | None:

@@ -83,12 +83,11 @@ def _expand(
             out[-1] -= u.centre @ along
         return y_scale * out
 
-    root = np.zeros((basis.n_atoms, d + 1))
-    root[-1, d] = y_scale * np.sqrt(CONSTANT)
-    if d:
-        steep = y_scale * np.sqrt(slope) / u.scale
+    root = np.zeros((basis.n_atoms, d + 1 if variance else 0))
+    if variance:
+        steep = y_scale * np.sqrt(slope) / u.scale[:d]
         root[at + np.arange(d), np.arange(d)] = steep
-        root[-1, :d] = -steep * u.centre
+        root[-1] = np.append(-steep * u.centre[:d], y_scale * np.sqrt(CONSTANT))
     weights = lift(c.weights[:, None])[:, 0]
     weights[-1] += u.y_mean
     f = c.spread

@@ -10,6 +10,7 @@ of them change a subset, a hold-out or the last bit of a sum.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from relvec.gaussian_process.kernel import squared_distances
 from relvec.runtime.arrays import Array, like, take
 
 _LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise divided by it overflows
+_PAIRS = 250_000  # of columns that are compared at once
 _NEAR_ONE = 300  # powers of two from one, up to which sums of products of four numbers have a double
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -162,8 +164,10 @@ def find_categories(X: np.ndarray) -> tuple[int, ...]:
     n, d = X.shape
     high, others = X.max(0), (X != X.min(0)) & (X != X.max(0))
     on = ((X == high) | others.any(0)).astype(np.float32)  # columns of more values are on everywhere, and meet all
-    meets = np.triu(on.T @ on > 0, 1)
-    last = (meets * np.arange(1, d + 1)[:, None]).max(0, initial=0) - 1  # the last column before that a column meets
+    last = np.full(d, -1)  # the last column before that a column meets
+    for own, before in _earlier_columns(d):
+        meets = np.triu(on[:, before].T @ on[:, own] > 0, 1 - own.start)
+        last[own] = np.where(meets.any(0), before.stop - 1 - meets[::-1].argmax(0), -1)
     total = np.concatenate([[0], np.cumsum(on.sum(0, dtype=int))])
     first, start = np.arange(d), 0
     while start < d:
@@ -179,9 +183,19 @@ def _first_of_copies(X: np.ndarray) -> np.ndarray:
     """Which columns of standardised X (n, d) are not plus or minus an earlier one: (d,) of bool."""
     if X.shape[1] == 0:
         return np.zeros(0, dtype=bool)
-    correlation = np.abs(X.T @ X) / np.maximum(np.einsum("ij,ij->j", X, X), np.finfo(float).tiny)
-    same = np.triu(correlation > 1.0 - 1e-12, 1)
-    return ~same.any(0)
+    first, size = np.ones(X.shape[1], dtype=bool), np.maximum(np.einsum("ij,ij->j", X, X), np.finfo(float).tiny)
+    for own, before in _earlier_columns(X.shape[1]):
+        correlation = np.abs(X[:, before].T @ X[:, own]) / size[own]
+        first[own] = ~np.triu(correlation > 1.0 - 1e-12, 1 - own.start).any(0)
+    return first
+
+
+def _earlier_columns(n_columns: int) -> Iterator[tuple[slice, slice]]:
+    """Blocks of columns, and with each all columns up to its last: pairs of few enough columns for little memory."""
+    step = max(_PAIRS // max(n_columns, 1), 1)
+    for start in range(0, n_columns, step):
+        stop = min(start + step, n_columns)
+        yield slice(start, stop), slice(0, stop)
 
 
 def rounding_step(y: np.ndarray) -> float:

@@ -103,7 +103,8 @@ def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> Fitte
     """The process as a model, the means of its latent functions as weights of one basis."""
     X, numbers = model.units.inputs(source.X + 0.0), np.arange(source.n_rows)  # + 0.0: no -0.0
     rows = [find_rows(X, numbers, member.model.vectors) for member in model.members]
-    parts = expand_members(model, source.n_features, [(source.numbers[at], source.X[at]) for at in rows])
+    found = [(source.numbers[at], source.X[at]) for at in rows]
+    parts = expand_members(model, source.n_features, found, variance=False)
     basis = Concat(tuple(part.basis for part in parts), n_features=source.n_features)
     weights, intercept = _sum_weights(model, parts, basis.n_atoms)
     kernels = [p.kernel for part in parts for p in part.basis.parts if isinstance(p, KernelBasis)]  # type: ignore[attr-defined]

@@ -46,15 +46,15 @@ def log_prior_odds(model: ClassModel) -> np.ndarray:
 
 
 def expand_members(
-    model: ClassModel, n_features: int, found: list[tuple[np.ndarray, np.ndarray]] | None = None
+    model: ClassModel, n_features: int, found: list[tuple[np.ndarray, np.ndarray]] | None = None, variance: bool = True
 ) -> list[ExpandedMember]:
     """The members of a model as expansions over their own functions, in the units of X.
 
     ``n_features`` counts the columns of X, ``found`` are the numbers (m,) and contents (m, n_features) of the training
-    rows that are the vectors of each member.
+    rows that are the vectors of each member; ``variance`` tells whether the roots of variances are to be computed.
     """
     return [
-        _expand(member, model.units, n_features, None if found is None else found[i])
+        _expand(member, model.units, n_features, None if found is None else found[i], variance)
         for i, member in enumerate(model.members)
     ]
 
@@ -66,7 +66,7 @@ def restore_vectors(process: ClassProcess, units: Units, n_features: int) -> np.
     return vectors
 
 
-def _expand(member: Member, units: Units, n_features: int, found: tuple | None) -> ExpandedMember:
+def _expand(member: Member, units: Units, n_features: int, found: tuple | None, variance: bool) -> ExpandedMember:
     process = member.model
     structure, theta, m = process.kernel.structure, process.theta, process.n_vectors
     rows, vectors = (None, restore_vectors(process, units, n_features)) if found is None else found
@@ -75,7 +75,9 @@ def _expand(member: Member, units: Units, n_features: int, found: tuple | None) 
     share = 1.0 if len(process.factors) == 1 else np.sqrt(0.5)
     prior = process.kernel.amplitude(theta) if m else 0.0
     functions = tuple(
-        LinearExpansion(basis, share * (T @ weights), _divide_right(T, L), T[:, :m], prior, 0.0)
+        LinearExpansion(
+            basis, share * (T @ weights), _divide_right(T, L) if variance else T[:, :0], T[:, :m], prior, 0.0
+        )
         for weights, L in zip(process.weights.T, process.factors, strict=True)
     )
     c = member.calibration
