@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from exports import assert_exports
 from relvec import RVR
 from relvec.export.model_file import ModelFileError, dumps, loads
-from relvec.inference.heteroscedastic import learn_log_noise
+from relvec.inference.heteroscedastic import MAX_COLUMNS, learn_log_noise
 from relvec.inference.predictive import StudentPredictor
 from relvec.inference.student import Tails, bound_of_scales, learn_tails
 
@@ -367,3 +367,12 @@ def test_varying_noise_of_copies_is_that_of_weights():
     weighted = RVR(noise="heteroscedastic").fit(X, y, np.where(np.arange(60) < 20, 2.0, 1.0))
     assert copied.noise_columns_.tolist() == weighted.noise_columns_.tolist()
     np.testing.assert_allclose(copied.predict(X, return_std=True), weighted.predict(X, return_std=True), rtol=1e-5)
+
+
+def test_of_many_columns_those_that_tell_most_of_the_noise_are_looked_at():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(150, 400))
+    squares = np.exp(2.0 * Z[:, 123]) * rng.standard_normal(150) ** 2
+    noise, _ = learn_log_noise(Z, squares, np.ones(150))
+    assert 123 in noise.columns and len(np.unique(noise.columns)) <= MAX_COLUMNS
+    assert np.corrcoef(noise.variance(Z), np.exp(2.0 * Z[:, 123]))[0, 1] > 0.5

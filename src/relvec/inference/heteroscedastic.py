@@ -24,6 +24,9 @@ from relvec.inference.linalg import factor_ridge, inverse_triangular
 CUT_OFF = 3.0  # standard deviations beyond which a column has no further effect
 BUMPS = (-1.5, -0.5, 0.5, 1.5)  # where bumps sit, in standard deviations
 BUMP_WIDTH = 0.75
+MAX_COLUMNS = 64  # of more, those that tell most are looked at: the work grows with the third power
+_PER_COLUMN = 1 + len(BUMPS)
+_LEAST_OF_LOGS = 1e-3  # added to squares of mean one, so that their logarithms say little of squares near zero
 _STRAIGHT = np.inf  # the place of a straight line among the bumps
 _MAX_ALPHA = 1e3  # precision from which on a function is left out: it moves the noise by less than 3 %
 _MIN_ALPHA = 1e-4  # residuals of zero would otherwise call for a function without bound
@@ -105,13 +108,12 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
     with weighted rows, but for the mean of the weights.
     """
     start = constant_noise(Z, squares, weights)
-    varying = np.flatnonzero(np.ptp(Z, axis=0) > 0.0)
-    places = np.array([_STRAIGHT, *BUMPS])
-    columns, places = np.repeat(varying, len(places)), np.tile(places, len(varying))
-    k = len(columns)
-    noise = replace(start, columns=columns.astype(np.intp), places=places)
-    Psi, alpha, b, last = noise.features(Z), np.full(k, 10.0), 0.0, -np.inf
     squares = squares / mean_square(squares, weights)
+    noise = _all_functions(start, np.flatnonzero(np.ptp(Z, axis=0) > 0.0))
+    if len(noise.columns) > _PER_COLUMN * MAX_COLUMNS:
+        noise = _all_functions(start, _most_telling(noise, Z, squares, weights))
+    k = len(noise.columns)
+    Psi, alpha, b, last = noise.features(Z), np.full(k, 10.0), 0.0, -np.inf
     mu, S = np.zeros(k), np.eye(k) / 10.0
     for _ in range(_ROUNDS):
         b, mu, S = _climb(Psi, squares, weights, alpha, b, mu, S)
@@ -130,6 +132,22 @@ def learn_log_noise(Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> 
         last = value
     found = replace(noise, level=start.level + float(b), mean=mu, covariance=S)
     return found, float(-0.5 * weights @ (Psi @ mu)) - _divergence(alpha, mu, S)
+
+
+def _all_functions(noise: LogNoise, columns: np.ndarray) -> LogNoise:
+    """The noise with every function of some columns."""
+    places = np.tile(np.array([_STRAIGHT, *BUMPS]), len(columns))
+    return replace(noise, columns=np.repeat(columns, _PER_COLUMN).astype(np.intp), places=places)
+
+
+def _most_telling(noise: LogNoise, Z: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The columns, at most `MAX_COLUMNS`, of which a function goes most with the logarithm of squares of mean one."""
+    share, logs = weights / weights.sum(), np.log(squares + _LEAST_OF_LOGS)
+    Psi = noise.features(Z)
+    Psi -= share @ Psi
+    along = np.abs((share * (logs - share @ logs)) @ Psi) / np.sqrt(np.maximum(share @ Psi**2, np.finfo(float).tiny))
+    best = along.reshape(-1, _PER_COLUMN).max(axis=1)
+    return np.sort(noise.columns[::_PER_COLUMN][np.argsort(-best, kind="stable")[:MAX_COLUMNS]])
 
 
 def held_out_logs(
