@@ -51,7 +51,13 @@ CORPUS = [
     ("certificates of counts", 29, 1573),  # an addition whose gain begins with the motion of B, at a ratio of .07
     ("certificates of counts", 29, 1120),  # a mode that the check itself did not find
     ("certificates of counts", 2003, 1004),  # steps on the precisions that had become short, and promised too little
+    ("certificates of hard rows", 2, 1176),  # an exchange for a column whose Q^2 / S is larger by 1e-9 of it
+    ("certificates of hard rows", 2, 3375),
+    ("certificates of hard rows", 2, 1642),  # an evidence of -9e13 nats, of which doubles tell a hundredth
+    ("certificates of hard rows", 3, 1623),
     ("certificates of weighted rows", 5, 111),  # an addition between the precisions tried
+    ("certificates of weighted rows", 77124, 873),  # an S that is a difference of nearly equal numbers, for counts
+    ("certificates of weighted rows", 77124, 943),  # ten times a precision, beyond a loss of .84 nats
     ("certificates of weighted rows", 5, 459),  # precisions of 1e-8 and weights of 1000: faint additions were not tried
     ("certificates of weighted rows", 5, 272),  # half a precision, beyond a loss and before a third
     ("problems", 1794844332, 46),  # a weight of 0 with a gamma of 0 in MacKay's update
@@ -83,6 +89,7 @@ GUARDS: dict[str, Callable[[], Callable[[int, int], list[str]]]] = {  # each mak
     "problems": lambda: lambda seed, number: [cases.attempt(cases.generated(seed, number))],
     "defaults": lambda: lambda seed, number: [cases.attempt_as_it_comes(cases.as_it_comes(seed, number))],
     "certificates": lambda: lambda seed, number: [certificates.check("regression", seed, number)],
+    "certificates of hard rows": lambda: lambda seed, number: [certificates.check("hard regression", seed, number)],
     "certificates of classes": lambda: lambda seed, number: [certificates.check("classes", seed, number)],
     "certificates of counts": lambda: lambda seed, number: [certificates.check("counts", seed, number)],
     "certificates of weighted rows": lambda: (

@@ -41,6 +41,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 MIN_NOISE = float(np.finfo(float).eps) ** 2
 MAX_ROUNDING_NATS = 1.0  # that rounding may move the evidence of a fit with a certificate by
+ROUNDINGS_OF_EVIDENCE = 16.0  # of its last place: it is a sum over the rows
 MAX_TARGET_RMS = 1e153  # the noise variance of more has no double
 POLISH_STEPS = 50  # Newton steps on precisions and noise of the exact refit
 
@@ -249,7 +250,7 @@ class GaussianSearch(Search):
             result = solve(solver, problem, self.options.max_iter, int(self.options.logs_steps))
             if compressed:
                 result = polish(problem, result, *self._exact(problem, part, result.state.active, output))
-        if result.status is Status.CONVERGED and evidence_moved_by_rounding(result.state.posterior) > MAX_ROUNDING_NATS:
+        if result.status is Status.CONVERGED and is_evidence_lost_in_rounding(result.state, problem):
             result = replace(result, status=Status.STALLED)
         return GaussianFit(result, unit, problem.prior, scale, problem.n_samples, offset)
 
@@ -320,6 +321,13 @@ def centred(rows: Rows, constant: int) -> Rows:
     if design.offset is not None or not isinstance(design, DenseDesign):
         return rows
     return replace(rows, design=centre_columns(design, constant))
+
+
+def is_evidence_lost_in_rounding(state: State, problem: Problem) -> bool:
+    """Whether doubles cannot tell what a single move gains: that of a given noise may be 1e14 nats."""
+    own = ROUNDINGS_OF_EVIDENCE * np.finfo(float).eps * abs(state.objective)
+    moved = evidence_moved_by_rounding(state.posterior)
+    return moved > MAX_ROUNDING_NATS or own > problem.tolerance(len(state.active))
 
 
 def evidence_moved_by_rounding(p: Posterior) -> float:

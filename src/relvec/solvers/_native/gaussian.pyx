@@ -45,6 +45,7 @@ cdef double BATCH_GAIN_SHARE = 0.3  # of the best gain, for further atoms of a b
 cdef double MAX_BATCH_CORRELATION = 0.3  # of those with the atoms before them, in the metric C^-1
 cdef int BATCH_CANDIDATES = 4  # for each atom of a batch
 cdef double EXCHANGE_TIE_NATS = 1e-6  # a gain of an exchange is a difference, and with little noise has fewer digits
+cdef double RATIO_ROUNDING = 1e-12  # of Q^2 / S without the atom that leaves
 cdef int MAX_EXCHANGES = 4  # tried with re-estimation before giving up
 cdef double MIN_EXCHANGE_GAIN_NATS = -1.0  # before re-estimation: an exchange that loses more is not tried
 cdef int MAX_REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
@@ -825,7 +826,7 @@ cdef class Model:
         cdef double[::1] cross = room(M * k), root = room(k * k), ratio = room(M), c
         cdef list offers = []
         cdef unsigned char[::1] outside = self.outside()
-        cdef double variance, mean, top, S, Q, overlap, gain
+        cdef double variance, mean, top, tie, S, Q, overlap, gain
         # cross = Sigma Phi_a' B Phi = beta^1/2 root T, its transpose here (M, k)
         cross[: M * k] = scan.T[: M * k]
         for j in range(k):
@@ -843,8 +844,9 @@ cdef class Model:
                     ratio[j] = Q * Q / S if outside[j] and S > 0.0 else 0.0
                     top = fmax(top, ratio[j])
                 found = -1
+                tie = fmin(TIE * top, fmax(2.0 * EXCHANGE_TIE_NATS, RATIO_ROUNDING * top))
                 for j in range(M):
-                    if ratio[j] >= top * (1.0 - TIE) and (found < 0 or frame.order[j] < frame.order[found]):
+                    if ratio[j] >= top - tie and (found < 0 or frame.order[j] < frame.order[found]):
                         found = j
                 if not top > 0.0 or found < 0:
                     offers.append((-INFINITY, self.active[i], 1.0, 1.0))

@@ -17,7 +17,7 @@ from relvec.design import Piece
 from relvec.inference.evidence import gain_add, optimal_alpha
 from relvec.inference.laplace_posterior import PosteriorOnRows
 from relvec.inference.likelihoods import complement
-from relvec.inference.linalg import inverse_triangular
+from relvec.inference.linalg import factor_ridge_and_basis, inverse_triangular
 from relvec.runtime.arrays import like, namespace, take, to_host
 from relvec.solvers._native.laplace import Mode, scan_gains
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, pair_outputs
@@ -31,6 +31,7 @@ class ScanSettings:
     max_exact_products: float = 2e9
     fixed_ns: float = 0.3  # of a number that a scan reads, and for each weight of the model besides
     weight_ns: float = 0.1
+    min_share_of_digits: float = 1e-6  # of phi' B phi: an S below this has lost too many digits
 
 
 SCANS = ScanSettings()
@@ -148,10 +149,24 @@ def _scan_design(model: LaplaceModel) -> Scan:
     moments = design.weighted_moments(on_rows, rows, problem.order)
     piece = design.scan_weighted(moments, task, task.combine)
     classes, outside = task.statistics(piece), task.outside(piece)
+    if K == 1 and problem.thorough:
+        _refine(model, piece, classes[0].S)
     gains, alpha = _gains(classes, problem.share)
     gains[~outside.ravel()] = 0.0
     order, units = content_order(piece.keys), task.units(piece.atoms).ravel()
     return Scan(classes, exact, piece.atoms, order, units, gains, alpha, outside, task, moments)
+
+
+def _refine(model: LaplaceModel, piece: Piece, S: np.ndarray) -> None:
+    """Put S (L,) of one output, where it is a difference of nearly equal numbers, in place of it by projection."""
+    p = model.posterior
+    root = np.sqrt(p.W)
+    _, basis = factor_ridge_and_basis(root[:, None] * p.Phi / np.sqrt(p.alpha))
+    if basis is None:
+        return
+    for j in np.flatnonzero(S < SCANS.min_share_of_digits * piece.squares[0]):
+        z = root * model.problem.design.columns(piece.atoms[[j]])[:, 0]
+        S[j] = max(float(z @ basis.split(z)[1]), 0.0)
 
 
 def _gains(classes: list[ClassScan], share: bool) -> tuple[np.ndarray, np.ndarray]:
