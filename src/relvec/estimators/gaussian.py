@@ -327,7 +327,7 @@ def is_evidence_lost_in_rounding(state: State, problem: Problem) -> bool:
     """Whether doubles cannot tell what a single move gains: that of a given noise may be 1e14 nats."""
     own = ROUNDINGS_OF_EVIDENCE * np.finfo(float).eps * abs(state.objective)
     moved = evidence_moved_by_rounding(state.posterior)
-    return moved > MAX_ROUNDING_NATS or own > problem.tolerance(len(state.active))
+    return bool(moved > MAX_ROUNDING_NATS or own > problem.tolerance(len(state.active)))
 
 
 def evidence_moved_by_rounding(p: Posterior) -> float:

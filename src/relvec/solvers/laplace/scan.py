@@ -160,12 +160,13 @@ def _scan_design(model: LaplaceModel) -> Scan:
 def _refine(model: LaplaceModel, piece: Piece, S: np.ndarray) -> None:
     """Put S (L,) of one output, where it is a difference of nearly equal numbers, in place of it by projection."""
     p = model.posterior
+    design: Any = model.problem.design  # rows of a thorough search are in memory
     root = np.sqrt(p.W)
     _, basis = factor_ridge_and_basis(root[:, None] * p.Phi / np.sqrt(p.alpha))
     if basis is None:
         return
     for j in np.flatnonzero(S < SCANS.min_share_of_digits * piece.squares[0]):
-        z = root * model.problem.design.columns(piece.atoms[[j]])[:, 0]
+        z = root * design.columns(piece.atoms[[j]])[:, 0]
         S[j] = max(float(z @ basis.split(z)[1]), 0.0)
 
 
