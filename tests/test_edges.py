@@ -23,12 +23,15 @@ from relvec.design.draw import draw_rows
 from relvec.design.samples import LocalSamples
 from relvec.estimators.base import check_predictions
 from relvec.estimators.explain import shapley
+from relvec.inference import linalg
 from relvec.inference.process.fit import TrainingRows
 from relvec.inference.process.predictor import _covariance_kernel, _has_unit_variance
 from relvec.kernels import Cauchy, Gaussian, LogDistance, Matern
+from relvec.runtime import arrays
 from relvec.solvers import Sequential, loop
 from relvec.tables import TableError, binary, fit_table, read_table
 from relvec.tables.cells import mark_missing
+from relvec.tables.formats import excel
 from relvec.tables.table import TableLimits
 
 RNG = np.random.default_rng(0)
@@ -265,8 +268,9 @@ def test_no_rows_of_a_file_on_disk_are_no_cells(large):
 def test_a_column_on_disk_that_unpacks_to_too_much_is_refused(large, monkeypatch):
     table = read_table(large)
     column = table.columns["x"]
+    monkeypatch.setattr(binary, "LIMITS", TableLimits(min_unpacked_bytes=8, unpacked_per_byte=0))
     with pytest.raises(TableError, match="column 'x' unpacks to more than 8 bytes"):
-        type(column)(column.file, column.key, column.source, 8, column.rows).read()
+        column.read()
 
 
 def test_a_file_that_is_called_parquet_and_is_not(tmp_path):
@@ -280,7 +284,7 @@ def test_a_workbook_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     book = openpyxl.Workbook()
     book.active.append(["x"])
     book.save(tmp_path / "t.xlsx")
-    monkeypatch.setattr(binary, "LIMITS", TableLimits(min_unpacked_bytes=10, unpacked_per_byte=0))
+    monkeypatch.setattr(excel, "LIMITS", TableLimits(min_unpacked_bytes=10, unpacked_per_byte=0))
     with pytest.raises(TableError, match="it unpacks to more than 10 bytes"):
         read_table(tmp_path / "t.xlsx")
 
@@ -388,3 +392,40 @@ def test_some_of_the_training_rows_weigh_as_much_as_all():
     assert len(some.X) == 10 and some.weights.sum() == pytest.approx(rows.weights.sum())
     assert {tuple(row) for row in some.X} <= {tuple(row) for row in X}
     assert rows.subsample(60) is rows
+
+
+# ---------------------------------------------------------------- factors
+
+
+@pytest.mark.parametrize("place", [None, "array_api_strict"])
+def test_a_covariance_has_as_little_added_as_lets_it_be_factored(place):
+    if place is not None:
+        pytest.importorskip(place)
+    there = np.array if place is None else arrays.as_device(place).to_device
+    singular = np.ones((4, 4))
+    L = arrays.to_host(linalg.factor_lower(there(singular)))
+    np.testing.assert_allclose(L @ L.T, singular, atol=1e-6)
+    assert np.all(np.triu(L, 1) == 0.0)
+    with pytest.raises(linalg.SingularError, match="the covariance of 4 rows is not positive definite"):
+        linalg.factor_lower(there(-np.eye(4) + 2.0 * singular))
+
+
+def test_an_error_that_is_not_about_the_matrix_is_not_taken_for_one(monkeypatch):
+    strict = pytest.importorskip("array_api_strict")
+
+    def fail(matrix):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(strict.linalg, "cholesky", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        linalg.factor_lower(strict.asarray(np.eye(2)))
+
+
+def test_normal_equations_that_cannot_be_factored_leave_the_factor_to_reflections(monkeypatch):
+    rows = RNG.normal(size=(6, 3))
+    expected = np.linalg.cholesky(np.eye(3) + rows.T @ rows).T
+    real = linalg.lapack
+    failing = SimpleNamespace(dpotrf=lambda a, **options: (a, 1), dgeqrf=real.dgeqrf)
+    monkeypatch.setattr(linalg, "lapack", failing)
+    U = linalg.factor_ridge(rows)
+    np.testing.assert_allclose(np.abs(U), np.abs(expected), rtol=1e-12)
