@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,34 +16,31 @@ from relvec.tables.table import LIMITS, Table, TableError, column_array, text_ar
 from relvec.tables.text import escape_controls
 
 DELIMITERS = (",", ";", "\t", "|")
+JSON_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+BLANKS = re.compile(r"[ \t\r\n]*")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # io.StringIO would copy the text at four bytes a character
 
 
-def read_csv(data: bytes, source: str) -> Table:
+def read_csv(data: bytes, source: str, size: int) -> Table:
     """Read comma-separated values; semicolons, tabs and bars are recognised too."""
     text, notes = _decode(data, source)
-    return _read_delimited(text, _find_delimiter(text), source, notes)
+    return _read_delimited(text, _find_delimiter(text, source), source, size, notes)
 
 
-def read_tsv(data: bytes, source: str) -> Table:
+def read_tsv(data: bytes, source: str, size: int) -> Table:
     """Read tab-separated values."""
     text, notes = _decode(data, source)
-    return _read_delimited(text, "\t", source, notes)
+    return _read_delimited(text, "\t", source, size, notes)
 
 
-def read_jsonl(data: bytes, source: str) -> Table:
+def read_jsonl(data: bytes, source: str, size: int) -> Table:
     """Read JSON lines, one flat object a row, or one JSON list of such objects."""
     text, notes = _decode(data, source)
-    lines = None
-    if text.lstrip().startswith("["):
-        records = _parse_json(text, source)
-    else:
-        numbered = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        records = [_parse_json(line, f"{source}, line {i}") for i, line in numbered]
-        lines = np.array([i for i, _ in numbered], dtype=np.intp)
+    as_list = text.lstrip().startswith("[")
     found: dict[str, tuple[list[int], list[Any]]] = {}
-    for row, record in enumerate(records):
-        where = f"{source}, row {row + 1}" + ("" if lines is None else f" (line {lines[row]})")
+    lines: list[int] = []
+    for row, (line, record) in enumerate(_list_records(text, source) if as_list else _line_records(text, source, size)):
+        where = f"{source}, row {row + 1}" + ("" if as_list else f" (line {line})")
         if not isinstance(record, dict):
             raise TableError(f'{where}: expected an object such as {{"x": 1}}, got {type(record).__name__}')
         for key, value in record.items():
@@ -52,15 +49,48 @@ def read_jsonl(data: bytes, source: str) -> Table:
             rows, values = found.setdefault(key, ([], []))
             rows.append(row)
             values.append(value)
-    LIMITS.check_cells(len(records), len(found), len(data), source)
+        lines.append(line)
+        LIMITS.check_cells(row + 1, max(len(found), 1), size, source)
     names, renamed = unique_names(list(found), source)
     columns = {}
     for name, (rows, values) in zip(names, found.values(), strict=True):
-        cells: list[Any] = [None] * len(records)
+        cells: list[Any] = [None] * len(lines)
         for row, value in zip(rows, values, strict=True):
             cells[row] = value
         columns[name] = column_array(cells, name)
-    return Table(columns, source, lines, notes + renamed)
+    return Table(columns, source, None if as_list else np.array(lines, dtype=np.intp), notes + renamed)
+
+
+def _line_records(text: str, source: str, size: int) -> Iterator[tuple[int, Any]]:
+    """Number and value of every line of JSON that is not blank."""
+    for i, found in enumerate(JSON_LINE.finditer(text), start=1):
+        LIMITS.check_cells(i, 1, size, source)  # blank lines, too, take their time
+        if not found[0].isspace():
+            yield i, _parse_json(found[0], f"{source}, line {i}")
+
+
+def _list_records(text: str, source: str) -> Iterator[tuple[int, Any]]:
+    """The items of one JSON list, each with 0 for its line; one at a time, so that too many are noticed in time."""
+    decoder, place = json.JSONDecoder(), text.index("[") + 1
+    after = _skip_blanks(text, place)
+    while text[after : after + 1] != "]" or text[place - 1] == ",":
+        try:
+            record, place = decoder.raw_decode(text, after)
+        except (ValueError, RecursionError) as error:
+            raise TableError(f"{source}: not valid JSON: {error}") from error
+        yield 0, record
+        after = _skip_blanks(text, place)
+        if text[after : after + 1] == ",":
+            place, after = after + 1, _skip_blanks(text, after + 1)
+        elif text[after : after + 1] != "]":
+            raise TableError(f"{source}: not valid JSON: expected a comma or ] at character {after + 1}")
+    if text[after + 1 :].strip():
+        raise TableError(f"{source}: not valid JSON: there is more after the end of the list")
+
+
+def _skip_blanks(text: str, place: int) -> int:
+    found = BLANKS.match(text, place)
+    return place if found is None else found.end()
 
 
 def write_text(table: Table, format: str) -> bytes:
@@ -113,10 +143,18 @@ def _decode(data: bytes, source: str) -> tuple[str, tuple[str, ...]]:
         return data.decode("latin-1"), (f"line {line} is not UTF-8, so the file was read as Latin-1",)
 
 
-def _find_delimiter(text: str) -> str:
+def _find_delimiter(text: str, source: str) -> str:
     """The delimiter that splits the header into most cells, outside quotes; the comma among equals."""
-    header = next((line for line in io.StringIO(text, newline="") if line.strip()), "")
+    header = next((found[0] for found in LINE.finditer(text) if not found[0].isspace()), "")
+    for delimiter in DELIMITERS:
+        _check_line(header, delimiter, source)
     return max(DELIMITERS, key=lambda d: len(next(_split_cells([header], d), [])))
+
+
+def _check_line(line: str, delimiter: str, source: str) -> str:
+    """The line, refused if it has more cells than a table may have columns; some delimiters in quotes are none."""
+    LIMITS.check_columns(line.count(delimiter) // (10 if '"' in line else 1), source)
+    return line
 
 
 def _split_cells(lines: Iterable[str], delimiter: str) -> Any:
@@ -125,10 +163,10 @@ def _split_cells(lines: Iterable[str], delimiter: str) -> Any:
     return csv.reader(lines, delimiter=delimiter)
 
 
-def _read_delimited(text: str, delimiter: str, source: str, notes: tuple[str, ...]) -> Table:
+def _read_delimited(text: str, delimiter: str, source: str, size: int, notes: tuple[str, ...]) -> Table:
     if "\0" in text:
         raise TableError(f"{source}: the file holds NUL bytes, so it is not text; name its format with --format")
-    reader = _split_cells((found[0] for found in LINE.finditer(text)), delimiter)
+    reader = _split_cells((_check_line(found[0], delimiter, source) for found in LINE.finditer(text)), delimiter)
     header: list[str] | None = None
     columns: list[list[str | None]] = []
     lines: list[int] = []
@@ -136,6 +174,7 @@ def _read_delimited(text: str, delimiter: str, source: str, notes: tuple[str, ..
     try:
         for record in reader:
             line, next_line = next_line, reader.line_num + 1
+            LIMITS.check_cells(line, 1, size, source)  # blank lines, too, take their time
             if not any(cell.strip() for cell in record):
                 continue
             if header is None:
@@ -143,6 +182,7 @@ def _read_delimited(text: str, delimiter: str, source: str, notes: tuple[str, ..
                 notes, columns = notes + renamed, [[] for _ in header]
                 continue
             lines.append(line)
+            LIMITS.check_cells(len(lines), len(header), size, source)
             matched = _match_header(record, len(header), delimiter, f"{source}, row {len(lines)} (line {line})")
             for column, cell in zip(columns, matched, strict=True):
                 column.append(_decimal_point(cell.strip(), delimiter) or None)

@@ -17,14 +17,16 @@ from typing import Any
 from relvec.runtime.files import write_atomically
 from relvec.tables import binary
 from relvec.tables.delimited import read_csv, read_jsonl, read_tsv, write_text
+from relvec.tables.formats.excel import read_excel, write_excel
+from relvec.tables.formats.npz import read_npz, write_npz
 from relvec.tables.table import LIMITS, Table, TableError
 from relvec.tables.text import escape_controls, on_terminal
 
 __all__ = ["FORMATS", "output_format", "read_table", "write_table"]
 
 READERS = {
-    "csv": read_csv, "tsv": read_tsv, "jsonl": read_jsonl, "npz": binary.read_npz, "parquet": binary.read_parquet,
-    "feather": binary.read_feather, "excel": binary.read_excel,
+    "csv": read_csv, "tsv": read_tsv, "jsonl": read_jsonl, "npz": read_npz, "parquet": binary.read_parquet,
+    "feather": binary.read_feather, "excel": read_excel,
 }  # fmt: skip
 FORMATS = tuple(READERS)
 TEXT_FORMATS = ("csv", "tsv", "jsonl")
@@ -74,10 +76,10 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
         data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
     except OSError as error:
         raise TableError(f"{source}: {error.strerror or error}") from error
-    data = _decompress(data, source)
+    size, data = len(data), _decompress(data, source)
     if not data.strip():
         raise TableError(f"{source}: the file is empty; expected a table with a header and rows")
-    table = READERS[known or _recognise(data)](data, source)
+    table = READERS[known or _recognise(data)](data, source, size)
     if not table.columns:
         raise TableError(f"{source}: no columns found")
     if len(table) == 0:
@@ -100,7 +102,7 @@ def write_table(table: Table, path: str | Path, format: str | None = None) -> No
     if chosen in TEXT_FORMATS:
         data = write_text(table, chosen)
     else:
-        writers = {"npz": binary.write_npz, "excel": binary.write_excel}
+        writers = {"npz": write_npz, "excel": write_excel}
         data = writers[chosen](table) if chosen in writers else binary.write_arrow(table, chosen)
     if str(path) == "-":
         _write_to_standard_output(data, chosen)

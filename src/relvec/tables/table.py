@@ -32,8 +32,8 @@ class TableLimits:
     Attributes
     ----------
     max_columns : columns of a table.
-    min_cells, cells_per_byte : a file of B bytes may hold ``min_cells + cells_per_byte * B`` cells. A cell of CSV
-        takes a byte at least; JSON lines may leave out empty cells.
+    min_cells, cells_per_byte : a file of B bytes, compressed or not, may hold ``min_cells + cells_per_byte * B``
+        cells of text. A cell of CSV takes a byte at least; JSON lines may leave out empty cells.
     min_unpacked_bytes, unpacked_per_byte : the same for the bytes that a compressed file becomes.
     """
 
@@ -57,7 +57,20 @@ class TableLimits:
         """Refuse a table that holds many more cells than its file has bytes."""
         if n_rows * n_columns > self.min_cells + self.cells_per_byte * n_bytes:
             raise TableError(f"{source}: {n_rows:,} rows and {n_columns:,} columns are too many cells for a file of "
-                             f"{n_bytes:,} bytes; give the records the same keys")  # fmt: skip
+                             f"{n_bytes:,} bytes; give the records the same keys, and unpack a compressed file "
+                             "yourself")  # fmt: skip
+
+    def check_numbers(self, n_rows: int, n_columns: int, n_bytes: int, source: str) -> None:
+        """Refuse a table of numbers that takes more than a compressed file may become, at eight bytes each."""
+        if n_rows * n_columns > (most := self.max_unpacked_bytes(n_bytes)) // 8:
+            raise TableError(f"{source}: {n_bytes:,} bytes unpack to more than {most:,}: {n_rows:,} rows and "
+                             f"{n_columns:,} columns of numbers; convert the file to CSV first")  # fmt: skip
+
+    def check_text(self, length: int, n_bytes: int, source: str) -> None:
+        """Refuse cells with more text than a compressed file may become."""
+        if length > (most := self.max_unpacked_bytes(n_bytes)):
+            raise TableError(f"{source}: {n_bytes:,} bytes unpack to more than {most:,} letters; convert the file to "
+                             "CSV first")  # fmt: skip
 
 
 LIMITS = TableLimits()
@@ -210,7 +223,7 @@ def column_array(values: Any, name: str) -> np.ndarray:
             return np.array(cells, dtype=np.int64)
         if not any(isinstance(value, int) and abs(value) > MAX_EXACT_FLOAT for value in present):
             return np.array([np.nan if value is None else value for value in cells], dtype=float)
-    return text_array([None if value is None else _as_text(value) for value in cells])
+    return text_array([None if value is None else as_text(value) for value in cells])
 
 
 def text_array(cells: list[str | None]) -> np.ndarray:
@@ -230,7 +243,8 @@ def _is_missing(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value as text, without blanks around it; bytes are read as UTF-8."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace").strip()
     return str(value).lower() if isinstance(value, bool | np.bool_) else str(value).strip()
