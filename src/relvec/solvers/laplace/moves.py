@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.inference.evidence import best, mackay_alpha
+from relvec.solvers._native.laplace import Mode
 from relvec.solvers.laplace.exchange import find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
@@ -117,6 +118,8 @@ def _add_at_precisions(model: LaplaceModel, found: Scan, i: int) -> list[Laplace
     """The model with unit ``i`` of a scan at `LaplaceSettings.faint_precisions`, and near the tops between these."""
     S, Q = found.classes[0].S[[i]], found.classes[0].Q[[i]]
     trials: dict[float, LaplaceModel] = {}
+    # gains of a scan in memory begin with the motion of B; without it nothing tells which units to leave out
+    doubtful = isinstance(model.fit, Mode) and not found.gains[i] > 0.0
 
     def attempt(x: float) -> float:
         alpha = np.exp(x) * S
@@ -125,7 +128,7 @@ def _add_at_precisions(model: LaplaceModel, found: Scan, i: int) -> list[Laplace
 
     for factor in SETTINGS.faint_precisions:
         gain = attempt(float(np.log(factor)))
-        if len(trials) == 1 and gain <= -SETTINGS.max_faint_loss_nats and not found.gains[i] > 0.0:
+        if len(trials) == 1 and gain <= -SETTINGS.max_faint_loss_nats and doubtful:
             return list(trials.values())
     x = np.sort(list(trials))
     gains = np.array([trials[v].objective for v in x]) - model.objective
