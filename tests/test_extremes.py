@@ -13,7 +13,7 @@ from sklearn.metrics import d2_tweedie_score, r2_score
 
 from relvec import RVC, RVR, compare, relevance_path, shapley_values
 from relvec.basis import centres_of
-from relvec.estimators.scores import explained_share
+from relvec.estimators.predictions.scores import explained_share
 from relvec.gaussian_process import Scale, Structure, fit_process, rows
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Part, Shape

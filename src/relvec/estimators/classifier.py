@@ -15,10 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from relvec import design
 from relvec.estimators.base import MAX_WEIGHT_SUM_OF_COUNTS, check_weight_sum
-from relvec.estimators.class_predictions import ClassPredictions
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
+from relvec.estimators.predictions.classes import ClassPredictions
 from relvec.estimators.sources import MemorySource, SparseSource
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process

@@ -16,7 +16,7 @@ from relvec.estimators.fitted import FittedModel
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.incremental import IncrementalFitMixin
 from relvec.estimators.options import FitOptions
-from relvec.estimators.predictions import RegressionPredictions
+from relvec.estimators.predictions.regression import RegressionPredictions
 from relvec.estimators.sources import MemorySource, SummarySource
 from relvec.estimators.sources.base import check_used
 from relvec.estimators.sources.regression import RowsElsewhere, are_counts, check_counts

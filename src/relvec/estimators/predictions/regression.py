@@ -17,7 +17,7 @@ from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalIntervals
 from relvec.estimators.conformal.base import check_coverage
 from relvec.estimators.noise import HeteroscedasticPredictor
-from relvec.estimators.scores import check_densities, check_targets, explained_intervals, explained_share
+from relvec.estimators.predictions.scores import check_densities, check_targets, explained_intervals, explained_share
 from relvec.gaussian_process import FittedProcess
 from relvec.inference.censored import as_ends, log_likelihood
 from relvec.inference.evidence import LOG_2PI

@@ -1,0 +1,1 @@
+"""What fitted estimators predict, and how well."""
