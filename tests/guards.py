@@ -57,6 +57,12 @@ CORPUS = [
     ("certificates of hard rows", 3, 1623),
     ("certificates of weighted rows", 5, 111),  # an addition between the precisions tried
     ("certificates of weighted rows", 77124, 873),  # an S that is a difference of nearly equal numbers, for counts
+    (
+        "certificates of classes",
+        909,
+        931,
+    ),  # an addition between the last precision inside the trusted region and its edge
+    ("certificates of weighted rows", 909, 1044),  # steps along the edge that crawled
     ("certificates of weighted rows", 909, 83),  # an addition that loses at S, and gains at 50 S by the motion of B
     ("certificates of weighted rows", 77124, 943),  # ten times a precision, beyond a loss of .84 nats
     ("certificates of weighted rows", 5, 459),  # precisions of 1e-8 and weights of 1000: faint additions were not tried

@@ -30,6 +30,7 @@ class LaplaceSettings:
     min_faint_ratio: float = 0.1
     faint_precisions: tuple[float, ...] = (1.0, 0.3, 0.05, 0.01, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
     max_faint_loss_nats: float = 0.2
+    edge_halvings: int = 4  # of the way to the edge of trust
     faint_additions_times_rows: int = 2500
     max_exchanges: int = 8  # refitted before the search for exchanges ends
     # Before re-estimation: an exchange that loses more is not tried. Of 197 that lost more than 2 nats one led up.
@@ -132,9 +133,17 @@ def _add_at_precisions(model: LaplaceModel, found: Scan, i: int) -> list[Laplace
             return list(trials.values())
     x = np.sort(list(trials))
     gains = np.array([trials[v].objective for v in x]) - model.objective
+    least = min(model.problem.trusted, model.trust)
+    inside = np.array([trials[v].trust >= least for v in x])
     for j in range(1, len(x) - 1):
         if gains[j] > -SETTINGS.max_faint_loss_nats and gains[j] >= max(gains[j - 1], gains[j + 1]):
             attempt(_top_of_parabola(x[j - 1 : j + 2], gains[j - 1 : j + 2]))
+    for j in np.flatnonzero(inside[:-1] != inside[1:]):
+        near, far = (x[j], x[j + 1]) if inside[j] else (x[j + 1], x[j])
+        if max(gains[j : j + 2]) > 0.0:
+            for _ in range(SETTINGS.edge_halvings):  # a gain may lie between the last precision inside and the edge
+                attempt(middle := 0.5 * (near + far))
+                near, far = (middle, far) if trials[middle].trust >= least else (near, middle)
     return list(trials.values())
 
 

@@ -31,7 +31,8 @@ class PrecisionSettings:
     path_length: int = 10  # gradients of earlier steps that correct the curvature
     min_curvature_ratio: float = 1e-2  # of that on the path to the linearised one, for such a correction
     # of single precisions and their inverses, at the end: beyond where Newton's steps see, until one loses more
-    long_factors: tuple[float, ...] = (2.0, 3.0, 10.0, 30.0)
+    long_factors: tuple[float, ...] = (1.25, 2.0, 3.0, 10.0, 30.0)
+    short_factors: tuple[float, ...] = (1.05,)  # and of those at the edge, where Newton's steps may crawl
     max_long_loss_nats: float = 1.0  # on the way to a gain: of 2,600 random fits of weighted rows one lost .84
     max_long_units: int = 50  # of a model: the modes of larger ones, two to six a unit, take longer than the search
     # Damping, and how many times the quadratic model's gain steps may bring: measured on a thousand exchanges.
@@ -185,7 +186,9 @@ def try_long_steps(model: LaplaceModel) -> LaplaceModel:
     best, tol, least = model, model.problem.tol, min(model.problem.trusted, model.trust)
     s, q = model.posterior.sparsity_quality()
     optimum, promised = optimal_alpha(s, q), gain_reestimate(model.alpha, s, q)
-    units, sizes = np.eye(len(model.active)), np.log(PRECISIONS.long_factors)
+    at_edge = model.trust < PRECISIONS.edge_factor * least
+    units = np.eye(len(model.active))
+    sizes = np.log((*PRECISIONS.short_factors * at_edge, *PRECISIONS.long_factors))
     ways = [*((unit, sizes) for unit in units), *((unit, -sizes) for unit in units)]
     for i in np.flatnonzero((promised > tol) & np.isfinite(optimum)):
         ways.append((units[i], np.log(optimum[[i]] / model.alpha[i])))
