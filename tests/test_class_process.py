@@ -219,6 +219,7 @@ def test_a_linear_kernel_of_more_inputs_than_rows_is_that_of_the_directions_of_t
     for other in (every, few.widen()):
         np.testing.assert_allclose(few.probabilities(new), other.probabilities(new), rtol=1e-6)
         np.testing.assert_allclose(few.latent(new)[1], other.latent(new)[1], rtol=1e-6)
+        np.testing.assert_allclose(few.slopes(new), other.slopes(new), rtol=1e-4, atol=1e-7)
 
 
 def test_newton_steps_by_products_and_by_factors_end_at_one_mode(monkeypatch):
@@ -498,6 +499,32 @@ def test_a_sum_of_two_kernels_in_a_file(n_classes, tmp_path):
     relvec.save(model, tmp_path / "broken")
     with pytest.raises(ModelFileError):
         relvec.load(tmp_path / "broken")
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_wide_table_keeps_no_factor_of_all_its_inputs(n_classes, tmp_path):
+    # A factor of 8,000 inputs took 1.5 GB.
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(1.0, 2.0, size=(24, 90)), rng.normal(size=(20, 90))
+    model = RVC().fit(X, np.digitize(X[:, :30].sum(axis=1), [30.0] if n_classes == 2 else [24.0, 36.0]))
+    process = model.fitted_.predictors[0]
+    assert [member.model.factors.shape[1] for member in process.members] == [25]
+    P = model.predict_proba(new)
+    wide = replace(process, members=tuple(replace(m, model=m.model.widen()) for m in process.members))
+    np.testing.assert_allclose(wide.predict_proba(new), P, atol=1e-9)
+    (short,), (full,) = (expand_members(process, 90, variance=each) for each in (False, True))
+    for f, g in zip(short.functions, full.functions, strict=True):
+        np.testing.assert_allclose(f.weights, g.weights, atol=1e-9)
+    relvec.save(model, tmp_path / "model")
+    np.testing.assert_array_equal(relvec.load(tmp_path / "model").predict_proba(new), P)
+    directions = process.members[0].model.directions
+    for wrong in (directions[1:], directions[:, 1:], directions[0], None):
+        broken = replace(process.members[0].model, directions=wrong)
+        broken = replace(process, members=(replace(process.members[0], model=broken),))
+        model.fitted_ = replace(model.fitted_, predictors=[broken], processes=None)
+        relvec.save(model, tmp_path / "broken")
+        with pytest.raises(ModelFileError, match="do not fit together"):
+            relvec.load(tmp_path / "broken")
 
 
 @pytest.mark.parametrize(

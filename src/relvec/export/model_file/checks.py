@@ -256,6 +256,8 @@ def _are_scores(record: ConformalScores) -> bool:
 def _is_class_process(process: ClassProcess, sizes: dict[str, int]) -> bool:
     structure, K = process.kernel.structure, sizes["K"]
     linear = sizes["d"] + 1 if structure.linear else 0
+    if process.directions is not None:
+        linear = sizes["q"] if structure.linear and process.directions.shape == (sizes["d"], sizes["q"] - 1) else -1
     return (
         process.kernel.n_theta == sizes["p"]
         and structure.n_inputs == sizes["d"] > 0

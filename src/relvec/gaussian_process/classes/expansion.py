@@ -67,7 +67,7 @@ def restore_vectors(process: ClassProcess, units: Units, n_features: int) -> np.
 
 
 def _expand(member: Member, units: Units, n_features: int, found: tuple | None, variance: bool) -> ExpandedMember:
-    process = member.model
+    process = member.model.widen() if variance else member.model
     structure, theta, m = process.kernel.structure, process.theta, process.n_vectors
     rows, vectors = (None, restore_vectors(process, units, n_features)) if found is None else found
     basis = basis_of(structure, theta, units, vectors, rows)
@@ -88,15 +88,19 @@ def _map_to_features(process: ClassProcess, units: Units, n_atoms: int) -> np.nd
     """T (k, q) with Phi = phi'T."""
     structure, theta, m = process.kernel.structure, process.theta, process.n_vectors
     d = structure.n_inputs if structure.linear else 0
-    T = np.zeros((n_atoms, m + (d + 1 if d else 0)))
+    T = np.zeros((n_atoms, len(process.weights)))
     if m:
         whitener = solve_triangular(process.vector_factor, np.eye(m), lower=True, check_finite=False).T
         for j, i in enumerate(structure.amplitudes):
             T[j * m : (j + 1) * m, :m] = np.exp(theta[i]) * whitener
     if d:
         steep = np.sqrt(np.exp(theta[-1]) / d) / units.scale
-        T[n_atoms - 1 - d + np.arange(d), m + np.arange(d)] = steep
-        T[-1, m : m + d] = -steep * units.centre
+        if process.directions is None:
+            T[n_atoms - 1 - d + np.arange(d), m + np.arange(d)] = steep
+            T[-1, m:-1] = -steep * units.centre
+        else:
+            T[-1 - d : -1, :-1] = steep[:, None] * process.directions
+            T[-1, :-1] = -(steep * units.centre) @ process.directions
         T[-1, -1] = np.sqrt(CONSTANT)
     return T
 

@@ -175,7 +175,7 @@ def fit_classes(
     parts, selection = choose(rows, made, sums=sums, clock=clock)
     status = "interrupted" if clock.stopped else "time_limit" if clock.cut else "converged"
     messages = tuple(f"cut short by the time limit: {name}" for name in clock.cut)
-    members = tuple(Member(share, calibration, model.widen()) for share, calibration, model in parts)
+    members = tuple(Member(*part) for part in parts)
     most = effort.final
     limit = "memory_limit" if most < effort_for(rows, max_vectors).final else "max_vectors" if max_vectors else ""
     kept = share_vectors(rows, members, most) if limit and len(members) > 1 else members
@@ -192,5 +192,6 @@ def share_vectors(rows: ClassRows, members: tuple[Member, ...], most: int) -> tu
         return members
     final = Effort(final=max(most // sum(member.model.n_vectors > 0 for member in members), 1))
     return tuple(
-        replace(m, model=settle(rows, m.model.kernel, m.model.theta, final, m.model.evaluations)) for m in members
+        replace(m, model=settle(rows, p.kernel, p.theta, final, p.evaluations)) if (p := m.model).n_vectors else m
+        for m in members
     )

@@ -101,7 +101,7 @@ def learn(
     if found["inducing"] > effort.most:
         effort = replace(effort, final=max(effort.final, effort.grown))
     model = settle(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))
-    return replace(model, directions=directions)
+    return model if directions is None else replace(model, vectors=directions.T[:0], directions=directions)
 
 
 def _learn_theta(

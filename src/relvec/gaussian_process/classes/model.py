@@ -49,6 +49,7 @@ class ClassProcess:
     gain : nats that a further Newton step of the weights would bring.
     evaluations : of the evidence, that learning took.
     directions : (d, r) orthonormal, those of the inputs that the features of a linear kernel are; None for all inputs.
+        Fewer rows than inputs tell of no others, and d x d factors would hold nothing but the prior.
     """
 
     kernel: LatentKernel
@@ -123,7 +124,8 @@ class ClassProcess:
                 a = solve_triangular(self.vector_factor, weights[:m], lower=True, trans="T", check_finite=False)
                 found[c] += kernel.stationary.slopes(kernel.stationary_theta(self.theta), X, self.vectors, a)
             if kernel.structure.linear:
-                found[c] += np.sqrt(kernel.slope_variance(self.theta)) * weights[m : m + X.shape[1]]
+                slopes = weights[m:-1] if self.directions is None else self.directions @ weights[:-1]
+                found[c] += np.sqrt(kernel.slope_variance(self.theta)) * slopes
         return found
 
     def signals(self, X: np.ndarray, moderation: float = 1.0) -> np.ndarray:
