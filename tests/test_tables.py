@@ -496,6 +496,34 @@ def test_a_broken_member_of_an_archive_is_refused(write):
         read_table(write(bytes(data), "t.npz"))
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_text_in_an_archive_that_is_no_text_is_refused(write, order):
+    letters = np.array([[0x41, 0x110000]], dtype=f"{order}u4")
+    with pytest.raises(TableError, match=r"x\.npy holds numbers that are no letters"):
+        read_table(write(packed("x.npy", saved(letters.view(f"{order}U2"))), "t.npz"))
+
+
+def test_halves_of_letters_are_read_as_no_letter(write, tmp_path):
+    """JSON may hold them, and no file takes them."""
+    table = read_table(write('{"a": "x\\ud800", "b\\udfff": 1}\n{"a": "\\ud83d\\ude00", "b\\udfff": 2}\n', "t.jsonl"))
+    assert table["a"].tolist() == ["x\ufffd", "\U0001f600"] and table.names == ["a", "b\\udfff"]
+    write_table(table, tmp_path / "p.csv")
+    assert read_table(tmp_path / "p.csv")["a"].tolist() == table["a"].tolist()
+
+
+def test_control_characters_are_written_to_a_workbook_as_escapes(tmp_path):
+    pytest.importorskip("openpyxl")
+    write_table(as_table({"x\x1b": ["a\x00b", "c\nd", "e\uffff"]}), tmp_path / "p.xlsx")
+    table = read_table(tmp_path / "p.xlsx")
+    assert table.names == ["x\\x1b"] and table["x\\x1b"].tolist() == ["a\\x00b", "c\nd", "e\\uffff"]
+
+
+@pytest.mark.parametrize("unit", ["Y", "M"])
+def test_durations_without_a_fixed_length_are_refused(write, unit):
+    with pytest.raises(TableError, match="column 'x': durations in months or years"):
+        read_table(write(packed("x.npy", saved(np.array([1, 2], dtype=f"m8[{unit}]"))), "t.npz"))
+
+
 def test_equal_names_in_an_archive_lose_no_column(write):
     out = io.BytesIO()
     np.savez(out, X=np.zeros((3, 2)), Y=np.ones((3, 2)), feature_names=np.array(["a", "b"]))

@@ -17,6 +17,7 @@ __all__ = ["Table", "TableError", "as_table"]
 
 MAX_EXACT_FLOAT = 2**53  # larger whole numbers are not all doubles
 MAX_SPELLING_CANDIDATES = 2_000  # names compared with a misspelt one: the comparison is slow
+SURROGATE = re.compile("[\ud800-\udfff]")  # a half of a letter, which JSON may hold and no file takes
 UNNAMED = re.compile(r"column \d+|[-+.,\d]+( \(\d+\))?")  # a name that was made up, or a number in place of one
 BLOCK_CELLS = 500_000  # of a block of rows: some 4 MB as numbers, and less than 100 where all are categories
 
@@ -212,6 +213,8 @@ def column_array(values: Any, name: str) -> np.ndarray:
         raise TableError(f"column {name!r}: expected one value for each row, got an array of shape {array.shape}")
     if array.dtype.kind in "biufM":
         return array
+    if array.dtype.kind == "m" and np.datetime_data(array.dtype)[0] in ("Y", "M"):
+        raise TableError(f"column {name!r}: durations in months or years, whose lengths differ; give them in days")
     if array.dtype.kind == "m":  # durations, in seconds; NaT becomes NaN
         return array / np.timedelta64(1, "s")
     cells = [None if _is_missing(value) else value for value in array.tolist()]
@@ -244,7 +247,12 @@ def _is_missing(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """A value as text, without blanks around it; bytes are read as UTF-8."""
+    r"""A value as text, without blanks around it; bytes are read as UTF-8, and what is no letter becomes U+FFFD.
+
+    >>> as_text(b" a\xff"), as_text("half \ud83d"), as_text(True)
+    ('a�', 'half �', 'true')
+    """
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace").strip()
-    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value).strip()
+    text = str(value).lower() if isinstance(value, bool | np.bool_) else str(value).strip()
+    return text if text.isascii() else SURROGATE.sub("\ufffd", text)

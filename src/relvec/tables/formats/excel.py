@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from typing import Any
 from xml.parsers import expat
@@ -12,11 +13,13 @@ import numpy as np
 from relvec.tables.binary import import_modules
 from relvec.tables.delimited import python_cells, unique_names
 from relvec.tables.table import LIMITS, Table, TableError, column_array, text_array
+from relvec.tables.text import escape_controls
 
 MAX_ROWS = 1_048_576  # of a sheet; a file with a larger row number would be read without limit
 MAX_PARTS = 200_000  # elements of XML that openpyxl holds at once: of a row of 16,384 cells, or of all styles
 GROUPS = ("row", "si")  # elements that openpyxl lets go of one by one: rows, and strings that cells share
 CHUNK = 1 << 20
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML does not have
 
 
 def read_excel(data: bytes, source: str, size: int) -> Table:
@@ -88,13 +91,19 @@ def _check_xml(file: Any, name: str) -> None:
         return
 
 
+def _escape(found: re.Match[str]) -> str:
+    return escape_controls(found[0])
+
+
 def write_excel(table: Table) -> bytes:
     """Encode a table as an Excel workbook; text stays text where it begins like a formula."""
     openpyxl = import_modules("writing Excel files", "openpyxl")
     book = openpyxl.Workbook(write_only=True)
     sheet, out = book.create_sheet("predictions"), io.BytesIO()
     for row in zip(*([name, *python_cells(column)] for name, column in table.columns.items()), strict=True):
-        cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+        cells = [
+            openpyxl.cell.WriteOnlyCell(sheet, UNWRITABLE.sub(_escape, v) if isinstance(v, str) else v) for v in row
+        ]
         for cell in cells:
             cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type
         sheet.append(cells)

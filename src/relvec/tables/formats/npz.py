@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -65,6 +66,9 @@ def _members(data: bytes, source: str, size: int) -> Iterator[tuple[str, np.ndar
                     n_columns += _count_columns(name, shape, dtype, size, source)
                     LIMITS.check_columns(n_columns, source)
                 flat = np.frombuffer(file.read(length), dtype=dtype)
+                letters = flat.view(np.dtype("u4").newbyteorder(dtype.byteorder)) if dtype.kind == "U" else flat[:0]
+                if letters.size and letters.max() > sys.maxunicode:
+                    raise ValueError(f"{member.filename} holds numbers that are no letters")
                 yield name, flat.reshape(shape, order="F" if fortran else "C")
 
 
