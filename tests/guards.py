@@ -61,7 +61,7 @@ CORPUS = [
         "certificates of classes",
         909,
         931,
-    ),  # an addition between the last precision inside the trusted region and its edge
+    ),  # an addition between the last precision tried and the edge of trust
     ("certificates of weighted rows", 909, 1044),  # steps along the edge that crawled
     ("certificates of weighted rows", 909, 83),  # an addition that loses at S, and gains at 50 S by the motion of B
     ("certificates of weighted rows", 77124, 943),  # ten times a precision, beyond a loss of .84 nats

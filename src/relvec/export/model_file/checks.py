@@ -37,21 +37,11 @@ Predictor = (
     WeightPredictor | FittedProcess | AugmentedPredictor | CountPredictor | LatentPredictor | AugmentedLatentPredictor
     | ClassModel | StudentPredictor | HeteroscedasticPredictor
 )  # fmt: skip
-_WITHOUT_NAN = (
-    Kernel,
-    Basis,
-    Predictor,
-    Covariance,
-    Component,
-    Units,
-    ClassProcess,
-    Calibration,
-    Member,
-    LogNoise,
-    Scale,
-)
-# Numbers that no prediction needs and that may be infinite, or NaN: there is no noise of counts.
-_ONLY_TOLD = {ProcessPredictor: ("log_evidence",), ClassProcess: ("log_evidence", "gain"), LinearPredictor: ("noise",)}
+_WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units, ClassProcess, Calibration, Member, LogNoise,
+                Scale)  # fmt: skip
+# May be infinite or NaN: no prediction needs them (counts have no noise), or they stand for a straight line of the noise.
+_MAY_BE_INFINITE = {ProcessPredictor: ("log_evidence",), ClassProcess: ("log_evidence", "gain"),
+                    LinearPredictor: ("noise",), LogNoise: ("places",)}  # fmt: skip
 _NOT_NEGATIVE: dict[type, tuple[str, ...]] = {
     LinearPredictor: ("unit", "noise"),
     ProcessPredictor: ("unit", "noise"),
@@ -92,7 +82,7 @@ def check_record(record: Any) -> None:
         value = getattr(record, field)
         if not _matches(value, hint):
             raise ModelFileError(f"{name}.{field} is of the wrong type, {type(value).__name__}")
-        counts = isinstance(record, _WITHOUT_NAN) and field not in _ONLY_TOLD.get(type(record), ())
+        counts = isinstance(record, _WITHOUT_NAN) and field not in _MAY_BE_INFINITE.get(type(record), ())
         if counts and isinstance(value, np.ndarray | numbers.Real) and not _is_finite(np.asarray(value)):
             raise ModelFileError(f"{name}.{field} holds NaN or infinite numbers, or no numbers")
         if field in _NOT_NEGATIVE.get(type(record), ()) and value is not None and np.any(value < 0.0):
@@ -238,7 +228,8 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
     if isinstance(record, HeteroscedasticPredictor):
         return isinstance(record.function, LinearPredictor | FittedProcess)
     if isinstance(record, LogNoise):
-        return _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all())
+        numbers_only = not np.isnan(record.places).any()
+        return numbers_only and _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all())
     if isinstance(record, ConformalScores):
         return _are_scores(record)
     if isinstance(record, ProcessPredictor):

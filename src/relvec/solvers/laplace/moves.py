@@ -138,7 +138,7 @@ def _add_at_precisions(model: LaplaceModel, found: Scan, i: int) -> list[Laplace
     for j in range(1, len(x) - 1):
         if gains[j] > -SETTINGS.max_faint_loss_nats and gains[j] >= max(gains[j - 1], gains[j + 1]):
             attempt(_top_of_parabola(x[j - 1 : j + 2], gains[j - 1 : j + 2]))
-    for j in np.flatnonzero(inside[:-1] != inside[1:]):
+    for j in np.flatnonzero(inside[:-1] != inside[1:]).tolist():
         near, far = (x[j], x[j + 1]) if inside[j] else (x[j + 1], x[j])
         if max(gains[j : j + 2]) > 0.0:
             for _ in range(SETTINGS.edge_halvings):  # a gain may lie between the last precision inside and the edge
