@@ -39,7 +39,7 @@ Predictor = (
 )  # fmt: skip
 _WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units, ClassProcess, Calibration, Member, LogNoise,
                 Scale)  # fmt: skip
-# May be infinite or NaN: no prediction needs them (counts have no noise), or they stand for a straight line of the noise.
+# May be infinite or NaN: what no prediction needs (counts have no noise), and places that stand for a straight line.
 _MAY_BE_INFINITE = {ProcessPredictor: ("log_evidence",), ClassProcess: ("log_evidence", "gain"),
                     LinearPredictor: ("noise",), LogNoise: ("places",)}  # fmt: skip
 _NOT_NEGATIVE: dict[type, tuple[str, ...]] = {
