@@ -63,6 +63,7 @@ CORPUS = [
         931,
     ),  # an addition between the last precision tried and the edge of trust
     ("certificates of weighted rows", 909, 1044),  # steps along the edge that crawled
+    ("certificates of weighted rows", 910, 596),  # a faint addition that gains more than the best of a scan
     ("certificates of weighted rows", 909, 83),  # an addition that loses at S, and gains at 50 S by the motion of B
     ("certificates of weighted rows", 77124, 943),  # ten times a precision, beyond a loss of .84 nats
     ("certificates of weighted rows", 5, 459),  # precisions of 1e-8 and weights of 1000: faint additions were not tried

@@ -30,6 +30,7 @@ class LaplaceSettings:
     min_faint_ratio: float = 0.1
     faint_precisions: tuple[float, ...] = (1.0, 0.3, 0.05, 0.01, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
     max_faint_loss_nats: float = 0.2
+    small_gain_nats: float = 0.1  # of an addition: a faint one may gain more
     edge_halvings: int = 4  # of the way to the edge of trust
     faint_additions_times_rows: int = 2500
     max_exchanges: int = 8  # refitted before the search for exchanges ends
@@ -89,9 +90,9 @@ def temper(new: LaplaceModel, old: LaplaceModel) -> LaplaceModel:
 def grow(model: LaplaceModel, found: Scan, batch: int, tol: float) -> tuple[LaplaceModel | None, float]:
     """Add the most useful units, then two Newton steps; None and the largest refitted gain where none exceeds tol."""
     grown, most = _grow_best(model, found, batch, tol)
-    if grown is None and model.problem.thorough and model.problem.K == 1:
-        grown, faint = _grow_faint(model, found, tol)
-        most = max(most, faint)
+    if model.problem.thorough and model.problem.K == 1 and most < SETTINGS.small_gain_nats:
+        faint, gain = _grow_faint(model, found, max(tol, most))
+        grown, most = (grown, most) if faint is None else (faint, gain)
     return grown, most
 
 
