@@ -558,6 +558,11 @@ def scaled():
     return fitted(make_pipeline(StandardScaler(), RVR(kernel=None, basis="linear")), X, Y)
 
 
+def arranged():
+    columns = ColumnTransformer([("n", StandardScaler(), [1, 0])])
+    return fitted(make_pipeline(columns, RVR(kernel=None, basis="linear")), X, Y)
+
+
 def encoded():
     words = np.array([["u"], ["v"], ["w"], ["v"]] * (len(X) // 4), dtype=object)
     return make_pipeline(OneHotEncoder(drop="first"), RVR(kernel=None, basis="linear")).fit(words, Y[: len(words)])
@@ -571,6 +576,8 @@ def encoded():
     (scaled, ("steps",), {"tuple": []}, "the steps of a pipeline are not names with estimators"),
     (encoded, (*STEPS, "_n_features_outs"), [1], "the categories of an encoder do not match"),
     (encoded, (*STEPS, "_infrequent_enabled"), True, "the file is not a model"),
+    (arranged, (*STEPS, "n_jobs"), 0, "n_jobs is 0"), (arranged, (*STEPS, "n_jobs"), {"tuple": []}, "n_jobs is"),
+    (arranged, (*STEPS, "transformers_"), [], r"rows of shape \(1, 0\) for a model of 2 columns"),
     (encoded, (*STEPS, "_drop_idx_after_grouping"), None, "the categories of an encoder do not match"),
 ])  # fmt: skip
 def test_wrong_steps_are_refused(make, path, value, words):
@@ -594,10 +601,7 @@ def test_steps_with_wrong_numbers_are_refused():
 
 
 def test_a_load_starts_no_processes():
-    columns = ColumnTransformer([("n", StandardScaler(), [0, 1])])
-    model = fitted(make_pipeline(columns, RVR(kernel=None, basis="linear")), X, Y).set_params(
-        columntransformer__n_jobs=2
-    )
+    model = arranged().set_params(columntransformer__n_jobs=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ColumnTransformer, "transform", lambda *_: pytest.fail("it was run"))
         loads(dumps(model))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from relvec.cli import main
+from relvec.runtime import checkpoint, files
 from relvec.runtime.files import write_atomically
 
 pytestmark = [
@@ -17,7 +18,7 @@ pytestmark = [
 ]
 resource = pytest.importorskip("resource")
 OLD = b"the earlier file"
-CALLS = ("open", "fdopen", "fsync", "chmod", "replace")
+CALLS = ("stat", "access", "open", "fdopen", "fsync", "chmod", "replace")
 
 
 def die_in_child(write, prepare):
@@ -74,6 +75,53 @@ def test_a_file_cut_at_any_call_is_the_earlier_one_or_the_new(call, after, tmp_p
     assert path.read_bytes() == (data if call == "replace" and after else OLD)
 
 
+def test_every_call_of_a_write_is_cut(tmp_path, monkeypatch):
+    """The list of calls above is complete: whatever else of `os` the module of files calls changes nothing."""
+    path, called = tmp_path / "file", set()
+    path.write_bytes(OLD)
+
+    class Watched:
+        def __getattr__(self, name):
+            called.add(name)
+            return getattr(os, name)
+
+    monkeypatch.setattr(files, "os", Watched())
+    write_atomically(path, b"new")
+    names = {"path", "fspath", "O_WRONLY", "O_CREAT", "O_EXCL", "O_BINARY", "W_OK", "chown", "unlink"}
+    assert called - names == set(CALLS)
+    assert path.read_bytes() == b"new"
+
+
+def test_a_failing_write_that_is_cut_while_it_cleans_up(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(OLD)
+
+    def fail_and_die():
+        os.fsync = lambda number: (_ for _ in ()).throw(OSError("disk full"))
+        die_at_call("unlink", False)
+
+    assert not die_in_child(lambda: write_atomically(path, b"new"), fail_and_die)
+    assert path.read_bytes() == OLD
+
+
+def test_a_checkpoint_cut_at_any_byte_or_call_is_the_earlier_one_or_the_new(tmp_path, monkeypatch):
+    cells = {"fit/1": {"alpha": np.arange(40.0)}}
+    made = checkpoint._File(tmp_path / "c", "fit")
+    made.cells = {"fit/1": {"alpha": np.zeros(3)}}
+    made.write()
+    old = made.path.read_bytes()
+    made.cells = cells
+    for number in range(0, 400, 37):
+        assert not die_in_child(made.write, lambda n=number: die_at_byte(n))
+        assert made.path.read_bytes() == old
+    for call in CALLS:
+        for after in (False, True):
+            made.path.write_bytes(old)
+            assert not die_in_child(made.write, lambda c=call, a=after: die_at_call(c, a))
+            found = checkpoint._File(made.path, "fit").cells["fit/1"]["alpha"]
+            assert len(found) == (40 if call == "replace" and after else 3)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with a table and a model of it."""
@@ -90,6 +138,8 @@ COMMANDS = {
     "model": ["fit", "t.csv", "--target", "y", "--width", "2", "-o", "out.relvec"],
     "predictions": ["predict", "m.relvec", "t.csv", "-o", "out.csv"],
     "report": ["report", "m.relvec", "t.csv", "-o", "out.html"],
+    "Markdown": ["report", "m.relvec", "t.csv", "-o", "out.md"],
+    "calibrated": ["calibrate", "m.relvec", "t.csv", "-o", "out.relvec"],
     "C": ["export", "m.relvec", "--c", "out.c"],
     "ONNX": ["export", "m.relvec", "--onnx", "out.onnx"],
 }
@@ -106,6 +156,9 @@ def test_outputs_of_commands_are_whole_or_the_earlier_ones(name, folder, monkeyp
     assert main(COMMANDS[name]) == 0
     size = path.stat().st_size
     path.write_bytes(OLD)
+    for call in ("fsync", "replace"):
+        assert not die_in_child(lambda: main(COMMANDS[name]), lambda c=call: die_at_call(c, False))
+        assert path.read_bytes() == OLD
     # Two models of one table differ by a few bytes: the seconds of the fit have more digits or fewer.
     for number in (size // 2,) if name == "report" else (0, size // 2, size - size // 10):
         assert not die_in_child(lambda: main(COMMANDS[name]), lambda n=number: die_at_byte(n))

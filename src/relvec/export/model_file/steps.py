@@ -41,6 +41,8 @@ def check_steps(model: Any, parts: list[BaseEstimator], max_numbers: int) -> Non
     for part in parts:
         if isinstance(part, Pipeline) and not _is_pipeline(part):
             raise ModelFileError("the steps of a pipeline are not names with estimators")
+        if isinstance(jobs := getattr(part, "n_jobs", None), bool) or not isinstance(jobs, int | None) or jobs == 0:
+            raise ModelFileError(f"n_jobs is {jobs!r}")
         if isinstance(part, OneHotEncoder) and hasattr(part, "categories_") and not _is_encoder(part):
             raise ModelFileError("the categories of an encoder do not match the columns that it makes")
     if all(_is_total(part) for part in parts):
@@ -131,7 +133,12 @@ def _try_steps(model: Any, max_numbers: int) -> None:
             rows = step.transform(rows)
             if not _reads_tables(step):
                 _refuse_infinite(step, rows)
-        _try_steps(model.steps[-1][1], max_numbers)
+        last = model.steps[-1][1]
+        if rows is not None and is_exportable(last) and rows.shape != (1, last.n_features_in_):
+            raise ModelFileError(
+                f"the steps make rows of shape {rows.shape} for a model of {last.n_features_in_} columns"
+            )
+        _try_steps(last, max_numbers)
 
 
 def _refuse_infinite(step: BaseEstimator, rows: Any) -> None:
