@@ -239,7 +239,7 @@ def measure() -> dict[str, list[str] | int]:
     files, chain = trace_fit()
     loaded = loaded_modules()
     return {
-        "lines of Python": 37_492sum(lines for _, lines in folders().values()),
+        "lines of Python": sum(lines for _, lines in folders().values()),
         "functions outside estimators/ that take an estimator": functions_with_estimators(),
         "isinstance checks on designs in solvers/": design_checks(),
         "overriding methods that raise NotImplementedError": refused_overrides(),
