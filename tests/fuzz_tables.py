@@ -15,7 +15,9 @@ import re
 import tempfile
 import tracemalloc
 import warnings
+import zipfile
 from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -42,10 +44,18 @@ HOSTILE = [
 
 
 def files() -> list[tuple[str, bytes]]:
-    """Return the files that are mutated, and their endings."""
+    """Return the files that are mutated, and their endings; those of Parquet and Excel where pandas can write them."""
     out = io.BytesIO()
     np.savez(out, x=np.arange(12.0), y=np.arange(12.0) ** 2)
-    return [
+    others = []
+    with contextlib.suppress(ImportError):
+        import pandas
+
+        frame = pandas.DataFrame({"Price": np.arange(30.0) ** 2, "Town": list("abc") * 10, "Rooms": np.arange(30) % 7})
+        for ending, write in ((".parquet", frame.to_parquet), (".xlsx", partial(frame.to_excel, index=False))):
+            write(written := io.BytesIO())
+            others.append((ending, written.getvalue()))
+    return [*others,
         (".csv", messy.houses(40)), (".csv", messy.patients(30)), (".jsonl", messy.calls(30)), (".npz", out.getvalue()),
         (".csv.gz", gzip.compress(messy.houses(40))), (".tsv", messy.houses(20).replace(b",", b"\t")),
     ]  # fmt: skip
@@ -72,6 +82,17 @@ def mutated(rng: np.random.Generator, data: bytes) -> bytes:
             encoding = ["utf-16", "latin-1", "utf-8-sig"][rng.integers(3)]
             return b"\n".join(lines).decode("utf-8", "replace").encode(encoding, "replace")
     return b"\n".join(lines)
+
+
+def mutate_member(rng: np.random.Generator, data: bytes) -> bytes:
+    """A zip archive with one of its files mutated, and a right checksum around it."""
+    packed, out = zipfile.ZipFile(io.BytesIO(data)), io.BytesIO()
+    chosen = packed.namelist()[rng.integers(len(packed.namelist()))]
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as repacked:
+        for name in packed.namelist():
+            content = packed.read(name)
+            repacked.writestr(name, mutated(rng, content) if name == chosen else content)
+    return out.getvalue()
 
 
 def attempt(path: Path, watch: Watch) -> str:
@@ -179,7 +200,8 @@ def make_case() -> Callable[[int, int], list[str]]:
         ending, data = originals[rng.integers(len(originals))]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"table{ending}"
-            path.write_bytes(mutated(rng, data))
+            inside = ending in (".xlsx", ".npz") and rng.random() < 0.7
+            path.write_bytes(mutate_member(rng, data) if inside else mutated(rng, data))
             tracemalloc.start()
             try:
                 ends = [attempt(path, watch)]
