@@ -574,6 +574,7 @@ def encoded():
     (scaled, (*STEPS, "n_features_in_"), {"float": "nan"}, "StandardScaler has nan columns"),
     (scaled, STEPS, "other", "the steps of a pipeline are not names with estimators"),
     (scaled, ("steps",), {"tuple": []}, "the steps of a pipeline are not names with estimators"),
+    (scaled, ("steps",), [], "the steps of a pipeline are not names with estimators"),
     (encoded, (*STEPS, "_n_features_outs"), [1], "the categories of an encoder do not match"),
     (encoded, (*STEPS, "_infrequent_enabled"), True, "the file is not a model"),
     (arranged, (*STEPS, "n_jobs"), 0, "n_jobs is 0"), (arranged, (*STEPS, "n_jobs"), {"tuple": []}, "n_jobs is"),

@@ -54,7 +54,7 @@ def check_steps(model: Any, parts: list[BaseEstimator], max_numbers: int) -> Non
 def _is_pipeline(pipeline: Pipeline) -> bool:
     steps = pipeline.steps
     pairs = isinstance(steps, list) and all(isinstance(step, tuple | list) and len(step) == 2 for step in steps)
-    return pairs and all(
+    return bool(pairs and steps) and all(
         isinstance(name, str) and (step is None or step == "passthrough" or isinstance(step, BaseEstimator))
         for name, step in steps
     )
