@@ -109,6 +109,92 @@ def test_labels_that_are_no_integers_are_refused_without_words_of_numpy():
             RVC().fit(X, np.array(["no", True] * 15, dtype=object))
 
 
+def objects(*values):
+    """Return thirty objects, those given in turn."""
+    found = np.empty(30, dtype=object)
+    found[:] = (values * 30)[:30]
+    return found
+
+
+NA = type("NAType", (), {"__ne__": lambda self, other: self, "__bool__": lambda self: [][0]})()  # as pandas has it
+
+
+@pytest.mark.parametrize(("labels", "message"), [
+    (objects(None, 1), "no label in row 0, got None: leave out such rows"),
+    (objects("a", np.nan, "b"), "no label in row 1, got nan"),
+    (objects("a", "b", NA), "no label in row 2"),
+    (np.array(["2020-01-01", "NaT"] * 15, dtype="M8[D]"), "no label in row 1, got None"),
+    ([[1, 2], [3]] * 15, r"one label for each row, got \[1, 2\] in row 0"),
+    (np.zeros(30, dtype=[("a", int), ("b", float)]), r"one label for each row, got \(0, 0.0\) in row 0"),
+    (objects(True, False), r"of the types bool as objects; make all of them text, y.astype\(str\)"),
+    (objects(2**70, 1), "Unknown label type: y has labels of the types int as objects"),
+])  # fmt: skip
+def test_labels_that_are_missing_or_no_single_values_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        RVC().fit(X, labels)
+
+
+@pytest.mark.parametrize("target", [
+    objects(None, 1.0, 2.0), objects(2**2000, 1.0, 2.0), objects("a", 1.0), objects((1, 2), 1.0), np.array(1.0),
+    np.zeros(30, dtype=[("a", int), ("b", float)]), [[1.0, 2.0], [3.0]] * 15, Y + 1j, iter([1.0]),
+    np.column_stack([objects(None, 1.0), Y]),
+])  # fmt: skip
+@pytest.mark.parametrize("fit", [RVR().fit, RVR(kernel=None, basis="linear").partial_fit], ids=["fit", "partial_fit"])
+def test_targets_that_are_no_numbers_are_refused(fit, target):
+    with pytest.raises(ValueError, match="y must hold finite numbers: leave out rows without a target"):
+        fit(X, target)
+
+
+@pytest.mark.parametrize("target", [
+    np.zeros(30, dtype=[("time", float), ("event", bool)]), np.full((30, 2), "a"), objects(range(2), 1),
+    [[1.0, 2.0], [3.0]] * 15,
+])  # fmt: skip
+def test_ends_that_are_no_numbers_are_refused(target):
+    with pytest.raises(ValueError, match=r"censored targets are numbers \(n, 2\)"):
+        RVR(likelihood="censored").fit(X, target)
+
+
+def test_ends_that_tell_nothing_are_refused():
+    with pytest.raises(ValueError, match="got 0: check sample_weight, or infinite ends"):
+        RVR(likelihood="censored").fit(X, np.tile([-np.inf, np.inf], (30, 1)))
+    with pytest.raises(ValueError, match="divide y by its standard deviation"):
+        RVR(likelihood="censored").fit(X, np.tile([-1e300, 1e300], (30, 1)))
+
+
+@pytest.mark.parametrize("options", [{"width": 1.0}, {"kernel": None, "basis": "linear"}], ids=str)
+@pytest.mark.parametrize("size", [1e6, 1e9, 1e15])
+def test_counts_of_any_size_are_fitted(options, size):
+    # Newton's steps began at rates that overflow, and the model was the rate 1.
+    counts = np.floor(0.2 * size * np.exp(0.3 * X[:, 0]))
+    model = RVR(likelihood="poisson", **options).fit(X, counts)
+    np.testing.assert_allclose(model.predict(X), counts, rtol=0.01)
+    assert model.score(X, counts) > 0.99
+
+
+def test_counts_that_tell_of_no_rate_or_have_no_next_number_are_refused():
+    with pytest.raises(ValueError, match="all counts of y are 0"):
+        RVR(likelihood="poisson").fit(X, np.column_stack([COUNTS, np.zeros(30)]))
+    with pytest.raises(ValueError, match="all counts of y are 0"):
+        RVR(likelihood="poisson").fit(X, np.arange(30) == 0, np.arange(30) != 0)
+    with pytest.raises(ValueError, match="whole numbers from 0 to 1e15"):
+        RVR(likelihood="poisson").fit(X, np.where(np.arange(30) == 0, 1e300, COUNTS))
+
+
+def test_equal_counts_have_no_deviance_to_explain():
+    model = RVR(likelihood="poisson").fit(X, np.full(30, 3))
+    assert model.score(X, np.full(30, 3)) == model.score(X, np.full(30, 1e15)) == 0.0
+
+
+def test_weights_of_a_share_of_classes_are_checked():
+    model = RVC(kernel=None, basis="linear").fit(X, SIGNAL > 0)
+    assert model.score(X, SIGNAL > 0, np.full(30, 1e308)) == pytest.approx(model.score(X, SIGNAL > 0))
+    for weight in (-np.ones(30), ["a"] * 30, objects(None, 1.0)):
+        with pytest.raises(ValueError):
+            model.score(X, SIGNAL > 0, weight)
+    with pytest.raises(ValueError, match="no label in row 0"):
+        model.score(X, objects(None))
+
+
 def test_class_weights_beyond_the_number_range_are_refused():
     with pytest.raises(ValueError, match="divide sample_weight by its mean"):
         RVC(class_weight={False: 1e160, True: 1.0}).fit(X, SIGNAL > 0)

@@ -19,6 +19,7 @@ from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions.classes import ClassPredictions
+from relvec.estimators.predictions.scores import check_labels
 from relvec.estimators.sources import MemorySource, SparseSource
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
@@ -282,7 +283,7 @@ class RelevanceVectorClassifier(ClassPredictions):
             (X, y, sample_weight, None) if in_columns else self._to_host(X, y, sample_weight)
         )
         accepted = "csc" if in_columns else False
-        X, y = self._validate(X, y, accept_sparse=accepted)
+        X, y = self._validate(X, check_labels(y), accept_sparse=accepted)
         chosen = options.chooses_kernel and self.device == "auto"  # the process of classes works on the host
         device = None if chosen else pick_device(self.device, X)
         place = as_device(device) if device is not None else None
@@ -376,10 +377,11 @@ def sort_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         with np.errstate(invalid="ignore"):  # numbers that are no integers of 64 bits
             check_classification_targets(y)
         return np.unique(y, return_inverse=True)
-    except TypeError as error:
-        if len(kinds) < 2:
+    except (TypeError, ValueError) as error:
+        if not kinds:
             raise
-        raise ValueError(f"y mixes labels of the types {', '.join(kinds)}: make all of them text") from error
+        found = f"Unknown label type: y has labels of the types {', '.join(kinds)} as objects"
+        raise ValueError(f"{found}; make all of them text, y.astype(str)") from error
 
 
 def check_classes(classes: np.ndarray, n_present: int | None = None) -> None:

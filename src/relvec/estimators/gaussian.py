@@ -112,8 +112,7 @@ def gaussian_problem(options: FitOptions, unit: float, variance: float, n_sample
         raise ValueError(
             f"noise_variance={given!r} is {reason} targets of size {unit:.3g}: give a {change} one, or None to learn it"
         )
-    if unit > MAX_TARGET_RMS:
-        raise ValueError(f"y has values of size {unit:.3g}, whose squares overflow: divide y by its standard deviation")
+    check_size(unit)
     constant = variance == 0.0
     return Problem(
         design=DenseDesign(np.zeros((1, 0))),
@@ -130,6 +129,14 @@ def gaussian_problem(options: FitOptions, unit: float, variance: float, n_sample
         tol_of_many=options.tol_of_many,
         rng=np.random.default_rng(seed),
     )
+
+
+def check_size(largest: float) -> None:
+    """Refuse targets as large as this whose squares overflow."""
+    if largest > MAX_TARGET_RMS:
+        raise ValueError(
+            f"y has values of size {largest:.3g}, whose squares overflow: divide y by its standard deviation"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from relvec.estimators.base import BaseRelevanceVector
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import fit as fit_model
+from relvec.estimators.predictions.scores import check_numbers
 from relvec.estimators.sources import SummarySource
 from relvec.runtime.arrays import refuse_masked
 
@@ -97,9 +98,8 @@ class IncrementalFitMixin(BaseRelevanceVector):
                 f"this model comes from a fit that kept nothing of its rows: it had other parameters, or more than "
                 f"{MAX_SUMMARY_SIZE} numbers to keep. Begin with partial_fit on a new estimator (sklearn.base.clone)"
             )
-        X, y = validate_data(
-            self, refuse_masked(X, y), y, dtype=np.float64, multi_output=True, y_numeric=True, reset=earlier is None
-        )  # fmt: skip
+        rules: dict = {"dtype": np.float64, "multi_output": True, "y_numeric": True, "reset": earlier is None}
+        X, y = validate_data(self, refuse_masked(X, y), check_numbers(y), **rules)
         y = np.asarray(y, dtype=np.float64)
         weights = self._check_weights(sample_weight, X)
         single = y.ndim == 1

@@ -13,13 +13,14 @@ from sklearn.utils.validation import validate_data
 from relvec.design import Summary, is_dask, is_sliced, summarise
 from relvec.estimators.base import MAX_WEIGHT_SUM, MAX_WEIGHT_SUM_OF_COUNTS
 from relvec.estimators.fitted import FittedModel
-from relvec.estimators.gaussian import GaussianSearch
+from relvec.estimators.gaussian import GaussianSearch, check_size
 from relvec.estimators.incremental import IncrementalFitMixin
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions.regression import RegressionPredictions
+from relvec.estimators.predictions.scores import check_numbers
 from relvec.estimators.sources import MemorySource, SummarySource
 from relvec.estimators.sources.base import check_used
-from relvec.estimators.sources.regression import RowsElsewhere, are_counts, check_counts
+from relvec.estimators.sources.regression import RowsElsewhere, are_counts, check_counts, some_counts
 from relvec.inference.censored import as_ends
 from relvec.runtime.arrays import as_device, device_of, pick_device
 
@@ -339,18 +340,19 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         source = MemorySource(X, targets, weights, identity, on_device, place, mergeable, single)
         if not counts:
             return source, GaussianSearch.of
-        check_counts(options, are_counts(source.targets))
+        check_counts(options, are_counts(source.targets), some_counts(source))
         return source, self._search_for_counts(source)
 
     def _validate_targets(self, X: Any, y: Any, accept_sparse: Any = False) -> tuple[Any, np.ndarray]:
         """X (n, d) and y (n,) or (n, q) as finite numbers."""
-        X, y = self._validate(X, y, multi_output=True, y_numeric=True, accept_sparse=accept_sparse)
+        X, y = self._validate(X, check_numbers(y), multi_output=True, y_numeric=True, accept_sparse=accept_sparse)
         return X, np.asarray(y, dtype=np.float64)
 
     def _validate_ends(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """X (n, d) as finite numbers, and the ends (n, 2) of censored targets."""
         X, ends = validate_data(self, X, dtype=np.float64, ensure_min_samples=2), as_ends(y)
         check_consistent_length(X, ends)
+        check_size(np.max(np.abs(ends), initial=0.0, where=np.isfinite(ends)))
         return X, ends
 
     def _set_fitted(self, fitted: FittedModel, source: Any) -> None:

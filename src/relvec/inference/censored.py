@@ -43,12 +43,18 @@ def as_ends(y: Any) -> np.ndarray:
     >>> as_ends(np.array([(True, 3.0), (False, 5.0)], dtype=[("event", bool), ("time", float)])).tolist()
     [[3.0, 3.0], [5.0, inf]]
     """
-    y = np.asarray(y)
-    names = y.dtype.names
-    if names is not None and len(names) == 2 and y.dtype[0].kind == "b":
-        time = y[names[1]].astype(float)
-        y = np.column_stack([time, np.where(y[names[0]], time, np.inf)])
-    y = np.asarray(y, dtype=float)
+    try:
+        y = np.asarray(y)
+        names = y.dtype.names
+        if names is not None and len(names) == 2 and y.dtype[0].kind == "b":
+            time = y[names[1]].astype(float)
+            y = np.column_stack([time, np.where(y[names[0]], time, np.inf)])
+        y = np.asarray(y, dtype=float)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            "censored targets are numbers (n, 2), the lower and the upper end of each, or a structured array whose "
+            f"first field tells whether the event was seen, and whose second is its time. {error}"
+        ) from error
     ends = np.column_stack([y, y]) if y.ndim == 1 else y
     if ends.ndim != 2 or ends.shape[1] != 2:
         raise ValueError(f"censored targets are (n, 2), the lower and the upper end of each, got shape {y.shape}")

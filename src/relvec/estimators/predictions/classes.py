@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from relvec.design import is_dask
 from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalSets
+from relvec.estimators.predictions.scores import check_labels
 from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.arrays import device_of, namespace, to_host
@@ -160,8 +161,11 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         from sklearn.metrics import accuracy_score  # imports much, and most fits never need it
 
         found = to_host(self.predict(X))  # counted on the host, in double precision
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(to_host(sample_weight), found, ensure_non_negative=True)
+            sample_weight = sample_weight / sample_weight.max()
         with np.errstate(invalid="ignore"):  # of NaN among labels, before it is refused
-            return float(accuracy_score(to_host(y), found, sample_weight=to_host(sample_weight)))
+            return float(accuracy_score(check_labels(to_host(y)), found, sample_weight=sample_weight))
 
     def _lazily(self, method: str, X: Any) -> Any:
         from relvec.design import predict_lazily

@@ -12,12 +12,40 @@ from relvec.inference.censored import explained_distance
 from relvec.runtime.arrays import to_host
 
 
+@np.errstate(invalid="ignore")  # inf - inf in a sum, before what is infinite is refused
+def check_numbers(y: Any) -> Any:
+    """Targets y of any number of dimensions as finite numbers; arrays of numbers and None as they are."""
+    if y is None or (type(y) is np.ndarray and y.dtype.kind in "biuf" and y.ndim):
+        return y
+    try:
+        return check_array(to_host(y), ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y")
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"y must hold finite numbers: leave out rows without a target ({reason})") from error
+
+
+def check_labels(y: Any) -> Any:
+    """Labels y as they are, refused where one is missing or no single value."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")
+    if y is None or kind in "biufcUS":
+        return y
+    labels = np.array(y, dtype=object)
+    for i, label in enumerate(labels if labels.ndim == 1 else ()):
+        if isinstance(label, list | tuple | dict | set | np.ndarray):
+            raise ValueError(f"y must have one label for each row, got {label!r} in row {i}")
+        if label is None or type(label).__name__ == "NAType" or label != label:
+            raise ValueError(
+                f"y has no label in row {i}, got {label!r}: leave out such rows, or give them a label of their own"
+            )
+    return labels if kind == "T" else y  # numpy's strings of any length are unknown to scikit-learn
+
+
 def check_targets(y: Any, shape: tuple[int, ...], column: bool = False) -> np.ndarray:
     """Targets y as finite numbers in the shape (n,) or (n, q) of their predictions.
 
     column : whether (n,) and (n, 1) are the same.
     """
-    y = check_array(to_host(y), ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y")
+    y = check_array(check_numbers(to_host(y)), ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y")
     one = {shape[:1], (shape[0], 1)}
     if y.shape != shape and not (column and {shape, y.shape} == one):
         raise ValueError(f"y must have the shape {shape} of the predictions, got {y.shape}")
@@ -37,10 +65,10 @@ def explained_share(y: np.ndarray, mean: np.ndarray, weights: np.ndarray, counts
     weights = weights / (weights.max(initial=0.0) or 1.0)
     if not counts:
         return float(r2_score(y, mean, sample_weight=weights))
-    mean, average = np.maximum(mean, np.finfo(float).tiny), np.average(y, axis=0, weights=weights)
+    used = weights > 0.0  # counts that do not differ have no deviance that could be explained
     parts = [
-        d2_tweedie_score(t, m, sample_weight=weights, power=1) if a > 0.0 else 0.0
-        for t, m, a in zip(y.T, mean.T, average, strict=True)
+        d2_tweedie_score(t, m, sample_weight=weights, power=1) if np.ptp(t[used]) > 1e-7 * t.max() else 0.0
+        for t, m in zip(y.T, np.maximum(mean, np.finfo(float).tiny).T, strict=True)
     ]
     return float(np.mean(parts))
 

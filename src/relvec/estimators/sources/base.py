@@ -330,4 +330,6 @@ def check_used(weights: np.ndarray) -> None:
     """Refuse weights (n,) of which fewer than two are positive."""
     used = np.count_nonzero(weights > 0.0)
     if used < 2:
-        raise ValueError(f"at least 2 samples need a positive weight, got {used}: check sample_weight")
+        raise ValueError(
+            f"at least 2 samples need a positive weight, got {used}: check sample_weight, or infinite ends"
+        )

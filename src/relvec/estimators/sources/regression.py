@@ -34,7 +34,7 @@ class RowsElsewhere(BaseRelevanceVector):
         source = SparseSource(X, y.reshape(len(y), -1), weights, identity, y.ndim == 1)
         if self.likelihood != "poisson":
             return source, GaussianSearch.of
-        check_counts(options, are_counts(y))
+        check_counts(options, are_counts(y), some_counts(source))
         return source, self._search_for_counts(source)
 
     def _search_for_counts(self, source: Any) -> Callable:
@@ -68,16 +68,19 @@ class RowsElsewhere(BaseRelevanceVector):
         if are_brought_here(samples.n_rows, samples.n_features, options, gaussian=not counts):
             return self._prepare(options, *gather(X, y, sample_weight))
         if counts:
-            check_counts(options, samples.reduce(holds_counts, and_))
+            some = samples.reduce(some_counts, np.logical_or)
+            check_counts(options, samples.reduce(holds_counts, and_), some)
         self._store_features(samples.n_features, samples.names)
         source = DaskSource(samples, gaussian=not counts)
         return source, self._search_for_counts(source) if counts else GaussianSearch.of
 
 
-def check_counts(options: FitOptions, whole: bool) -> None:
-    """Errors where targets, ``whole`` numbers from 0 on or not, or parameters are not for counts."""
+def check_counts(options: FitOptions, whole: bool, some: np.ndarray) -> None:
+    """Errors where targets, ``whole`` numbers or not, all 0 but in ``some`` outputs (q,), or parameters do not suit."""
     if not whole:
-        raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers >= 0")
+        raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers from 0 to 1e15")
+    if not np.all(some):
+        raise ValueError("all counts of y are 0, which tells of no rate: likelihood='poisson' needs a count above 0")
     if options.predictive is not None:
         raise ValueError("likelihood='poisson' works with predictive='auto' and 'rvm' only")
     if options.noise_variance is not None:
@@ -85,8 +88,13 @@ def check_counts(options: FitOptions, whole: bool) -> None:
 
 
 def are_counts(targets: np.ndarray) -> bool:
-    """Whether targets are whole numbers from 0 on."""
-    return bool(np.all(targets >= 0.0) and np.all(targets == np.floor(targets)))
+    """Whether targets are whole numbers from 0 on, of which doubles tell the next."""
+    return bool(np.all((targets >= 0.0) & (targets <= 1e15)) and np.all(targets == np.floor(targets)))
+
+
+def some_counts(rows: Any) -> np.ndarray:
+    """Which outputs (q,) have a count above 0 in a row of positive weight."""
+    return np.asarray((rows.targets[rows.weights > 0.0] > 0.0).any(axis=0))
 
 
 def holds_counts(block: Block) -> bool:

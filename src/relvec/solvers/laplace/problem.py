@@ -15,10 +15,10 @@ from scipy.linalg import block_diag, lapack
 
 from relvec.design import LaplaceDesign, ModelOnRows, Observed
 from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
-from relvec.inference.likelihoods import Likelihood
+from relvec.inference.likelihoods import Likelihood, Poisson
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, evidence_system, moved_mode
-from relvec.solvers.laplace.rows import pass_ns, posterior_of, rows_in_memory
+from relvec.solvers.laplace.rows import pass_ns, posterior_of, rows_in_memory, shorten_start
 
 TRUSTED = 0.5  # steps do not take `LaplacePosterior.trust` below this
 _PASSES_A_MODE = 4.0  # over the rows
@@ -261,6 +261,8 @@ class LaplaceModel:
         """Units with their mode, from a start; ``guess`` as in `laplace`, Phi their columns where they are known."""
         problem, fit = self.problem, None
         if Phi is not None:
+            if isinstance(problem.likelihood, Poisson):
+                start = shorten_start(start, Phi, problem.target)
             fit = self.fit.rows.fit(Phi, alpha, start)
             problem.count_mode(len(active))
         if fit is None:

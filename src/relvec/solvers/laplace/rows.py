@@ -16,6 +16,7 @@ from relvec.runtime.machine import n_threads
 from relvec.solvers._native.laplace import Mode, Rows
 
 MIN_PIVOT_SHARE = 1e-8  # of its diagonal: a larger pivot shows that normal equations beyond their limit lost few digits
+_MAX_EXCESS = 20.0  # of the logarithm of a rate where Newton's steps start, above that of the largest count
 _PER_SAMPLE_NS, _PER_COLUMN_NS, _PER_PAIR_NS = 25.0, 0.5, 0.05  # of a row in a pass
 
 
@@ -29,6 +30,12 @@ def rows_in_memory(target: Any, weights: Any, likelihood: Likelihood) -> Rows | 
         t, w, type(likelihood) is Poisson, constant, MAX_LOG_RATE, run_parts, NEWTON.max_steps, NEWTON.max_idle_steps,
         NEWTON.rough_decrement, NEWTON.exact_decrement, NORMAL_EQUATIONS_LIMIT, MIN_PIVOT_SHARE,
     )  # fmt: skip
+
+
+def shorten_start(start: np.ndarray, Phi: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Weights (k,) to start from, shorter where rates are far above all counts: from there Newton's steps are of 1."""
+    highest, most = float((Phi @ start).max()), float(np.log1p(counts.max()))
+    return start * (most / highest) if highest > most + _MAX_EXCESS else start
 
 
 def posterior_of(mode: Mode) -> PosteriorOnRows:
