@@ -89,3 +89,15 @@ def test_a_constant_target_has_an_evidence_over_centres():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert np.isfinite(compare(X, np.ones(120), ["gaussian"], by="centres").rows[0].value)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"y": np.full(20, None)}, "y must hold finite numbers"),
+    ({"y": np.full(20, None), "by": "folds", "estimator": RVC()}, "y has no label in row 0"),
+    ({"kernels": [None]}, "None is no sum of 'gaussian'"),
+    ({"n_folds": 2.5}, "n_folds must be 2 or more, a whole number, got 2.5"),
+])  # fmt: skip
+def test_what_cannot_be_compared_is_refused(change, message):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match=message):
+        compare(**({"X": X, "y": X[:, 0]} | change))

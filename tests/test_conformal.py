@@ -303,3 +303,16 @@ def test_inside_mapie():
     sets = SplitConformalClassifier(model, confidence_level=0.9, prefit=True).conformalize(X[100:300], y[100:300])
     members = sets.predict_set(X[300:])[1][:, :, 0]
     assert abs(members[np.arange(400), np.searchsorted(model.classes_, y[300:])].mean() - 0.9) < 0.06
+
+
+def test_rows_and_folds_that_are_none_are_refused():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    models = RVR(width=1.0).fit(X, X[:, 0]), RVC(width=1.0).fit(X, X[:, 0] > 0.0)
+    for model, y in zip(models, (X[:, 0], X[:, 0] > 0.0), strict=True):
+        for cv in (2.5, "a", iter([])):
+            with pytest.raises(ValueError, match="cv must be a number of folds, 2 or more, or a splitter"):
+                model.calibrate(X, y, cv=cv)
+        with pytest.raises(ValueError, match=r"must hold finite numbers|no label in row 0"):
+            model.calibrate(X, np.full(30, None))
+        assert not hasattr(model, "calibration_")

@@ -432,6 +432,27 @@ def test_blocks(share, fitted, monkeypatch):
         RVR().fit(iter([(X, y), (X[:, :1], y)]))
 
 
+X_OF_BLOCKS = np.arange(12.0).reshape(6, 2)
+
+
+@pytest.mark.parametrize("block", [
+    (X_OF_BLOCKS, None), (X_OF_BLOCKS, 1.0), (X_OF_BLOCKS, np.ones(5)), (X_OF_BLOCKS, np.ones(6), None),
+    (X_OF_BLOCKS, np.ones(6), ["a"] * 6), (X_OF_BLOCKS, np.ones(6), np.ones(3)), (X_OF_BLOCKS + 1j, np.ones(6)),
+    (np.full((6, 2), "a"), np.ones(6)), ([[1.0], [1.0, 2.0]], [1.0, 2.0]), (np.ones(6), np.ones(6)),
+    [X_OF_BLOCKS, np.ones(6)],
+])  # fmt: skip
+def test_blocks_that_are_none_are_refused(block):
+    with pytest.raises(ValueError, match="blocks must be tuples"):
+        RVR().fit(iter([block]))
+
+
+@pytest.mark.parametrize(("model", "y"), [(RVR(), np.ones((6, 2))), (RVC(), np.array(["a", "b"] * 3))])
+def test_blocks_of_other_targets_than_the_first_are_refused(model, y):
+    with pytest.raises(ValueError, match="the same columns and kind of targets"):
+        model.fit(iter([(X_OF_BLOCKS, np.arange(6)), (X_OF_BLOCKS, y)]))
+    assert not hasattr(model, "n_features_in_")
+
+
 def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
     X, y, _ = fitted
     mapped = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)

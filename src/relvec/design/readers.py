@@ -123,16 +123,15 @@ def _gather_blocks(blocks: Iterator[tuple], most_bytes: float, names: list[str] 
     size, shape = 0, (0, 0)
     file: FileRows | None = None
     for block in blocks:
-        if not isinstance(block, tuple) or len(block) not in (2, 3) or np.ndim(block[0]) != 2:
+        X, y, *more = _read_block(block)
+        targets.append(y)
+        weights += more
+        like = y.shape[1:] == targets[0].shape[1:] and (y.dtype.kind == "U") == (targets[0].dtype.kind == "U")
+        if shape[1] not in (0, X.shape[1]) or not (like or "O" in (y.dtype.kind, targets[0].dtype.kind)):
             raise ValueError(
-                f"blocks must be tuples (X, y) or (X, y, weights) with X of two dimensions, got {block!r:.80}"
+                f"a block has X {X.shape} and y {y.shape} of {y.dtype} after blocks of {shape[1]} features and y of "
+                f"{targets[0].dtype}: give all blocks the same columns and kind of targets"
             )
-        X = np.ascontiguousarray(refuse_masked(*block), dtype=np.float64)
-        targets.append(np.asarray(block[1]))
-        if len(block) == 3:
-            weights.append(np.asarray(block[2], dtype=np.float64))
-        if shape[1] not in (0, X.shape[1]) or len(X) != len(targets[-1]):
-            raise ValueError(f"a block has X {X.shape} and y {targets[-1].shape} after blocks of {shape[1]} features")
         shape, size = (shape[0] + len(X), X.shape[1]), size + X.nbytes
         if file is None and size > most_bytes:
             file = FileRows(X.shape[1])
@@ -149,6 +148,23 @@ def _gather_blocks(blocks: Iterator[tuple], most_bytes: float, names: list[str] 
         raise ValueError("some blocks have weights and some have none: give all of them three parts, or none")
     rows: Any = np.concatenate(held) if file is None else file
     return Loaded(rows, np.concatenate(targets), np.concatenate(weights) if weights else None, names)
+
+
+def _read_block(block: Any) -> list[np.ndarray]:
+    """X (n, d), y (n,) or (n, q) and, where given, weights (n,) of a block of the user."""
+    wanted = "blocks must be tuples (X, y) or (X, y, weights) of as many rows, X of numbers in columns, got"
+    if not isinstance(block, tuple) or len(block) not in (2, 3):
+        raise ValueError(f"{wanted} {block!r:.80}")
+    try:
+        X, *others = (np.asarray(part) for part in (refuse_masked(*block), *block[1:]))
+        if X.dtype.kind == "c":
+            raise TypeError("complex numbers")
+        parts = [np.ascontiguousarray(X, np.float64), others[0], *(w.astype(np.float64) for w in others[1:])]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{wanted} {block!r:.80} ({error})") from error
+    if X.ndim != 2 or any(part.shape[:1] != X.shape[:1] for part in parts):
+        raise ValueError(f"{wanted} {block!r:.80}")
+    return parts
 
 
 class FileRows:

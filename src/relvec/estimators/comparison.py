@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_X_y
 
 from relvec.basis import row_hash64
 from relvec.estimators.base import check_weight_sum
+from relvec.estimators.predictions.scores import check_labels, check_numbers
 from relvec.estimators.processes.regression import MAX_TARGET_OF_PROCESS, allows_process, targets_vary
 from relvec.estimators.regressor import RelevanceVectorRegressor
 from relvec.gaussian_process import compare_merits
@@ -126,8 +127,8 @@ def compare(
     kernels = [kernels] if isinstance(kernels, str) else kernels
     if kernels is not None and not len(kernels):
         raise ValueError("kernels must name at least one kernel; got none")
-    if n_folds < 2:
-        raise ValueError(f"n_folds must be 2 or more, got {n_folds!r}")
+    if not isinstance(n_folds, int | np.integer) or n_folds < 2:
+        raise ValueError(f"n_folds must be 2 or more, a whole number, got {n_folds!r}")
     model = RelevanceVectorRegressor() if estimator is None else estimator
     if by in ("merit", "folds"):  # a fit checks its own
         X, y, sample_weight = _checked(X, y, sample_weight, by == "merit" or not is_classifier(model))
@@ -142,6 +143,7 @@ def compare(
 def _checked(X: Any, y: Any, sample_weight: Any, numeric: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows X (n, d), targets y (n,) or (n, q) and weights (n,) as a fit takes them."""
     refuse_masked(X, y, sample_weight)
+    y = check_numbers(y) if numeric else check_labels(y)
     X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=numeric, ensure_min_samples=2)
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     check_weight_sum(weights)

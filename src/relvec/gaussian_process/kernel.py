@@ -186,7 +186,7 @@ def parse_structure(name: str, n_inputs: int, groups: tuple[int, ...] = ()) -> S
     >>> parse_structure("gaussian[each] + linear", 3).name
     'gaussian[3] + linear'
     """
-    words = [word.strip() for word in name.split("+")]
+    words = [word.strip() for word in str(name).split("+")]
     parts = []
     for word in (w for w in words if w != "linear"):
         shape, bracket, inner = word.partition("[")

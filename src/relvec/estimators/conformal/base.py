@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from relvec.estimators.base import BaseRelevanceVector
 from relvec.estimators.fitted import FittedModel, caller_level
@@ -49,7 +49,9 @@ class ConformalPredictions(BaseRelevanceVector):
         if isinstance(cv, numbers.Integral):
             splitter = StratifiedKFold if hasattr(self, "classes_") else KFold
             cv = splitter(int(cv), shuffle=True, random_state=0)
-        n = len(y)
+        if isinstance(cv, str) or not hasattr(cv, "split"):
+            raise ValueError(f"cv must be a number of folds, 2 or more, or a splitter such as KFold, got {cv!r}")
+        n = _num_samples(y)
         scores: np.ndarray | None = None
         fold, folds = np.full(n, -1), []
         for i, (rest, own) in enumerate(cv.split(np.zeros(n), y)):

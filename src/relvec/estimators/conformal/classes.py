@@ -11,6 +11,7 @@ from relvec.basis import row_hash64
 from relvec.design import is_dask
 from relvec.estimators.base import by_blocks
 from relvec.estimators.conformal.base import ConformalPredictions, check_coverage
+from relvec.estimators.predictions.scores import check_labels
 from relvec.inference.conformal import OWN_SHARE, add_most_probable, class_scores, credible_set, cross_set
 from relvec.runtime.arrays import to_host
 
@@ -108,7 +109,7 @@ class ConformalSets(ConformalPredictions):
         return class_scores(to_host(self.predict_proba(X)), uniform_parts(rows) if randomised else OWN_SHARE)
 
     def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
-        found, y = self._all_scores(X, randomised), column_or_1d(to_host(y))
+        found, y = self._all_scores(X, randomised), column_or_1d(check_labels(to_host(y)))
         check_consistent_length(found, y)
         scores = np.full((1, len(y)), np.inf)  # of a class that the model does not know
         for k, label in enumerate(self.classes_):

@@ -10,6 +10,7 @@ from sklearn.utils import check_array, check_consistent_length
 from relvec.estimators.base import check_predictions
 from relvec.estimators.conformal.base import ConformalPredictions
 from relvec.estimators.noise import HeteroscedasticPredictor
+from relvec.estimators.predictions.scores import check_numbers
 from relvec.gaussian_process import FittedProcess
 from relvec.gaussian_process.target import AS_IT_IS, Scale
 from relvec.inference.censored import as_ends
@@ -76,7 +77,7 @@ class ConformalIntervals(ConformalPredictions):
             y, high = as_ends(y).T
             if (y < high).any():
                 raise ValueError("calibrate needs targets that were observed: leave rows with censored targets out")
-        y = check_array(to_host(y), ensure_2d=False, dtype=np.float64, input_name="y")
+        y = check_array(check_numbers(to_host(y)), ensure_2d=False, dtype=np.float64, input_name="y")
         check_consistent_length(rows, y)
         targets = y.reshape(len(y), -1).T
         if len(targets) != len(self.fitted_.predictors):
