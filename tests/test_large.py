@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 import relvec.estimators.laplace as laplace_search
 from relvec import RVC, RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
-from relvec.design import DenseDesign, LocalSamples, gram_rows, readers, tall_qr
+from relvec.design import DenseDesign, LocalSamples, gram_rows, readers, samples, tall_qr
 from relvec.design import streamed as stream
 from relvec.design.streamed import compress_in_passes
 from relvec.estimators.sources import MemorySource
@@ -430,6 +430,21 @@ def test_blocks(share, fitted, monkeypatch):
         RVR().fit(iter([X, X]))
     with pytest.raises(ValueError, match="after blocks of 2 features"):
         RVR().fit(iter([(X, y), (X[:, :1], y)]))
+
+
+def test_files_that_shrink_or_are_of_another_kind_are_refused(tmp_path):
+    X = np.memmap(tmp_path / "X", "float64", "w+", shape=(2000, 2))
+    X.flush()
+    (tmp_path / "X").write_bytes(b"short")
+    with pytest.raises(ValueError, match="rows 1000 to 2000 of X are no longer in the file"):
+        samples.read(X, 1000, 2000)
+    (tmp_path / "X").unlink()
+    with pytest.raises(ValueError, match="leave it alone during a fit"):
+        samples.read(X, 0, 1)
+    pytest.importorskip("pyarrow")
+    (tmp_path / "rows.npy").write_bytes(b"no table")
+    with pytest.raises(ValueError, match="is no Parquet file: rows of other files are given as arrays"):
+        RVR().fit(tmp_path / "rows.npy", "y")
 
 
 X_OF_BLOCKS = np.arange(12.0).reshape(6, 2)

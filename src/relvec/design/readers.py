@@ -102,7 +102,10 @@ def _dataset(X: Any) -> Any:
         from pyarrow import dataset
     except ImportError as error:
         raise ImportError("Parquet files need pyarrow and pandas: pip install 'relvec[data]'") from error
-    return dataset.dataset(str(X), format="parquet") if isinstance(X, str | Path) else X
+    try:
+        return dataset.dataset(str(X), format="parquet") if isinstance(X, str | Path) else X
+    except ValueError as error:
+        raise ValueError(f"{X} is no Parquet file: rows of other files are given as arrays ({error})") from error
 
 
 def _parquet_blocks(X: Any, y: Any, weights: Any) -> Iterator[tuple]:

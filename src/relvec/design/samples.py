@@ -122,7 +122,11 @@ def read(X: Any, start: int, stop: int) -> np.ndarray:
         # a mapping of its own, closed at once: pages read through the given one would stay with the process
         row = mapped.dtype.itemsize * int(np.prod(mapped.shape[1:]))
         shape = (stop - start, *mapped.shape[1:])
-        part: Any = np.memmap(str(mapped.filename), mapped.dtype, "r", mapped.offset + start * row, shape)
+        try:
+            part: Any = np.memmap(str(mapped.filename), mapped.dtype, "r", mapped.offset + start * row, shape)
+        except (OSError, ValueError) as error:
+            reason = f"rows {start} to {stop} of X are no longer in the file {mapped.filename} that X was mapped from"
+            raise ValueError(f"{reason}: write it again, and leave it alone during a fit ({error})") from error
         return np.array(part, dtype=np.float64)
     return np.ascontiguousarray(X[start:stop], dtype=np.float64)
 
