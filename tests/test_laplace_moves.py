@@ -9,6 +9,7 @@ import pytest
 
 from problems import classes_of
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.solvers._native.laplace import Mode
 from relvec.solvers.laplace import moves, precisions, search
 from relvec.solvers.laplace.moves import LaplaceSettings, Limit
 from relvec.solvers.laplace.precisions import PrecisionSettings, relax
@@ -488,3 +489,57 @@ class TestPrecisions:
         else:
             expected = q**2 <= s
         np.testing.assert_array_equal(dead, expected)
+
+
+def trials_at(objective, trust=lambda x: 1.0, gain=0.0, fit=None):
+    """Logarithms of precisions over S at which a unit is added, where the evidence is a function of these."""
+    S, tried = 0.4, []
+
+    def add(units, alpha, start):
+        x = float(np.log(alpha[0] / S))
+        assert units.tolist() == [7] and start[0] == pytest.approx(0.3 / (alpha[0] + S))
+        tried.append(x)
+        return SimpleNamespace(objective=5.0 + objective(x), trust=trust(x))
+
+    model = SimpleNamespace(objective=5.0, trust=0.8, problem=SimpleNamespace(trusted=0.6), add=add, fit=fit)
+    classes = [SimpleNamespace(S=np.array([9.0, S]), Q=np.array([9.0, 0.3]))]
+    found = SimpleNamespace(classes=classes, units=np.array([3, 7]), gains=np.array([9.0, gain]))
+    assert len(moves._add_at_precisions(model, found, 1)) == len(tried)
+    return np.array(tried)
+
+
+GRID = np.log(moves.SETTINGS.faint_precisions)
+
+
+@pytest.mark.parametrize("top", [-2.0, 0.7, 4.0])
+def test_a_unit_is_added_at_the_top_between_two_precisions(top):
+    tried = trials_at(lambda x: 0.01 - 0.05 * (x - top) ** 2)
+    np.testing.assert_allclose(tried[: len(GRID)], GRID)
+    assert len(tried) == len(GRID) + 1 and tried[-1] == pytest.approx(top)
+    # tops where it loses much, and slopes without a top, are left alone
+    for other in (lambda x: -0.3 - 0.05 * (x - top) ** 2, lambda x: -0.01 * x, lambda x: 0.01 * x):
+        assert len(trials_at(other)) == len(GRID)
+
+
+@pytest.mark.parametrize("rising", [1.0, -1.0])
+def test_a_unit_is_added_up_to_the_edge_of_trust(rising):
+    """The limit is that of the problem, or the model's own where that is less."""
+    edge = 0.37
+    tried = trials_at(lambda x: 0.2 + 0.05 * rising * x, lambda x: 0.7 if rising * x < rising * edge else 0.5)
+    x, places = np.sort(GRID), []
+    near, far = (x[x < edge].max(), x[x > edge].min())[:: int(rising)]
+    for _ in range(moves.SETTINGS.edge_halvings):
+        places.append(0.5 * (near + far))
+        near, far = (places[-1], far) if rising * places[-1] < rising * edge else (near, places[-1])
+    np.testing.assert_allclose(tried[len(GRID) :], places)
+    # nothing lies at an edge where neither side gains
+    assert len(trials_at(lambda x: -0.1 + 0.001 * x, lambda x: 0.7 if x < edge else 0.5)) == len(GRID)
+    assert len(trials_at(lambda x: 0.2 + 0.05 * x, lambda x: 0.65 if x < edge else 0.61)) == len(GRID)
+
+
+def test_a_unit_that_loses_much_at_first_is_tried_further_where_the_scan_may_err():
+    lost, mode = lambda x: -1.0 - x**2, in_search()[0].model.fit
+    assert isinstance(mode, Mode)
+    assert len(trials_at(lost, fit=mode)) == 1
+    assert len(trials_at(lost)) == len(trials_at(lost, gain=0.1, fit=mode)) == len(GRID)
+    assert len(trials_at(lambda x: -0.19 - 0.0 * x, fit=mode)) > len(GRID)  # flat: each precision is a top

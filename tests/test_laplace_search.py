@@ -4,12 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 from problems import classes_of
+from relvec.design import DenseDesign, Piece
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.solvers.laplace.exchange import ExchangeTask, find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
-from relvec.solvers.laplace.problem import empty_model
+from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import ScanSettings, ScanTask, correlations, correlations_with, scan, shared_optimum
 
 
@@ -243,3 +245,70 @@ def test_closed_atoms_and_equals_of_those_in_the_model_may_not_enter():
     for closed in (np.zeros(0, dtype=np.intp), np.array([4])):
         task = ScanTask(None, False, 6, taken, closed, 0.0, None)
         assert np.array_equal(task.outside(piece), free & ~np.isin(atoms, closed))
+
+
+def test_statistics_of_functions_that_nearly_depend_on_the_model_keep_their_digits():
+    """S of counts with weights of 1e6 and precisions of 1e-9, against 60 digits: a difference of numbers 1e13 times as
+    large."""
+    rng, n = np.random.default_rng(4), 24
+    x = np.sort(rng.uniform(-1.0, 1.0, n))
+    Phi = np.exp(-((x[:, None] - x[::2]) ** 2) / 4.0)
+    weights = np.full(n, 1e6)
+    t = rng.poisson(np.exp(1.0 + x)).astype(float)
+    problem = LaplaceProblem(DenseDesign(Phi), t, weights, Poisson(), np.arange(12), thorough=True)
+    units, alpha = np.array([0, 4, 7, 11]), np.full(4, 1e-9)
+    model = LaplaceModel(problem, units, problem.fit(units, alpha))
+    found, p, design = scan(model), model.posterior, problem.design
+    with mp.workdps(60):
+        root = [mp.sqrt(mp.mpf(w)) for w in p.W.tolist()]
+
+        def column(j, scale=1):
+            return [r * mp.mpf(v) * scale for r, v in zip(root, design.columns([j])[:, 0].tolist(), strict=True)]
+
+        X = [column(j, 1 / mp.sqrt(mp.mpf(1e-9))) for j in units.tolist()]
+        H = mp.matrix([[mp.fdot(a, b) + (i == j) for j, b in enumerate(X)] for i, a in enumerate(X)])
+        shares = []
+        for j in np.setdiff1d(np.arange(12), units).tolist():
+            z = column(j)
+            g = mp.matrix([mp.fdot(a, z) for a in X])
+            S = mp.fdot(z, z) - mp.fdot(g, mp.lu_solve(H, g))
+            assert found.classes[0].S[j] == pytest.approx(float(S), rel=1e-4)
+            shares.append(float(S / mp.fdot(z, z)))
+    assert min(shares) < 1e-11
+
+
+def test_an_S_that_is_rounding_is_none():
+    rows = SimpleNamespace(exact=False, roots=[np.eye(2)], own=[np.arange(2)])
+    projected = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 0.5], [7.0, 8.0, 9.0]])  # T and Q of three atoms
+    squares = np.array([[1.0 + 1e-11, 2.5, 0.75]])
+    piece = SimpleNamespace(projected=[projected], squares=squares)
+    (found,) = ScanTask(rows, False, 3, [np.zeros(0)], np.zeros(0, dtype=np.intp), 1e-10, None).statistics(piece)
+    np.testing.assert_allclose(found.S, [0.0, 0.5, 0.5])
+    assert found.S[0] == 0.0 and found.Q.tolist() == [7.0, 8.0, 9.0] and np.array_equal(found.T, projected[:2])
+
+
+def test_a_scan_brings_the_atoms_of_largest_gain_once():
+    rows = SimpleNamespace(exact=False, roots=[np.zeros((0, 0))], own=[np.zeros(0, dtype=np.intp)])
+    Q = np.array([[1.0, 3.0, 2.0, 5.0, 4.0, 5.0]])
+    contents = np.array([10, 11, 12, 13, 14, 13], dtype=np.uint64)
+    piece = Piece(np.arange(6), np.arange(6), contents, [Q], np.ones((1, 6)))
+    for most, kept in ((2, [3, 4]), (4, [3, 4, 1, 2]), (9, [3, 4, 1, 2, 0]), (None, [0, 1, 2, 3, 4, 5])):
+        task = ScanTask(rows, False, 6, [np.zeros(0, dtype=np.uint64)], np.zeros(0, dtype=np.intp), 1e-10, most)
+        assert task(piece).atoms.tolist() == kept
+    taken = ScanTask(rows, False, 6, [contents[[3]]], np.array([1]), 1e-10, 2)
+    assert taken(piece).atoms.tolist() == [4, 2]
+    halves = [piece.take(np.arange(6)[i::2]) for i in (0, 1)]
+    assert sorted(ScanTask(rows, False, 6, [contents[:0]], np.array([1]), 1e-10, 3).combine(*halves).atoms) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_work_of_a_scan_counts_the_dictionary_and_the_weights(exact, monkeypatch):
+    settings = ScanSettings(max_exact_products=np.inf if exact else 0.0, fixed_ns=3.0, weight_ns=5.0)
+    monkeypatch.setattr("relvec.solvers.laplace.scan.SCANS", settings)
+    for likelihood in (Bernoulli(), Categorical(3)):
+        model, _ = classes_of(likelihood=likelihood)
+        K, k, budget = likelihood.n_outputs, len(model.posterior.alpha), model.problem.budget
+        before = budget.spent
+        scan(model)
+        weights = 1.0 + k / (1 if exact or K == 1 else K)
+        assert budget.spent - before == pytest.approx(K * model.problem.design.scan_size * (3.0 + 5.0 * weights))
