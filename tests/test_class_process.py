@@ -1,6 +1,7 @@
 """The process for classes: evidence, gradient, weights, order, far away, two classes and more, the choice."""
 
 import shutil
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from exports import compile_c, pointer
 from relvec import RVC
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
+from relvec.gaussian_process.classes import choose as choosing
 from relvec.gaussian_process.classes.calibrate import calibrate, calibration_curve
 from relvec.gaussian_process.classes.candidates import ProcessCandidate, standard_candidates
 from relvec.gaussian_process.classes.choose import choose
@@ -26,7 +28,7 @@ from relvec.gaussian_process.classes.fit import ClassModel, Member, fit_classes,
 from relvec.gaussian_process.classes.learn import Effort, evidence, learn, settle
 from relvec.gaussian_process.classes.model import Calibration
 from relvec.gaussian_process.classes.record import Record
-from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, merge, standardise
+from relvec.gaussian_process.classes.rows import ClassRows, deal_fold, merge, standardise
 from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.runtime.clock import Clock
 
@@ -162,7 +164,7 @@ def test_a_line_goes_on_no_further_than_logistic_regression():
 
 def test_copies_share_a_fold_and_classes_are_spread():
     rows = rows_of(100)
-    folds = deal_folds(rows, 5)
+    folds = [deal_fold(rows, 5, k) for k in range(5)]
     assert sum(len(test) for _, test in folds) == len(rows)
     counts = np.array([test.counts.sum(0) for _, test in folds])
     assert np.ptp(counts, axis=0).max() <= 1
@@ -306,7 +308,7 @@ def test_held_out_rows_shorten_widths_and_ask_for_vectors():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(600, 2))
     rows = standardise(merge(X, (np.floor(4.0 * X).sum(axis=1) % 2).astype(int), 2))[0]
-    fold = train, test = deal_folds(rows, 3)[0]
+    fold = train, test = deal_fold(rows, 3, 0)
     candidate = ProcessCandidate(Structure((Part(GAUSSIAN),), False, 2), Effort(final=20, grown=50))
     theta = np.array([6.0, 0.5])
     long = Record(candidate)
@@ -525,6 +527,23 @@ def test_a_wide_table_keeps_no_factor_of_all_its_inputs(n_classes, tmp_path):
         relvec.save(model, tmp_path / "broken")
         with pytest.raises(ModelFileError, match="do not fit together"):
             relvec.load(tmp_path / "broken")
+
+
+def test_a_choice_holds_one_fold_at_a_time(monkeypatch):
+    # Five copies of the rows and all models of the folds took more than the memory limit.
+    held, most = weakref.WeakSet(), []
+
+    def deal(*given):
+        found = deal_fold(*given)
+        held.update(found)
+        most.append(len(held))
+        return found
+
+    monkeypatch.setattr(choosing, "deal_fold", deal)
+    X, y = table(60)
+    rows, _ = standardise(merge(X, y, 2))
+    choose(rows, standard_candidates(rows.X)[:1])
+    assert len(most) == 5 and max(most) <= 4  # two of the last fold, until they are replaced
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from relvec.gaussian_process.classes.candidates import ProcessCandidate
 from relvec.gaussian_process.classes.learn import log_merit
 from relvec.gaussian_process.classes.model import Calibration, ClassProcess, calibrate_signals
 from relvec.gaussian_process.classes.record import Record
-from relvec.gaussian_process.classes.rows import ClassRows, deal_folds, few_differ
+from relvec.gaussian_process.classes.rows import ClassRows, deal_fold, few_differ
 from relvec.runtime.clock import Clock
 
 TIE = 0.005  # nats a row: candidates that differ by less, or by half a standard error, are equally good
@@ -111,7 +111,7 @@ def choose(
         return weigh_by_evidence(rows, candidates, clock)
     n_folds = min(n_folds, len(rows))
     whole: dict[str, ClassProcess] = {}
-    models: list[ClassProcess] = []
+    spent = 0
     tell = _Tally(clock, sum(c.few for c in candidates) + n_folds * len(candidates))
     for candidate in candidates:
         if candidate.few and not (whole and clock.up(candidate.name)):
@@ -119,10 +119,11 @@ def choose(
             tell()
     run = count_folds(rows, n_folds, whole.values()) if run is None else min(run, n_folds)
     records = [Record(c) for c in candidates if c.name in whole or not c.few]
-    racing, tests, folds = records, [], deal_folds(rows, n_folds)[:run]
-    for fold, (train, test) in enumerate(folds):
+    racing, tests, held_out = records, [], run == 1
+    for fold in range(run):
         if fold and clock.up(f"folds after the first {fold}"):
             break
+        train, test = deal_fold(rows, n_folds, fold)
         tests.append(test.counts)
         fitted: dict[str, ClassProcess] = {}
         for record in racing:
@@ -133,18 +134,18 @@ def choose(
             fitted[name] = record.candidate.fit(train, hint, clock, label)
             record.add(fitted[name], test)
             tell()
-        models += fitted.values()
+        spent += sum(getattr(model, "evaluations", 0) for model in fitted.values())
         if len(tests) == 2 < run:
             racing = _keep_racing([r for r in records if r.log_rates], np.concatenate(tests))
     run, records = len(tests), [record for record in records if record.log_rates]
     counts = np.concatenate(tests)
     for record in records:
         record.close(counts)
-    if len(folds) == 1:
-        records = [record.refine(folds[0], clock, vectors=False) for record in records]
+    if held_out:
+        records = [record.refine((train, test), clock, vectors=False) for record in records]
     chosen, shares = _decide(records, sums)
-    if len(folds) == 1:
-        grown = {record: record.refine(folds[0], clock, vectors=True) for record in chosen}
+    if held_out:
+        grown = {record: record.refine((train, test), clock, vectors=True) for record in chosen}
         records = [grown.get(record, record) for record in records]
         chosen, shares = _decide(list(grown.values()), sums)
     parts = []
@@ -154,7 +155,7 @@ def choose(
             whole[name] = record.candidate.fit(rows, record.model, clock, "")
         parts.append((share, record.calibration, record.finish(whole[name], rows)))
     scheme = f"{run} of {n_folds} folds" if 1 < run < n_folds else f"{n_folds} folds" if run > 1 else "a hold-out"
-    spent = sum(getattr(model, "evaluations", 0) for model in (*whole.values(), *models))
+    spent += sum(getattr(model, "evaluations", 0) for model in whole.values())
     return parts, replace(_describe_choice(records, chosen, shares, scheme), evaluations=spent)
 
 

@@ -98,8 +98,8 @@ def few_differ(rows: ClassRows) -> bool:
     return len(rows) < _FEW and rows.weight.sum() > 2.0 * len(rows)
 
 
-def deal_folds(rows: ClassRows, n_folds: int) -> list[tuple[ClassRows, ClassRows]]:
-    """(rows to learn from, rows held out) for every fold: the classes spread evenly, copies together.
+def deal_fold(rows: ClassRows, n_folds: int, k: int) -> tuple[ClassRows, ClassRows]:
+    """(rows to learn from, rows held out) for fold k: the classes spread evenly, copies together.
 
     Rows are taken class by class (the class of most weight at the row), in their order, which is a hash's, and dealt
     out in turn: neither the order of the user's rows, nor copies of them, nor the names of the classes change the
@@ -111,4 +111,4 @@ def deal_folds(rows: ClassRows, n_folds: int) -> list[tuple[ClassRows, ClassRows
     order = np.argsort(first[label], kind="stable")  # classes in the order in which they first come
     fold = np.empty(len(rows), dtype=int)
     fold[order] = np.arange(len(rows)) % n_folds
-    return [(rows.take(fold != k), rows.take(fold == k)) for k in range(n_folds)]
+    return rows.take(fold != k), rows.take(fold == k)
