@@ -7,10 +7,12 @@ import pytest
 
 import oracle
 from problems import classes_of, dictionary, problem_of, quiet_fit, sinc_problem
+from relvec.design import DenseDesign
 from relvec.inference.priors import GammaPrior
-from relvec.solvers import EM, MacKay, Sequential
+from relvec.solvers import EM, MacKay, Problem, Sequential
+from relvec.solvers import fixed_point as _fixed_point
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
-from relvec.solvers.loop import Start
+from relvec.solvers.loop import Start, Status
 
 
 @pytest.mark.parametrize("noise", [None, 0.05])
@@ -111,3 +113,298 @@ def test_every_solver_ends_where_t01_equations_16_and_18_hold(solver, noise):
     if noise is None:
         residual = np.sum((t - Phi[:, active] @ mu) ** 2)
         assert model.noise_variance_ == pytest.approx(residual / (30 - gamma.sum()), rel=1e-2)  # eq. (18)
+
+
+# --- a single step or check, at a model given by hand ---------------------------------------------------------------
+
+
+def at(solver, problem, active, alpha, beta, steps=0):
+    """The state of a solver with that model."""
+    return solver.resumed(problem, Start(np.array(active), np.array(alpha, float), beta), {"steps": steps})
+
+
+def answers(monkeypatch, *given):
+    """Let the objective seem to have fallen, or not, whatever it has done; the last answer is repeated."""
+    left = [*given]
+    monkeypatch.setattr(_fixed_point, "not_lower", lambda new, old: left.pop(0) if len(left) > 1 else left[0])
+
+
+@pytest.mark.parametrize("noise", [None, 0.05])
+@pytest.mark.parametrize(("refused", "fraction"), [(0, 1.0), (1, 0.5), (2, 0.1)])
+def test_an_em_step_that_rounding_spoils_is_shortened_in_the_logarithms(refused, fraction, noise, monkeypatch):
+    design, t = dictionary(M=8)
+    problem, Phi = problem_of(design, t, noise_variance=noise), design.columns(np.arange(8))
+    state = at(EM(), problem, np.arange(8), np.linspace(0.2, 3.0, 8), 7.0)
+    alpha, beta = oracle.em_step(Phi, t, state.posterior.alpha, 7.0)
+    answers(monkeypatch, *[False] * refused, True)
+    found = EM()._em(problem, state.notes.columns, state, 0.0)
+    np.testing.assert_allclose(found.alpha, alpha**fraction * state.posterior.alpha ** (1.0 - fraction), rtol=1e-9)
+    assert found.beta == pytest.approx(7.0 if noise else beta**fraction * 7.0 ** (1.0 - fraction), rel=1e-9)
+    answers(monkeypatch, False)
+    assert EM()._em(problem, state.notes.columns, state, 0.0) is state.posterior
+
+
+@pytest.mark.parametrize("solver", [MacKay(), EM()])
+def test_the_noise_of_a_step_stays_above_its_floor(solver, monkeypatch):
+    design, t = dictionary(M=8)
+    problem = problem_of(design, t, noise_floor=0.9)
+    state = at(solver, problem, np.arange(8), np.ones(8), 1.0)
+    answers(monkeypatch, True)
+    assert solver._update(problem, state.notes.columns, state, 0.0).beta == 1.0 / 0.9
+
+
+@pytest.mark.parametrize("prior", [False, True])
+def test_precisions_of_a_mackay_step_end_at_ten_times_that_of_pruning_without_a_prior(prior, monkeypatch):
+    design, t = dictionary(M=8)
+    rates = {"prior": GammaPrior(a=0.1, b=1e-9), "prior_b": np.full(8, 1e-9)} if prior else {}
+    problem, solver, b = problem_of(design, t, **rates), MacKay(prune_alpha=0.2), 1e-9 if prior else 0.0
+    state = at(solver, problem, np.arange(8), np.ones(8), 5.0)
+    answers(monkeypatch, True)
+    expected, _ = oracle.mackay_step(design.columns(np.arange(8)), t, np.ones(8), 5.0, a=0.1 if prior else 0.0, b=b)
+    assert expected.min() < 2.0 < expected.max()
+    found = solver._update(problem, state.notes.columns, state, b).alpha
+    np.testing.assert_allclose(found, expected if prior else np.minimum(expected, 2.0), rtol=1e-9)
+
+
+def test_a_function_without_any_value_keeps_its_precision(monkeypatch):
+    """Its weight and its gamma are zero, and zero over zero says nothing."""
+    design, t = dictionary(M=8)
+    design.columns(np.arange(8))
+    blind = DenseDesign(np.column_stack([design.columns(np.arange(7)), np.zeros(len(t))]))
+    problem = problem_of(blind, t)
+    state = at(MacKay(), problem, np.arange(8), np.linspace(0.5, 4.0, 8), 5.0)
+    answers(monkeypatch, True)
+    found = MacKay()._update(problem, state.notes.columns, state, 0.0).alpha
+    assert found[7] == 4.0
+    expected, _ = oracle.mackay_step(design.columns(np.arange(7)), t, np.linspace(0.5, 4.0, 8)[:7], 5.0)
+    np.testing.assert_allclose(found[:7], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("c", "moves"), [(0.0, False), (1.2, False), (1.8, True)])
+def test_the_noise_moves_where_samples_and_prior_outnumber_the_well_determined_weights(c, moves, monkeypatch):
+    """T01 eq. (46) divides by N - sum gamma + 2c, which may be negative with small sample weights."""
+    design, t = dictionary(M=8, width=0.5)
+    problem = problem_of(design, t, n_samples=2.0, prior=GammaPrior(c=c, d=0.1), prior_d=0.1)
+    state = at(MacKay(), problem, np.arange(8), np.full(8, 1e-2), 20.0)
+    p = state.posterior
+    total = float(p.gamma.sum())
+    scale = (total - 2.0) / 3.0  # sum gamma = 2 + 2 * 1.5, in these units of c
+    problem = replace(problem, prior=GammaPrior(c=c * scale, d=0.1))
+    answers(monkeypatch, True)
+    beta = MacKay()._update(problem, state.notes.columns, state, 0.0).beta
+    dense = (2.0 - total + 2.0 * c * scale) / (p.residual + 0.2)
+    assert scale > 1.0 and beta == pytest.approx(dense if moves else 20.0, rel=1e-9)
+
+
+def test_what_a_fixed_point_prunes(monkeypatch):
+    """Below gamma or above alpha, unless the objective falls by it."""
+    design, t = dictionary(M=8)
+    problem, alpha = problem_of(design, t, noise_variance=0.05), np.linspace(0.5, 4.0, 8)
+    answers(monkeypatch, True)
+    whole = MacKay().step(problem, at(MacKay(), problem, np.arange(8), alpha, 20.0)).posterior
+    for name, value, alive in (
+        ("prune_gamma", 1.01 * whole.gamma.min(), whole.gamma > whole.gamma.min()),
+        ("prune_alpha", 0.99 * whole.alpha.max(), whole.alpha < whole.alpha.max()),
+    ):
+        solver = MacKay(**{name: value})
+        state = at(solver, problem, np.arange(8), alpha, 20.0)
+        fewer = solver.step(problem, state)
+        np.testing.assert_array_equal(fewer.active, np.flatnonzero(alive))
+        np.testing.assert_allclose(fewer.posterior.alpha, whole.alpha[alive])
+        np.testing.assert_array_equal(fewer.notes.columns, design.columns(fewer.active))
+        assert fewer.objective == fewer.posterior.log_evidence and fewer.action == "reestimate"
+        answers(monkeypatch, True, False)
+        np.testing.assert_array_equal(solver.step(problem, state).active, np.arange(8))
+        answers(monkeypatch, True)
+        close = MacKay(**{name: value * (0.98 if name == "prune_gamma" else 1.02)})
+        np.testing.assert_array_equal(close.step(problem, state).active, np.arange(8))
+
+
+@pytest.mark.parametrize(
+    ("before", "rise", "steps", "expected"),
+    [
+        (5.0, 0.0, 0, (True, True)),
+        (5.0, 4e-13, 0, (True, True)),  # of the objective, not of one
+        (5.0, 6e-13, 0, (True, False)),
+        (5.0, 9e-6, 0, (True, False)),  # a hundredth of tol
+        (5.0, 1.1e-5, 0, None),
+        (5.0, 1.0, 23, None),
+        (5.0, 1.0, 24, (False, False)),  # every 25 steps
+        (5.0, 1.0, 25, None),
+        (5.0, 1.0, 49, (False, False)),
+        (5.0, -1e-14, 24, (True, True)),
+    ],
+)
+def test_the_whole_dictionary_is_checked_where_steps_gain_little_and_now_and_then(
+    before, rise, steps, expected, monkeypatch
+):
+    design, t = dictionary(M=8)
+    problem = problem_of(design, t)
+    state = at(EM(), problem, np.arange(8), np.ones(8), 5.0, steps)
+    state, asked = state.stepped(objective=before), []
+    after = replace(state.posterior, log_evidence=before + rise)
+    monkeypatch.setattr(EM, "_update", lambda *_: after)
+    monkeypatch.setattr(EM, "_reconsider", lambda self, problem, state, *how: asked.append(how) or state)
+    moved = EM().step(problem, state)
+    assert asked == ([] if expected is None else [expected])
+    assert moved.notes.steps == steps + 1 and moved.objective == before + rise and moved.action == "reestimate"
+    if rise == 0.0:  # nothing is settled where something was pruned
+        answers(monkeypatch, True)
+        asked.clear()
+        EM(prune_gamma=1.001 * after.gamma.min()).step(problem, state)
+        assert asked == []
+
+
+def test_how_a_fixed_point_ended():
+    design, t = dictionary(M=8)
+    problem = problem_of(design, t, noise_floor=0.01)
+    for beta, gain, status in (
+        (100.0, 0.0, Status.NOISE_FLOOR),
+        (50.0, 1e-3, Status.CONVERGED),
+        (50.0, 1.1e-3, Status.STALLED),
+    ):
+        state = at(MacKay(), problem, [1], [1.0], beta, 7).stepped(largest_gain=gain)
+        assert MacKay().status(problem, state) is status
+        assert MacKay().notes_of(problem, state) == {"steps": 7} and not MacKay().finishing(state)
+
+
+class Answered(Problem):
+    """A problem whose objective of models with more atoms than a number is given."""
+
+    def objective(self, active, posterior):
+        most, value = self.prior_d
+        return value if len(active) > most else posterior.log_evidence
+
+
+def dense_gains_at(problem, active, alpha, beta):
+    """What adding every atom, or moving every precision of the model, gains by the dense evidence."""
+    Phi, t = problem.design.columns(np.arange(problem.design.n_atoms)), problem.target
+    adds = np.array([
+        0.0 if j in active else oracle.gain_add(Phi, active, t, alpha, beta, j) for j in range(Phi.shape[1])
+    ])  # fmt: skip
+    return adds, np.array([oracle.gain_reestimate(Phi, active, t, alpha, beta, i) for i in active])
+
+
+NEAR = (0.3, 1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("active", "beta", "move"), [((2, 5, 6), 3.0, "own"), ((8, 11, 13), 3.0, "add"), ((3, 31, 38), 20.0, "add")]
+)
+def test_the_check_of_the_whole_dictionary_tells_the_largest_dense_gain(active, beta, move):
+    problem, active, alpha = problem_of(*dictionary(), tol=1e3), np.array(active), np.array(NEAR)
+    adds, own = dense_gains_at(problem, active, alpha, beta)
+    assert (adds.max() > own.max()) == (move == "add")
+    largest = max(adds.max(), own.max())
+    state = at(MacKay(), problem, active, alpha, beta)
+    for settled, stuck, tol, done in (
+        (True, False, 1.01 * largest, True),
+        (False, False, 1.01 * largest, False),
+        (False, False, 0.99 * largest, False),
+        (True, True, 1e3, True),
+    ):
+        found = MacKay()._reconsider(replace(problem, tol=tol), state, settled, stuck)
+        assert found.largest_gain == pytest.approx(largest, rel=1e-7) and found.done == done
+        assert found.active is state.active and found.objective == state.objective
+
+
+def test_an_empty_model_is_offered_what_single_atoms_gain():
+    problem, none = problem_of(*dictionary(), tol=1e3), np.zeros(0, int)
+    adds, _ = dense_gains_at(problem, none, np.zeros(0), 2.0)
+    found = MacKay()._reconsider(problem, at(MacKay(), problem, none, [], 2.0), True, False)
+    assert found.done and 0.0 < adds.max() < 1.0 and found.largest_gain == pytest.approx(adds.max(), rel=1e-7)
+
+
+def test_a_deleted_atom_of_the_largest_gain_comes_back_at_its_optimal_precision():
+    problem, active, alpha = problem_of(*dictionary()), np.array([3, 31, 38]), np.array(NEAR)
+    state, Phi = at(MacKay(), problem, active, alpha, 20.0), problem.design.columns(np.arange(40))
+    adds, _ = dense_gains_at(problem, active, alpha, 20.0)
+    j = int(np.argmax(adds))
+    found = MacKay()._reconsider(problem, state, True, False)
+    assert (found.action, found.atom, found.done) == ("add", j, False)
+    np.testing.assert_array_equal(found.active, [3, 31, 38, j])
+    S, Q = oracle.S_Q(Phi, Phi[:, active], problem.target, alpha, 20.0)
+    np.testing.assert_allclose(found.posterior.alpha, [*alpha, oracle.optimal_alpha(S, Q)[j]], rtol=1e-7)
+    np.testing.assert_array_equal(found.notes.columns, Phi[:, found.active])
+    assert found.objective - state.objective == pytest.approx(adds[j], rel=1e-7)
+
+
+def test_an_addition_that_gains_less_than_a_tenth_of_tol_in_truth_is_not_made():
+    """What the scan promised was rounding; the certificate is then what the others offer."""
+    problem, active, alpha = problem_of(*dictionary()), np.array([3, 31, 38]), np.array(NEAR)
+    state = at(MacKay(), problem, active, alpha, 20.0)
+    adds, own = dense_gains_at(problem, active, alpha, 20.0)
+    for gain, added in ((0.05, False), (0.15, True)):
+        told = Answered(**vars(problem) | {"prior_d": (3, state.objective + gain * problem.tol)})
+        found = MacKay()._reconsider(told, state, True, False)
+        assert (found.action == "add") == added
+        if not added:
+            assert found.largest_gain == pytest.approx(max(np.sort(adds)[-2], own.max()), rel=1e-7)
+
+
+def test_atoms_whose_optimum_is_infinite_leave_together_or_the_worst_alone(monkeypatch):
+    problem, alpha = problem_of(*dictionary()), np.full(12, 0.5)
+    active, Phi = np.arange(2, 26, 2), problem.design.columns(np.arange(40))
+    s, q = np.transpose([[v[i] for v in oracle.s_q(Phi, active, problem.target, alpha, 20.0)] for i in active])
+    dead = q**2 <= s
+    assert 1 < dead.sum() < 11
+    state = at(MacKay(), problem, active, alpha, 20.0)
+    together = MacKay()._reconsider(problem, state, False, False)
+    assert (together.action, together.atom) == ("delete", active[dead][0])
+    np.testing.assert_array_equal(together.active, active[~dead])
+    np.testing.assert_array_equal(together.notes.columns, Phi[:, active[~dead]])
+    np.testing.assert_array_equal(together.posterior.alpha, alpha[~dead])
+    gains = [oracle.gain_delete(Phi, active, problem.target, alpha, 20.0, i) if out else -np.inf
+             for i, out in zip(active, dead, strict=True)]  # fmt: skip
+    worst = np.argmax(gains)
+    answers(monkeypatch, False, True)
+    alone = MacKay()._reconsider(problem, state, False, False)
+    assert (alone.action, alone.atom) == ("delete", active[worst])
+    np.testing.assert_array_equal(alone.active, np.delete(active, worst))
+    answers(monkeypatch, False)
+    assert MacKay()._reconsider(problem, state, False, False).active is state.active
+
+
+def test_copies_are_one_atom_at_the_fixed_point(monkeypatch):
+    design, t = dictionary(M=8)
+    Phi = design.columns(np.arange(8))
+    problem = problem_of(DenseDesign(np.column_stack([Phi, -Phi[:, 2]])), t)
+    state = at(MacKay(), problem, np.arange(9), [1.0] * 8 + [3.0], 20.0)
+    merged = MacKay()._reconsider(problem, state, False, False)
+    np.testing.assert_array_equal(merged.active, [0, 1, 3, 4, 5, 6, 7, 8])  # the last is the first in order
+    assert (merged.action, merged.atom) == ("delete", 2) and merged.posterior.alpha[-1] == pytest.approx(0.75)
+    assert merged.objective == pytest.approx(state.objective, rel=1e-12)
+    np.testing.assert_array_equal(merged.notes.columns, state.notes.columns[:, merged.active])
+    answers(monkeypatch, False)
+    assert 2 in MacKay()._reconsider(problem, state, False, False).active
+
+
+def test_with_a_prior_the_certificate_is_the_squared_gradient_over_the_curvature_of_em():
+    design, t = dictionary(M=8)
+    rates, alpha = np.linspace(0.1, 0.5, 8), np.linspace(0.5, 2.5, 8)
+    problem = problem_of(design, t, prior=GammaPrior(a=0.3, b=1.0), prior_b=rates)
+    Phi, chosen = design.columns(np.arange(8)), np.array([1, 4, 6])
+    state = at(MacKay(), problem, chosen, alpha[chosen], 20.0)
+    g = oracle.gradient_log_alpha(Phi[:, chosen], t, alpha[chosen], 20.0, a=0.3, b=rates[chosen])
+    Sigma, mu = oracle.posterior(Phi[:, chosen], t, alpha[chosen], 20.0)
+    curvature = alpha[chosen] * (0.5 * (mu**2 + np.diag(Sigma)) + rates[chosen])
+    largest = np.max(g**2 / curvature)
+    for settled, stuck, tol, done in (
+        (True, False, 1.01 * largest, True),
+        (True, False, 0.99 * largest, False),
+        (False, False, 1.01 * largest, False),
+        (True, True, 0.99 * largest, True),
+    ):
+        found = MacKay()._reconsider(replace(problem, tol=tol), state, settled, stuck)
+        assert found.largest_gain == pytest.approx(largest, rel=1e-6) and found.done == done
+
+
+def test_the_scan_of_a_fixed_point_is_dense():
+    design, t = dictionary()
+    Phi = design.columns(np.arange(40))
+    Phi[:, 7] = 0.0
+    problem = problem_of(DenseDesign(Phi), t)
+    S, Q = _fixed_point._scan(problem, at(MacKay(), problem, [3, 12, 25], NEAR, 20.0).posterior)
+    dense = oracle.S_Q(Phi, Phi[:, [3, 12, 25]], t, np.array(NEAR), 20.0)
+    np.testing.assert_allclose(S, dense[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(Q, dense[1], rtol=1e-9, atol=1e-12)

@@ -97,7 +97,7 @@ class _FixedPoint:
         alpha = em_alpha(p.mean, p.variance, prior.a, b)
         noise = em_noise(p.residual, problem.n_samples, p.gamma.sum(), 1.0 / p.beta, prior.c, problem.prior_d)
         # both maximise the same lower bound, so together they cannot lower the objective; rounding can
-        for fraction in (1.0, 0.5, 0.1, 0.0):
+        for fraction in (1.0, 0.5, 0.1):
             moved = np.exp((1 - fraction) * np.log(p.alpha) + fraction * np.log(alpha))
             beta = p.beta if problem.fixed_noise else (1.0 / max(noise, problem.noise_floor)) ** fraction * p.beta ** (
                 1 - fraction)  # fmt: skip
@@ -110,7 +110,7 @@ class _FixedPoint:
         """The best single move: delete an atom whose optimum is infinite, or bring back a deleted one (B.1)."""
         p, active, columns = state.posterior, state.active, state.notes.columns
         if problem.prior_b is not None:
-            largest = _largest_gradient(problem, state)
+            largest = _largest_gradient(problem, p, problem.prior_b[active])
             return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
         inside = np.zeros(0)
         keep, alpha = merge_copies(columns.T @ columns, p.alpha, problem.order[active])
@@ -140,7 +140,7 @@ class _FixedPoint:
             if problem.objective(joined, trial) > state.objective + 0.1 * problem.tol:
                 return _move(problem, state, joined, wider, trial, "add", j)
             gains[j] = 0.0
-        largest = max(float(gains.max(initial=0.0)), float(inside.max(initial=0.0)))
+        largest = max(float(gains.max()), float(inside.max(initial=0.0)))
         return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
 
 
@@ -225,10 +225,8 @@ def _move(problem, state, active, columns, posterior, action, atom) -> State:
                          action=action, atom=atom, notes=replace(state.notes, columns=columns))  # fmt: skip
 
 
-def _largest_gradient(problem: Problem, state: State) -> float:
+def _largest_gradient(problem: Problem, p: Posterior, b: np.ndarray) -> float:
     """With a prior on the precisions: the Newton-like bound g^2 / curvature on what one precision still gains."""
-    p = state.posterior
-    b = 0.0 if problem.prior_b is None else problem.prior_b[state.active]
     g = 0.5 * (p.gamma - p.alpha * p.mean**2) + problem.prior.a - b * p.alpha  # T01 eq. (42)
     curvature = 0.5 * p.alpha * (p.mean**2 + p.variance) + b * p.alpha
     return float((g * g / curvature).max())
