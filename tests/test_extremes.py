@@ -200,6 +200,12 @@ def test_class_weights_beyond_the_number_range_are_refused():
         RVC(class_weight={False: 1e160, True: 1.0}).fit(X, SIGNAL > 0)
 
 
+@pytest.mark.parametrize("weight", [-1.0, np.nan, None])
+def test_class_weights_below_zero_or_missing_are_refused(weight):
+    with pytest.raises(ValueError, match="class_weight must give each class a number of 0 or more"):
+        RVC(class_weight={0: weight, 1: 1.0, 2: 1.0}).fit(X, np.arange(30) % 3)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -19,8 +19,8 @@ from relvec.estimators.fitted import FittedModel
 from relvec.estimators.laplace import LaplaceSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions.classes import ClassPredictions
-from relvec.estimators.predictions.scores import check_labels
 from relvec.estimators.sources import MemorySource, SparseSource
+from relvec.estimators.sources.base import check_labels
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.inference.process import Process
 from relvec.runtime.arrays import as_device, device_of, pick_device
@@ -290,7 +290,10 @@ class RelevanceVectorClassifier(ClassPredictions):
         place = device_of(on_device) if on_device is not None else place
         classes, label = sort_classes(y)
         weights = self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS)
-        weights = weights * compute_sample_weight(self.class_weight, y)
+        factors = compute_sample_weight(self.class_weight, y)
+        if not np.all(factors >= 0.0):
+            raise ValueError(f"class_weight must give each class a number of 0 or more, got {self.class_weight!r}")
+        weights = weights * factors
         check_weight_sum(weights, MAX_WEIGHT_SUM_OF_COUNTS)
         check_classes(classes, len(np.unique(label[weights > 0.0])))
         member = np.equal.outer(label, np.arange(len(classes))).astype(float)

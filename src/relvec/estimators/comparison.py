@@ -13,9 +13,9 @@ from sklearn.utils.validation import _check_sample_weight, check_X_y
 
 from relvec.basis import row_hash64
 from relvec.estimators.base import check_weight_sum
-from relvec.estimators.predictions.scores import check_labels, check_numbers
 from relvec.estimators.processes.regression import MAX_TARGET_OF_PROCESS, allows_process, targets_vary
 from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.estimators.sources.base import check_labels, check_numbers
 from relvec.gaussian_process import compare_merits
 from relvec.kernels import has_width
 from relvec.runtime.arrays import refuse_masked

@@ -15,8 +15,8 @@ from relvec.estimators.base import BaseRelevanceVector
 from relvec.estimators.gaussian import GaussianSearch
 from relvec.estimators.options import FitOptions
 from relvec.estimators.pipeline import fit as fit_model
-from relvec.estimators.predictions.scores import check_numbers
 from relvec.estimators.sources import SummarySource
+from relvec.estimators.sources.base import check_numbers
 from relvec.runtime.arrays import refuse_masked
 
 MAX_SUMMARY_SIZE = 10_000_000  # numbers of a summary that `fit` stores for `partial_fit`

@@ -17,9 +17,8 @@ from relvec.estimators.gaussian import GaussianSearch, check_size
 from relvec.estimators.incremental import IncrementalFitMixin
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions.regression import RegressionPredictions
-from relvec.estimators.predictions.scores import check_numbers
 from relvec.estimators.sources import MemorySource, SummarySource
-from relvec.estimators.sources.base import check_used
+from relvec.estimators.sources.base import check_numbers, check_used
 from relvec.estimators.sources.regression import RowsElsewhere, are_counts, check_counts, some_counts
 from relvec.inference.censored import as_ends
 from relvec.runtime.arrays import as_device, device_of, pick_device

@@ -11,7 +11,7 @@ from relvec.basis import row_hash64
 from relvec.design import is_dask
 from relvec.estimators.base import by_blocks
 from relvec.estimators.conformal.base import ConformalPredictions, check_coverage
-from relvec.estimators.predictions.scores import check_labels
+from relvec.estimators.sources.base import check_labels
 from relvec.inference.conformal import OWN_SHARE, add_most_probable, class_scores, credible_set, cross_set
 from relvec.runtime.arrays import to_host
 

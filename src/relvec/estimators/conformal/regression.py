@@ -10,7 +10,7 @@ from sklearn.utils import check_array, check_consistent_length
 from relvec.estimators.base import check_predictions
 from relvec.estimators.conformal.base import ConformalPredictions
 from relvec.estimators.noise import HeteroscedasticPredictor
-from relvec.estimators.predictions.scores import check_numbers
+from relvec.estimators.sources.base import check_numbers
 from relvec.gaussian_process import FittedProcess
 from relvec.gaussian_process.target import AS_IT_IS, Scale
 from relvec.inference.censored import as_ends

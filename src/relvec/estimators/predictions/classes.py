@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from relvec.design import is_dask
 from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalSets
-from relvec.estimators.predictions.scores import check_labels
+from relvec.estimators.sources.base import check_labels
 from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.arrays import device_of, namespace, to_host

@@ -7,37 +7,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array
 
+from relvec.estimators.sources.base import check_numbers
 from relvec.gaussian_process.rows import far_exponent
 from relvec.inference.censored import explained_distance
 from relvec.runtime.arrays import to_host
-
-
-@np.errstate(invalid="ignore")  # inf - inf in a sum, before what is infinite is refused
-def check_numbers(y: Any) -> Any:
-    """Targets y of any number of dimensions as finite numbers; arrays of numbers and None as they are."""
-    if y is None or (type(y) is np.ndarray and y.dtype.kind in "biuf" and y.ndim):
-        return y
-    try:
-        return check_array(to_host(y), ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y")
-    except (TypeError, ValueError, OverflowError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"y must hold finite numbers: leave out rows without a target ({reason})") from error
-
-
-def check_labels(y: Any) -> Any:
-    """Labels y as they are, refused where one is missing or no single value."""
-    kind = getattr(getattr(y, "dtype", None), "kind", "O")
-    if y is None or kind in "biufcUS":
-        return y
-    labels = np.array(y, dtype=object)
-    for i, label in enumerate(labels if labels.ndim == 1 else ()):
-        if isinstance(label, list | tuple | dict | set | np.ndarray):
-            raise ValueError(f"y must have one label for each row, got {label!r} in row {i}")
-        if label is None or type(label).__name__ == "NAType" or label != label:
-            raise ValueError(
-                f"y has no label in row {i}, got {label!r}: leave out such rows, or give them a label of their own"
-            )
-    return labels if kind == "T" else y  # numpy's strings of any length are unknown to scikit-learn
 
 
 def check_targets(y: Any, shape: tuple[int, ...], column: bool = False) -> np.ndarray:

@@ -49,7 +49,6 @@ class ClassProcess:
     gain : nats that a further Newton step of the weights would bring.
     evaluations : of the evidence, that learning took.
     directions : (d, r) orthonormal, those of the inputs that the features of a linear kernel are; None for all inputs.
-        Fewer rows than inputs tell of no others, and d x d factors would hold nothing but the prior.
     """
 
     kernel: LatentKernel
