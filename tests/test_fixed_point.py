@@ -8,17 +8,20 @@ import pytest
 import oracle
 from problems import classes_of, dictionary, problem_of, quiet_fit, sinc_problem
 from relvec.design import DenseDesign
+from relvec.inference.likelihoods import Categorical
 from relvec.inference.priors import GammaPrior
 from relvec.solvers import EM, MacKay, Problem, Sequential
 from relvec.solvers import fixed_point as _fixed_point
+from relvec.solvers.laplace import fixed_point as _laplace
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
+from relvec.solvers.laplace.problem import LaplaceModel
 from relvec.solvers.loop import Start, Status
 
 
 @pytest.mark.parametrize("noise", [None, 0.05])
 def test_fixed_points_begin_with_every_atom(noise):
     design, t = dictionary()
-    design.scale[5] = 0.0
+    design.scale[5], design.scale[6] = 0.0, 0.5
     problem = problem_of(design, t, noise_variance=noise)
     state = MacKay().init(problem)
     assert state.active.tolist() == [j for j in range(40) if j != 5] and state.notes.steps == 0
@@ -50,18 +53,18 @@ def test_a_step_of_a_fixed_point_is_that_of_the_paper(solver, update, noise):
 
 
 @pytest.mark.parametrize("expectation", [False, True])
-@pytest.mark.parametrize("share", [False, True])
-def test_a_step_of_a_fixed_point_of_classes(expectation, share):
+@pytest.mark.parametrize(("share", "K"), [(False, 3), (True, 3), (True, 2)])
+def test_a_step_of_a_fixed_point_of_classes(expectation, share, K):
     """T01 eq. (16) or (48) with a prior, sums over the classes in place of single values where they share one."""
     prior = {"prior": GammaPrior(a=0.3, b=0.2), "prior_b": np.linspace(0.1, 0.4, 12)}
-    model, _ = classes_of(share=share, **prior)
+    model, _ = classes_of(share=share, likelihood=Categorical(K), **prior)
     problem, p = model.problem, model.posterior
     solver = LaplaceFixedPoint(expectation, 1e-16, 1e12)
     state = solver.resumed(problem, Start(model.active, model.alpha, np.nan), {})
     found = solver.step(problem, state)
-    k = 3 if share else 1
+    k = K if share else 1
     b = problem.prior_b[model.active % 12]
-    total = (lambda v: v.reshape(-1, 3).sum(axis=1)) if share else (lambda v: v)
+    total = (lambda v: v.reshape(-1, K).sum(axis=1)) if share else (lambda v: v)
     squares, gamma, variance = total(p.mean**2), total(1.0 - p.alpha * p.variance), total(p.variance)
     new = (k + 0.6) / (squares + variance + 2 * b) if expectation else (gamma + 0.6) / (squares + 2 * b)
     np.testing.assert_allclose(found.notes.alpha, new, rtol=1e-9)
@@ -331,9 +334,9 @@ def test_a_deleted_atom_of_the_largest_gain_comes_back_at_its_optimal_precision(
 
 def test_an_addition_that_gains_less_than_a_tenth_of_tol_in_truth_is_not_made():
     """What the scan promised was rounding; the certificate is then what the others offer."""
-    problem, active, alpha = problem_of(*dictionary()), np.array([3, 31, 38]), np.array(NEAR)
-    state = at(MacKay(), problem, active, alpha, 20.0)
-    adds, own = dense_gains_at(problem, active, alpha, 20.0)
+    problem, active, alpha = problem_of(*dictionary()), np.array([8, 11, 13]), np.array(NEAR)
+    state = at(MacKay(), problem, active, alpha, 3.0)
+    adds, own = dense_gains_at(problem, active, alpha, 3.0)
     for gain, added in ((0.05, False), (0.15, True)):
         told = Answered(**vars(problem) | {"prior_d": (3, state.objective + gain * problem.tol)})
         found = MacKay()._reconsider(told, state, True, False)
@@ -408,3 +411,96 @@ def test_the_scan_of_a_fixed_point_is_dense():
     dense = oracle.S_Q(Phi, Phi[:, [3, 12, 25]], t, np.array(NEAR), 20.0)
     np.testing.assert_allclose(S, dense[0], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(Q, dense[1], rtol=1e-9, atol=1e-12)
+
+
+# --- the same for classes -------------------------------------------------------------------------------------------
+
+
+def classes_at(units=(2, 7, 16, 33), alpha=(0.3, 1.5, 0.2, 0.7), **options):
+    """A problem of three classes, and the state of a fixed point with that model."""
+    problem = classes_of(**options)[0].problem
+    solver = LaplaceFixedPoint(False, 0.0, 1e12)
+    return problem, solver, solver.resumed(problem, Start(np.array(units), np.array(alpha), np.nan), {})
+
+
+def test_with_a_prior_precisions_of_classes_end_at_ten_times_that_of_pruning():
+    prior = {"prior": GammaPrior(a=0.3, b=0.2), "prior_b": np.full(12, 1e-3)}
+    problem, solver, state = classes_at(**prior)
+    new = solver.step(problem, state).notes.alpha
+    most = np.sqrt(new.min() * new.max())
+    found = LaplaceFixedPoint(False, 0.0, 0.1 * most).step(problem, state)
+    np.testing.assert_allclose(found.notes.alpha, np.minimum(new, most), rtol=1e-9)
+    np.testing.assert_array_equal(found.active, state.active)  # nothing is pruned
+    assert new.min() < most < new.max()
+    np.testing.assert_array_equal(LaplaceFixedPoint(False, 2.0, 1e12).step(problem, state).active, state.active)
+
+
+@pytest.mark.parametrize(
+    ("moved", "change", "ends"),
+    [
+        (0.9e-5, 1.0, True),  # of log alpha
+        (1.1e-5, 1.0, False),
+        (0.1, 0.9e-6, True),  # a thousandth of tol
+        (0.1, -0.9e-6, True),
+        (0.1, 1.1e-6, False),
+        (0.1, -1.1e-6, False),
+    ],
+)
+def test_a_fixed_point_of_classes_ends_where_precisions_or_evidence_hardly_move(moved, change, ends, monkeypatch):
+    problem, solver, state = classes_at(tol=1e-3)
+    monkeypatch.setattr(_laplace, "mackay_alpha", lambda *_: state.notes.alpha * np.exp([0.0, moved, -moved, 0.0]))
+    monkeypatch.setattr(_laplace, "prune", lambda model: model)
+    monkeypatch.setattr(LaplaceFixedPoint, "_certificate", lambda self, model: 0.7)
+    after = solver.step(problem, state).objective
+    found = solver.step(problem, state.stepped(objective=after + change))
+    assert found.done == ends and (found.largest_gain == 0.7) == ends
+    np.testing.assert_array_equal(found.active, state.active)
+    least = np.min(state.posterior.gamma)
+    fewer = LaplaceFixedPoint(False, 1.01 * least, 1e12).step(problem, state.stepped(objective=after + change))
+    assert not fewer.done and len(fewer.active) == 3
+
+
+@pytest.mark.parametrize(("alpha", "ends"), [(1e5, True), (1e2, False)])
+def test_precisions_of_units_that_the_data_hardly_determine_need_not_stand_still(alpha, ends, monkeypatch):
+    problem, solver, state = classes_at(alpha=(0.3, alpha, 0.2, 0.7), tol=0.0)
+    gamma = state.posterior.gamma[1]
+    assert (gamma < 1e-3) == ends and 1e-8 < gamma < 0.1
+    monkeypatch.setattr(_laplace, "mackay_alpha", lambda *_: state.notes.alpha * [1.0, 1.5, 1.0, 1.0])
+    monkeypatch.setattr(_laplace, "prune", lambda model: model)
+    assert solver.step(problem, state).done == ends
+
+
+@pytest.mark.parametrize("prior", [False, True])
+def test_units_with_an_infinite_optimum_leave_before_a_fixed_point_of_classes_ends(prior, monkeypatch):
+    rates = {"prior": GammaPrior(a=0.3, b=0.2), "prior_b": np.full(12, 0.1)} if prior else {}
+    problem, solver, state = classes_at(**rates)
+    fewer = LaplaceModel(problem, state.active[1:], problem.posterior(state.active[1:], state.notes.alpha[1:]))
+    monkeypatch.setattr(_laplace, "mackay_alpha", lambda *_: state.notes.alpha)
+    monkeypatch.setattr(_laplace, "prune", lambda model: fewer)
+    found = solver.step(problem, state)
+    if prior:
+        assert found.done and np.isnan(found.largest_gain) and len(found.active) == 4
+    else:
+        assert not found.done and found.action == "delete" and found.notes is fewer
+        assert found.active is fewer.active and found.objective == fewer.objective
+
+
+def test_the_certificate_of_a_fixed_point_of_classes_is_the_larger_of_two_gains(monkeypatch):
+    """The maximum on the same support, or one more unit."""
+    _, solver, state = classes_at(tol=0.01)
+    best, _ = _laplace.relax(state.notes, 60)
+    gain = best.objective - state.objective
+    asked = []
+    for offered, largest in ((0.5 * gain, gain), (2.0 * gain, 2.0 * gain)):
+        monkeypatch.setattr(_laplace, "grow", lambda *given, most=offered: asked.append(given[2:]) or (None, most))
+        assert gain > 0.0 and solver._certificate(state.notes) == pytest.approx(largest, rel=1e-6)
+    assert asked == [(1, 0.01)] * 2
+
+
+def test_a_fixed_point_of_classes_goes_on_from_its_notes():
+    problem, solver, state = classes_at()
+    notes = solver.notes_of(problem, state)
+    np.testing.assert_array_equal(notes["mean"], state.notes.fit.mean)
+    again = solver.resumed(problem, Start(state.active, state.notes.alpha, np.nan), notes)
+    assert again.objective == pytest.approx(state.objective, rel=1e-12)
+    assert not solver.finishing(state) and solver.status(problem, state) is Status.FIXED_POINT

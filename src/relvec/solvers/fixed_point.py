@@ -112,19 +112,17 @@ class _FixedPoint:
         if problem.prior_b is not None:
             largest = _largest_gradient(problem, p, problem.prior_b[active])
             return state.stepped(done=stuck or (settled and largest <= problem.tol), largest_gain=largest)
-        inside = np.zeros(0)
         keep, alpha = merge_copies(columns.T @ columns, p.alpha, problem.order[active])
         if len(keep) < len(active):
             trial = _posterior(problem, columns[:, keep], alpha, p.beta)
             if not_lower(problem.objective(active[keep], trial), state.objective):
                 gone = int(np.setdiff1d(active, active[keep])[0])
                 return _move(problem, state, active[keep], columns[:, keep], trial, "delete", gone)
-        if len(active):
-            s, q = p.sparsity_quality()
-            inside = gain_reestimate(p.alpha, s, q)
-            dead = q * q <= s
+        s, q = p.sparsity_quality()
+        inside, dead = gain_reestimate(p.alpha, s, q), q * q <= s
+        if dead.any():
             worst = np.arange(len(active)) == best(np.where(dead, inside, -np.inf), problem.order[active])
-            for leave in (dead, worst) if dead.any() else ():
+            for leave in (dead, worst):
                 trial = _posterior(problem, columns[:, ~leave], p.alpha[~leave], p.beta)
                 if not_lower(problem.objective(active[~leave], trial), state.objective):
                     atom = int(active[np.argmax(leave)])

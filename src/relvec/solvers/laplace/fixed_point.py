@@ -17,6 +17,8 @@ from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import scan
 from relvec.solvers.loop import Start, State, Status
 
+_CERTIFICATE_STEPS = 60  # towards the maximum on the same support
+
 
 @dataclass(frozen=True)
 class LaplaceFixedPoint:
@@ -100,6 +102,6 @@ class LaplaceFixedPoint:
         """The gain (nats) of the maximum on the same support, or of one more unit."""
         if model.problem.prior_b is not None:
             return float("nan")
-        best, _ = relax(model, 60)
+        best, _ = relax(model, _CERTIFICATE_STEPS)
         _, offered = grow(best, scan(best), 1, model.problem.tol)
         return max(best.objective - model.objective, offered)
