@@ -9,6 +9,7 @@ from mpmath import mp
 from problems import classes_of
 from relvec.design import DenseDesign, Piece
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.solvers._native.laplace import Mode
 from relvec.solvers.laplace.exchange import ExchangeTask, find_exchanges
 from relvec.solvers.laplace.precisions import deletion_gains, relax, within_reach
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
@@ -248,43 +249,44 @@ def test_closed_atoms_and_equals_of_those_in_the_model_may_not_enter():
 
 
 def test_statistics_of_functions_that_nearly_depend_on_the_model_keep_their_digits():
-    """S of counts with weights of 1e6 and precisions of 1e-9, against 60 digits: a difference of numbers 1e13 times as
+    """S of counts with weights of 1e6 and precisions of 1e-12, against 60 digits: a difference of numbers 1e13 times as
     large."""
     rng, n = np.random.default_rng(4), 24
     x = np.sort(rng.uniform(-1.0, 1.0, n))
-    Phi = np.exp(-((x[:, None] - x[::2]) ** 2) / 4.0)
+    Phi = np.exp(-((x[:, None] - x[::2]) ** 2) / 25.0)
     weights = np.full(n, 1e6)
     t = rng.poisson(np.exp(1.0 + x)).astype(float)
     problem = LaplaceProblem(DenseDesign(Phi), t, weights, Poisson(), np.arange(12), thorough=True)
-    units, alpha = np.array([0, 4, 7, 11]), np.full(4, 1e-9)
+    units, alpha = np.array([0, 4, 7, 11]), np.full(4, 1e-12)
     model = LaplaceModel(problem, units, problem.fit(units, alpha))
     found, p, design = scan(model), model.posterior, problem.design
+    assert not isinstance(model.fit, Mode)
     with mp.workdps(60):
         root = [mp.sqrt(mp.mpf(w)) for w in p.W.tolist()]
 
         def column(j, scale=1):
             return [r * mp.mpf(v) * scale for r, v in zip(root, design.columns([j])[:, 0].tolist(), strict=True)]
 
-        X = [column(j, 1 / mp.sqrt(mp.mpf(1e-9))) for j in units.tolist()]
+        X = [column(j, 1 / mp.sqrt(mp.mpf(1e-12))) for j in units.tolist()]
         H = mp.matrix([[mp.fdot(a, b) + (i == j) for j, b in enumerate(X)] for i, a in enumerate(X)])
         shares = []
         for j in np.setdiff1d(np.arange(12), units).tolist():
             z = column(j)
             g = mp.matrix([mp.fdot(a, z) for a in X])
             S = mp.fdot(z, z) - mp.fdot(g, mp.lu_solve(H, g))
-            assert found.classes[0].S[j] == pytest.approx(float(S), rel=1e-4)
+            assert found.classes[0].S[j] == pytest.approx(float(S), rel=1e-3)
             shares.append(float(S / mp.fdot(z, z)))
-    assert min(shares) < 1e-11
+    assert min(shares) < 1e-13
 
 
 def test_an_S_that_is_rounding_is_none():
     rows = SimpleNamespace(exact=False, roots=[np.eye(2)], own=[np.arange(2)])
-    projected = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 0.5], [7.0, 8.0, 9.0]])  # T and Q of three atoms
-    squares = np.array([[1.0 + 1e-11, 2.5, 0.75]])
+    projected = np.array([[1.0, 1.0, 0.0, 10.0], [0.0, 1.0, 0.5, 0.0], [7.0, 8.0, 9.0, 6.0]])  # T and Q of four atoms
+    squares = np.array([[1.0 + 1e-11, 2.5, 0.75, 100.0 + 1e-9]])
     piece = SimpleNamespace(projected=[projected], squares=squares)
     (found,) = ScanTask(rows, False, 3, [np.zeros(0)], np.zeros(0, dtype=np.intp), 1e-10, None).statistics(piece)
-    np.testing.assert_allclose(found.S, [0.0, 0.5, 0.5])
-    assert found.S[0] == 0.0 and found.Q.tolist() == [7.0, 8.0, 9.0] and np.array_equal(found.T, projected[:2])
+    np.testing.assert_allclose(found.S, [0.0, 0.5, 0.5, 0.0])
+    assert found.S[0] == 0.0 and found.Q.tolist() == [7.0, 8.0, 9.0, 6.0] and np.array_equal(found.T, projected[:2])
 
 
 def test_a_scan_brings_the_atoms_of_largest_gain_once():
@@ -305,10 +307,47 @@ def test_a_scan_brings_the_atoms_of_largest_gain_once():
 def test_the_work_of_a_scan_counts_the_dictionary_and_the_weights(exact, monkeypatch):
     settings = ScanSettings(max_exact_products=np.inf if exact else 0.0, fixed_ns=3.0, weight_ns=5.0)
     monkeypatch.setattr("relvec.solvers.laplace.scan.SCANS", settings)
-    for likelihood in (Bernoulli(), Categorical(3)):
+    for likelihood, in_memory in ((Bernoulli(), False), (Bernoulli(), True), (Categorical(3), False)):
         model, _ = classes_of(likelihood=likelihood)
+        if in_memory:
+            model = LaplaceModel(model.problem, model.active, model.problem.fit(model.active, model.alpha))
+            assert isinstance(model.fit, Mode)
         K, k, budget = likelihood.n_outputs, len(model.posterior.alpha), model.problem.budget
         before = budget.spent
         scan(model)
         weights = 1.0 + k / (1 if exact or K == 1 else K)
         assert budget.spent - before == pytest.approx(K * model.problem.design.scan_size * (3.0 + 5.0 * weights))
+
+
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Categorical(3)])
+def test_a_smaller_model_starts_where_the_linearised_problem_has_its_mode(likelihood, monkeypatch):
+    """w - Sigma_:g (Sigma_gg)^-1 w_g: the mode of a normal posterior whose weights g are held at zero."""
+    model, _ = classes_of(likelihood=likelihood)
+    p, starts, fit = model.posterior, [], LaplaceModel._with
+
+    def watched(self, active, alpha, start, *others, **more):
+        starts.append(start)
+        return fit(self, active, alpha, start, *others, **more)
+
+    monkeypatch.setattr(LaplaceModel, "_with", watched)
+    gone = np.arange(len(model.active)) == 1
+    smaller = model.drop(gone)
+    Sigma = p.covariance
+    pull = np.linalg.solve(Sigma[np.ix_(gone, gone)], p.mean[gone])
+    np.testing.assert_allclose(starts[0], (p.mean - Sigma[:, gone] @ pull)[~gone])
+    assert smaller.active.tolist() == model.active[~gone].tolist()
+
+
+def test_what_enters_several_classes_is_guessed_to_vary_as_its_prior(monkeypatch):
+    model, _ = classes_of(likelihood=Categorical(3))
+    guesses, fit = [], LaplaceModel._with
+
+    def watched(self, active, alpha, start, guess=None, *others, **more):
+        guesses.append(guess)
+        return fit(self, active, alpha, start, guess, *others, **more)
+
+    monkeypatch.setattr(LaplaceModel, "_with", watched)
+    model.add(np.array([5]), np.array([4.0]), np.zeros(1))
+    k = len(model.posterior.mean)
+    np.testing.assert_allclose(guesses[0][:k, :k], model.posterior.root)
+    np.testing.assert_allclose(guesses[0][k:], [[0.0] * k + [0.5]])
