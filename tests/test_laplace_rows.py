@@ -223,7 +223,7 @@ def test_a_factored_dictionary_ends_at_exact_columns():
     exact = laplace(columns, t, np.ones(len(X)), p.alpha, Bernoulli())
     assert found.state.objective == pytest.approx(exact.log_evidence, abs=1e-8)
     dense = solve_laplace(Sequential(), replace(problem, design=DenseDesign(basis(X))), 1000)
-    assert found.state.objective == pytest.approx(dense.state.objective, abs=1.0)
+    assert found.state.objective > dense.state.objective - 1.0  # another maximum, and no worse one
 
 
 def test_closed_atoms_are_not_added():
