@@ -75,7 +75,7 @@ def test_a_step_of_a_fixed_point_of_classes(expectation, share, K):
 def test_fixed_points_of_classes_begin_with_every_unit(prior):
     options = {"prior": GammaPrior(a=0.3, b=0.2), "prior_b": np.linspace(1.0, 80.0, 12)} if prior else {}
     problem = classes_of(**options)[0].problem
-    problem.design.scale[5] = 0.0
+    problem.design.scale[5], problem.design.scale[6] = 0.0, 0.5
     state = LaplaceFixedPoint(False, 1e-16, 1e12).init(problem)
     units = np.array([u for u in range(36) if u % 12 != 5])
     np.testing.assert_array_equal(state.active, units)

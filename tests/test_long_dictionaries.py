@@ -9,11 +9,13 @@ import oracle
 from problems import BETA, dictionary, fit, model_of, problem_of, sinc_problem
 from relvec import RVR
 from relvec.basis import KernelBasis
+from relvec.design import DenseDesign
 from relvec.kernels import Gaussian
 from relvec.runtime import arrays as _xp
 from relvec.solvers import Sequential
 from relvec.solvers import active_set as _columns
 from relvec.solvers.gaussian import proposals as _proposals
+from relvec.solvers.loop import Result, Start, State, Status, Step
 
 
 def dense_gains(problem, active, alpha, closed):
@@ -194,3 +196,216 @@ def test_the_parts_of_a_long_dictionary_share_the_time_limit(monkeypatch):
     _columns.solve(Sequential(restarts=0, time_limit=5.0), problem_of(design, t), 1000)
     assert len(given) > 2
     assert [limit for limit, _ in given] == [max(5.0 - (at - 100.0), 1e-3) for _, at in given]
+
+
+# --- the rounds of a search in parts, with searches and scans that do what a script says ---------------------------
+
+
+class Long(DenseDesign):
+    """A design whose norms are exact only where they were asked to be."""
+
+    def with_exact_norms(self):
+        exact = Long.of(self._Phi, self.scale)
+        exact.max_active_set, exact.max_dense_atoms = self.max_active_set, self.max_dense_atoms
+        return exact
+
+
+class Round:
+    """A search of a part that keeps some atoms and leaves a gain, and the scan that follows it."""
+
+    def __init__(self, keep, enters=(), promised=5.0, left=0.0, status=Status.CONVERGED, n_iter=3):
+        self.keep, self.left, self.status, self.n_iter = keep, left, status, n_iter
+        self.enters, self.promised = np.array(enters, dtype=int), promised
+
+
+def rounds(monkeypatch, script, M=40, whole=20, first=10, max_refuted=8, restarts=0, design=None, **options):
+    """Solve by a script; return the result and what each round was given."""
+    script, asked, now = [*script], [], []
+    columns, t = dictionary(M=M)
+    long = Long(columns.columns(np.arange(M)))
+    for name, value in (design or {}).items():
+        setattr(long, name, value)
+    given = {"order": np.arange(M), "draw": np.arange, "tol": 1e-3, **options}
+    problem = problem_of(long, t, **given)
+
+    def iterate(solver, among, max_iter, verbose):
+        now[:] = [script.pop(0)]
+        part = among.order  # of an atom of the whole is its number
+        begun = None if among.start is None else part[among.start.active].tolist()
+        asked.append(SimpleNamespace(part=part.tolist(), start=begun, tol=among.tol, max_iter=max_iter,
+                                     restarts=solver.settings.restarts, bias=among.bias))  # fmt: skip
+        active = np.flatnonzero(np.isin(part, now[0].keep))
+        posterior = SimpleNamespace(alpha=np.full(len(active), 2.0), beta=5.0)
+        state = State(active, posterior, -50.0 + len(asked), largest_gain=now[0].left)
+        steps = [Step("start", -1, 0.0, -51.0 + len(asked), 0, 0.2), Step("add", len(part) - 1, 1.0, -50.5, 1, 0.2)]
+        return Result(state, now[0].status, steps, now[0].n_iter)
+
+    def propose(problem, active, model, exchanging, seen):
+        asked[-1].seen = seen.tolist()
+        return now[0].enters, now[0].promised
+
+    monkeypatch.setattr(_columns, "iterate", iterate)
+    monkeypatch.setattr(_columns, "_propose", propose)
+    monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", whole)
+    monkeypatch.setattr(_columns, "_FIRST_PART_ATOMS", first)
+    monkeypatch.setattr(_columns, "_MAX_REFUTED_ROUNDS", max_refuted)
+    result = _columns.solve(Sequential(restarts=restarts), problem, 100)
+    assert not script
+    return result, asked
+
+
+def test_a_search_goes_on_among_its_atoms_and_those_that_a_scan_names(monkeypatch):
+    script = [
+        Round([1, 2], [20, 21]),
+        Round([1, 20], [22, 23], n_iter=4),
+        Round([1, 22], [30], promised=0.11),  # still more than ten times the rough tolerance
+        Round([1, 30], [31], promised=0.09),  # less: from here on to the end, with all atoms of the last part
+        Round([1, 31], [32], promised=2e-3),
+        Round([1, 32], [33], promised=0.9e-3),
+    ]
+    result, asked = rounds(monkeypatch, script, restarts=3, bias=2)
+    parts = [[*range(10)], [1, 2, 20, 21], [1, 20, 22, 23], [1, 22, 30], [1, 22, 30, 31], [1, 31, 32]]
+    assert [one.part for one in asked] == parts
+    assert [one.start for one in asked] == [None, [1, 2], [1, 20], [1, 22], [1, 30], [1, 31]]
+    assert [one.tol for one in asked] == [0.01] * 4 + [1e-3] * 2
+    assert [one.max_iter for one in asked] == [100, 97, 93, 90, 87, 84]
+    assert [one.restarts for one in asked] == [3, 0, 0, 0, 0, 0]
+    assert [one.seen for one in asked] == parts  # atoms of the last search need no scan
+    assert [one.bias for one in asked] == [2, 1, -1, -1, -1, -1]
+    assert result.status is Status.CONVERGED and result.n_iter == 19 and result.state.largest_gain == 0.9e-3
+    assert [step.atom for step in result.history] == [-1, 9, 21, 23, 30, 31, 32]  # one start, and last atoms of parts
+    assert result.state.active.tolist() == [1, 32]
+    Phi, t = (dictionary()[0].columns([1, 32]), dictionary()[1])
+    assert result.state.objective == pytest.approx(oracle.log_evidence(Phi, t, np.full(2, 2.0), 5.0), rel=1e-9)
+
+
+def test_the_gain_left_by_the_search_of_a_part_counts(monkeypatch):
+    script = [Round([1, 2], [20], promised=0.05), Round([1, 20], promised=0.0, left=0.5)]
+    result, _ = rounds(monkeypatch, script)
+    assert result.status is Status.STALLED and result.state.largest_gain == 0.5
+
+
+@pytest.mark.parametrize("max_refuted", [2, 4])
+def test_promises_refuted_so_many_times_end_the_rough_search_and_then_all(max_refuted, monkeypatch):
+    again = [Round([1, 2], [20 + i]) for i in range(2 * max_refuted + 3)]
+    result, asked = rounds(monkeypatch, again, max_refuted=max_refuted)
+    assert [one.tol for one in asked] == [0.01] * (max_refuted + 2) + [1e-3] * (max_refuted + 1)
+    assert result.status is Status.STALLED and result.state.largest_gain == 5.0
+    assert asked[2].seen == [*range(10), 20, 21]  # all atoms since the model last changed
+    changes = [Round([1, 2, i], [i + 1]) for i in range(20, 30)] + [Round([1], status=Status.MAX_ITER)]
+    assert [one.tol for one in rounds(monkeypatch, changes, max_refuted=2)[1]] == [0.01] * 11
+
+
+@pytest.mark.parametrize("status", [Status.MAX_ITER, Status.TIME_LIMIT, Status.INTERRUPTED])
+def test_a_search_that_was_ended_has_no_other_round(status, monkeypatch):
+    crowded = Round([1, 2, 3, 4], [20], status=status)
+    result, _ = rounds(monkeypatch, [crowded], restarts=3, design={"norm_error": 1e-6})
+    assert result.status is status and result.state.largest_gain == 5.0 and len(result.history) == 2
+
+
+def test_a_model_of_more_than_a_quarter_of_its_part_asks_for_a_larger_one(monkeypatch):
+    script = [Round([0, 1, 2]), Round([*range(11)]), Round([*range(30)], promised=0.0)]
+    _, asked = rounds(monkeypatch, script, M=100, restarts=3)
+    assert [len(one.part) for one in asked] == [10, 40, 100] and [one.restarts for one in asked] == [3, 3, 3]
+    assert [one.start for one in asked[1:]] == [[0, 1, 2], [*range(11)]]
+    for options, size in (
+        ({"restarts": 0}, 4),  # the first model is the last word on its size
+        ({"design": {"max_dense_atoms": 40.0}}, 4),  # a quarter of those in memory is a part of ten
+        ({"design": {"max_dense_atoms": 41.0}}, 40),
+        ({"M": 21}, 21),
+    ):
+        script = [Round([0, 1, 2], [15]), Round([0, 1, 2], promised=0.0)]
+        _, asked = rounds(monkeypatch, script, **{"M": 100, "restarts": 3} | options)
+        assert len(asked[1].part) == size
+    _, asked = rounds(monkeypatch, [Round([0, 1], [15]), Round([0], promised=0.0)], M=100, first=8, restarts=3)
+    assert asked[1].part == [0, 1, 15]  # a quarter is not more
+
+
+def test_what_blurred_norms_found_is_certified_with_exact_ones(monkeypatch):
+    script = [Round([1, 2], [20], promised=0.0), Round([1, 2], promised=0.0)]
+    result, asked = rounds(monkeypatch, script, design={"norm_error": 1e-6})
+    assert [one.part for one in asked] == [[*range(10)], [1, 2]] and result.status is Status.CONVERGED
+    assert [one.tol for one in asked] == [0.01, 0.01]
+    refuted = [Round([1, 2], [20 + i]) for i in range(7)]
+    more = [Round([1, 2], [20 + i]) for i in range(3)]
+    result, asked = rounds(monkeypatch, refuted + more, max_refuted=2, design={"norm_error": 1e-6})
+    assert result.status is Status.STALLED and len(asked) == 10  # refuted anew, with exact norms
+
+
+def test_scans_that_are_long_keep_what_they_named(monkeypatch):
+    script = [
+        Round([1, 2]),
+        Round([1, 2], [20, 21]),
+        Round([1, 20], [22]),
+        Round([1, 20], [*range(23, 31)]),  # more than may be searched together: only the last are kept
+        Round([1, 30], promised=0.0),
+    ]
+    result, asked = rounds(monkeypatch, script, design={"max_active_set": 12}, restarts=3)
+    parts = [[*range(12)], [1, 2], [1, 2, 20, 21], [1, 2, 20, 21, 22], [1, 20, *range(23, 31)]]
+    assert [one.part for one in asked] == parts and [one.restarts for one in asked] == [3, 0, 0, 0, 0]
+    assert [one.max_iter for one in asked] == [100, 97, 94, 91, 88] and result.n_iter == 15
+    assert [step.atom for step in result.history] == [-1, 11, 2, 21, 22, 30] and result.status is Status.CONVERGED
+    assert asked[1].seen == [1, 2] and asked[1].start == [1, 2]
+    short = [Round([1, 2], [20]), Round([1], promised=0.0)]
+    assert rounds(monkeypatch, short, design={"max_active_set": 20})[1][1].part == [1, 2, 20]  # twice as long is not
+
+
+def test_the_first_part_is_drawn_by_content_with_what_is_needed():
+    design, t = dictionary()
+    order = np.random.default_rng(5).permutation(40)
+    start = Start(np.array([7, 33]), np.ones(2), 1.0)
+    problem = problem_of(design, t, order=order, essential=np.array([11]), start=start)
+    part = _columns._first_part(problem, 10)
+    drawn = np.random.default_rng(0).choice(40, 10, replace=False)
+    assert part.tolist() == sorted({*np.argsort(order)[drawn], 7, 11, 33}) and len(part) > 10
+    alone = _columns._first_part(problem_of(design, t, order=order), 10)
+    assert len(alone) == 10 and sorted(order[alone]) == sorted(drawn)  # the same whatever the atoms' numbers
+    assert _columns._first_part(problem, 100).tolist() == [*range(40)]
+    design.scale[7], design.scale[11] = 0.0, 0.5
+    assert _columns._first_part(problem, 100).tolist() == [j for j in range(40) if j != 7]
+
+
+def test_a_problem_of_some_atoms():
+    problem = problem_of(*dictionary(), prior_d=0.3, essential=np.array([1]), draw=np.arange)
+    part = np.array([3, 8, 20])
+    for bias, place in ((-1, -1), (0, -1), (3, 0), (8, 1), (20, 2)):
+        few = _columns._restrict(_columns.replace(problem, bias=bias), part, None, 0.5)
+        assert few.bias == place
+    start = Start(np.array([20, 3]), np.array([1.0, 2.0]), 7.0)
+    few = _columns._restrict(problem, part, start, 0.5)
+    assert few.start.active.tolist() == [2, 0] and few.start.alpha is start.alpha and few.start.beta == 7.0
+    np.testing.assert_array_equal(few.design.columns([0, 1, 2]), problem.design.columns(part))
+    assert few.tol == 0.5 and few.order.tolist() == problem.order[part].tolist() and few.draw is None
+    assert len(few.essential) == 0 and few.prior_d == 0.3
+    steps = [Step("x", atom, 0.0, 0.0, 1, 1.0) for atom in (-1, 0, 2)]
+    assert [step.atom for step in _columns._renumber(steps, part)] == [-1, 3, 20]
+
+
+@pytest.mark.parametrize(("most", "factor"), [(19, 32), (20, 1)])
+@pytest.mark.parametrize(
+    ("active", "exchanging", "swaps"), [((), True, False), ((3,), True, True), ((3,), False, False)]
+)
+def test_how_many_atoms_a_scan_names(most, factor, active, exchanging, swaps, monkeypatch):
+    problem, active, model = model_of(active=np.array(active, int), alpha=(1.0,) * len(active))
+    problem.design.max_active_set, given = most, []
+
+    def task(*arguments):
+        given.append(arguments)
+        return _proposals.ScanTask(*arguments)
+
+    monkeypatch.setattr(_columns, "ScanTask", task)
+    atoms, largest = _columns._propose(problem, active, model, exchanging, np.array([5, 6]))
+    (_, own, closed, swapping, additions, exchanges, tol, error) = given[0]
+    assert own.tolist() == [*active] and closed.tolist() == [*active, 5, 6] and swapping == swaps
+    assert (additions, exchanges, tol, error) == (factor * 64, factor * 4, problem.tol, 0.0)
+    adds, swapped = dense_gains(problem, active, np.ones(len(active)), closed)
+    best = max(adds.max(), swapped.max(initial=-np.inf) if swaps else -np.inf)
+    assert largest == pytest.approx(best, rel=1e-6) and np.argmax(adds) in atoms
+
+
+def test_nothing_is_logged_unless_it_is_asked_for(caplog):
+    with caplog.at_level("INFO", logger="relvec"):
+        _columns.solve(Sequential(restarts=0), problem_of(*dictionary()), 3)
+        assert not caplog.records
+        _columns.solve(Sequential(restarts=0), problem_of(*dictionary()), 3, 1)
+        assert len(caplog.records) == 4
