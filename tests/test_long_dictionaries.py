@@ -409,3 +409,12 @@ def test_nothing_is_logged_unless_it_is_asked_for(caplog):
         assert not caplog.records
         _columns.solve(Sequential(restarts=0), problem_of(*dictionary()), 3, 1)
         assert len(caplog.records) == 4
+
+
+def test_a_long_dictionary_that_explains_nothing_leaves_an_empty_model(monkeypatch):
+    monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", 20)
+    monkeypatch.setattr(_columns, "_FIRST_PART_ATOMS", 10)
+    x = np.arange(60.0)[:, None]
+    model = RVR(width=20.0, fit_intercept=False).fit(x, np.tile([1.0, -1.0], 30))
+    assert model.status_ == "converged" and model.weights_.shape == (0,)
+    assert model.noise_variance_ == pytest.approx(1.0, rel=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -55,7 +55,8 @@ class GaussianModel:
     @cached_property
     def full_posterior(self) -> Posterior:
         """The posterior, in the coordinates of the frame."""
-        return self.core.posterior()
+        p = self.core.posterior()
+        return p if self.size else replace(p, v=p.alpha, remainder=p.remainder[: len(p.scaled)])  # not what is spare
 
     @property
     def objective(self) -> float:
