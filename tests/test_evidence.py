@@ -576,3 +576,16 @@ def test_copies_are_found_whatever_the_length_of_their_columns(length):
     keep, alpha = evidence.merge_copies(Phi.T @ Phi, np.array([1.0, 2.0, 4.0, 8.0]), np.arange(4))
     assert keep.tolist() == [0, 1, 3]
     np.testing.assert_allclose(alpha, [1.0 / (1.0 + 1.0 / 4.0), 2.0, 8.0])
+
+
+def test_updates_without_a_hyperprior_are_those_of_a_flat_one():
+    assert evidence.mackay_noise(3.0, 10, 2.0) == evidence.mackay_noise(3.0, 10, 2.0, 0.0, 0.0) == 3.0 / 8.0
+    assert evidence.em_noise(3.0, 10, 2.0, 0.5) == evidence.em_noise(3.0, 10, 2.0, 0.5, 0.0, 0.0) == 0.4
+    assert evidence.mackay_alpha(0.5, 2.0) == 0.125 and evidence.em_alpha(2.0, 1.0) == 0.2
+
+
+def test_an_atom_that_the_data_say_nothing_about_gains_nothing():
+    gains = evidence.gain_reestimate(np.array([2.0, 2.0]), np.array([0.0, 1.0]), np.array([0.0, 3.0]))
+    assert gains[0] == 0.0
+    best = 1.0 / 8.0  # s^2 / (q^2 - s), and l(alpha) of TF03 eq. (18)
+    assert gains[1] == pytest.approx(0.5 * (np.log(best / (best + 1.0)) + 9.0 / (best + 1.0) - np.log(2.0 / 3.0) - 3.0))

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import oracle
 from problems import BETA, dictionary, problem_of
@@ -119,7 +120,7 @@ def test_a_restart_from_every_atom_begins_with_precisions_that_the_data_decide(m
     monkeypatch.setattr(restarts, "RESTART", restarts.RestartSettings(backward_updates=0))
     design, t = dictionary()
     Phi = 5.0 * design.columns(np.arange(40))
-    Phi[:, 7] = 0.0
+    Phi[:, 7], Phi[:, 8] = 0.0, 0.1 * Phi[:, 8]
     for noise in (None, 0.3):
         problem = problem_of(DenseDesign(Phi), t, noise_variance=noise)
         full = restarts.restart_from_full(model_of(problem, Start(np.array([3]), np.ones(1), 2.0)))
@@ -243,3 +244,91 @@ def test_sharper_precisions_leave_nothing_to_gain():
     p = sharp.full_posterior
     assert sharp.objective > model.objective
     assert np.max(gain_reestimate(p.alpha, *p.sparsity_quality()), initial=0.0) <= 0.1 * problem.tol
+
+
+def test_promises_above_tol_are_replaced_by_what_the_model_made_gains():
+    problem = problem_of(*dictionary(), tol=1e-2)
+    model = model_of(problem, Start(np.array([3, 12]), np.ones(2), BETA))
+    for truth, largest, tried in (
+        ({0: -1.0, 1: 0.35}, 0.35, [0, 1]),
+        ({0: 0.5}, 0.5, [0]),
+        ({0: 5e-3, 1: -1.0, 2: -1.0}, 9e-3, [0, 1, 2]),  # what is below tol is believed
+    ):
+        asked = []
+
+        def objective(i, truth=truth, asked=asked):
+            asked.append(i)
+            return model.objective + truth[i]
+
+        found = model._verify(np.array([0.6, 0.4, 0.3, 9e-3]), np.arange(4), objective)
+        assert found == pytest.approx(largest, rel=1e-9) and asked == tried
+    assert model.at(model.active, np.ones(2), BETA).atom == -1 and model.keep(np.arange(1)).atom == -1
+
+
+class Other:
+    """A model whose exchanges are given."""
+
+    def __init__(self, active, objective, *exchanges, admits=True):
+        self.active, self.size, self.objective, self.left = np.array(active), len(active), objective, [*exchanges]
+        self.problem, self.admitting = SimpleNamespace(tolerance=lambda size: 0.01), admits
+
+    def admits(self, other):
+        return self.admitting
+
+    def exchange(self, tol):
+        assert tol == 0.01
+        return self.left.pop(0) if self.left else None
+
+
+def test_a_restart_that_may_be_better_is_settled_to_the_end(monkeypatch):
+    settled = []
+    monkeypatch.setattr(restarts, "_settle", lambda model, *_: settled.append((model, _[2:])) or model)
+    base = Other([1, 2], -10.0)
+
+    def finish(other, model=base):
+        settled.clear()
+        return restarts._finish(model, other, 4, np.inf)
+
+    far, near = Other([1, 3], -15.1, Other([1, 4], 0.0)), Other([1, 3], -14.9)
+    assert finish(far) is far and not settled  # more than five nats short
+    assert finish(near) is near and settled == [(near, (0.0,))]
+    refused = Other([1, 2], -10.0, admits=False)
+    better = Other([1, 3], -5.0)
+    assert finish(better, refused) is better and not settled
+    same = Other([2, 1], -10.0, Other([1, 4], 0.0))
+    assert finish(same) is same and not settled and same.left  # its exchanges were tried
+    last = Other([1, 5], -9.98, Other([1, 7], 0.0))
+    second = Other([1, 4], -9.995, last)
+    other = Other([1, 3], -12.0, second)
+    assert finish(other) is last and last.left  # better by more than tol: no other exchange
+    assert [one for one, _ in settled] == [other, second, last] and all(given == (0.0,) for _, given in settled)
+
+
+@pytest.mark.parametrize(("full", "low", "best"), [(1.0, 2.0, "low"), (1.0, 0.5, "full"), (-1.0, 2.0, "full")])
+def test_what_was_begun_anew_and_is_better_is_tried_with_less_noise_too(full, low, best, monkeypatch):
+    problem = problem_of(*dictionary(), noise_variance=0.05)
+    model = model_of(problem, Start(np.array([3, 12]), np.ones(2), BETA))
+    found = {name: SimpleNamespace(objective=model.objective + gain) for name, gain in (("full", full), ("low", low))}
+    fractions = []
+    monkeypatch.setattr(restarts, "restart_from_full", lambda _: found["full"])
+    monkeypatch.setattr(restarts, "perturb_low_noise", lambda m, f, *_: fractions.append((m, f)) or found["low"])
+    monkeypatch.setattr(restarts, "_settle", lambda model, *_: model)
+    assert restarts._restart_from_scratch(model, 4, np.inf) is found[best]
+    assert fractions == ([(found["full"], 0.2)] if full > 0.0 else [])
+
+
+@pytest.mark.parametrize("free", [-0.5, 0.5, 2.0])
+def test_the_noise_of_a_restart_from_every_atom_moves_where_samples_are_left(free, monkeypatch):
+    """T01 eq. (18) divides by N - sum gamma, which may be negative with small sample weights."""
+    monkeypatch.setattr(restarts, "RESTART", restarts.RestartSettings(backward_updates=1))
+    design, t = dictionary(M=12)
+    Phi, order = design.columns(np.arange(12)), np.arange(12)[::-1]
+
+    def left(n):
+        return n - oracle.gamma(Phi, t, (1.0 + 1e-3 * order / 12) / n, 10.0).sum()
+
+    n = brentq(lambda n: left(n) - free, 0.5, 30.0)
+    problem = problem_of(design, t, n_samples=n)
+    full = restarts.restart_from_full(model_of(problem, Start(np.array([3]), np.ones(1), 2.0)))
+    _, mu = oracle.posterior(Phi, t, (1.0 + 1e-3 * order / 12) / n, 10.0)
+    assert full.core.beta == pytest.approx(10.0 if free < 0.0 else free / np.sum((t - Phi @ mu) ** 2), rel=1e-6)

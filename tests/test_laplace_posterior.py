@@ -1,10 +1,22 @@
 """Posteriors of classes and counts: the mode, its curvature, and the way there."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import oracle
-from relvec.inference.laplace import _approach, _factor, _factor_on_device, _Here, _two_loops, laplace
+from relvec.inference.laplace import (
+    Weighting,
+    _approach,
+    _factor,
+    _factor_on_device,
+    _Here,
+    _two_loops,
+    curvature_gram,
+    laplace,
+    newton,
+)
 from relvec.inference.laplace_posterior import apply_curvature
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.runtime import arrays as _xp
@@ -106,10 +118,10 @@ def test_secants_make_the_curvature_agree_with_the_gradients():
     assert np.array_equal(corrected(-H, x[0], g[0], x[1], g[1]), -H)
 
 
-@pytest.mark.parametrize("K", [1, 3])
+@pytest.mark.parametrize("K", [1, 2, 3])
 def test_the_mode_does_not_depend_on_where_the_search_for_it_starts(K):
     Phi, outputs, t, weights, alpha = weights_of(K)
-    likelihood = Categorical(3) if K > 1 else Bernoulli()
+    likelihood = Categorical(K) if K > 1 else Bernoulli()
     found = laplace(Phi, t, weights, alpha, likelihood, outputs=outputs)
     gradient = np.array([Phi[:, i] @ (found.r[:, c] if K > 1 else found.r) for i, c in enumerate(outputs)])
     np.testing.assert_allclose(gradient, alpha * found.mean, atol=1e-9)
@@ -184,3 +196,92 @@ def test_softmax_of_nearly_collinear_functions_and_large_weights_has_its_evidenc
     found = laplace(np.tile(Phi, 3), np.eye(3)[label], weights, alpha.ravel(), Categorical(3), outputs=outputs)
     exact = oracle.mp_laplace_evidence(Phi, label, alpha, "softmax", 60, weights, found.mean.reshape(3, 6))
     assert found.log_evidence == pytest.approx(float(exact), rel=0.0, abs=rounding)
+
+
+class Slope:
+    """One weight, whose objective and squared gradient are given: by the place, and one after the other."""
+
+    def __init__(self, decrements, value=lambda v: 0.0):
+        self.decrements, self.value, self.visited, self.factored = [*decrements], value, [], 0
+
+    def at(self, v):
+        self.visited.append(float(v[0]))
+        return SimpleNamespace(v=v, value=self.value(v[0]))
+
+    def gradient(self, point):
+        return np.array([np.sqrt(self.decrements.pop(0) if len(self.decrements) > 1 else self.decrements[0])])
+
+    def factor(self, point):
+        self.factored += 1
+        return np.eye(1)
+
+
+WAYS = [lambda rows, begin: newton(rows, begin)[0], lambda rows, begin: _approach(rows, begin, np.eye(1))]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("values", "visited"),
+    [
+        ({1.0: 1.1e-4}, [1.0]),
+        ({1.0: 0.9e-4, 0.5: 0.6e-4}, [1.0, 0.5]),  # a rise of so much for a step of that length
+        ({1.0: 0.9e-4, 0.5: 0.4e-4, 0.25: 0.3e-4}, [1.0, 0.5, 0.25]),
+        ({1.0: -1.0, 0.5: 0.0, 0.25: 0.1}, [1.0, 0.5, 0.25]),
+    ],
+)
+def test_steps_are_halved_until_the_objective_rises_by_a_share_of_what_the_slope_promises(way, values, visited):
+    rows = Slope([1.0, 0.0], values.get)
+    found = way(rows, SimpleNamespace(v=np.zeros(1), value=0.0))
+    assert rows.visited == visited and found.v[0] == visited[-1]
+
+
+@pytest.mark.parametrize(
+    ("decrements", "value", "steps"),
+    [
+        ([0.9e-18], 0.0, 0),
+        ([1.1e-18, 0.5e-18], 0.0, 1),
+        ([0.9e-16], 100.0, 0),  # relative to the objective
+        ([1.1e-16, 0.5e-16], 100.0, 1),
+        ([1e-10, 0.6e-10], 0.0, 1),  # near the mode: no longer halved by a step
+        ([1e-10, 0.4e-10, 0.3e-10], 0.0, 2),
+        ([0.9e-7, 0.8e-7], 100.0, 1),
+        ([1e-10, 1e-11, 1e-12, 1e-19], 0.0, 3),
+    ],
+)
+def test_newton_steps_end_where_the_slope_vanishes_or_no_longer_falls(decrements, value, steps):
+    rows = Slope(decrements, lambda v: value - v)  # falls: near the mode values do not tell
+    newton(rows, SimpleNamespace(v=np.zeros(1), value=value))
+    assert len(rows.visited) == steps and rows.factored == steps + 1
+
+
+def test_newton_steps_without_progress_are_few():
+    rows = Slope([1.0], lambda v: -1.0 if v else 0.0)
+    newton(rows, SimpleNamespace(v=np.zeros(1), value=0.0))
+    assert rows.factored == 6 and len(rows.visited) == 5 * 41  # down to a length of 1e-12
+
+
+def test_the_way_by_gradients_ends_where_no_length_helps_or_the_slope_has_vanished():
+    begin = SimpleNamespace(v=np.zeros(1), value=0.0)
+    rows = Slope([1.0], lambda v: -1.0)
+    assert _approach(rows, begin, np.eye(1)) is begin and len(rows.visited) == 20  # down to a length of 1e-6
+    for decrement, value, steps in ((0.9e-19, 0.0, 0), (1.1e-19, 0.0, 1), (0.9e-17, 100.0, 0), (1.1e-17, 100.0, 1)):
+        rows = Slope([decrement, 0.0], lambda v, value=value: value - v)
+        _approach(rows, SimpleNamespace(v=np.zeros(1), value=value), np.eye(1))
+        assert len(rows.visited) == steps
+
+
+def test_a_search_for_the_mode_begins_at_the_weights_given_where_they_are_better_than_none():
+    weighting = Weighting.of(np.array([1, 0, 1]), np.array([4.0, 9.0, 16.0]), 2)
+    start = np.array([1.0, 2.0, 3.0])
+    for better in (True, False):
+        rows = SimpleNamespace(
+            at=lambda v, better=better: SimpleNamespace(v=v, value=float(better and v.any())), value_at_zero=lambda: 0.0
+        )
+        expected = [6.0, 2.0, 12.0] if better else [0.0, 0.0, 0.0]  # alpha^1/2 w, by output
+        np.testing.assert_allclose(weighting.begin(rows, start).v, expected)
+
+
+def test_products_of_columns_under_the_curvature_of_one_output():
+    rng = np.random.default_rng(0)
+    X, W = rng.normal(size=(9, 4)), rng.uniform(size=9)
+    np.testing.assert_allclose(curvature_gram(X, W, np.ones(9), [slice(0, 4)]), X.T @ np.diag(W) @ X, rtol=1e-12)

@@ -1,5 +1,6 @@
 """The order of moves of a sequential search, its restarts and its end, with a model that does what a script says."""
 
+import logging
 from contextlib import nullcontext
 from copy import deepcopy
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from problems import dictionary, problem_of
+from relvec.inference.priors import GammaPrior
 from relvec.runtime.checkpoint import CheckpointError
 from relvec.solvers import Sequential
 from relvec.solvers import loop as _loop
@@ -439,3 +441,52 @@ def test_large_models_end_with_larger_gains_left():
     assert [one.tolerance(size) for size in (300, 301)] == [1e-4, 1e-4]
     assert [other.tolerance(size) for size in (300, 301)] == [1e-4, 0.3]
     assert problem_of(design, t, tol=0.5, tol_of_many=0.3).tolerance(301) == 0.5
+
+
+def test_the_first_step_gains_nothing():
+    result, _ = search({"grow": [3.0]}, restarts=0)
+    assert result.history[0].gain == 0.0 and result.history[1].gain == 3.0
+
+
+def test_a_noise_variance_above_one_may_be_recorded(monkeypatch):
+    monkeypatch.setattr(_loop, "Problem", SimpleNamespace)
+    cell = Cell()
+    with_cell(cell, monkeypatch, SCRIPT, restarts=0)
+    again, _, _ = with_cell(Cell(cell.records[-1][0] | {"beta": 1e-3}), monkeypatch)
+    assert again.status is Status.CONVERGED
+
+
+def test_gains_near_the_tolerance_tell_how_far_a_search_is():
+    steps = [_loop.Step("add", 0, gain, 0.0, 1, 1.0) for gain in [2e-2] + [1.5e-2] * 5]
+    assert _loop._fraction(steps, 1e-2, False) == pytest.approx(1.0 - np.log(1.5) / np.log(2.0))
+
+
+def test_the_log_is_sent_to_the_terminal_where_nobody_has_set_up_logging(monkeypatch):
+    for given, level, expected in ((False, "WARNING", "INFO"), (True, "WARNING", "INFO"), (False, "DEBUG", "DEBUG")):
+        logger, own = logging.Logger("alone", level), logging.NullHandler()
+        if given:
+            logger.addHandler(own)
+        monkeypatch.setattr(_loop, "logger", logger)
+        _loop._ensure_log_handler()
+        _loop._ensure_log_handler()
+        assert len(logger.handlers) == 1 and (logger.handlers[0] is own) == given
+        assert logging.getLevelName(logger.level) == expected
+
+
+@pytest.mark.parametrize("rates", [None, np.linspace(0.1, 0.4, 40)])
+def test_the_objective_is_the_evidence_with_the_densities_of_the_priors(rates):
+    """T01 eq. (36)."""
+    prior = GammaPrior(a=0.2, b=0.1, c=0.3, d=0.4) if rates is not None else GammaPrior(c=0.3, d=0.4)
+    problem = problem_of(*dictionary(), prior=prior, prior_b=rates, prior_d=0.4)
+    active, alpha, beta = np.array([3, 12]), np.array([0.5, 2.0]), 5.0
+    p = SimpleNamespace(log_evidence=-7.0, alpha=alpha, beta=beta)
+    b = 0.0 if rates is None else rates[active]
+    expected = -7.0 + np.sum(prior.a * np.log(alpha) - b * alpha) + 0.3 * np.log(beta) - 0.4 * beta
+    assert problem.objective(active, p) == pytest.approx(expected)
+
+
+def test_a_search_that_ends_late_ends_with_its_certificate_or_at_once():
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+    for settled, status in ((True, None), (False, Status.TIME_LIMIT)):
+        solver = SimpleNamespace(finishing=lambda state, settled=settled: settled)
+        assert _loop._end(solver, problem, SimpleNamespace(done=False), False, False, True) is status

@@ -18,6 +18,7 @@ _SETTLING_STEPS = 100  # Newton steps at most before the search goes on
 # A model of fewer atoms grows by one at a time: scans of few are quick, and no search ends below the greedy path.
 _SINGLE_ATOMS = 100
 _SINGLE_STEPS = 10  # and after a single precision was moved
+_MORE_MOVES = 10  # of single precisions than there are, at most
 _MAX_REFUTED = 16  # promises of a scan that the exact evidence may refute before the rest is believed
 
 
@@ -145,7 +146,7 @@ class GaussianModel:
         Far out the objective is flat and convex in log alpha; there the optimum of one precision is known (TF03 (20)).
         """
         model = self.relax(_SETTLING_STEPS)
-        for _ in range(self.size + 10):
+        for _ in range(self.size + _MORE_MOVES):
             p = model.full_posterior
             s, q = p.sparsity_quality()
             gains = gain_reestimate(p.alpha, s, q)
