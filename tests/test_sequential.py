@@ -490,3 +490,15 @@ def test_a_search_that_ends_late_ends_with_its_certificate_or_at_once():
     for settled, status in ((True, None), (False, Status.TIME_LIMIT)):
         solver = SimpleNamespace(finishing=lambda state, settled=settled: settled)
         assert _loop._end(solver, problem, SimpleNamespace(done=False), False, False, True) is status
+
+
+def test_moves_that_failed_are_not_tried_again_after_a_restart_that_failed():
+    _, log = search({"restart": [-3.0, -3.0]}, restarts=2)
+    tried = names(log, "grow", "settle", "shrink", "exchange", "release", "restart", "sharpen")
+    once = ["shrink", "exchange", "release"]
+    assert tried == ["grow", "settle", "grow", *once, "restart", "restart", "sharpen"]
+
+
+def test_the_noise_moves_every_fourth_step_where_that_is_asked_for():
+    _, log = search({"grow": [1.0] * 7}, restarts=0, noise_every=4)
+    assert [call[2] for call in log if call[0] == "grow"][:8] == [True, True, True, False, True, True, True, False]

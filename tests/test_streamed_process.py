@@ -14,8 +14,9 @@ from relvec.estimators.processes import regression as regression_module
 from relvec.estimators.sources import base, memory
 from relvec.gaussian_process import fit as fit_module
 from relvec.gaussian_process import fit_process, parse_structure, predictor
-from relvec.gaussian_process.bound import Vectors, bounds, bounds_of
+from relvec.gaussian_process.bound import SparsePosterior, Vectors, bounds, bounds_of, rows_sums
 from relvec.gaussian_process.fit import prepare
+from relvec.gaussian_process.rows import merge
 from relvec.gaussian_process.streamed import DrawnSamples, fit_in_passes
 from relvec.gaussian_process.streamed import fit as streamed_module
 from relvec.gaussian_process.streamed.fit import calibrate_variance
@@ -241,3 +242,36 @@ def test_evidence_on_a_device_is_that_of_the_host(place):
         there = log_posterior(structure, prior, replace(rows, X=arrays.as_device(place).to_device(rows.X)))(theta)
         np.testing.assert_allclose(there[0], here[0], rtol=1e-10)
         np.testing.assert_allclose(there[1], here[1], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_over_merged_rows_are_dense_sums_over_all_of_them(weighted):
+    rng = np.random.default_rng(0)
+    structure, X = parse_structure("gaussian", 1), np.repeat(rng.normal(size=(12, 1)), 3, axis=0)
+    y, w = rng.normal(size=36), rng.uniform(0.5, 2.0, 36) if weighted else np.ones(36)
+    rows, Z = merge(X, y, w), rng.normal(size=(4, 1))
+    assert len(rows) == 12
+    vectors = Vectors.at(structure, THETA, Z)
+    A = np.linalg.solve(np.linalg.cholesky(structure(THETA, Z)), structure(THETA, X, Z).T)
+    left = structure.prior_variance(THETA, X) - np.sum(A**2, axis=0)
+    found = rows_sums(vectors, rows)
+    np.testing.assert_allclose(found.gram, (w * A) @ A.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.cross, A @ (w * y), rtol=1e-5, atol=1e-5)
+    assert found.squares == pytest.approx(w @ y**2) and found.total == pytest.approx(w.sum())
+    assert found.left == pytest.approx(w @ left, rel=1e-4)
+    s, root = np.exp(THETA[-1]), np.sqrt(w)
+    Q, t = (root * A).T @ (root * A), root * y
+    C = Q + s * np.eye(36)
+    first = np.array([np.flatnonzero(X[:, 0] == x)[0] for x in rows.X[:, 0]])
+    few, means = np.sqrt(rows.weight) * A[:, first], np.sqrt(rows.weight) * rows.y
+    wide = few.T @ few + (s + w @ left) * np.eye(12)  # the scatter within merged rows is noise for certain
+    level = w.sum() * np.log(2.0 * np.pi * s) + np.linalg.slogdet(C / s)[1]
+    lower = -0.5 * (level + t @ np.linalg.solve(C, t) + w @ left / s)
+    upper = -0.5 * (level + means @ np.linalg.solve(wide, means) + rows.scatter.sum() / s)
+    both = bounds(structure, THETA, rows, Z)
+    assert both.lower == pytest.approx(lower, rel=1e-4)
+    assert both.gap == pytest.approx((upper - lower) / w.sum(), rel=1e-2)
+    alone = bounds_of(vectors, replace(found, squares=found.squares - rows.scatter.sum()), float(rows.scatter.sum()))
+    assert (alone.lower, alone.upper) == (pytest.approx(both.lower), pytest.approx(both.upper))
+    np.testing.assert_allclose(SparsePosterior.of(vectors, found).predict(X)[0], A.T @ np.linalg.solve(
+        s * np.eye(4) + (w * A) @ A.T, A @ (w * y)), atol=1e-4)  # fmt: skip
