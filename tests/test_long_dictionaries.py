@@ -257,25 +257,25 @@ def rounds(monkeypatch, script, M=40, whole=20, first=10, max_refuted=8, restart
 def test_a_search_goes_on_among_its_atoms_and_those_that_a_scan_names(monkeypatch):
     script = [
         Round([1, 2], [20, 21]),
-        Round([1, 20], [22, 23], n_iter=4),
-        Round([1, 22], [30], promised=0.11),  # still more than ten times the rough tolerance
-        Round([1, 30], [31], promised=0.09),  # less: from here on to the end, with all atoms of the last part
-        Round([1, 31], [32], promised=2e-3),
-        Round([1, 32], [33], promised=0.9e-3),
+        Round([2, 20], [22, 23], n_iter=4),
+        Round([2, 22], [30], promised=0.11),  # still more than ten times the rough tolerance
+        Round([2, 30], [31], promised=0.09),  # less: from here on to the end, with all atoms of the last part
+        Round([2, 31], [32], promised=2e-3),
+        Round([2, 32], [33], promised=0.9e-3),
     ]
-    result, asked = rounds(monkeypatch, script, restarts=3, bias=2)
-    parts = [[*range(10)], [1, 2, 20, 21], [1, 20, 22, 23], [1, 22, 30], [1, 22, 30, 31], [1, 31, 32]]
+    result, asked = rounds(monkeypatch, script, restarts=3, bias=20)
+    parts = [[*range(10)], [1, 2, 20, 21], [2, 20, 22, 23], [2, 22, 30], [2, 22, 30, 31], [2, 31, 32]]
     assert [one.part for one in asked] == parts
-    assert [one.start for one in asked] == [None, [1, 2], [1, 20], [1, 22], [1, 30], [1, 31]]
+    assert [one.start for one in asked] == [None, [1, 2], [2, 20], [2, 22], [2, 30], [2, 31]]
     assert [one.tol for one in asked] == [0.01] * 4 + [1e-3] * 2
     assert [one.max_iter for one in asked] == [100, 97, 93, 90, 87, 84]
     assert [one.restarts for one in asked] == [3, 0, 0, 0, 0, 0]
     assert [one.seen for one in asked] == parts  # atoms of the last search need no scan
-    assert [one.bias for one in asked] == [2, 1, -1, -1, -1, -1]
+    assert [one.bias for one in asked] == [-1, 2, 1, -1, -1, -1]
     assert result.status is Status.CONVERGED and result.n_iter == 19 and result.state.largest_gain == 0.9e-3
     assert [step.atom for step in result.history] == [-1, 9, 21, 23, 30, 31, 32]  # one start, and last atoms of parts
-    assert result.state.active.tolist() == [1, 32]
-    Phi, t = (dictionary()[0].columns([1, 32]), dictionary()[1])
+    assert result.state.active.tolist() == [2, 32]
+    Phi, t = (dictionary()[0].columns([2, 32]), dictionary()[1])
     assert result.state.objective == pytest.approx(oracle.log_evidence(Phi, t, np.full(2, 2.0), 5.0), rel=1e-9)
 
 
@@ -292,6 +292,9 @@ def test_promises_refuted_so_many_times_end_the_rough_search_and_then_all(max_re
     assert [one.tol for one in asked] == [0.01] * (max_refuted + 2) + [1e-3] * (max_refuted + 1)
     assert result.status is Status.STALLED and result.state.largest_gain == 5.0
     assert asked[2].seen == [*range(10), 20, 21]  # all atoms since the model last changed
+    start = Start(np.array([1, 2]), np.ones(2), 5.0)
+    _, asked = rounds(monkeypatch, again[1:], max_refuted=max_refuted, start=start)  # refuted from the first round on
+    assert [one.tol for one in asked] == [0.01] * (max_refuted + 1) + [1e-3] * (max_refuted + 1)
     changes = [Round([1, 2, i], [i + 1]) for i in range(20, 30)] + [Round([1], status=Status.MAX_ITER)]
     assert [one.tol for one in rounds(monkeypatch, changes, max_refuted=2)[1]] == [0.01] * 11
 
@@ -367,18 +370,18 @@ def test_the_first_part_is_drawn_by_content_with_what_is_needed():
 
 def test_a_problem_of_some_atoms():
     problem = problem_of(*dictionary(), prior_d=0.3, essential=np.array([1]), draw=np.arange)
-    part = np.array([3, 8, 20])
-    for bias, place in ((-1, -1), (0, -1), (3, 0), (8, 1), (20, 2)):
+    part = np.array([0, 8, 20])
+    for bias, place in ((-1, -1), (3, -1), (0, 0), (8, 1), (20, 2)):
         few = _columns._restrict(_columns.replace(problem, bias=bias), part, None, 0.5)
         assert few.bias == place
-    start = Start(np.array([20, 3]), np.array([1.0, 2.0]), 7.0)
+    start = Start(np.array([20, 0]), np.array([1.0, 2.0]), 7.0)
     few = _columns._restrict(problem, part, start, 0.5)
     assert few.start.active.tolist() == [2, 0] and few.start.alpha is start.alpha and few.start.beta == 7.0
     np.testing.assert_array_equal(few.design.columns([0, 1, 2]), problem.design.columns(part))
     assert few.tol == 0.5 and few.order.tolist() == problem.order[part].tolist() and few.draw is None
     assert len(few.essential) == 0 and few.prior_d == 0.3
     steps = [Step("x", atom, 0.0, 0.0, 1, 1.0) for atom in (-1, 0, 2)]
-    assert [step.atom for step in _columns._renumber(steps, part)] == [-1, 3, 20]
+    assert [step.atom for step in _columns._renumber(steps, part)] == [-1, 0, 20]
 
 
 @pytest.mark.parametrize(("most", "factor"), [(19, 32), (20, 1)])
