@@ -127,7 +127,7 @@ def _broken_values():
         yield pytest.param(Case("sparse", model(), make(X), y, words="toarray", errors=(TypeError,)))
     yield pytest.param(Case("one class", model("two"), X, np.ones(len(X)), words="one class"))
     yield pytest.param(Case("one class weighs", model("two"), X, y > 0, (y > 0).astype(float), words="2 classes"))
-    yield pytest.param(Case("negative counts", model("poisson"), X, -np.ones(len(X)), words="whole numbers >= 0"))
+    yield pytest.param(Case("negative counts", model("poisson"), X, -np.ones(len(X)), words="whole numbers from 0"))
     yield pytest.param(Case("continuous classes", model("two"), X, y, words="continuous"))
 
 
