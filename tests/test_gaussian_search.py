@@ -332,3 +332,18 @@ def test_the_noise_of_a_restart_from_every_atom_moves_where_samples_are_left(fre
     full = restarts.restart_from_full(model_of(problem, Start(np.array([3]), np.ones(1), 2.0)))
     _, mu = oracle.posterior(Phi, t, (1.0 + 1e-3 * order / 12) / n, 10.0)
     assert full.core.beta == pytest.approx(10.0 if free < 0.0 else free / np.sum((t - Phi @ mu) ** 2), rel=1e-6)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_model_of_copies_is_one_of_a_single_atom(others, monkeypatch):
+    design, t = dictionary(M=4)
+    Phi = design.columns(np.arange(4))
+    problem = problem_of(DenseDesign(np.column_stack([Phi, -Phi[:, 3]])), t)
+    active = np.array([3, 4, *range(others)])
+    model = model_of(problem, Start(active, np.array([1.0, 3.0] + [2.0] * others), BETA))
+    merged = model.merge_copies()
+    assert merged.active.tolist() == [4, *range(others)]  # the first in order
+    np.testing.assert_allclose(merged.posterior.alpha, [0.75] + [2.0] * others)  # of the sum of the variances
+    assert merged.objective == pytest.approx(model.objective, rel=1e-12) and merged.merge_copies() is merged
+    monkeypatch.setattr(gaussian_model, "not_lower", lambda new, old: False)
+    assert model.merge_copies() is model

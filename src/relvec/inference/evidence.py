@@ -196,10 +196,10 @@ def gain_delete(alpha, gamma, mu, Sigma_diag):
 def gain_reestimate(alpha, s, q):
     """Gain of moving each alpha of the model to its optimum (TF03 A.3); deletion where that is infinite."""
     known = np.asarray(s) > 0.0  # an s of 0 is rounding: the data carry no information about such an atom
-    s = np.where(known, s, 1.0)
+    s = np.where(known, s, alpha)
     best = optimal_alpha(s, q)
     finite = np.isfinite(best) & (best > 0.0)
-    moved = np.where(finite, single_atom(np.where(finite, best, 1.0), s, q), 0.0)
+    moved = np.where(finite, single_atom(np.where(finite, best, alpha), s, q), 0.0)
     return np.where(known, moved - single_atom(alpha, s, q), 0.0)
 
 
