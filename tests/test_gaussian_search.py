@@ -347,3 +347,33 @@ def test_a_model_of_copies_is_one_of_a_single_atom(others, monkeypatch):
     assert merged.objective == pytest.approx(model.objective, rel=1e-12) and merged.merge_copies() is merged
     monkeypatch.setattr(gaussian_model, "not_lower", lambda new, old: False)
     assert model.merge_copies() is model
+
+
+@pytest.mark.parametrize("bias", [-1, 0, 5])
+def test_a_search_may_begin_with_the_bias_alone(bias):
+    design, t = dictionary()
+    problem = problem_of(design, t + design.columns([max(bias, 0)])[:, 0] * 20.0, bias=bias)
+    Phi = design.columns(np.arange(40))
+    begun = gaussian_model.begin(problem, True)
+    assert begun.active.tolist() == [bias] * (bias >= 0) and begun.core.beta == pytest.approx(10.0)
+    assert gaussian_model.begin(problem, False).size == 0
+    if bias >= 0:  # TF03 eq. (26)
+        S, Q = oracle.S_Q(Phi, Phi[:, :0], problem.target, np.zeros(0), 10.0)
+        np.testing.assert_allclose(begun.posterior.alpha, oracle.optimal_alpha(S, Q)[bias], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("floor", "low"), [(1e-8, 0.01), (0.02, 0.02)])
+def test_the_noise_is_held_low_while_atoms_enter_and_is_then_released(floor, low, monkeypatch):
+    problem = problem_of(*dictionary(width=0.4), noise_floor=floor)
+    model = model_of(problem, Start(np.array([3, 12]), np.ones(2), BETA))
+    noises, relax = [], gaussian_model.GaussianModel.relax
+
+    def relaxed(self, steps, hold_noise=False, **rest):
+        noises.append((1.0 / self.core.beta, hold_noise, self.size))
+        return relax(self, steps, hold_noise, **rest)
+
+    monkeypatch.setattr(gaussian_model.GaussianModel, "relax", relaxed)
+    restarts.perturb_low_noise(model, 0.2, 1, np.inf)
+    (held, first, size), (released, second, _) = noises
+    assert held == pytest.approx(low) and first and 2 < size <= 12  # ten more at most
+    assert released == pytest.approx(1.0 / BETA) and not second
