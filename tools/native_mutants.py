@@ -96,7 +96,7 @@ def take_reached() -> list[int]:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Imports the compiled modules from another build, that with switches by default."""
+    """Imports the compiled modules from another build, by default the one with switches."""
 
     def __init__(self, site: Path = BUILD / "site") -> None:
         self.site = site

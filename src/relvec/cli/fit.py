@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _save(pipeline: Pipeline, path: Path) -> None:
-    """Save a model; where that fails, among temporary files, so that the fit is not lost."""
+    """Save a model; where that fails, save it in the folder for temporary files, and raise an error that says so."""
     try:
         save(pipeline, path)
     except OSError as error:

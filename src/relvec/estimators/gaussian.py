@@ -41,7 +41,7 @@ NOISE_START, NOISE_FLOOR = 0.1, 1e-8
 # A fixed one may be smaller, but not below the square of the targets' own rounding errors.
 MIN_NOISE = float(np.finfo(float).eps) ** 2
 MAX_ROUNDING_NATS = 1.0  # that rounding may move the evidence of a fit with a certificate by
-ROUNDINGS_OF_EVIDENCE = 16.0  # of its last place: it is a sum over the rows
+ROUNDINGS_OF_EVIDENCE = 16.0  # units in the last place by which the evidence, a sum over the rows, may be off
 MAX_TARGET_RMS = 1e153  # the noise variance of more has no double
 POLISH_STEPS = 50  # Newton steps on precisions and noise of the exact refit
 
@@ -132,7 +132,7 @@ def gaussian_problem(options: FitOptions, unit: float, variance: float, n_sample
 
 
 def check_size(largest: float) -> None:
-    """Refuse targets as large as this whose squares overflow."""
+    """Refuse targets whose squares overflow, given the largest of them."""
     if largest > MAX_TARGET_RMS:
         raise ValueError(
             f"y has values of size {largest:.3g}, whose squares overflow: divide y by its standard deviation"
@@ -331,7 +331,7 @@ def centred(rows: Rows, constant: int) -> Rows:
 
 
 def is_evidence_lost_in_rounding(state: State, problem: Problem) -> bool:
-    """Whether doubles cannot tell what a single move gains: that of a given noise may be 1e14 nats."""
+    """Whether rounding hides what a single move gains: under little given noise the evidence may be 1e14 nats."""
     own = ROUNDINGS_OF_EVIDENCE * np.finfo(float).eps * abs(state.objective)
     moved = evidence_moved_by_rounding(state.posterior)
     return bool(moved > MAX_ROUNDING_NATS or own > problem.tolerance(len(state.active)))

@@ -15,7 +15,7 @@ __all__ = ["check_writable", "open_atomically", "write_atomically"]
 
 
 def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
-    """Raise an OSError that names `path` if no file can be written there; what is there now, or None."""
+    """Raise an OSError that names `path` if no file can be written there; return what is there now, or None."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from relvec.tables.table import LIMITS, StoredColumn, Table, TableError, as_text
 ARROW = ("pyarrow", "pyarrow.feather", "pyarrow.parquet")
 MAX_BATCH_ROWS = 10_000  # of a Parquet file read at a time, so that its size is known before there is much of it
 MAX_BATCH_BYTES = 10_000_000  # of cells of a fixed width in such a batch
-MAX_REPEATS = 10  # text of a dictionary is held once, and may be as often as long
+MAX_REPEATS = 10  # a text of a dictionary is held once, so that its cells may have ten times as much text
 MAX_HELD_CELLS = 5_000_000  # of a Parquet file, 40 MB as numbers: columns of a longer one are read when they are needed
 
 

@@ -152,7 +152,7 @@ def _find_delimiter(text: str, source: str) -> str:
 
 
 def _check_line(line: str, delimiter: str, source: str) -> str:
-    """The line, refused if it has more cells than a table may have columns; some delimiters in quotes are none."""
+    """The line, refused if it has more cells than a table may have columns; delimiters in quotes separate no cells."""
     LIMITS.check_columns(line.count(delimiter) // (10 if '"' in line else 1), source)
     return line
 

@@ -76,7 +76,7 @@ class RowsElsewhere(BaseRelevanceVector):
 
 
 def check_counts(options: FitOptions, whole: bool, some: np.ndarray) -> None:
-    """Errors where targets, ``whole`` numbers or not, all 0 but in ``some`` outputs (q,), or parameters do not suit."""
+    """Refuse parameters and targets that are not for counts: not ``whole``, or not above 0 in ``some`` row of each."""
     if not whole:
         raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers from 0 to 1e15")
     if not np.all(some):
@@ -88,7 +88,7 @@ def check_counts(options: FitOptions, whole: bool, some: np.ndarray) -> None:
 
 
 def are_counts(targets: np.ndarray) -> bool:
-    """Whether targets are whole numbers from 0 on, of which doubles tell the next."""
+    """Whether targets are whole numbers from 0 to 1e15: beyond, doubles soon skip some."""
     return bool(np.all((targets >= 0.0) & (targets <= 1e15)) and np.all(targets == np.floor(targets)))
 
 

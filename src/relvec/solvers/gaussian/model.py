@@ -57,7 +57,7 @@ class GaussianModel:
     def full_posterior(self) -> Posterior:
         """The posterior, in the coordinates of the frame."""
         p = self.core.posterior()
-        return p if self.size else replace(p, v=p.alpha, remainder=p.remainder[: len(p.scaled)])  # not what is spare
+        return p if self.size else replace(p, v=p.alpha, remainder=p.remainder[: len(p.scaled)])  # no spare memory
 
     @property
     def objective(self) -> float:

@@ -33,7 +33,7 @@ def rows_in_memory(target: Any, weights: Any, likelihood: Likelihood) -> Rows | 
 
 
 def shorten_start(start: np.ndarray, Phi: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Weights (k,) to start from, shorter where rates are far above all counts: from there Newton's steps are of 1."""
+    """Weights (k,) to start from, scaled down where rates are far above all counts: there Newton's steps are slow."""
     highest, most = float((Phi @ start).max()), float(np.log1p(counts.max()))
     return start * (most / highest) if highest > most + _MAX_EXCESS else start
 

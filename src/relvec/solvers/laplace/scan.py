@@ -158,7 +158,7 @@ def _scan_design(model: LaplaceModel) -> Scan:
 
 
 def _refine(model: LaplaceModel, piece: Piece, S: np.ndarray) -> None:
-    """Put S (L,) of one output, where it is a difference of nearly equal numbers, in place of it by projection."""
+    """Compute S (L,) of one output again, by projection, where it is a difference of nearly equal numbers."""
     p = model.posterior
     design: Any = model.problem.design  # rows of a thorough search are in memory
     root = np.sqrt(p.W)

@@ -1,1 +1,1 @@
-"""Formats that unpack to more than they take: how much is known before it is unpacked."""
+"""Formats of compressed tables, whose size is known before anything is unpacked."""

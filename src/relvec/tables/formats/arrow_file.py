@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 DICTIONARY_BATCH = 2  # a message of this kind holds a `RecordBatch` as its second field
-MAX_ROUNDS = 1_000_000  # blocks may overlap: buffers that are looked at, at least
+MAX_ROUNDS = 1_000_000  # buffers that are read, besides one for each byte: blocks of a hostile file may overlap
 
 
 def count_rows_and_bytes(data: bytes) -> tuple[int, int]:
