@@ -63,7 +63,7 @@ soak: $(VENV)/.stamp-test
 # Lines and branches that no test runs, and the share of branches that are taken, of Python and of the compiled code.
 coverage: $(VENV)/.stamp-coverage build/counted/.stamp
 	find build/counted -name '*.gcda' -delete
-	PYTHONPATH=tools/counted:tools $(PYTEST) -q -n 2 --cov --cov-report= $(ARGS); passed=$$?; \
+	PYTHONPATH=$(CURDIR)/tools/counted:$(CURDIR)/tools $(PYTEST) -q -n 2 --cov --cov-report= $(ARGS); passed=$$?; \
 	  $(BIN)/python -m coverage report --skip-covered && $(BIN)/python tools/branches.py && exit $$passed
 
 # The tests of the compiled search with every index checked, and under the compiler's sanitizers (gcc or clang).

@@ -471,3 +471,10 @@ def test_thousands_of_columns_take_no_memory_for_all_pairs_of_them():
     finally:
         tracemalloc.stop()
     assert peak < 40e6  # a matrix of pairs has 72 MB
+
+
+def test_counts_without_weight_do_not_hide_what_is_explained():
+    y, mean = np.append(np.arange(19.0), 1e9), np.append(np.arange(19.0) + 0.5, 1.0)
+    weights = np.append(np.ones(19), 0.0)
+    without = explained_share(y[:-1], mean[:-1], weights[:-1], True)
+    assert explained_share(y, mean, weights, True) == pytest.approx(without) and without > 0.9

@@ -443,7 +443,7 @@ def test_files_that_shrink_or_are_of_another_kind_are_refused(tmp_path):
         samples.read(X, 0, 1)
     pytest.importorskip("pyarrow")
     (tmp_path / "rows.npy").write_bytes(b"no table")
-    with pytest.raises(ValueError, match="is no Parquet file: rows of other files are given as arrays"):
+    with pytest.raises(ValueError, match="is no Parquet file: read other files yourself"):
         RVR().fit(tmp_path / "rows.npy", "y")
 
 

@@ -587,6 +587,15 @@ def test_wrong_steps_are_refused(make, path, value, words):
         loads(set_field(make(), path, value))
 
 
+@pytest.mark.parametrize("columns", [["a", "b"], np.array(["a", "b"]), slice("a", "b"), slice(0, 2), np.array([0, 1])])
+def test_columns_of_a_table_may_be_given_in_any_way(columns):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": X[:, 0], "b": X[:, 0] ** 2})
+    chosen = ColumnTransformer([("numbers", StandardScaler(), columns)])
+    model = make_pipeline(chosen, RVR(kernel=None, basis="linear")).fit(table, Y)
+    assert np.array_equal(loads(dumps(model)).predict(table), model.predict(table))
+
+
 def test_steps_with_wrong_numbers_are_refused():
     model = scaled()
     header, arrays = fuzz.split(dumps(model))

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "relvec"
 
 LIMITS = {
-    "lines of Python": 37_584,
+    "lines of Python": 37_590,
     "functions outside estimators/ that take an estimator": 0,
     "isinstance checks on designs in solvers/": 0,
     "overriding methods that raise NotImplementedError": 0,

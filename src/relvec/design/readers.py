@@ -105,7 +105,7 @@ def _dataset(X: Any) -> Any:
     try:
         return dataset.dataset(str(X), format="parquet") if isinstance(X, str | Path) else X
     except ValueError as error:
-        raise ValueError(f"{X} is no Parquet file: rows of other files are given as arrays ({error})") from error
+        raise ValueError(f"{X} is no Parquet file: read other files yourself and give arrays ({error})") from error
 
 
 def _parquet_blocks(X: Any, y: Any, weights: Any) -> Iterator[tuple]:
@@ -155,7 +155,9 @@ def _gather_blocks(blocks: Iterator[tuple], most_bytes: float, names: list[str] 
 
 def _read_block(block: Any) -> list[np.ndarray]:
     """X (n, d), y (n,) or (n, q) and, where given, weights (n,) of a block of the user."""
-    wanted = "blocks must be tuples (X, y) or (X, y, weights) of as many rows, X of numbers in columns, got"
+    wanted = (
+        "blocks must be tuples (X, y) or (X, y, weights) with the same number of rows, X of numbers in columns, got"
+    )
     if not isinstance(block, tuple) or len(block) not in (2, 3):
         raise ValueError(f"{wanted} {block!r:.80}")
     try:

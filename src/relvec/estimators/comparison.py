@@ -154,7 +154,7 @@ def _merits(X: np.ndarray, y: np.ndarray, kernels: Sequence[str] | None, weights
     targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
     if not (allows_process(X[weights > 0.0]) and targets_vary(targets[weights > 0.0])):
         raise ValueError(
-            f"merits need inputs and targets that vary, by more than {1.0 / MAX_TARGET_OF_PROCESS:g} and in numbers "
+            f"merits need inputs that vary, and targets that vary by more than {1.0 / MAX_TARGET_OF_PROCESS:g} and are "
             f"below {MAX_TARGET_OF_PROCESS:g}: rescale them (StandardScaler)"
         )
     found = compare_merits(X, targets, weights, kernels)

@@ -58,8 +58,8 @@ class TableLimits:
         """Refuse a table that holds many more cells than its file has bytes."""
         if n_rows * n_columns > self.min_cells + self.cells_per_byte * n_bytes:
             raise TableError(f"{source}: {n_rows:,} rows and {n_columns:,} columns are too many cells for a file of "
-                             f"{n_bytes:,} bytes; give the records the same keys, and unpack a compressed file "
-                             "yourself")  # fmt: skip
+                             f"{n_bytes:,} bytes; unpack a compressed file yourself, and give records of JSON "
+                             "the same keys")  # fmt: skip
 
     def check_numbers(self, n_rows: int, n_columns: int, n_bytes: int, source: str) -> None:
         """Refuse a table of numbers that takes more than a compressed file may become, at eight bytes each."""

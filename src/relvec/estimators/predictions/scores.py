@@ -40,7 +40,7 @@ def explained_share(y: np.ndarray, mean: np.ndarray, weights: np.ndarray, counts
         return float(r2_score(y, mean, sample_weight=weights))
     used = weights > 0.0  # counts that do not differ have no deviance that could be explained
     parts = [
-        d2_tweedie_score(t, m, sample_weight=weights, power=1) if np.ptp(t[used]) > 1e-7 * t.max() else 0.0
+        d2_tweedie_score(t, m, sample_weight=weights, power=1) if np.ptp(t[used]) > 1e-7 * t[used].max() else 0.0
         for t, m in zip(y.T, np.maximum(mean, np.finfo(float).tiny).T, strict=True)
     ]
     return float(np.mean(parts))

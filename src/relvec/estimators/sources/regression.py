@@ -19,6 +19,8 @@ from relvec.estimators.sources import DiskSource, SparseSource
 from relvec.estimators.sources.base import check_used
 from relvec.inference.likelihoods import Poisson
 
+MAX_COUNT = 1e15  # beyond, doubles soon skip some whole numbers
+
 
 class RowsElsewhere(BaseRelevanceVector):
     """The part of a regressor that takes sparse rows, rows on disk and rows of Dask."""
@@ -78,7 +80,7 @@ class RowsElsewhere(BaseRelevanceVector):
 def check_counts(options: FitOptions, whole: bool, some: np.ndarray) -> None:
     """Refuse parameters and targets that are not for counts: not ``whole``, or not above 0 in ``some`` row of each."""
     if not whole:
-        raise ValueError("likelihood='poisson' needs counts: y must hold whole numbers from 0 to 1e15")
+        raise ValueError(f"likelihood='poisson' needs counts: y must hold whole numbers from 0 to {MAX_COUNT:g}")
     if not np.all(some):
         raise ValueError("all counts of y are 0, which tells of no rate: likelihood='poisson' needs a count above 0")
     if options.predictive is not None:
@@ -88,8 +90,8 @@ def check_counts(options: FitOptions, whole: bool, some: np.ndarray) -> None:
 
 
 def are_counts(targets: np.ndarray) -> bool:
-    """Whether targets are whole numbers from 0 to 1e15: beyond, doubles soon skip some."""
-    return bool(np.all((targets >= 0.0) & (targets <= 1e15)) and np.all(targets == np.floor(targets)))
+    """Whether targets are whole numbers from 0 to `MAX_COUNT`."""
+    return bool(np.all((targets >= 0.0) & (targets <= MAX_COUNT)) and np.all(targets == np.floor(targets)))
 
 
 def some_counts(rows: Any) -> np.ndarray:

@@ -168,8 +168,10 @@ def _fill(row: np.ndarray, step: Any) -> bool:
         row[0] = [words[0] for words in step.categories_]
     if isinstance(step, ColumnTransformer):
         for _, part, columns in step.transformers_:
-            names = [columns] if isinstance(columns, str) else columns
-            if isinstance(names, list) and any(isinstance(name, str) for name in names):
+            ends = (
+                [columns.start, columns.stop] if isinstance(columns, slice) else np.ravel(np.asarray(columns)).tolist()
+            )
+            if any(isinstance(name, str) for name in ends):
                 return False
             place = np.atleast_1d(np.arange(row.shape[1])[columns])
             inner = np.zeros((1, len(place)), dtype=object)

@@ -188,7 +188,7 @@ def try_long_steps(model: LaplaceModel) -> LaplaceModel:
     optimum, promised = optimal_alpha(s, q), gain_reestimate(model.alpha, s, q)
     at_edge = model.trust < PRECISIONS.edge_factor * least
     units = np.eye(len(model.active))
-    sizes = np.log((*PRECISIONS.short_factors * at_edge, *PRECISIONS.long_factors))
+    sizes = np.log([*(PRECISIONS.short_factors if at_edge else ()), *PRECISIONS.long_factors])
     ways = [*((unit, sizes) for unit in units), *((unit, -sizes) for unit in units)]
     for i in np.flatnonzero((promised > tol) & np.isfinite(optimum)):
         ways.append((units[i], np.log(optimum[[i]] / model.alpha[i])))
