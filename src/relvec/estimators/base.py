@@ -19,10 +19,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
-from relvec.estimators.fitted import FittedModel, describe_as_html, from_attributes, inclusion
+from relvec.estimators.fitted import FittedModel, describe_as_html, inclusion
 from relvec.estimators.options import FitOptions, resolve_options, takes_columns
 from relvec.estimators.pipeline import fit as fit_model
-from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, refuse_masked, to_host
 from relvec.runtime.progress import CallbackTasks, share_of_work, show_progress, watch
 
@@ -71,9 +70,6 @@ class BaseRelevanceVector(BaseEstimator):
                 f"{made_by}, store it with relvec.save, and read that file with relvec.load",
                 stacklevel=2,
             )
-        if "_models" in state and "fitted_" not in state:  # stored before there was one record
-            state = state | {"fitted_": from_attributes(state)}
-            state = {name: value for name, value in state.items() if name not in ("_models", "_latents", "_of_counts")}
         super().__setstate__(state)
 
     def _repr_html_inner(self):
@@ -91,9 +87,8 @@ class BaseRelevanceVector(BaseEstimator):
         ----------
         X : array-like (n_samples, n_features), or (n_samples, n_samples) for ``kernel="precomputed"``
             Training inputs. Also rows that are not in memory (see the guide, "Large data"): a `numpy.memmap`, a Zarr or
-            HDF5 array, the path of a Parquet file (then ``y`` names its column of targets), and an iterator of blocks
-            ``(X, y)`` or ``(X, y, sample_weight)``, or a function that returns one (then ``y`` is None). Arrays and
-            tables of Dask, whose rows stay with its workers (see the guide, "Dask").
+            HDF5 array, and the path of a Parquet file (then ``y`` names its column of targets). Arrays and tables of
+            Dask, whose rows stay with its workers (see the guide, "Dask").
         y : array-like (n_samples,) or (n_samples, n_outputs)
             Training targets.
         sample_weight : array-like (n_samples,), optional
@@ -148,8 +143,7 @@ class BaseRelevanceVector(BaseEstimator):
         """The parameters, checked and resolved."""
         earlier = self.fitted_.earlier if self.warm_start and hasattr(self, "fitted_") else None
         parameters = {name: v for name, v in vars(self).items() if not name.startswith("_") and not name.endswith("_")}
-        name = type(self).__name__
-        return resolve_options(parameters, name, self._learns_widths, earlier, self._has_default_tol)
+        return resolve_options(parameters, self._learns_widths, earlier, self._has_default_tol)
 
     def _copy_attributes(self, fitted: FittedModel) -> None:
         """Set the attributes that regressor and classifier have in common; drop those that this fit has not."""
@@ -216,7 +210,7 @@ class BaseRelevanceVector(BaseEstimator):
         asked = isinstance(self.verbose, str) and self.verbose == "progress"
         try:
             shown = show_progress(None if self.verbose is None else asked)
-            with shown, share_of_work(), checkpoint.session(self.checkpoint):
+            with shown, share_of_work():
                 yield
         except BaseException:  # bad input, Ctrl-C: as if nothing had been called
             self.__dict__.clear()

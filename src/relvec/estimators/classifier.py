@@ -101,8 +101,6 @@ class RelevanceVectorClassifier(ClassPredictions):
         Whether a further call of `fit` starts the sequential solver from the functions and precisions that the last
         one kept, where the new dictionary has them, instead of from nothing. The model is held to the same
         certificate either way. Widths that are to be learned start from those of the last fit.
-    checkpoint : str or path, optional
-        As in `RelevanceVectorRegressor`: a folder from which the same `fit` continues after its process was killed.
     memory_limit : float or str, default "4GB"
         As in `RelevanceVectorRegressor`.
     max_vectors : int, optional
@@ -111,8 +109,6 @@ class RelevanceVectorClassifier(ClassPredictions):
     time_limit : float, optional
         Seconds for the whole fit; where they are not enough `status_` is "time_limit", the model is the best found so
         far, and a warning tells what was cut short.
-    n_jobs : int, optional
-        Dichotomies fitted at once for ``multi_class="ovr"``.
     device : str, optional
         Where to compute, as in `RelevanceVectorRegressor`.
     random_state : int, RandomState or None
@@ -214,11 +210,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         tol: float = 1e-3,
         max_iter: int = 10000,
         warm_start: bool = False,
-        checkpoint: Any = None,
         memory_limit: Any = "4GB",
         max_vectors: int | None = None,
         time_limit: float | None = None,
-        n_jobs: int | None = None,
         device: str | None = None,
         random_state: Any = None,
         verbose: Any = None,
@@ -239,11 +233,9 @@ class RelevanceVectorClassifier(ClassPredictions):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
-        self.checkpoint = checkpoint
         self.memory_limit = memory_limit
         self.max_vectors = max_vectors
         self.time_limit = time_limit
-        self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -299,10 +291,8 @@ class RelevanceVectorClassifier(ClassPredictions):
         member = np.equal.outer(label, np.arange(len(classes))).astype(float)
         targets = member[:, 1:] if len(classes) == 2 else member
         if in_columns:
-            held = (X.data, X.indices, X.indptr, label, classes, weights)
-            return SparseSource(X, targets, weights, held, len(classes) == 2), self._search_for(classes)
-        identity, mergeable = (X, label, classes, weights), not options.precomputed
-        source = MemorySource(X, targets, weights, identity, None, place, mergeable, len(classes) == 2)
+            return SparseSource(X, targets, weights, len(classes) == 2), self._search_for(classes)
+        source = MemorySource(X, targets, weights, None, place, not options.precomputed, len(classes) == 2)
         return source, self._search_for(classes)
 
     def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +56,7 @@ class FittedModel:
     placement : how well the data place moved centres, or None.
     kernel, width, feature_relevance, tuning : see the estimators; None where the estimators have no such attribute.
     width_rule : the rule that gave the width; see `FitOptions.width_rule`.
-    theta : (p,) logarithms of the parameters of all kernels of the dictionary; None in files of older versions.
+    theta : (p,) logarithms of the parameters of all kernels of the dictionary; None for processes.
     selection, merit : (F) kernels compared, and the merit of the one chosen, where it was chosen by merit; else None.
     single : whether the targets are one column that was given as (n,).
     calibration : scores of rows that took no part in the fit, where the model is calibrated; else None.
@@ -95,15 +94,6 @@ class FittedModel:
     single: bool = True
     calibration: ConformalScores | None = None
     noise: NoiseFit | None = None
-
-    def __setstate__(self, state: dict) -> None:
-        absent = [f.name for f in fields(self) if f.name not in state and f.default is MISSING]
-        if absent:
-            raise ValueError(
-                f"this pickle was made by another version of relvec and lacks {absent[0]!r}: read it with the version "
-                "that made it, store the model with relvec.save, and read that file with relvec.load"
-            )
-        self.__dict__.update({f.name: f.default for f in fields(self) if f.default is not MISSING} | state)
 
     @property
     def relevance(self) -> np.ndarray:
@@ -358,32 +348,6 @@ def describe_as_html(attributes: dict[str, Any]) -> str:
         ]
         facts.append(f"inputs by relevance: {', '.join(str(names[i]) for i in first)}")
     return f"<pre>{escape('; '.join([*facts, *dict.fromkeys(fitted.status)]))}</pre>"
-
-
-def from_attributes(state: Mapping[str, Any]) -> FittedModel:
-    """The model of an estimator that was stored, with the attributes ``state``, before there were such records."""
-    models = state.get("_latents", state["_models"])
-    several = {name: state.get(f"{name}_") for name in ("status", "history", "process")}
-    several = {name: v if v is None or isinstance(v, list) else [v] for name, v in several.items()}
-    fields: dict[str, Any] = {  # functions of counts and of RVM* are inside their predictors
-        "basis": state["basis_"],
-        "functions": [getattr(m, "latent", getattr(m, "model", m)) for m in models],
-        "predictors": state["_models"],
-        "coef": None if "coef_" not in state else np.atleast_2d(state["coef_"]),
-        "noise_variance": np.atleast_1d(state.get("noise_variance_", np.full(len(models), np.nan))),
-        "log_evidence": np.atleast_1d(state["log_marginal_likelihood_"]),
-        "status": several["status"],
-        "history": several["history"],
-        "processes": several["process"],
-        "n_candidates": state.get("n_candidates_", 0),
-        "n_subsets": state.get("n_subsets_", 1),
-        "single": state.get("_single", True),
-    }
-    fields |= {name: np.atleast_2d(state[f"{name}_"]) for name in ("weights", "alpha", "gamma")}
-    fields |= {name: np.atleast_1d(state[f"{name}_"]) for name in ("intercept", "certificate", "n_iter")}
-    same = ("relevance_vectors", "compression", "placement", "kernel", "width", "feature_relevance", "tuning")
-    fields |= {name: state.get(f"{name}_") for name in same}
-    return FittedModel(**fields)
 
 
 def check_representable(*values: np.ndarray) -> None:

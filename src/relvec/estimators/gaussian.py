@@ -23,7 +23,6 @@ from relvec.inference.evidence import Posterior
 from relvec.inference.predictive import Augmented, LinearPredictor
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.inference.process import kernels_of
-from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Stepwise, solve
@@ -62,7 +61,7 @@ class GaussianFit:
     def model(self) -> Start:
         """Atoms, their precisions and the noise precision, in scaled units, to start another search from.
 
-        With 30 bits: a search that was resumed differs in the last ones, and centres that move make much of that.
+        With 30 bits: the last ones are rounding, and centres that move make much of that.
         """
         posterior = self.result.state.posterior
         mantissa, exponent = np.frexp([posterior.beta, *posterior.alpha])
@@ -191,8 +190,7 @@ class GaussianSearch(Search):
         if self.options.shares_precisions:
             return Found(self._fit_jointly(dictionary, rows), dictionary, dictionary.n_atoms, 1, rows.compression)
         tasks = self.tasks(dictionary, rows, starts)
-        fits = [tasks[0]()] if len(tasks) == 1 else run_all(tasks, self.options.n_jobs)
-        return Found(fits, dictionary, dictionary.n_atoms, 1, rows.compression)
+        return Found(run_all(tasks), dictionary, dictionary.n_atoms, 1, rows.compression)
 
     def part_rows(self, part: Basis) -> Rows:
         return self.source.gram(part, self.memory)
@@ -251,7 +249,7 @@ class GaussianSearch(Search):
             return GaussianFit(_constant(problem), unit, problem.prior, scale, problem.n_samples, offset)
         shift = -problem.n_samples * np.log(unit)
         share = share_of_work(output, len(self.units))
-        with one_thread(), checkpoint.section(f"output {output}"), share, stage("search", shift=shift):
+        with one_thread(), share, stage("search", shift=shift):
             if isinstance(solver, Stepwise) and solver.support_prior == "flat":
                 problem = self._from_any_number(problem)
             result = solve(solver, problem, self.options.max_iter, int(self.options.logs_steps))

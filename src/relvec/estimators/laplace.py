@@ -28,7 +28,6 @@ from relvec.inference.likelihoods import Likelihood, Poisson
 from relvec.inference.predictive import Augmented, AugmentedLatentPredictor, CountPredictor, LatentPredictor
 from relvec.inference.process import kernels_of
 from relvec.kernels import Kernel
-from relvec.runtime import checkpoint
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Result, Sequential
@@ -210,7 +209,7 @@ class LaplaceSearch(Search):
         if self.options.fit_intercept and isinstance(design, DenseDesign) and is_inputs(dictionary):
             design = centre_columns(design, dictionary.n_atoms - 1, self.problems[0].weights)
         with one_thread():
-            fits = run_all(self.tasks(dictionary, design, starts), self.options.n_jobs)
+            fits = run_all(self.tasks(dictionary, design, starts))
         return Found(fits, dictionary, dictionary.n_atoms)
 
     def atoms_looked_at(self, dictionary: Any) -> int:
@@ -256,7 +255,7 @@ class LaplaceSearch(Search):
         self, output: int, solver: Any, problem: LaplaceProblem, part: Any | None, whole: bool
     ) -> LaplaceFit:
         share = share_of_work(output, len(self.problems))
-        with one_thread(), share, stage("search", shift=problem.shift), checkpoint.section(f"output {output}"):
+        with one_thread(), share, stage("search", shift=problem.shift):
             if part is not None and problem.start is None:
                 start = self._coarse_to_fine_start(output, problem, part, whole)
                 problem = problem if start is None else replace(problem, start=start)

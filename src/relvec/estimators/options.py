@@ -17,7 +17,6 @@ from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.inference.process import Process, as_predictive
 from relvec.kernels import as_kernel, has_width
-from relvec.runtime import checkpoint
 from relvec.runtime.arrays import Array, to_host, unique_rows
 from relvec.runtime.machine import memory_bytes
 from relvec.solvers import Sequential, Solver, Stepwise, as_solver
@@ -26,7 +25,6 @@ from relvec.solvers.loop import TOL, TOL_OF_MANY
 MAX_LEARNED_WIDTHS = 32  # features: width="auto" learns one width for each up to so many
 GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and the width that the kernel starts from
 TUNING_TIME_SHARE = 0.7  # of a time limit: learning widths and moving centres leave the rest to the search
-_PARAMS_IGNORED_BY_CHECKPOINT = ("checkpoint", "n_jobs", "verbose")  # they do not decide how a fit goes
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +72,10 @@ class FitOptions:
     max_iter: int  # most steps of the solver
     memory_limit: Any  # as given; a valid one
     # as given
-    n_jobs: int | None
     device: str | None
     random_state: Any
     logs_steps: bool  # whether every step goes to the logger
     learns_widths: bool  # whether ``width="auto"`` may learn widths: with counts and classes it does not
-    keeps_checkpoint: bool = False  # whether the fit writes checkpoints
-    identity: tuple = ()  # what tells this fit from others of the same data, for checkpoints
     earlier: EarlierModel | None = None  # the model of a warm start
     chooses_kernel: bool = False  # whether the fit chooses a process, where the rows allow for it
     classifies: bool = False  # whether targets are classes
@@ -134,12 +129,6 @@ class FitOptions:
     def width_seed(self) -> int:
         """The seed of the draws that widths are learned on."""
         return 0 if self.random_state is None else check_random_state(self.random_state).randint(2**31)
-
-    def identify(self, *data: Any) -> None:
-        """Where a checkpoint is kept: read what an earlier fit to the same data left there."""
-        if self.keeps_checkpoint:
-            earlier = None if self.earlier is None else (self.earlier.basis, self.earlier.alpha)
-            checkpoint.identify(*self.identity, earlier, *data)
 
     def width_rule(self, n_features: int) -> str | None:
         """The rule that ``width`` stands for, a word; "given" for numbers, None without a kernel given by name."""
@@ -195,7 +184,7 @@ class FitOptions:
 
 
 def resolve_options(
-    parameters: Mapping[str, Any], name: str, learns_widths: bool, earlier: EarlierModel | None,
+    parameters: Mapping[str, Any], learns_widths: bool, earlier: EarlierModel | None,
     has_default_tol: bool = False,
 ) -> FitOptions:  # fmt: skip
     """The options of an estimator with these parameters; a ValueError where one of them makes no sense.
@@ -203,7 +192,6 @@ def resolve_options(
     Parameters
     ----------
     parameters : those of the constructor by name.
-    name : name of the estimator.
     learns_widths : see `FitOptions`.
     earlier : the model of the last fit; it counts where ``warm_start`` is set.
     has_default_tol : whether tol may be None, for a tolerance that depends on the size of the model.
@@ -214,9 +202,7 @@ def resolve_options(
     if limit is not None and solver.time_limit is None:
         solver = replace(solver, time_limit=limit)
     solver = as_stepwise(parameters, solver)
-    kept = parameters["checkpoint"] is not None
-    decisive = {k: v for k, v in parameters.items() if k not in _PARAMS_IGNORED_BY_CHECKPOINT} if kept else {}
-    same = ("width", "centres", "basis", "memory_limit", "n_jobs", "device", "random_state")
+    same = ("width", "centres", "basis", "memory_limit", "device", "random_state")
     kernel, predictive = resolve_kernel(parameters)
     return FitOptions(
         **{key: parameters[key] for key in same},
@@ -240,8 +226,6 @@ def resolve_options(
         max_iter=int(parameters["max_iter"]),
         logs_steps=bool(parameters["verbose"]) and not isinstance(parameters["verbose"], str),
         learns_widths=learns_widths,
-        keeps_checkpoint=kept,
-        identity=(name, decisive),
         earlier=earlier if parameters["warm_start"] else None,
     )
 
@@ -377,7 +361,6 @@ def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
         "verbose": ("None, 'progress', True, False or a number", lambda v: not isinstance(v, str) or v == "progress"),
         "fit_intercept": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
         "noise_variance": ("None (learned) or a positive number", lambda v: v is None or positive(v)),
-        "forgetting": ("above 0 and at most 1 (1 forgets nothing)", lambda v: positive(v) and float(v) <= 1),
     }
     for name, (expected, fits) in rules.items():
         if name in parameters and not fits(parameters[name]):

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from relvec.basis import Basis
 from relvec.design import Compression
@@ -22,7 +21,6 @@ from relvec.hyperparameters import centres, grvm, grvm_widths
 from relvec.hyperparameters.widths import LearnedWidths, WidthProblem, learn
 from relvec.inference.process import check_kernels, kernels_of
 from relvec.runtime.machine import release_memory
-from relvec.runtime.progress import run_in_current_context
 from relvec.solvers.subsets import cut_short, in_subsets, mark_candidates_incomplete
 
 Task = Callable[[], Any]  # the search of one output
@@ -130,7 +128,7 @@ class Search(ABC):
             fits, rows = [], None  # their dictionary goes before the next one comes
             release_memory()
             rows = self.part_rows(part)
-            fits = run_all(self.tasks(part, rows, local, first, restarts, False), self.options.n_jobs)
+            fits = run_all(self.tasks(part, rows, local, first, restarts, False))
             objectives = [f.result.state.objective for f in fits]
             gained = first or any(o > b + self.options.tol for o, b in zip(objectives, before, strict=True))
             starts = [self.renumber(f.model, atoms, len(atoms), M) for f in fits]
@@ -146,11 +144,9 @@ class Search(ABC):
         return Found(fits, part, seen, passes, getattr(rows, "compression", None))
 
 
-def run_all(tasks: list[Task], n_jobs: int | None) -> list:
-    """The results of the searches of all outputs, side by side where n_jobs allows."""
-    if len(tasks) == 1:
-        return [tasks[0]()]
-    return Parallel(n_jobs=n_jobs, prefer="threads")(delayed(run_in_current_context(task))() for task in tasks)
+def run_all(tasks: list[Task]) -> list:
+    """The results of the searches of all outputs."""
+    return [task() for task in tasks]
 
 
 def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, Any, Basis], Search]) -> FittedModel:
@@ -171,7 +167,6 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     if options.chooses_kernel and isinstance(source, MemorySource) and not np.ptp(source.X, axis=0).any():
         options = replace(options, kernel=None)  # equal inputs tell the mean alone, and no kernel has it elsewhere
     basis, free = source.bind(options)
-    options.identify(basis, *source.identity)
     if options.predictive is not None:
         check_kernels(kernels_of(basis), options.predictive)
     source = source.for_learning() if free.any() else source

@@ -10,23 +10,23 @@ from scipy.sparse import issparse
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
-from relvec.design import Summary, is_dask, is_sliced, summarise
+from relvec.design import is_dask, is_sliced, summarise
 from relvec.estimators.base import MAX_WEIGHT_SUM, MAX_WEIGHT_SUM_OF_COUNTS
 from relvec.estimators.fitted import FittedModel
 from relvec.estimators.gaussian import GaussianSearch, check_size
-from relvec.estimators.incremental import IncrementalFitMixin
 from relvec.estimators.options import FitOptions
 from relvec.estimators.predictions.regression import RegressionPredictions
 from relvec.estimators.sources import MemorySource, SummarySource
 from relvec.estimators.sources.base import check_numbers, check_used
 from relvec.estimators.sources.regression import RowsElsewhere, are_counts, check_counts, some_counts
+from relvec.estimators.sources.summary import can_be_summed
 from relvec.inference.censored import as_ends
 from relvec.runtime.arrays import as_device, device_of, pick_device
 
 LIKELIHOODS = ("gaussian", "student-t", "censored", "poisson")
 
 
-class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, IncrementalFitMixin):
+class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere):
     """Regression with error bars: a process whose kernel the data choose, or a relevance vector machine.
 
     With nothing but the defaults, ``RVR().fit(X, y)`` compares kernels by merit p(t | M), the evidence integrated over
@@ -110,11 +110,6 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         hyperparameters from where they were, nothing else is compared; the sequential solver starts from the functions
         and precisions that the last fit kept, where the new dictionary has them, and is held to the same certificate.
         Widths that are to be learned start from those of the last fit.
-    checkpoint : str or path, optional
-        A folder where a fit stores its state every few seconds (`relvec.runtime.checkpoint`): the same `fit` in a new
-        process continues where a killed one stopped. The file is deleted when a fit ends normally.
-    forgetting : float, default 1.0
-        Factor by which every call of `partial_fit` multiplies the weights of all earlier rows; 1 forgets nothing.
     memory_limit : float or str, default "4GB"
         Bytes, or such as "500MB" or "2GiB", that a fit may take besides the data it is given. Where the dictionary does
         not fit it is computed in blocks, held in single precision or reduced to its rank, without a change of the
@@ -141,8 +136,6 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
     time_limit : float, optional
         Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``, which names the
         stages of a process that were cut short.
-    n_jobs : int, optional
-        Outputs of a two-dimensional y fitted at once, for relevance vector machines.
     device : str, optional
         Where to compute: "cuda", "cuda:1", "torch", "torch:cuda" (PyTorch) or "cupy"; data given as NumPy arrays are
         taken there, predictions come back as the library of X. "auto" is PyTorch's CUDA device where there is one and
@@ -219,8 +212,6 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
     tuning_ : where each start of learned widths ended, and how often they agreed
         (`relvec.hyperparameters.widths.Tuning`); for "grvm" every width tried
         (`relvec.hyperparameters.grvm_widths.WidthSearch`). Absent where the kernel was chosen by merit.
-    n_samples_seen_ : rows of positive weight that `fit` and `partial_fit` have taken in; absent where rows cannot come
-        in parts.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.fitted.FittedModel`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
@@ -259,10 +250,9 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         self, *, kernel: Any = "auto", width: Any = "auto", centres: str = "data", basis: Any = None,
         fit_intercept: bool = True, solver: Any = "sequential", likelihood: str = "gaussian",
         predictive: Any = "auto", noise: str = "auto", noise_variance: float | None = None, hyperprior: Any = None,
-        tol: float | None = None, max_iter: int = 10000, warm_start: bool = False, checkpoint: Any = None,
-        forgetting: float = 1.0, memory_limit: Any = "4GB", max_vectors: int | None = None,
-        max_functions: int | None = None, support_prior: str = "auto", groups: Any = None, share_alpha: bool = False,
-        time_limit: float | None = None, n_jobs: int | None = None, device: str | None = None,
+        tol: float | None = None, max_iter: int = 10000, warm_start: bool = False, memory_limit: Any = "4GB",
+        max_vectors: int | None = None, max_functions: int | None = None, support_prior: str = "auto",
+        groups: Any = None, share_alpha: bool = False, time_limit: float | None = None, device: str | None = None,
         random_state: Any = None, verbose: Any = None,
     ) -> None:  # fmt: skip
         self.kernel = kernel
@@ -279,8 +269,6 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
-        self.checkpoint = checkpoint
-        self.forgetting = forgetting
         self.memory_limit = memory_limit
         self.max_vectors = max_vectors
         self.max_functions = max_functions
@@ -288,7 +276,6 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         self.groups = groups
         self.share_alpha = share_alpha
         self.time_limit = time_limit
-        self.n_jobs = n_jobs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -331,12 +318,11 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         if device is not None and on_device is None:
             on_device = as_device(device).to_device(X)
         targets, single = y.reshape(len(y), -1), y.ndim == 1 or censored
-        if self.kernel is None and self._comes_in_parts:
+        if not counts and can_be_summed(options):
             basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())
             return SummarySource(summarise(basis, X, targets, weights), single), GaussianSearch.of
         place = None if on_device is None else device_of(on_device)
-        identity, mergeable = (X, y, weights), not options.precomputed
-        source = MemorySource(X, targets, weights, identity, on_device, place, mergeable, single)
+        source = MemorySource(X, targets, weights, on_device, place, not options.precomputed, single)
         if not counts:
             return source, GaussianSearch.of
         check_counts(options, are_counts(source.targets), some_counts(source))
@@ -385,6 +371,3 @@ class RelevanceVectorRegressor(RegressionPredictions, RowsElsewhere, Incremental
         if fitted.processes is not None:
             self.process_ = per_output(fitted.processes)  # None for an output without vectors
         self._describe_inputs(fitted, per_output)
-        self._set_or_drop(dict.fromkeys(("_summary", "_single", "n_samples_seen_")))
-        if isinstance(summary := getattr(source, "summary", None), Summary):
-            self._keep_summary(summary, fitted.single)

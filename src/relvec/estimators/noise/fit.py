@@ -107,5 +107,3 @@ def check_rows(options: FitOptions, source: Any) -> None:
     if options.predictive is not None and not (with_process and isinstance(options.predictive, Process)):
         words = "'auto', 'process'" if with_process else "'auto'"
         raise ValueError(f"{asked} works with predictive={words} and 'rvm' only")
-    if options.keeps_checkpoint:
-        raise ValueError(f"{asked} does not support checkpoints: leave checkpoint at None")

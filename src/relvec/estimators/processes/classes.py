@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from relvec.gaussian_process.classes.fit import vector_row_bytes
 from relvec.gaussian_process.kernel import Shape
 from relvec.gaussian_process.streamed import LEAST_VECTORS
 from relvec.kernels import Gaussian, as_kernel
-from relvec.runtime import checkpoint
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
@@ -36,7 +34,6 @@ _MATERN_SHAPES: dict[Any, str] = {1.5: Shape.MATERN32, 2.5: Shape.MATERN52}
 # Rows times classes. A fit of fewer is a chain of small products, in which threads of BLAS wait for each other: on a
 # busy machine two of them took forty times the CPU seconds of one.
 MAX_ONE_THREAD_ROWS = 10_000
-recall = partial(checkpoint.recall, fields=("theta", "evaluations", "inducing"))  # the values stored in checkpoints
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
@@ -50,7 +47,6 @@ def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel 
             )
         return None
     kernel = None if options.chooses_kernel else read_kernel(options, source)
-    options.identify(*source.identity)
     labels = source.targets[:, 0].astype(int) if source.single else source.targets.argmax(axis=1)
     n_classes = 2 if source.single else source.n_targets
     small = source.n_rows * n_classes <= MAX_ONE_THREAD_ROWS
@@ -58,7 +54,7 @@ def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel 
         model = fit_classes(
             source.X, labels, n_classes, source.weights, earlier=_earlier(options, n_classes),
             max_vectors=options.max_vectors, kernel=kernel, room=_room(options, source, n_classes),
-            clock=Clock(options.time_limit, lambda name, fraction: report(fraction=fraction), recall),
+            clock=Clock(options.time_limit, lambda name, fraction: report(fraction=fraction)),
         )  # fmt: skip
         if not model.members:
             return None

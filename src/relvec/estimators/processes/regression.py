@@ -6,7 +6,7 @@ import math
 import operator
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,8 @@ from relvec.estimators.sources import ProcessRows, Source
 from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.fit import MAX_VECTORS
-from relvec.gaussian_process.learn import Mode
 from relvec.gaussian_process.streamed import LEAST_VECTORS, DrawnSamples, fit_in_passes, grow_further, mark_limit
 from relvec.inference.process import LinearExpansion
-from relvec.runtime import checkpoint
 from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
@@ -41,7 +39,6 @@ STAGES_OF_MANY_ROWS = {
     "all rows": (0.25, 0.3),
     "vectors": (0.3, 0.99),
 }
-MODE_FIELDS = ("theta", "value", "gradient", "evaluations", "rivals")
 SENSITIVITY_ROWS = 300
 
 
@@ -52,7 +49,6 @@ def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
         rows = source.process_rows(options)
         if rows is None or not (allows_process(rows.X) and targets_vary(rows.targets)):
             return None
-        options.identify(*source.identity)
         processes = _fit_outputs(options, rows, end)
     for output, process in enumerate(processes):
         warn_unless_complete(process, "" if source.single else f"output {output}: ")
@@ -92,7 +88,7 @@ def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[Fit
         progress = partial(_report, stages, i, q, rows.n_rows)
         both: dict[str, Any] = {
             "candidates": candidates, "time_limit": limit(q - i), "progress": progress, "earlier": earlier[i],
-            "recall": recall, "vary": options.noise == "auto",
+            "vary": options.noise == "auto",
         }  # fmt: skip
         both["target"] = options.target_scale
         if rows.table is None:
@@ -118,11 +114,6 @@ def _report(stages: dict, output: int, n_outputs: int, n_rows: int, name: str, f
     """Tell how much of the fit is done after a share of one of its stages; whether it is to stop."""
     begin, end = stages[name]
     return report(fraction=(output + begin + (end - begin) * fraction) / n_outputs, rows=n_rows)
-
-
-def recall(name: str, compute: Callable[[], Mode]) -> Mode:
-    """A maximum over hyperparameters, from the checkpoint where an earlier process left it there."""
-    return Mode(**checkpoint.recall(name, lambda: vars(compute()), MODE_FIELDS))
 
 
 def max_vectors(options: FitOptions, X: np.ndarray) -> tuple[int, str]:

@@ -98,11 +98,6 @@ class Source(ABC):
     n_targets: int
     weight: float  # sum of their weights
 
-    @property
-    def identity(self) -> tuple:
-        """Arrays that tell these rows from others, for checkpoints."""
-        return ()
-
     def process_rows(self, options: FitOptions) -> ProcessRows | None:
         """The rows as a process needs them; None where no process can be fitted to such rows."""
         return None

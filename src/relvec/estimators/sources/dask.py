@@ -42,8 +42,6 @@ def are_brought_here(n_rows: int, n_features: int, options: FitOptions, gaussian
 
 def check_dask(options: FitOptions) -> None:
     """Refuse options that a fit to collections of Dask does not support."""
-    if options.keeps_checkpoint:
-        raise ValueError("a fit to collections of Dask keeps no checkpoint: leave checkpoint at None")
     if options.device not in (None, "auto"):
         raise ValueError("collections of Dask are fitted where their workers are: leave device at None")
     if options.centres != "data":
@@ -73,13 +71,7 @@ class DaskSource(GaussianSource, LaplaceSource):
         self._on_rows: int | None = None
         self._parts: tuple[Basis, ...] = ()
         self._rng: Any = None
-        self._drawn: dict[int, Any] = {}  # draws of rows, and the summary, that copies in other units share
-        self._summaries: list[design.Summary] = []
-
-    @property
-    def summary(self) -> design.Summary | None:
-        """The rows summed up, where the dictionary needed none of them."""
-        return self._summaries[-1] if self._summaries else None
+        self._drawn: dict[int, Any] = {}  # draws of rows that copies in other units share
 
     def process_rows(self, options: FitOptions) -> ProcessRows:
         rows = draw_process_rows(self.samples, options.memory)
@@ -191,8 +183,7 @@ class DaskSource(GaussianSource, LaplaceSource):
     def rows(self, dictionary: Any, memory: float) -> design.Rows | None:
         if isinstance(dictionary, design.DistributedKernelBasis):
             return design.compress_rows(replace(dictionary, samples=self._scaled), memory)
-        self._summaries.append(self.samples.reduce(partial(_summarise, dictionary), design.Summary.merged))
-        return self._summaries[-1].rows(self._units)
+        return self.samples.reduce(partial(_summarise, dictionary), design.Summary.merged).rows(self._units)
 
     def gram(self, basis: Basis, memory: float) -> design.Rows:
         return design.gram_rows(basis, self._scaled, memory)

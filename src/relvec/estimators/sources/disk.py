@@ -41,10 +41,6 @@ class DiskSource(GaussianSource):
         lowest = np.argsort(hashed[self._used], kind="stable")[:few]  # a draw that no order of the rows can change
         self._drawn = self._used if len(self._used) <= few else np.sort(self._used[lowest])
 
-    @property
-    def identity(self) -> tuple:
-        return self._spread, self.targets, self.weights
-
     @cached_property
     def _rows_drawn(self) -> np.ndarray:
         return self._samples.take(self._drawn)

@@ -40,7 +40,6 @@ class MemorySource(GaussianSource, LaplaceSource):
     X : (N, d) all rows as given, also those of weight zero.
     targets : (N, q) float64.
     weights : (N,).
-    identity : of the data, for checkpoints.
     on_device : X on a device, or None.
     place : the device of classes and counts, or None.
     mergeable : whether equal rows are one row: not where X holds kernel values.
@@ -48,11 +47,11 @@ class MemorySource(GaussianSource, LaplaceSource):
     """
 
     def __init__(
-        self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, identity: tuple = (),
-        on_device: Array | None = None, place: Device | None = None, mergeable: bool = True, single: bool = True,
+        self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray, on_device: Array | None = None,
+        place: Device | None = None, mergeable: bool = True, single: bool = True,
     ) -> None:  # fmt: skip
         used = np.flatnonzero(weights > 0.0)
-        self.given, self.given_weights, self._identity = X, weights, identity
+        self.given, self.given_weights = X, weights
         self.numbers = used
         self.X, self.targets, self.weights = (take_rows(values, used) for values in (X, targets, weights))
         self.within: np.ndarray | None = None
@@ -71,10 +70,6 @@ class MemorySource(GaussianSource, LaplaceSource):
         other.__dict__.update({k: v for k, v in vars(self).items() if k not in computed} | changes)
         other._count()
         return other
-
-    @property
-    def identity(self) -> tuple:
-        return self._identity
 
     def reweight(self, factors: np.ndarray) -> MemorySource:
         """The same rows, their weights multiplied by positive factors (n,)."""

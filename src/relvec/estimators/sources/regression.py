@@ -32,8 +32,7 @@ class RowsElsewhere(BaseRelevanceVector):
         X, y = self._validate_targets(X, y, "csc")
         weights = self._check_weights(sample_weight, X)
         check_used(weights)
-        identity = (X.data, X.indices, X.indptr, y, weights)
-        source = SparseSource(X, y.reshape(len(y), -1), weights, identity, y.ndim == 1)
+        source = SparseSource(X, y.reshape(len(y), -1), weights, y.ndim == 1)
         if self.likelihood != "poisson":
             return source, GaussianSearch.of
         check_counts(options, are_counts(y), some_counts(source))

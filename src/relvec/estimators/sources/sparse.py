@@ -21,16 +21,12 @@ from relvec.estimators.sources.base import (
 class SparseSource(SourceOfColumns, LaplaceSource):
     """Rows X (N, d) in compressed sparse columns, those of positive weight, with targets (N, q) and weights (N,)."""
 
-    def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, identity: tuple, single: bool) -> None:
+    def __init__(self, X: Any, targets: np.ndarray, weights: np.ndarray, single: bool) -> None:
         used = np.flatnonzero(weights > 0.0)
         self.X = X if len(used) == len(weights) else X.tocsr()[used].tocsc()
-        self.targets, self.weights, self.single, self._identity = targets[used], weights[used], single, identity
+        self.targets, self.weights, self.single = targets[used], weights[used], single
         self.n_rows, self.n_features = self.X.shape
         self.n_targets, self.weight = targets.shape[1], float(weights.sum())
-
-    @property
-    def identity(self) -> tuple:
-        return self._identity
 
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         basis = options.dictionary(self.n_features).bind(np.zeros((1, self.n_features)))
@@ -43,7 +39,7 @@ class SparseSource(SourceOfColumns, LaplaceSource):
         return target_units(self.targets, self.weights)
 
     def in_units(self, units: np.ndarray) -> SparseSource:
-        return SparseSource(self.X, self.targets / units, self.weights, self._identity, self.single)
+        return SparseSource(self.X, self.targets / units, self.weights, self.single)
 
     def rows(self, dictionary: Basis, memory: float) -> design.Rows:
         targets = self.targets * np.sqrt(self.weights)[:, None]
@@ -69,7 +65,7 @@ class SparseSource(SourceOfColumns, LaplaceSource):
         row_of = np.array([place[key] for key in keys])
         first = np.unique(row_of, return_index=True)[1]
         targets, weights = merge_targets(row_of, first, self.targets, self.weights)
-        return SparseSource(rows[first].tocsc(), targets, weights, self._identity, self.single)
+        return SparseSource(rows[first].tocsc(), targets, weights, self.single)
 
     def columns(self, output: int, K: int) -> tuple[np.ndarray, np.ndarray]:
         return output_target(self.targets, output, K), self.weights

@@ -1,4 +1,4 @@
-"""Rows that are summed up, as `partial_fit` keeps them."""
+"""Rows that are summed up, where the basis functions are known before any row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis
+from relvec.basis import Basis, as_basis, is_fixed
 from relvec.design import Rows, Summary
 from relvec.estimators.options import FitOptions
 from relvec.estimators.sources.base import SourceOfColumns
@@ -19,10 +19,6 @@ class SummarySource(SourceOfColumns):
         self.summary, self.single, self._units = summary, single, units
         self.n_rows, self.n_targets, self.weight = summary.n_rows, summary.n_outputs, summary.weight
         self.n_features = len(summary.mean) - summary.n_outputs
-
-    @property
-    def identity(self) -> tuple:
-        return self.summary.R, self.summary.weight
 
     def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
         return self.summary.basis, np.zeros(len(self.summary.basis.theta), dtype=bool)
@@ -39,3 +35,10 @@ class SummarySource(SourceOfColumns):
     def rows(self, dictionary: Any, memory: float) -> Rows:
         assert self._units is not None
         return self.summary.rows(self._units)
+
+
+def can_be_summed(options: FitOptions) -> bool:
+    """Whether sums over the rows are all that a fit under Gaussian noise needs of them."""
+    known = options.kernel is None and (options.basis is None or is_fixed(as_basis(options.basis)))
+    plain = options.noise in ("auto", "constant") and options.predictive is None and options.centres == "data"
+    return known and plain
