@@ -1,7 +1,7 @@
-"""Rows that are not an array in memory: arrays on disk, Parquet files, and blocks from an iterator.
+"""Rows that are not an array in memory: arrays on disk and Parquet files.
 
-Arrays with a shape and slices (`numpy.memmap`, Zarr, HDF5) are read where they are. Blocks that come one after the
-other are put together in memory, or in a temporary file where the limit does not allow that.
+Arrays with a shape and slices (`numpy.memmap`, Zarr, HDF5) are read where they are. The blocks of a Parquet file are
+put together in memory, or in a temporary file where the limit does not allow that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 
 from relvec.design.dispatch import is_sliced
 from relvec.design.samples import BLOCK_ROWS, read
-from relvec.runtime.arrays import refuse_masked
 
 _BATCH = 65_536  # rows of a Parquet file read at once
 MAX_MEMORY_SHARE = 0.1  # share of the memory limit up to which rows are read into memory
@@ -37,26 +36,16 @@ def is_parquet(X: Any) -> bool:
     return isinstance(X, str | Path) or type(X).__module__.startswith("pyarrow._dataset")
 
 
-def is_blocks(X: Any) -> bool:
-    """Whether X gives blocks: an iterator, or a function that returns one."""
-    return isinstance(X, Iterator) or (callable(X) and not hasattr(X, "shape"))
-
-
 def load(X: Any, y: Any, weights: Any, memory: float, in_passes: bool = False) -> Loaded | None:
     """The rows of a source, in memory where they take a small part of ``memory`` bytes; None for no source.
 
     A fit ``in_passes`` reads its rows a few times only, so that fewer are held.
 
     A Parquet file holds the targets too: ``y`` names their column (or columns), ``weights`` that of the weights.
-    Blocks are tuples (X, y) or (X, y, weights).
     """
     most_bytes = (MAX_PASSES_SHARE if in_passes else MAX_MEMORY_SHARE) * memory
     if is_parquet(X):
-        return _gather_blocks(_parquet_blocks(X, y, weights), most_bytes, parquet_features(X, y, weights))
-    if is_blocks(X):
-        if y is not None or weights is not None:
-            raise ValueError("blocks bring their targets: give tuples (X, y) or (X, y, weights), and y=None")
-        return _gather_blocks(iter(X() if callable(X) else X), most_bytes)
+        return _read_parquet(X, y, weights, most_bytes)
     if not is_sliced(X):
         return None
     small = 8 * X.shape[0] * X.shape[1] <= most_bytes
@@ -69,8 +58,6 @@ def blocks_to_predict(X: Any, names: Iterable[str] | None) -> Iterator[Any] | No
         dataset = _dataset(X)
         columns = None if names is None else list(names)
         return (batch.to_pandas() for batch in dataset.to_batches(columns=columns, batch_size=_BATCH) if len(batch))
-    if is_blocks(X):
-        return (block[0] if isinstance(block, tuple) else block for block in (X() if callable(X) else X))
     if not is_sliced(X):
         return None
     rows = 4 * BLOCK_ROWS
@@ -108,68 +95,33 @@ def _dataset(X: Any) -> Any:
         raise ValueError(f"{X} is no Parquet file: read other files yourself and give arrays ({error})") from error
 
 
-def _parquet_blocks(X: Any, y: Any, weights: Any) -> Iterator[tuple]:
+def _read_parquet(X: Any, y: Any, weights: Any, most_bytes: float) -> Loaded:
+    """A Parquet file in memory, or its X in a temporary file once that takes more than so many bytes."""
     features = parquet_features(X, y, weights)
+    held: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    sample_weights: list[np.ndarray] = []
+    size = 0
+    file: FileRows | None = None
     for batch in _dataset(X).to_batches(batch_size=_BATCH):
         if not len(batch):
             continue
         table = batch.to_pandas()
-        block = (table[features].to_numpy(dtype=np.float64), table[y].to_numpy())
-        yield (*block, table[weights].to_numpy()) if weights is not None else block
-
-
-def _gather_blocks(blocks: Iterator[tuple], most_bytes: float, names: list[str] | None = None) -> Loaded:
-    """Blocks put together in memory, or X in a temporary file once it takes more than so many bytes."""
-    held: list[np.ndarray] = []
-    targets: list[np.ndarray] = []
-    weights: list[np.ndarray] = []
-    size, shape = 0, (0, 0)
-    file: FileRows | None = None
-    for block in blocks:
-        X, y, *more = _read_block(block)
-        targets.append(y)
-        weights += more
-        like = y.shape[1:] == targets[0].shape[1:] and (y.dtype.kind == "U") == (targets[0].dtype.kind == "U")
-        if shape[1] not in (0, X.shape[1]) or not (like or "O" in (y.dtype.kind, targets[0].dtype.kind)):
-            raise ValueError(
-                f"a block has X {X.shape} and y {y.shape} of {y.dtype} after blocks of {shape[1]} features and y of "
-                f"{targets[0].dtype}: give all blocks the same columns and kind of targets"
-            )
-        shape, size = (shape[0] + len(X), X.shape[1]), size + X.nbytes
-        if file is None and size > most_bytes:
-            file = FileRows(X.shape[1])
+        block = np.ascontiguousarray(table[features].to_numpy(dtype=np.float64))
+        targets.append(table[y].to_numpy())
+        if weights is not None:
+            sample_weights.append(table[weights].to_numpy(dtype=np.float64))
+        held.append(block)
+        size += block.nbytes
+        if size > most_bytes:
+            file = file or FileRows(len(features))
             for part in held:
                 file.append(part)
             held = []
-        if file is None:
-            held.append(X)
-        else:
-            file.append(X)
     if not targets:
-        raise ValueError("the iterator gave no block of rows")
-    if weights and len(weights) < len(targets):
-        raise ValueError("some blocks have weights and some have none: give all of them three parts, or none")
+        raise ValueError(f"{X} has no rows")
     rows: Any = np.concatenate(held) if file is None else file
-    return Loaded(rows, np.concatenate(targets), np.concatenate(weights) if weights else None, names)
-
-
-def _read_block(block: Any) -> list[np.ndarray]:
-    """X (n, d), y (n,) or (n, q) and, where given, weights (n,) of a block of the user."""
-    wanted = (
-        "blocks must be tuples (X, y) or (X, y, weights) with the same number of rows, X of numbers in columns, got"
-    )
-    if not isinstance(block, tuple) or len(block) not in (2, 3):
-        raise ValueError(f"{wanted} {block!r:.80}")
-    try:
-        X, *others = (np.asarray(part) for part in (refuse_masked(*block), *block[1:]))
-        if X.dtype.kind == "c":
-            raise TypeError("complex numbers")
-        parts = [np.ascontiguousarray(X, np.float64), others[0], *(w.astype(np.float64) for w in others[1:])]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{wanted} {block!r:.80} ({error})") from error
-    if X.ndim != 2 or any(part.shape[:1] != X.shape[:1] for part in parts):
-        raise ValueError(f"{wanted} {block!r:.80}")
-    return parts
+    return Loaded(rows, np.concatenate(targets), np.concatenate(sample_weights) if sample_weights else None, features)
 
 
 class FileRows:

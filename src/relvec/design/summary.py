@@ -7,7 +7,7 @@ keeps the digits that squaring would lose. Fewer rows than that stand for themse
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,6 @@ class Summary:
         """The dictionary and the targets, in the given units (q,), in M + q coordinates at most."""
         M = self.basis.n_atoms
         return Rows(DenseDesign(self.R[:, :M]), self.R[:, M:] / units, np.zeros(self.n_outputs))
-
-    def with_weights_scaled(self, factor: float) -> Summary:
-        """The same rows with every weight multiplied by a factor."""
-        root = np.sqrt(factor)
-        return replace(self, R=root * self.R, weight=factor * self.weight, spread=root * self.spread)
 
     def merged(self, other: Summary) -> Summary:
         """Both sums' rows together; the basis must be the same."""

@@ -38,7 +38,7 @@ from relvec.gaussian_process.selection import Candidate, compare, default_candid
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
 from relvec.runtime.arrays import Array, like
-from relvec.runtime.clock import Clock, Progress, Recall
+from relvec.runtime.clock import Clock, Progress
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MERIT_ROWS, NAMED_ROWS = 1000, 400  # distinct rows that merits are compared on
@@ -111,7 +111,6 @@ def fit_process(
     time_limit: float | None = None,
     progress: Progress | None = None,
     earlier: FittedProcess | None = None,
-    recall: Recall | None = None,
     max_rows: int | None = None,
     noise_variance: float | None = None,
     vary: bool = True,
@@ -130,7 +129,6 @@ def fit_process(
     time_limit : seconds for all stages together
     progress : called with (stage, fraction done); it asks to stop by returning True
     earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
-    recall : a store for what candidates learned (`relvec.runtime.clock.Clock`)
     max_rows : rows that hyperparameters are learned from at most (`rows_to_learn`); all that help where not given
     noise_variance : on the scale of the target, of a row of mean weight; learned where not given
     vary : whether error bars may depend on the inputs, where rows left out say that they do
@@ -143,7 +141,7 @@ def fit_process(
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
     True
     """
-    clock = Clock(time_limit, progress, recall)
+    clock = Clock(time_limit, progress)
     prepared = prepare(X, y, weights, target, clock, noise_variance)
     learned = learn_kernels(prepared, candidates, earlier, average, clock, max_rows=max_rows)
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas

@@ -79,8 +79,7 @@ def compare(candidates: tuple[Structure, ...], rows: Rows, floors: Floors, clock
         found.append(learn_candidate(structure, first, floors, clock, extra))
         if len(structure.parts) == 1:
             known[structure.parts[0]] = found[-1].mode.theta[: 1 + structure.parts[0].n_widths(structure.n_inputs)]
-        if clock.fresh:
-            clock.report("candidates", (i + 1) / len(candidates))
+        clock.report("candidates", (i + 1) / len(candidates))
     widths = (part.n_widths(s.n_inputs) for s in candidates for part in s.parts if part.per_input)
     third = len(rows) >= _THREE_STAGES and min(widths, default=1) <= _MANY_INPUTS
     for n_rows, kept in STAGES[1 : 3 if third else 2]:
@@ -109,8 +108,7 @@ def learn_candidate(
 ) -> Candidate:
     """A candidate from all its starts."""
     prior = default_prior(structure, floors)
-    name = f"{structure.name} on {len(rows)} rows"
-    mode = clock.recall(name, lambda: learn(structure, prior, rows, _FIRST_STEPS, clock, extra))
+    mode = learn(structure, prior, rows, _FIRST_STEPS, clock, extra)
     return _with_merit(structure, mode, prior, rows, clock)
 
 

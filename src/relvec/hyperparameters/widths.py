@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ import numpy as np
 from relvec.basis import Basis
 from relvec.hyperparameters.shared_precision import Columns, climb
 from relvec.hyperparameters.targets import GaussianTarget
-from relvec.runtime import checkpoint
-from relvec.runtime.checkpoint import refuse_bad_record
 from relvec.runtime.machine import map_in_threads, n_threads, one_thread
 from relvec.runtime.progress import advance, stage
 
@@ -179,7 +176,7 @@ def learn(
             # few functions do where few are determined
             enough = min(max(SETTINGS.compare_rows // 2, SETTINGS.atoms_per_weight * best.size), SETTINGS.climb_rows)
             more, _, atoms = setting.draw(basis, SETTINGS.climb_rows, enough, rng)
-            best = _climb_from(basis.take(atoms), more, best.theta, "widths on more rows", settle=True)
+            best = _climb_from(basis.take(atoms), more, best.theta, settle=True)
             best = _retry_features(basis.take(atoms), more, best, basis.theta)
     all_rows = len(setting.X) <= SETTINGS.climb_rows and isinstance(setting.targets[0], GaussianTarget)
     noises = np.exp(-best.log_precisions[:, -1]) if all_rows else None
@@ -201,16 +198,16 @@ def _climb_from_all(basis: Basis, setting: WidthProblem, starts: list[np.ndarray
     starts = [np.clip(start, setting.low, setting.high) for start in starts]
     trials: list[Trial] = []
 
-    def end_of(chance: int, i: int) -> Trial | None:  # without time there is still the first one
+    def end_of(i: int) -> Trial | None:  # without time there is still the first one
         if i and setting.must_stop:
             return None
-        end = _climb_from(basis, setting, starts[i], f"widths {chance} {i}")
+        end = _climb_from(basis, setting, starts[i])
         advance(more=int(len(trials) >= planned))
         return end
 
-    for chance in range(1 + SETTINGS.max_retries):
+    for _ in range(1 + SETTINGS.max_retries):
         before = max((trial.log_evidence for trial in trials), default=-np.inf)
-        ends = map_in_threads(partial(end_of, chance), range(len(starts)), n_threads(), setting.stop)
+        ends = map_in_threads(end_of, range(len(starts)), n_threads(), setting.stop)
         trials += [end for end in ends if end is not None]
         best = max(trials, key=lambda trial: trial.log_evidence)
         again = np.where(setting.free, np.minimum(best.theta, unit + np.log(SETTINGS.retry_width)), unit)
@@ -238,14 +235,14 @@ def _retry_features(basis: Basis, setting: WidthProblem, best: Trial, unit: np.n
     def value(theta: np.ndarray) -> float:
         return -np.inf if setting.must_stop else climb(columns, theta, held, best.log_precisions).value
 
-    for i in range(int(setting.free.sum())):
+    for _ in range(int(setting.free.sum())):
         narrow = unit + np.log(SETTINGS.retry_width)
         wide = np.flatnonzero(setting.free & (best.theta > narrow))
         thetas = [np.where(np.arange(len(unit)) == j, narrow, best.theta) for j in wide]
         values = map_in_threads(value, thetas, n_threads(), setting.stop)
         if setting.must_stop or max(values, default=-np.inf) <= best.log_evidence + SETTINGS.min_feature_gain_nats:
             break
-        best = _climb_from(basis, setting, thetas[int(np.argmax(values))], f"widths one by one {i}", settle=True)
+        best = _climb_from(basis, setting, thetas[int(np.argmax(values))], settle=True)
     return best
 
 
@@ -258,26 +255,13 @@ def _separate_kernels(basis: Basis) -> np.ndarray:
     return apart
 
 
-def _climb_from(basis: Basis, setting: WidthProblem, start: np.ndarray, name: str, settle: bool = False) -> Trial:
-    """Where a climb of the tied evidence from a theta (p,) ends; kept in the checkpoint under a name.
+def _climb_from(basis: Basis, setting: WidthProblem, start: np.ndarray, settle: bool = False) -> Trial:
+    """Where a climb of the tied evidence from a theta (p,) ends.
 
     With ``settle`` the precisions come to rest before theta moves: the start is a good one, for other rows.
     """
-    with checkpoint.section(name), checkpoint.open_cell() as cell:
-        theta, logs, columns = start, None, Columns.of(basis, np.arange(basis.n_atoms))
-        if cell.saved is not None:
-            with refuse_bad_record():
-                theta, logs = cell.saved["theta"], cell.saved["logs"]
-                value, size = float(cell.saved["value"]), int(cell.saved["size"])
-                shape = len(setting.targets), len(columns.pieces) + 1
-                if theta.shape != start.shape or logs.shape != shape or not np.all(np.isfinite([*theta, *logs.flat])):
-                    raise ValueError(f"parameters {theta}, precisions {logs}")
-            if cell.saved["done"]:
-                return Trial(start, theta, value, size, logs)
-        elif settle:
-            logs = climb(columns, theta, replace(setting, free=np.zeros(len(theta), dtype=bool))).logs
-        end = climb(columns, theta, setting, logs)
-        trial = Trial(start, end.theta, end.value, round(end.gamma), end.logs)
-        record = {"theta": trial.theta, "logs": end.logs, "value": end.value, "size": trial.size}
-        cell.store(dict, record | {"done": not setting.must_stop}, now=True)
-        return trial
+    columns, logs = Columns.of(basis, np.arange(basis.n_atoms)), None
+    if settle:
+        logs = climb(columns, start, replace(setting, free=np.zeros(len(start), dtype=bool))).logs
+    end = climb(columns, start, setting, logs)
+    return Trial(start, end.theta, end.value, round(end.gamma), end.logs)

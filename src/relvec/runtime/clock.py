@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 Progress = Callable[[str, float], bool | None]
-
-
-Recall = Callable[[str, Callable[[], Any]], Any]
 
 
 class TimeUp(Exception):
@@ -17,13 +13,9 @@ class TimeUp(Exception):
 
 
 class Clock:
-    """Seconds left of a limit, a callback `progress(stage, fraction)`, and a store for finished steps; all may be None.
+    """Seconds left of a limit, and a callback `progress(stage, fraction)`; both may be None."""
 
-    The store is a function `recall(name, compute)`: the result of an earlier run under this name, or of `compute`.
-    """
-
-    def __init__(self, limit: float | None = None, progress: Progress | None = None, recall: Recall | None = None):
-        self._recall, self.fresh = recall, True  # whether the last step recalled was computed now
+    def __init__(self, limit: float | None = None, progress: Progress | None = None):
         self._end = None if limit is None else time.monotonic() + limit
         self._progress = progress
         self.cut: list[str] = []
@@ -37,16 +29,6 @@ class Clock:
         """Raise `TimeUp` where no time is left."""
         if self.left() <= 0:
             raise TimeUp
-
-    def recall(self, name: str, compute: Callable[[], Any]) -> Any:
-        """What `compute` returns, from the store where it is known."""
-        self.fresh = self._recall is None
-
-        def compute_now() -> Any:
-            self.fresh = True
-            return compute()
-
-        return compute() if self._recall is None else self._recall(name, compute_now)
 
     def up(self, stage: str) -> bool:
         """Whether no time is left; the stage that had to go without is noted in `cut`."""

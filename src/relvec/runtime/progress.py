@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -209,12 +209,6 @@ def report(
     return stop
 
 
-def run_in_current_context(function: Callable) -> Callable:
-    """A function for another thread that runs ``function`` in a copy of this context, with its callbacks."""
-    context = copy_context()
-    return lambda *arguments: context.copy().run(function, *arguments)
-
-
 class ProgressLine:
     """A callback that shows the progress of a long fit: a line redrawn on a terminal or in a notebook, else lines."""
 
@@ -223,7 +217,7 @@ class ProgressLine:
         self._redrawn = _is_redrawn(self._stream)
         self._interval = _SECONDS_BETWEEN_REDRAWS if self._redrawn else _SECONDS_BETWEEN_LINES
         self._shown, self._length = -math.inf, 0
-        self._lock = threading.Lock()  # outputs of a model may be fitted in several threads
+        self._lock = threading.Lock()  # widths are learned in several threads
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -254,7 +248,7 @@ class CallbackTasks:
         self._stage: Any = None
 
     def __call__(self, progress: Progress) -> bool:
-        with self._lock:  # outputs of a model may be fitted in several threads
+        with self._lock:  # widths are learned in several threads
             if self._stage is None or self._stage.task_name != progress.stage:
                 self.close()
                 self._stage = self._context.subcontext(task_name=progress.stage, max_subtasks=None)

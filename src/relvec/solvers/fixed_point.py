@@ -19,7 +19,7 @@ from relvec.inference.evidence import (
     merge_copies,
     optimal_alpha,
 )
-from relvec.solvers.loop import Problem, Start, State, Status, at_noise_floor, check_time_limit, not_lower
+from relvec.solvers.loop import Problem, State, Status, at_noise_floor, check_time_limit, not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary
 
@@ -44,7 +44,9 @@ class _FixedPoint:
         if problem.prior_b is not None:  # at most the prior's own scale
             with np.errstate(divide="ignore", over="ignore"):  # a rate that vanished in these units
                 alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[active]))
-        return self.resumed(problem, Start(active, alpha, beta), {"steps": 0})
+        columns = problem.design.columns(active)
+        posterior = _posterior(problem, columns, alpha, beta)
+        return State(active, posterior, problem.objective(active, posterior), notes=_Notes(columns))
 
     def step(self, problem: Problem, state: State) -> State:
         """One update of every precision and the noise; at the fixed point, what B.1 asks of deleted atoms."""
@@ -77,17 +79,6 @@ class _FixedPoint:
     def finishing(self, state: State) -> bool:
         """Never: every step is of the same kind."""
         return False
-
-    def notes_of(self, problem: Problem, state: State) -> dict:
-        """How many steps were made."""
-        return {"steps": state.notes.steps}
-
-    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
-        """The state with that model, after so many steps."""
-        columns = problem.design.columns(model.active)
-        posterior = _posterior(problem, columns, model.alpha, model.beta)
-        objective = problem.objective(model.active, posterior)
-        return State(model.active, posterior, objective, notes=_Notes(columns, int(notes["steps"])))
 
     def _update(self, problem: Problem, columns: np.ndarray, state: State, b) -> Posterior:
         raise NotImplementedError

@@ -14,9 +14,6 @@ import numpy as np
 from relvec.design import Design
 from relvec.inference.evidence import Posterior
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.runtime import checkpoint
-from relvec.runtime.checkpoint import check_model, refuse_bad_record
-from relvec.runtime.fingerprint import fingerprint
 from relvec.runtime.progress import is_watched, report
 
 logger = logging.getLogger("relvec")
@@ -190,12 +187,6 @@ class Solver(Protocol):
     def finishing(self, state: State) -> bool:
         """Whether the solver may go on past its time limit because only the certificate is left."""
 
-    def notes_of(self, problem: Problem, state: State) -> dict:
-        """The notes of the solver besides the model, as plain numbers."""
-
-    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
-        """The state with that model and those notes."""
-
 
 def not_lower(new: float, old: float) -> bool:
     """Whether an objective has not fallen, rounding apart."""
@@ -222,40 +213,24 @@ def _ensure_log_handler() -> None:
 
 
 def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
-    """Run a solver until it is done, max_iter steps have passed, or its time limit.
-
-    Where the fit has a checkpoint, from where an earlier process left this search.
-    """
+    """Run a solver until it is done, max_iter steps have passed, or its time limit."""
     began = time.monotonic()
     if verbose:
         _ensure_log_handler()
-    with checkpoint.open_cell() as cell:
-        earlier = None if cell.saved is None else _resumed(solver, problem, cell.saved)
-        if earlier is not None and earlier.state.done and earlier.status is not Status.INTERRUPTED:
-            return earlier
-        state = solver.init(problem) if earlier is None else earlier.state
-        history: list[Step] = [] if earlier is None else earlier.history
-        n_iter = 0 if earlier is None else earlier.n_iter
-        if earlier is None:
-            _note_step(state, history, n_iter if verbose else None)
-        while True:
-            stop = False
-            if is_watched():
-                fraction = _fraction(history, problem.tol, state.done)
-                stop = report(len(state.active), state.posterior.log_evidence, fraction)
-            late = solver.time_limit is not None and time.monotonic() - began > solver.time_limit
-            status = _end(solver, problem, state, stop, n_iter >= max_iter, late)
-            if status is not None:
-                break
-            state = solver.step(problem, state)
-            n_iter += 1
-            _note_step(state, history, n_iter if verbose else None)
-            cell.store(_record, solver, problem, Result(state, Status.INTERRUPTED, history, n_iter))
-        result = Result(state, status, history, n_iter)
-        if status in (Status.TIME_LIMIT, Status.INTERRUPTED):
-            cell.mark_unfinished()
-        cell.store(_record, solver, problem, result, now=True)
-        return result
+    state, history, n_iter = solver.init(problem), list[Step](), 0
+    _note_step(state, history, n_iter if verbose else None)
+    while True:
+        stop = False
+        if is_watched():
+            fraction = _fraction(history, problem.tol, state.done)
+            stop = report(len(state.active), state.posterior.log_evidence, fraction)
+        late = solver.time_limit is not None and time.monotonic() - began > solver.time_limit
+        status = _end(solver, problem, state, stop, n_iter >= max_iter, late)
+        if status is not None:
+            return Result(state, status, history, n_iter)
+        state = solver.step(problem, state)
+        n_iter += 1
+        _note_step(state, history, n_iter if verbose else None)
 
 
 def _note_step(state: State, history: list[Step], n_iter: int | None) -> None:
@@ -278,48 +253,6 @@ def _end(solver: Solver, problem: Problem, state: State, stop: bool, many: bool,
     if many:
         return Status.MAX_ITER
     return Status.TIME_LIMIT if late and not solver.finishing(state) else None
-
-
-def _record(solver: Solver, problem: Problem, result: Result) -> dict:
-    """A search as it stands, in plain numbers and arrays."""
-    state = result.state
-    steps = [vars(step) for step in result.history]
-    return {
-        "dictionary": fingerprint(problem.order),
-        "active": state.active,
-        "alpha": state.posterior.alpha[:: problem.per_unit],
-        "beta": float(state.posterior.beta),
-        "largest_gain": float(state.largest_gain),
-        "done": bool(state.done),
-        "status": result.status.name,
-        "n_iter": result.n_iter,
-        "history": {name: [step[name] for step in steps] for name in Step.__dataclass_fields__},
-        "notes": solver.notes_of(problem, state),
-        "random": problem.rng.bit_generator.state,
-    }
-
-
-def _resumed(solver: Solver, problem: Problem, saved: dict) -> Result | None:
-    """The search that was recorded; None where it was over another dictionary."""
-    with refuse_bad_record():
-        if saved["dictionary"] != fingerprint(problem.order):
-            return None
-        columns = [saved["history"][name] for name in Step.__dataclass_fields__]
-        history = [
-            Step(str(action), int(atom), float(gain), float(objective), int(size), float(noise))
-            for action, atom, gain, objective, size, noise in zip(*columns, strict=True)
-        ]
-        model = Start(saved["active"].astype(np.intp), saved["alpha"], float(saved["beta"]))
-        check_model(model.active, model.alpha, problem.n_units)
-        if not history or not all(-1 <= step.atom < problem.n_units and step.size >= 0 for step in history):
-            raise ValueError("steps of atoms that there are not")
-        noise = 0.0 < model.beta < np.inf or not isinstance(problem, Problem)  # classes and counts have none
-        if not (isinstance(saved["n_iter"], int) and noise):
-            raise ValueError("no number of steps, or no noise")
-        problem.rng.bit_generator.state = saved["random"]
-        state = solver.resumed(problem, model, saved["notes"])
-        state = state.stepped(done=saved["done"] is True, largest_gain=float(saved["largest_gain"]), action="")
-        return Result(state, Status[saved["status"]], history, saved["n_iter"])
 
 
 def _fraction(history: list[Step], tol: float, done: bool) -> float:

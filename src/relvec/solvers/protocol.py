@@ -73,6 +73,3 @@ class SearchModel(Protocol):
 
     def ended(self) -> Status | None:
         """How a search of this model ends whatever its certificate says; None where the certificate decides."""
-
-    def notes(self) -> dict:
-        """Plain numbers needed besides atoms and precisions to resume from here in another process."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.solvers.loop import Start, State, Status, changed, check_time_limit
+from relvec.solvers.loop import State, Status, changed, check_time_limit
 from relvec.solvers.protocol import SearchModel
 
 MIN_REPEAT_GAIN_NATS = 1.0  # a restart that gains as much is tried again
@@ -89,13 +89,12 @@ class Sequential:
 class Search:
     """The sequential search with given settings, of models of any kind: the order of moves, restarts, the certificate.
 
-    ``begin(problem, bias_first)`` gives the model to start with, ``resume(problem, start, notes)`` that of a
-    checkpoint; ``one_at_a_time(problem, state, settings)`` makes the steps of TF03 where those come first.
+    ``begin(problem, bias_first)`` gives the model to start with; ``one_at_a_time(problem, state, settings)`` makes the
+    steps of TF03 where those come first.
     """
 
     settings: Sequential
     begin: Callable[[Any, bool], SearchModel]
-    resume: Callable[[Any, Start, dict], SearchModel]
     one_at_a_time: Callable[[Any, State, Sequential], State] | None = None
 
     @property
@@ -105,7 +104,9 @@ class Search:
 
     def init(self, problem: Any) -> State:
         """The model to start with."""
-        return self._state(self.begin(problem, self.settings.start == "bias"))
+        model = self.begin(problem, self.settings.start == "bias")
+        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        return State(model.active, model.posterior, model.objective, notes=Notes(model, deadline))
 
     def step(self, problem: Any, state: State) -> State:
         """One addition (of a batch), re-estimation, deletion, exchange or restart."""
@@ -159,21 +160,6 @@ class Search:
     def finishing(self, state: State) -> bool:
         """Whether only the certificate is left to do, which is worth a moment past the time limit."""
         return state.notes.settled
-
-    def notes_of(self, problem: Any, state: State) -> dict:
-        """Where the search stands in its order of moves."""
-        notes: Notes = state.notes
-        return {name: getattr(notes, name) for name in _REMEMBERED} | {"model": notes.model.notes()}
-
-    def resumed(self, problem: Any, model: Start, notes: dict) -> State:
-        """The search with that model, at that place."""
-        state = self._state(self.resume(problem, model, notes["model"]))
-        remembered = {name: type(getattr(Notes, name))(notes[name]) for name in _REMEMBERED}
-        return state.stepped(notes=state.notes.but(**remembered))
-
-    def _state(self, model: SearchModel) -> State:
-        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        return State(model.active, model.posterior, model.objective, notes=Notes(model, deadline))
 
     def _take_one(self, problem: Any, state: State) -> State:
         """A step of TF03; where there is none the search polishes what they found, or ends."""
@@ -240,8 +226,6 @@ class Notes:
         return changed(self, changes)
 
 
-_REMEMBERED = ("steps", "grown", "settled", "exhausted", "sharp", "retried", "lost", "turn", "failed", "paired",
-               "polishing")  # fmt: skip
 _ANEW = {"grown": False, "exhausted": False, "sharp": False, "retried": False}
 
 

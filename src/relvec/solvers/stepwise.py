@@ -171,14 +171,6 @@ class Stepwise:
         """Never: a certificate may still lead to a move."""
         return False
 
-    def notes_of(self, problem: Problem, state: State) -> dict:
-        """The search remembers nothing but its model."""
-        return {}
-
-    def resumed(self, problem: Problem, model: Start, notes: dict) -> State:
-        """The search from that model on."""
-        return _state(model_of(problem, model), "")
-
 
 @lru_cache(maxsize=4096)
 def _cost(size: int, n_candidates: int) -> float:

@@ -47,7 +47,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
             "Calibration", "ClassModel", "ClassProcess", "Entry", "LatentKernel", "Member", "Selection",
         ),
     },
-    "relvec.design": {"relvec.design": ("Compression", "Summary")},
+    "relvec.design": {"relvec.design": ("Compression",)},
     "relvec.widths": {
         "relvec.hyperparameters.widths": ("Trial", "Tuning"),
         "relvec.hyperparameters.grvm_widths": ("WidthSearch", "WidthTrial"),

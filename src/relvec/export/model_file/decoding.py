@@ -98,8 +98,8 @@ class TreeReader:
             record = cls(**state)  # type: ignore[operator]
             check_record(record)
             return record
-        if state.get("memory") is not None or state.get("checkpoint") is not None:
-            raise ModelFileError("a folder to write to, of a cache or of checkpoints, is not allowed")
+        if state.get("memory") is not None:
+            raise ModelFileError("a folder to write a cache to is not allowed")
         made = cls.__new__(cls)
         if REQUESTS in state:
             state[REQUESTS] = _restore_requests(made, state[REQUESTS])

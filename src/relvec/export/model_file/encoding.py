@@ -92,7 +92,6 @@ class TreeWriter:
             state = {f.name: getattr(value, f.name) for f in fields(cls)}
         else:
             state = {name: part for name, part in vars(value).items() if name != "_skl_callbacks"}
-            state |= {"checkpoint": None} if "checkpoint" in state else {}  # a folder of this machine
         if REQUESTS in state:
             state[REQUESTS] = {method: getattr(state[REQUESTS], method).requests for method in SIMPLE_METHODS}
         if getattr(value, "memory", None) is not None:

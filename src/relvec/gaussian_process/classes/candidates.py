@@ -37,17 +37,15 @@ class ProcessCandidate:
         """Whether no part has a width for each input: then fits of folds may begin at the fit of all rows."""
         return not any(part.per_input for part in self.structure.parts)
 
-    def fit(
-        self, rows: ClassRows, hint: ClassProcess | None = None, clock: Clock | None = None, label: str = ""
-    ) -> ClassProcess:
+    def fit(self, rows: ClassRows, hint: ClassProcess | None = None, clock: Clock | None = None) -> ClassProcess:
         """The process of most posterior density.
 
-        `hint` is a model of other rows, to begin at; `label` names the rows, for what the clock remembers.
+        `hint` is a model of other rows, to begin at.
         """
         start = None if self.start is None else np.array(self.start)
         if isinstance(hint, ClassProcess):
             start = hint.theta
-        return learn(rows, self.structure, self.effort, start, clock, label, self.hold_widths)
+        return learn(rows, self.structure, self.effort, start, clock, self.hold_widths)
 
 
 @dataclass(frozen=True, eq=False)

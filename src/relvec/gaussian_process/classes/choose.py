@@ -84,15 +84,14 @@ NOTHING = Selection((), ("base rates",), (), np.nan, np.nan, "no comparison", np
 
 
 class _Tally:
-    """Counts the fits that are done, and reports their share of all; those that were remembered it only counts."""
+    """Counts the fits that are done, and reports their share of all."""
 
     def __init__(self, clock: Clock, total: int):
         self.clock, self.total, self.done = clock, total, 0
 
     def __call__(self) -> None:
         self.done += 1
-        if self.clock.fresh:
-            self.clock.report("candidates", self.done / (self.total + 1))
+        self.clock.report("candidates", self.done / (self.total + 1))
 
 
 def choose(
@@ -115,7 +114,7 @@ def choose(
     tell = _Tally(clock, sum(c.few for c in candidates) + n_folds * len(candidates))
     for candidate in candidates:
         if candidate.few and not (whole and clock.up(candidate.name)):
-            whole[candidate.name] = candidate.fit(rows, None, clock, "")
+            whole[candidate.name] = candidate.fit(rows, None, clock)
             tell()
     run = count_folds(rows, n_folds, whole.values()) if run is None else min(run, n_folds)
     records = [Record(c) for c in candidates if c.name in whole or not c.few]
@@ -130,8 +129,7 @@ def choose(
             name, few = record.candidate.name, record.candidate.few
             if fitted and clock.up(f"{name} in fold {fold + 1}"):
                 break
-            hint, label = whole[name] if few else None, f" without fold {fold + 1}"
-            fitted[name] = record.candidate.fit(train, hint, clock, label)
+            fitted[name] = record.candidate.fit(train, whole[name] if few else None, clock)
             record.add(fitted[name], test)
             tell()
         spent += sum(getattr(model, "evaluations", 0) for model in fitted.values())
@@ -152,7 +150,7 @@ def choose(
     for record, share in zip(chosen, shares):
         name = record.candidate.name
         if name not in whole:
-            whole[name] = record.candidate.fit(rows, record.model, clock, "")
+            whole[name] = record.candidate.fit(rows, record.model, clock)
         parts.append((share, record.calibration, record.finish(whole[name], rows)))
     scheme = f"{run} of {n_folds} folds" if 1 < run < n_folds else f"{n_folds} folds" if run > 1 else "a hold-out"
     spent += sum(getattr(model, "evaluations", 0) for model in whole.values())
@@ -166,7 +164,7 @@ def weigh_by_evidence(
     fitted: dict[str, ClassProcess] = {}
     for candidate in candidates:
         if isinstance(candidate, ProcessCandidate) and not (fitted and clock.up(candidate.name)):
-            fitted[candidate.name] = candidate.fit(rows, None, clock, "")
+            fitted[candidate.name] = candidate.fit(rows, None, clock)
     merits = np.array([log_merit(process) for process in fitted.values()])
     shares = softmax(merits)
     shares = np.where(shares < _LEAST_PROBABILITY, 0.0, shares)

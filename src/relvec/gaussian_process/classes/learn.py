@@ -81,14 +81,13 @@ def evidence(features: Features, counts: np.ndarray, rates: np.ndarray, start=No
 
 def learn(
     rows: ClassRows, structure: Structure, effort: Effort = USUAL, start: np.ndarray | None = None,
-    clock: Clock | None = None, label: str = "", hold_widths: bool = False,
+    clock: Clock | None = None, hold_widths: bool = False,
 ) -> ClassProcess:  # fmt: skip
     """The process of most posterior density with this structure, at standardised rows.
 
-    What the clock remembers under the label of the fit is not learned again. `hold_widths` leaves those of `start` as
-    they are.
+    `hold_widths` leaves those of `start` as they are.
     """
-    clock, name = clock or Clock(), f"{structure.name}{label}"
+    clock = clock or Clock()
     directions = None
     if not structure.parts and len(rows) < structure.n_inputs:  # rows of inputs span all that they tell of the slopes
         directions = np.linalg.qr(rows.X.T)[0]
@@ -97,7 +96,7 @@ def learn(
     if hold_widths and start is not None:
         for at in structure.widths:
             prior.low[at] = prior.high[at] = start[at]
-    found = clock.recall(name, lambda: _learn_theta(rows, structure, prior, effort, start, clock, hold_widths))
+    found = _learn_theta(rows, structure, prior, effort, start, clock, hold_widths)
     if found["inducing"] > effort.most:
         effort = replace(effort, final=max(effort.final, effort.grown))
     model = settle(rows, LatentKernel(structure), found["theta"], effort, int(found["evaluations"]))

@@ -23,7 +23,7 @@ from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_ve
 from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
-from relvec.runtime.clock import Clock, Progress, Recall
+from relvec.runtime.clock import Clock, Progress
 from relvec.runtime.machine import most_vectors, release_memory, room_for_vectors
 from relvec.runtime.progress import report
 
@@ -80,7 +80,6 @@ def fit_in_passes(
     time_limit: float | None = None,
     progress: Progress | None = None,
     earlier: FittedProcess | None = None,
-    recall: Recall | None = None,
     vary: bool = True,
 ) -> FittedProcess:
     """A process with the composite kernel of most merit, to rows in blocks.
@@ -89,7 +88,7 @@ def fit_in_passes(
     ----------
     table : the rows.
     output : which column of the targets.
-    candidates, target, time_limit, progress, earlier, recall, vary : as in `relvec.gaussian_process.fit_process`.
+    candidates, target, time_limit, progress, earlier, vary : as in `relvec.gaussian_process.fit_process`.
     max_vectors : rows kept at most; without it 4,096 (8,192 on a device), fewer for more than 60,000 rows.
 
     Examples
@@ -102,8 +101,8 @@ def fit_in_passes(
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
     True
     """
-    clock = Clock(time_limit, progress, recall)
-    learning = Clock(None if time_limit is None else _LEARNING_SHARE * time_limit, progress, recall)
+    clock = Clock(time_limit, progress)
+    learning = Clock(None if time_limit is None else _LEARNING_SHARE * time_limit, progress)
     drawn = table.draw
     prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, learning)
     last = LastStage() if table.place is None else LastStage(*_DEVICE_LAST_STAGE, table.place)

@@ -200,10 +200,6 @@ class GaussianModel:
         """At the noise floor, where the noise is learned."""
         return Status.NOISE_FLOOR if at_noise_floor(self.problem, self.core.beta) else None
 
-    def notes(self) -> dict:
-        """Nothing more is needed."""
-        return {}
-
     @property
     def _scan_work(self) -> float:
         """Multiplications of a scan of the dictionary."""
@@ -232,8 +228,3 @@ def begin(problem: Problem, bias_first: bool) -> GaussianModel:
         if np.isfinite(alpha[0]):
             return empty.at(np.array([problem.bias]), alpha, beta)
     return empty
-
-
-def resume(problem: Problem, start: Start, notes: dict) -> GaussianModel:
-    """The model of a checkpoint."""
-    return model_of(problem, start)

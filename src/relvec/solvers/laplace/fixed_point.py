@@ -15,7 +15,7 @@ from relvec.solvers.laplace.moves import grow
 from relvec.solvers.laplace.precisions import prune, relax
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import scan
-from relvec.solvers.loop import Start, State, Status
+from relvec.solvers.loop import State, Status
 
 _CERTIFICATE_STEPS = 60  # towards the maximum on the same support
 
@@ -43,7 +43,8 @@ class LaplaceFixedPoint:
         if problem.prior_b is not None:
             with np.errstate(divide="ignore", over="ignore"):  # a rate too small for a double bounds nothing
                 alpha = np.minimum(alpha, (1.0 + 2.0 * problem.prior.a) / (2.0 * problem.prior_b[units % M]))
-        return self.resumed(problem, Start(units, alpha, np.nan), {})
+        model = LaplaceModel(problem, units, problem.fit(units, alpha))
+        return State(model.active, model.posterior, model.objective, notes=model)
 
     def step(self, problem: LaplaceProblem, state: State) -> State:
         """One update of every precision, T01 eq. (16) or (48)."""
@@ -87,16 +88,6 @@ class LaplaceFixedPoint:
     def status(self, problem: LaplaceProblem, state: State) -> Status:
         """The fixed point was reached."""
         return Status.FIXED_POINT
-
-    def notes_of(self, problem: LaplaceProblem, state: State) -> dict:
-        """The weights, from which a mode is found again to its last digits."""
-        return {"mean": state.notes.fit.mean.tolist()}
-
-    def resumed(self, problem: LaplaceProblem, model: Start, notes: dict) -> State:
-        """The state with that model."""
-        start = np.array(notes["mean"], dtype=float) if notes else None
-        found = LaplaceModel(problem, model.active, problem.fit(model.active, model.alpha, start))
-        return State(model.active, found.posterior, found.objective, notes=found)
 
     def _certificate(self, model: LaplaceModel) -> float:
         """The gain (nats) of the maximum on the same support, or of one more unit."""

@@ -20,7 +20,7 @@ from relvec.solvers.laplace.moves import SETTINGS, Limit, anneal, drop_atoms, is
 from relvec.solvers.laplace.precisions import relax, try_long_steps
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import Scan, scan
-from relvec.solvers.loop import Start, Status, not_lower
+from relvec.solvers.loop import Status, not_lower
 
 Move = Callable[[float], tuple[LaplaceModel | None, float]]
 
@@ -37,7 +37,6 @@ class ModelInSearch:
     problem: LaplaceProblem  # as it was given
     offers: dict[str, float] = field(default_factory=dict)  # nats that moves which were not made would have gained
     cut: set[str] = field(default_factory=set)  # those of which the edge of trust cut trials short
-    start: np.ndarray | None = None  # weights from which the mode was found
     found: dict[str, ModelInSearch] = field(default_factory=dict)  # where moves that gain lead
 
     @property
@@ -108,7 +107,7 @@ class ModelInSearch:
                 break
         settled = keep(replace(model, problem=problem), self.problem)
         if not not_lower(settled.objective, self.objective):  # by rounding
-            settled = ModelInSearch(self.model, self.problem, start=self.start)
+            settled = ModelInSearch(self.model, self.problem)
         same = len(settled.active) == len(self.active)
         still = same and settled.objective <= self.objective + SETTINGS.slow_share * tol
         if still:
@@ -127,7 +126,7 @@ class ModelInSearch:
         """Without the higher limit of trust, where that held the model back."""
         if not self.cut or self.model.problem.trusted <= self.problem.trusted:
             return None
-        return ModelInSearch(self._free(False), self.problem, start=self.start)
+        return ModelInSearch(self._free(False), self.problem)
 
     def may_restart(self, turn: int, failed: int, restarts: int) -> bool:
         """As many times as are asked for, while their work is allowed, and never at the edge of trust."""
@@ -195,7 +194,7 @@ class ModelInSearch:
         kept = keep(model, self.problem, offers)
         by_rounding = model.objective >= self.objective or self.objective - kept.objective <= self.problem.tol
         fell = kept.objective < self.objective and by_rounding
-        return ModelInSearch(before, self.problem, offers, start=self.start) if fell else kept
+        return ModelInSearch(before, self.problem, offers) if fell else kept
 
     def largest_gain(self, exchanging: bool) -> float:
         """The largest gain (nats) that a move, refitted, still offers."""
@@ -213,15 +212,6 @@ class ModelInSearch:
     def ended(self) -> Status | None:
         """The certificate decides."""
         return None
-
-    def notes(self) -> dict:
-        """Limits of trust, units and moves refused, the weights, and the work done."""
-        budget, own = self.problem.budget, self.model.problem
-        return {
-            "trusted": own.trusted, "patient": own.patient, "thorough": own.thorough,
-            "refused": sorted(self.model.refused), "cut": sorted(self.cut), "offers": self.offers,
-            "start": [] if self.start is None else self.start.tolist(), "spent": budget.spent, "first": budget.first,
-        }  # fmt: skip
 
 
 def begin(problem: LaplaceProblem, bias_first: bool) -> ModelInSearch:
@@ -243,28 +233,14 @@ def keep(
 ) -> ModelInSearch:
     """The model with its mode found once more, from its weights.
 
-    So it is that of a checkpoint to the last digit: a rounding error would move the end of a search along the edge of
-    trust. For rows on other machines, where a mode is expensive, this is left out.
+    So the way to it leaves no rounding errors, which would move the end of a search along the edge of trust. For rows
+    on other machines, where a mode is expensive, this is left out.
     """
-    start, budget = model.fit.mean, problem.budget
     if type(model.fit) is not LaplacePosterior:
-        spent = budget.spent
-        model = replace(model, fit=model.problem.fit(model.active, model.alpha, start))
-        budget.spent = spent
-    return ModelInSearch(model, problem, offers or {}, cut or set(), start)
-
-
-def resume(problem: LaplaceProblem, model: Start, notes: dict) -> ModelInSearch:
-    """The model of a checkpoint."""
-    patient, thorough = bool(notes["patient"]), bool(notes["thorough"])
-    own = replace(problem, trusted=float(notes["trusted"]), patient=patient, thorough=thorough)
-    budget = problem.budget
-    start = np.array(notes["start"], dtype=float)
-    fit = own.fit(model.active, model.alpha, start)
-    budget.spent, budget.first = float(notes["spent"]), float(notes["first"])
-    found = LaplaceModel(own, model.active, fit, refused=frozenset(map(int, notes["refused"])))
-    offers = {str(action): float(gain) for action, gain in notes["offers"].items()}
-    return ModelInSearch(found, problem, offers, set(notes["cut"]), start)
+        spent = problem.budget.spent
+        model = replace(model, fit=model.problem.fit(model.active, model.alpha, model.fit.mean))
+        problem.budget.spent = spent
+    return ModelInSearch(model, problem, offers or {}, cut or set())
 
 
 def _bias_units(problem: LaplaceProblem) -> np.ndarray:

@@ -15,7 +15,7 @@ from relvec.runtime.arrays import like, squares, to_host
 from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceProblem
-from relvec.solvers.laplace.search import begin, resume
+from relvec.solvers.laplace.search import begin
 from relvec.solvers.loop import Result, State, iterate
 from relvec.solvers.sequential import Search, Sequential
 
@@ -52,7 +52,7 @@ def laplace_solver(solver) -> Search | LaplaceFixedPoint:
         solver = replace(solver, batch=1)
     if solver.stop == "tf03":
         solver = replace(solver, exchange=False, restarts=0)
-    return Search(solver, begin, resume)
+    return Search(solver, begin)
 
 
 def consistent_width(problem: LaplaceProblem, state: State) -> float:
