@@ -14,7 +14,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import relvec
 from exports import compile_c, pointer
 from relvec import RVC, RVR
-from relvec.runtime import checkpoint
 from relvec.runtime.progress import watch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -280,20 +279,6 @@ def test_a_warm_start_takes_fewer_steps_and_ends_no_lower(kind, fitted):
     assert warm.log_marginal_likelihood_ > fitted[kind].log_marginal_likelihood_ - 2.0
     reached = warm.log_marginal_likelihood_
     assert warm.fit(X, y).log_marginal_likelihood_ >= reached - 0.05  # climbs end where steps gain hundredths of a nat
-
-
-@every_kind
-def test_a_killed_fit_goes_on_to_the_same_model(kind, fitted, tmp_path, monkeypatch):
-    make, X, y = KINDS[kind]
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_WRITES", 0.0)
-    steps = count_steps(make(), X, y)
-    with pytest.raises(KeyboardInterrupt):
-        count_steps(make(checkpoint=tmp_path), X, y, steps // 2)
-    again = make(checkpoint=tmp_path)
-    assert count_steps(again, X, y) < steps
-    np.testing.assert_array_equal(again.relevance_, fitted[kind].relevance_)
-    np.testing.assert_allclose(outputs(again), outputs(fitted[kind]), rtol=1e-4, atol=1e-4)
-    assert not list(tmp_path.iterdir())
 
 
 @every_kind

@@ -157,10 +157,11 @@ def test_noise_that_depends_on_the_inputs_is_left_out_of_functions_when_asked():
     assert np.all(drawn[False].std(axis=1) < 0.5 * drawn[True].std(axis=1))
 
 
-def test_a_covariance_takes_the_blocks_of_an_iterator_together():
+def test_a_covariance_takes_the_blocks_of_rows_on_disk_together(tmp_path):
     model = RVR(width=1.0).fit(X, Y)
-    blocks = iter([X[:20], X[20:30]])
-    mean, covariance = model.predict(blocks, return_cov=True)
+    on_disk = np.memmap(tmp_path / "X", "float64", "w+", shape=X[:30].shape)
+    on_disk[:] = X[:30]
+    mean, covariance = model.predict(on_disk, return_cov=True)
     expected = model.predict(X[:30], return_cov=True)
     np.testing.assert_allclose(mean, expected[0])
     np.testing.assert_allclose(covariance, expected[1])
@@ -194,18 +195,23 @@ def test_one_order_of_one_background_row_has_no_error_to_tell():
     assert values.sum() == pytest.approx(6.0) and not variance.any()
 
 
-def test_blocks_are_weighted_all_or_none():
-    blocks = [(X[:30], Y[:30], np.ones(30)), (X[30:], Y[30:])]
-    with pytest.raises(ValueError, match="some blocks have weights and some have none"):
-        RVR(width=1.0).fit(iter(blocks))
-
-
-def test_blocks_that_outgrow_memory_go_on_in_a_file(monkeypatch):
+def test_a_parquet_file_that_outgrows_memory_goes_on_in_a_file(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "t": Y}).to_parquet(tmp_path / "x.parquet")
+    monkeypatch.setattr(readers, "_BATCH", 20)
     monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", 1e-12)
-    parts = [(X[i : i + 20], Y[i : i + 20]) for i in range(0, 60, 20)]
-    loaded = readers.load(iter(parts), None, None, 1.5e12 * X[:20].nbytes, False)
-    np.testing.assert_array_equal(np.asarray(loaded.X[0:60]), X)
+    loaded = readers.load(tmp_path / "x.parquet", "t", None, 1.5e12 * X[:20].nbytes, False)
+    np.testing.assert_array_equal(np.asarray(loaded.X[0 : len(X)]), X)
     assert not isinstance(loaded.X, np.ndarray)
+
+
+def test_a_parquet_file_without_rows_is_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame({"a": X[:0, 0], "t": Y[:0]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="has no rows"):
+        RVR().fit(tmp_path / "x.parquet", "t")
 
 
 def test_parts_of_a_parquet_file_without_rows_are_skipped(tmp_path):

@@ -15,7 +15,7 @@ from relvec.solvers import fixed_point as _fixed_point
 from relvec.solvers.laplace import fixed_point as _laplace
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceModel
-from relvec.solvers.loop import Start, Status
+from relvec.solvers.loop import State, Status
 
 
 @pytest.mark.parametrize("noise", [None, 0.05])
@@ -52,6 +52,12 @@ def test_a_step_of_a_fixed_point_is_that_of_the_paper(solver, update, noise):
         assert state.posterior.beta == pytest.approx(p.beta if noise else beta, rel=1e-7)
 
 
+def state_of(problem, units, alpha):
+    """The state of a fixed point of classes with that model."""
+    model = LaplaceModel(problem, units, problem.fit(units, alpha))
+    return State(model.active, model.posterior, model.objective, notes=model)
+
+
 @pytest.mark.parametrize("expectation", [False, True])
 @pytest.mark.parametrize(("share", "K"), [(False, 3), (True, 3), (True, 2)])
 def test_a_step_of_a_fixed_point_of_classes(expectation, share, K):
@@ -60,7 +66,7 @@ def test_a_step_of_a_fixed_point_of_classes(expectation, share, K):
     model, _ = classes_of(share=share, likelihood=Categorical(K), **prior)
     problem, p = model.problem, model.posterior
     solver = LaplaceFixedPoint(expectation, 1e-16, 1e12)
-    state = solver.resumed(problem, Start(model.active, model.alpha, np.nan), {})
+    state = state_of(problem, model.active, model.alpha)
     found = solver.step(problem, state)
     k = K if share else 1
     b = problem.prior_b[model.active % 12]
@@ -92,7 +98,7 @@ def test_what_a_fixed_point_of_classes_prunes():
         model, _ = classes_of(share=share)
         problem = model.problem
         gamma = problem.gather(model.posterior.gamma) / problem.per_unit
-        state = LaplaceFixedPoint(False, 0.0, 1e12).resumed(problem, Start(model.active, model.alpha, np.nan), {})
+        state = state_of(problem, model.active, model.alpha)
         least = np.sort(gamma)[0]
         fewer = LaplaceFixedPoint(False, 1.01 * least, 1e12).step(problem, state)
         np.testing.assert_array_equal(fewer.active, model.active[gamma > least])
@@ -121,9 +127,13 @@ def test_every_solver_ends_where_t01_equations_16_and_18_hold(solver, noise):
 # --- a single step or check, at a model given by hand ---------------------------------------------------------------
 
 
-def at(solver, problem, active, alpha, beta, steps=0):
-    """The state of a solver with that model."""
-    return solver.resumed(problem, Start(np.array(active), np.array(alpha, float), beta), {"steps": steps})
+def at(problem, active, alpha, beta, steps=0):
+    """The state of a fixed point with that model."""
+    active = np.array(active)
+    columns = problem.design.columns(active)
+    posterior = _fixed_point._posterior(problem, columns, np.array(alpha, float), beta)
+    notes = _fixed_point._Notes(columns, steps)
+    return State(active, posterior, problem.objective(active, posterior), notes=notes)
 
 
 def answers(monkeypatch, *given):
@@ -137,7 +147,7 @@ def answers(monkeypatch, *given):
 def test_an_em_step_that_rounding_spoils_is_shortened_in_the_logarithms(refused, fraction, noise, monkeypatch):
     design, t = dictionary(M=8)
     problem, Phi = problem_of(design, t, noise_variance=noise), design.columns(np.arange(8))
-    state = at(EM(), problem, np.arange(8), np.linspace(0.2, 3.0, 8), 7.0)
+    state = at(problem, np.arange(8), np.linspace(0.2, 3.0, 8), 7.0)
     alpha, beta = oracle.em_step(Phi, t, state.posterior.alpha, 7.0)
     answers(monkeypatch, *[False] * refused, True)
     found = EM()._em(problem, state.notes.columns, state, 0.0)
@@ -151,7 +161,7 @@ def test_an_em_step_that_rounding_spoils_is_shortened_in_the_logarithms(refused,
 def test_the_noise_of_a_step_stays_above_its_floor(solver, monkeypatch):
     design, t = dictionary(M=8)
     problem = problem_of(design, t, noise_floor=0.9)
-    state = at(solver, problem, np.arange(8), np.ones(8), 1.0)
+    state = at(problem, np.arange(8), np.ones(8), 1.0)
     answers(monkeypatch, True)
     assert solver._update(problem, state.notes.columns, state, 0.0).beta == 1.0 / 0.9
 
@@ -161,7 +171,7 @@ def test_precisions_of_a_mackay_step_end_at_ten_times_that_of_pruning_without_a_
     design, t = dictionary(M=8)
     rates = {"prior": GammaPrior(a=0.1, b=1e-9), "prior_b": np.full(8, 1e-9)} if prior else {}
     problem, solver, b = problem_of(design, t, **rates), MacKay(prune_alpha=0.2), 1e-9 if prior else 0.0
-    state = at(solver, problem, np.arange(8), np.ones(8), 5.0)
+    state = at(problem, np.arange(8), np.ones(8), 5.0)
     answers(monkeypatch, True)
     expected, _ = oracle.mackay_step(design.columns(np.arange(8)), t, np.ones(8), 5.0, a=0.1 if prior else 0.0, b=b)
     assert expected.min() < 2.0 < expected.max()
@@ -175,7 +185,7 @@ def test_a_function_without_any_value_keeps_its_precision(monkeypatch):
     design.columns(np.arange(8))
     blind = DenseDesign(np.column_stack([design.columns(np.arange(7)), np.zeros(len(t))]))
     problem = problem_of(blind, t)
-    state = at(MacKay(), problem, np.arange(8), np.linspace(0.5, 4.0, 8), 5.0)
+    state = at(problem, np.arange(8), np.linspace(0.5, 4.0, 8), 5.0)
     answers(monkeypatch, True)
     found = MacKay()._update(problem, state.notes.columns, state, 0.0).alpha
     assert found[7] == 4.0
@@ -188,7 +198,7 @@ def test_the_noise_moves_where_samples_and_prior_outnumber_the_well_determined_w
     """T01 eq. (46) divides by N - sum gamma + 2c, which may be negative with small sample weights."""
     design, t = dictionary(M=8, width=0.5)
     problem = problem_of(design, t, n_samples=2.0, prior=GammaPrior(c=c, d=0.1), prior_d=0.1)
-    state = at(MacKay(), problem, np.arange(8), np.full(8, 1e-2), 20.0)
+    state = at(problem, np.arange(8), np.full(8, 1e-2), 20.0)
     p = state.posterior
     total = float(p.gamma.sum())
     scale = (total - 2.0) / 3.0  # sum gamma = 2 + 2 * 1.5, in these units of c
@@ -204,13 +214,13 @@ def test_what_a_fixed_point_prunes(monkeypatch):
     design, t = dictionary(M=8)
     problem, alpha = problem_of(design, t, noise_variance=0.05), np.linspace(0.5, 4.0, 8)
     answers(monkeypatch, True)
-    whole = MacKay().step(problem, at(MacKay(), problem, np.arange(8), alpha, 20.0)).posterior
+    whole = MacKay().step(problem, at(problem, np.arange(8), alpha, 20.0)).posterior
     for name, value, alive in (
         ("prune_gamma", 1.01 * whole.gamma.min(), whole.gamma > whole.gamma.min()),
         ("prune_alpha", 0.99 * whole.alpha.max(), whole.alpha < whole.alpha.max()),
     ):
         solver = MacKay(**{name: value})
-        state = at(solver, problem, np.arange(8), alpha, 20.0)
+        state = at(problem, np.arange(8), alpha, 20.0)
         fewer = solver.step(problem, state)
         np.testing.assert_array_equal(fewer.active, np.flatnonzero(alive))
         np.testing.assert_allclose(fewer.posterior.alpha, whole.alpha[alive])
@@ -243,7 +253,7 @@ def test_the_whole_dictionary_is_checked_where_steps_gain_little_and_now_and_the
 ):
     design, t = dictionary(M=8)
     problem = problem_of(design, t)
-    state = at(EM(), problem, np.arange(8), np.ones(8), 5.0, steps)
+    state = at(problem, np.arange(8), np.ones(8), 5.0, steps)
     state, asked = state.stepped(objective=before), []
     after = replace(state.posterior, log_evidence=before + rise)
     monkeypatch.setattr(EM, "_update", lambda *_: after)
@@ -266,9 +276,9 @@ def test_how_a_fixed_point_ended():
         (50.0, 1e-3, Status.CONVERGED),
         (50.0, 1.1e-3, Status.STALLED),
     ):
-        state = at(MacKay(), problem, [1], [1.0], beta, 7).stepped(largest_gain=gain)
+        state = at(problem, [1], [1.0], beta, 7).stepped(largest_gain=gain)
         assert MacKay().status(problem, state) is status
-        assert MacKay().notes_of(problem, state) == {"steps": 7} and not MacKay().finishing(state)
+        assert not MacKay().finishing(state)
 
 
 class Answered(Problem):
@@ -299,7 +309,7 @@ def test_the_check_of_the_whole_dictionary_tells_the_largest_dense_gain(active, 
     adds, own = dense_gains_at(problem, active, alpha, beta)
     assert (adds.max() > own.max()) == (move == "add")
     largest = max(adds.max(), own.max())
-    state = at(MacKay(), problem, active, alpha, beta)
+    state = at(problem, active, alpha, beta)
     for settled, stuck, tol, done in (
         (True, False, 1.01 * largest, True),
         (False, False, 1.01 * largest, False),
@@ -314,13 +324,13 @@ def test_the_check_of_the_whole_dictionary_tells_the_largest_dense_gain(active, 
 def test_an_empty_model_is_offered_what_single_atoms_gain():
     problem, none = problem_of(*dictionary(), tol=1e3), np.zeros(0, int)
     adds, _ = dense_gains_at(problem, none, np.zeros(0), 2.0)
-    found = MacKay()._reconsider(problem, at(MacKay(), problem, none, [], 2.0), True, False)
+    found = MacKay()._reconsider(problem, at(problem, none, [], 2.0), True, False)
     assert found.done and 0.0 < adds.max() < 1.0 and found.largest_gain == pytest.approx(adds.max(), rel=1e-7)
 
 
 def test_a_deleted_atom_of_the_largest_gain_comes_back_at_its_optimal_precision():
     problem, active, alpha = problem_of(*dictionary()), np.array([3, 31, 38]), np.array(NEAR)
-    state, Phi = at(MacKay(), problem, active, alpha, 20.0), problem.design.columns(np.arange(40))
+    state, Phi = at(problem, active, alpha, 20.0), problem.design.columns(np.arange(40))
     adds, _ = dense_gains_at(problem, active, alpha, 20.0)
     j = int(np.argmax(adds))
     found = MacKay()._reconsider(problem, state, True, False)
@@ -335,7 +345,7 @@ def test_a_deleted_atom_of_the_largest_gain_comes_back_at_its_optimal_precision(
 def test_an_addition_that_gains_less_than_a_tenth_of_tol_in_truth_is_not_made():
     """What the scan promised was rounding; the certificate is then what the others offer."""
     problem, active, alpha = problem_of(*dictionary()), np.array([8, 11, 13]), np.array(NEAR)
-    state = at(MacKay(), problem, active, alpha, 3.0)
+    state = at(problem, active, alpha, 3.0)
     adds, own = dense_gains_at(problem, active, alpha, 3.0)
     for gain, added in ((0.05, False), (0.15, True)):
         told = Answered(**vars(problem) | {"prior_d": (3, state.objective + gain * problem.tol)})
@@ -351,7 +361,7 @@ def test_atoms_whose_optimum_is_infinite_leave_together_or_the_worst_alone(monke
     s, q = np.transpose([[v[i] for v in oracle.s_q(Phi, active, problem.target, alpha, 20.0)] for i in active])
     dead = q**2 <= s
     assert 1 < dead.sum() < 11
-    state = at(MacKay(), problem, active, alpha, 20.0)
+    state = at(problem, active, alpha, 20.0)
     together = MacKay()._reconsider(problem, state, False, False)
     assert (together.action, together.atom) == ("delete", active[dead][0])
     np.testing.assert_array_equal(together.active, active[~dead])
@@ -372,7 +382,7 @@ def test_copies_are_one_atom_at_the_fixed_point(monkeypatch):
     design, t = dictionary(M=8)
     Phi = design.columns(np.arange(8))
     problem = problem_of(DenseDesign(np.column_stack([Phi, -Phi[:, 2]])), t)
-    state = at(MacKay(), problem, np.arange(9), [1.0] * 8 + [3.0], 20.0)
+    state = at(problem, np.arange(9), [1.0] * 8 + [3.0], 20.0)
     merged = MacKay()._reconsider(problem, state, False, False)
     np.testing.assert_array_equal(merged.active, [0, 1, 3, 4, 5, 6, 7, 8])  # the last is the first in order
     assert (merged.action, merged.atom) == ("delete", 2) and merged.posterior.alpha[-1] == pytest.approx(0.75)
@@ -387,7 +397,7 @@ def test_with_a_prior_the_certificate_is_the_squared_gradient_over_the_curvature
     rates, alpha = np.linspace(0.1, 0.5, 8), np.linspace(0.5, 2.5, 8)
     problem = problem_of(design, t, prior=GammaPrior(a=0.3, b=1.0), prior_b=rates)
     Phi, chosen = design.columns(np.arange(8)), np.array([1, 4, 6])
-    state = at(MacKay(), problem, chosen, alpha[chosen], 20.0)
+    state = at(problem, chosen, alpha[chosen], 20.0)
     g = oracle.gradient_log_alpha(Phi[:, chosen], t, alpha[chosen], 20.0, a=0.3, b=rates[chosen])
     Sigma, mu = oracle.posterior(Phi[:, chosen], t, alpha[chosen], 20.0)
     curvature = alpha[chosen] * (0.5 * (mu**2 + np.diag(Sigma)) + rates[chosen])
@@ -407,7 +417,7 @@ def test_the_scan_of_a_fixed_point_is_dense():
     Phi = design.columns(np.arange(40))
     Phi[:, 7] = 0.0
     problem = problem_of(DenseDesign(Phi), t)
-    S, Q = _fixed_point._scan(problem, at(MacKay(), problem, [3, 12, 25], NEAR, 20.0).posterior)
+    S, Q = _fixed_point._scan(problem, at(problem, [3, 12, 25], NEAR, 20.0).posterior)
     dense = oracle.S_Q(Phi, Phi[:, [3, 12, 25]], t, np.array(NEAR), 20.0)
     np.testing.assert_allclose(S, dense[0], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(Q, dense[1], rtol=1e-9, atol=1e-12)
@@ -420,7 +430,7 @@ def classes_at(units=(2, 7, 16, 33), alpha=(0.3, 1.5, 0.2, 0.7), **options):
     """A problem of three classes, and the state of a fixed point with that model."""
     problem = classes_of(**options)[0].problem
     solver = LaplaceFixedPoint(False, 0.0, 1e12)
-    return problem, solver, solver.resumed(problem, Start(np.array(units), np.array(alpha), np.nan), {})
+    return problem, solver, state_of(problem, np.array(units), np.array(alpha))
 
 
 def test_with_a_prior_precisions_of_classes_end_at_ten_times_that_of_pruning():
@@ -497,10 +507,6 @@ def test_the_certificate_of_a_fixed_point_of_classes_is_the_larger_of_two_gains(
     assert asked == [(1, 0.01)] * 2
 
 
-def test_a_fixed_point_of_classes_goes_on_from_its_notes():
+def test_how_a_fixed_point_of_classes_ends():
     problem, solver, state = classes_at()
-    notes = solver.notes_of(problem, state)
-    np.testing.assert_array_equal(notes["mean"], state.notes.fit.mean)
-    again = solver.resumed(problem, Start(state.active, state.notes.alpha, np.nan), notes)
-    assert again.objective == pytest.approx(state.objective, rel=1e-12)
     assert not solver.finishing(state) and solver.status(problem, state) is Status.FIXED_POINT

@@ -19,7 +19,7 @@ ORDER = ["_version", "runtime", "kernels", "basis", "inference", "design", "solv
 SKLEARN_FROM = "estimators"
 # Folders whose other modules are their own business: from outside, only these are imported.
 FRONTS = {"design": {"relvec.design", "relvec.design.base"}}
-REQUIRED = {"numpy", "scipy", "threadpoolctl", "joblib"}
+REQUIRED = {"numpy", "scipy", "threadpoolctl"}
 OPTIONAL_ONLY_IN = {"dask": "relvec.design.dask", "distributed": "relvec.design.dask",
                     "array_api_compat": "relvec.runtime.arrays"}  # fmt: skip
 

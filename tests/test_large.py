@@ -415,23 +415,6 @@ def test_parquet(share, fitted, tmp_path, monkeypatch):
         RVR().fit(path, "z")
 
 
-@pytest.mark.parametrize("share", [0.1, 0.0], ids=["memory", "disk"])
-def test_blocks(share, fitted, monkeypatch):
-    monkeypatch.setattr(readers, "MAX_MEMORY_SHARE", share)
-    X, y, plain = fitted
-    check_same(RVR(width=4.0).fit(blocks_of(X, y)), plain, X)
-    check_same(RVR(width=4.0).fit(lambda: blocks_of(X, y, np.ones(len(y)))), plain, X)
-    np.testing.assert_allclose(plain.predict(b[0] for b in blocks_of(X)), plain.predict(X))
-    with pytest.raises(ValueError, match="blocks bring their targets"):
-        RVR().fit(blocks_of(X, y), y)
-    with pytest.raises(ValueError, match="no block"):
-        RVR().fit(iter([]))
-    with pytest.raises(ValueError, match="blocks must be tuples"):
-        RVR().fit(iter([X, X]))
-    with pytest.raises(ValueError, match="after blocks of 2 features"):
-        RVR().fit(iter([(X, y), (X[:, :1], y)]))
-
-
 def test_files_that_shrink_or_are_of_another_kind_are_refused(tmp_path):
     X = np.memmap(tmp_path / "X", "float64", "w+", shape=(2000, 2))
     X.flush()
@@ -445,27 +428,6 @@ def test_files_that_shrink_or_are_of_another_kind_are_refused(tmp_path):
     (tmp_path / "rows.npy").write_bytes(b"no table")
     with pytest.raises(ValueError, match="is no Parquet file: read other files yourself"):
         RVR().fit(tmp_path / "rows.npy", "y")
-
-
-X_OF_BLOCKS = np.arange(12.0).reshape(6, 2)
-
-
-@pytest.mark.parametrize("block", [
-    (X_OF_BLOCKS, None), (X_OF_BLOCKS, 1.0), (X_OF_BLOCKS, np.ones(5)), (X_OF_BLOCKS, np.ones(6), None),
-    (X_OF_BLOCKS, np.ones(6), ["a"] * 6), (X_OF_BLOCKS, np.ones(6), np.ones(3)), (X_OF_BLOCKS + 1j, np.ones(6)),
-    (np.full((6, 2), "a"), np.ones(6)), ([[1.0], [1.0, 2.0]], [1.0, 2.0]), (np.ones(6), np.ones(6)),
-    [X_OF_BLOCKS, np.ones(6)],
-])  # fmt: skip
-def test_blocks_that_are_none_are_refused(block):
-    with pytest.raises(ValueError, match="blocks must be tuples"):
-        RVR().fit(iter([block]))
-
-
-@pytest.mark.parametrize(("model", "y"), [(RVR(), np.ones((6, 2))), (RVC(), np.array(["a", "b"] * 3))])
-def test_blocks_of_other_targets_than_the_first_are_refused(model, y):
-    with pytest.raises(ValueError, match="the same columns and kind of targets"):
-        model.fit(iter([(X_OF_BLOCKS, np.arange(6)), (X_OF_BLOCKS, y)]))
-    assert not hasattr(model, "n_features_in_")
 
 
 def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):

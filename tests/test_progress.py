@@ -70,8 +70,8 @@ def test_a_process_tells_how_far_it_is(targets):
     assert seen[-1].size == 40
 
 
-def test_outputs_in_threads_are_seen_too():
-    seen = watched(RVR(width=3.0, n_jobs=2), X, np.column_stack([Y, Y**2]))
+def test_every_output_is_seen():
+    seen = watched(RVR(width=3.0), X, np.column_stack([Y, Y**2]))
     assert sum(p.fraction == 1.0 for p in seen) == 2
 
 

@@ -399,13 +399,6 @@ def test_a_single_column_stays_two_dimensional():
     assert model.predict(X).shape == (20, 1) and model.weights_.shape[0] == 1
 
 
-def test_outputs_in_parallel():
-    X, y = sinc(40)
-    Y = np.column_stack([y, y[::-1], y**2])
-    models = [RVR(width=3.0, n_jobs=n, random_state=0).fit(X, Y) for n in (None, 2)]
-    np.testing.assert_array_equal(models[0].predict(X), models[1].predict(X))
-
-
 # --- kernels and bases ---------------------------------------------------------------------------------------------
 
 KERNELS = {

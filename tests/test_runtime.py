@@ -1,17 +1,15 @@
-"""What every program needs: memory used again, threads, checkpoints, fingerprints, and other array libraries."""
+"""What every program needs: memory used again, threads, progress, and other array libraries."""
 
 import functools
 import importlib
 import sys
 import threading
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from relvec.runtime import arrays, checkpoint, machine, progress, versions
-from relvec.runtime.fingerprint import fingerprint
+from relvec.runtime import arrays, machine, progress, versions
 from relvec.runtime.scratch import Scratch
 
 
@@ -75,42 +73,7 @@ def test_a_forked_process_begins_without_the_fits_and_locks_of_its_parent(monkey
     assert Waiting.value.lock is not parents and Waiting().value == 1
 
 
-# ---------------------------------------------------------------- checkpoints, fingerprints, progress
-
-
-def test_a_session_that_names_no_fit_leaves_no_file(tmp_path):
-    with checkpoint.session(tmp_path / "folder"):
-        pass
-    assert not (tmp_path / "folder").exists()
-    checkpoint.identify("a fit without a session")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_checkpoint_holds_numbers_only():
-    with pytest.raises(TypeError, match="a checkpoint cannot hold set"):
-        checkpoint._encode_array({1})
-
-
-class Slots:
-    __slots__ = ("x",)
-
-    def __repr__(self):
-        return "Slots"
-
-
-@dataclass
-class Point:
-    x: int
-
-
-def test_fingerprints_see_what_functions_were_given():
-    half = functools.partial(np.multiply, 0.5)
-    assert fingerprint(half) == fingerprint(functools.partial(np.multiply, 0.5))
-    assert (
-        len({fingerprint(v) for v in (half, functools.partial(np.multiply, 0.4), functools.partial(np.add, 0.5))}) == 3
-    )
-    assert fingerprint(Slots()) == fingerprint(Slots()) != fingerprint(Point(1))
-    assert fingerprint(Point(1)) != fingerprint(Point(2))
+# ---------------------------------------------------------------- progress
 
 
 def test_a_stage_inside_another_belongs_to_the_outer_one():

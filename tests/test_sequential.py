@@ -1,8 +1,6 @@
 """The order of moves of a sequential search, its restarts and its end, with a model that does what a script says."""
 
 import logging
-from contextlib import nullcontext
-from copy import deepcopy
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +8,10 @@ import pytest
 
 from problems import dictionary, problem_of
 from relvec.inference.priors import GammaPrior
-from relvec.runtime.checkpoint import CheckpointError
 from relvec.solvers import Sequential
 from relvec.solvers import loop as _loop
 from relvec.solvers import sequential as _sequential
-from relvec.solvers.loop import Start, Status, iterate
+from relvec.solvers.loop import Status, iterate
 from relvec.solvers.sequential import Search
 
 TOL = 1e-3
@@ -81,15 +78,12 @@ class Scripted:
     def ended(self):
         return Status.NOISE_FLOOR if self.script.get("floor") else None
 
-    def notes(self):
-        return {"script": 1}
-
 
 def search(script=None, max_iter=100, one_at_a_time=None, **settings):
     """Run a search; return the result and the moves asked for, with what they were given."""
     model = Scripted(script)
     problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
-    solver = Search(Sequential(**settings), lambda problem, bias: model, lambda *_: model, one_at_a_time)
+    solver = Search(Sequential(**settings), lambda problem, bias: model, one_at_a_time)
     return iterate(solver, problem, max_iter), model.log
 
 
@@ -218,11 +212,11 @@ def test_an_evidence_that_falls_when_evaluated_anew_hides_gains_as_large(fall, l
 
 def test_evidences_of_a_billion_nats_may_fall_by_a_nat():
     model = Scripted({"sharpen": [-0.9]}, objective=-1e9)
-    solver = Search(Sequential(restarts=0), lambda *_: model, lambda *_: model)
+    solver = Search(Sequential(restarts=0), lambda *_: model)
     problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
     assert iterate(solver, problem, 100).status is Status.CONVERGED
     model = Scripted({"sharpen": [-1.1]}, objective=-1e9)
-    solver = Search(Sequential(restarts=0), lambda *_: model, lambda *_: model)
+    solver = Search(Sequential(restarts=0), lambda *_: model)
     assert iterate(solver, problem, 100).status is Status.STALLED
 
 
@@ -241,13 +235,13 @@ def test_time_and_steps_are_limits(monkeypatch):
     model = Scripted()
     model.script = {"grow": Slow([1.0] * 50)}
     problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
-    solver = Search(Sequential(time_limit=5.5), lambda *_: model, lambda *_: model)
+    solver = Search(Sequential(time_limit=5.5), lambda *_: model)
     result = iterate(solver, problem, 100)
     assert result.status is Status.TIME_LIMIT and result.n_iter == 6 and not result.status.success
     # a search whose precisions are settled begins no restart after its time, and ends with its certificate
     now[0], model = 0.0, Scripted()
     model.script = {"settle": Slow([0.0])}
-    solver = Search(Sequential(time_limit=0.5), lambda *_: model, lambda *_: model)
+    solver = Search(Sequential(time_limit=0.5), lambda *_: model)
     result = iterate(solver, problem, 100)
     assert result.status is Status.CONVERGED and "restart" not in names(model.log)
 
@@ -264,21 +258,6 @@ def test_steps_of_tf03_come_first_where_they_are_asked_for():
     assert names(log) == ["largest_gain"] and result.state.done and result.n_iter == 3
 
 
-def test_a_search_goes_on_from_its_notes():
-    model = Scripted()
-    solver = Search(Sequential(time_limit=5.0), lambda *_: model, lambda *_: model)
-    state = solver.init(None)
-    notes = state.notes.but(steps=4, grown=True, settled=True, exhausted=True, sharp=True, retried=True, lost=0.5,
-                            turn=2, failed=1, polishing=True)  # fmt: skip
-    kept = solver.notes_of(None, state.stepped(notes=notes))
-    assert kept.pop("model") == {"script": 1}
-    again = solver.resumed(None, Start(model.active, np.zeros(0), 1.0), kept | {"model": {}})
-    assert {name: getattr(again.notes, name) for name in kept} == kept
-    assert solver.finishing(again) and not solver.finishing(state)
-    assert again.notes.deadline == pytest.approx(state.notes.deadline, abs=60.0)
-    assert Search(Sequential(), lambda *_: model, lambda *_: model).init(None).notes.deadline == np.inf
-
-
 @pytest.mark.parametrize("options", [
     {"batch": 0}, {"batch": 1.5}, {"noise_every": 0}, {"noise_every": None}, {"restarts": -1}, {"restarts": "3"},
     {"start": "middle"}, {"select": "best"}, {"stop": "never"}, {"time_limit": 0}, {"time_limit": "1"},
@@ -293,108 +272,12 @@ def test_settings_at_their_limits_are_taken():
     assert (solver.batch, solver.noise_every, solver.restarts) == (1, 1, 0) and Sequential().batch is None
 
 
-class Cell:
-    """Keeps every record, as a checkpoint would."""
-
-    def __init__(self, saved=None):
-        self.saved, self.records, self.unfinished = saved, [], False
-
-    def store(self, make_record, *arguments, now=False):
-        self.records.append((deepcopy(make_record(*arguments)), now))
-
-    def mark_unfinished(self):
-        self.unfinished = True
-
-
-def with_cell(cell, monkeypatch, script=None, max_iter=100, **settings):
-    """Run a search that a cell remembers; return the result, the model it began with and the problem."""
-    monkeypatch.setattr(_loop.checkpoint, "open_cell", lambda: nullcontext(cell))
-    model = Scripted(script)
-    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL, order=np.arange(50), per_unit=1, n_units=50,
-                              rng=np.random.default_rng(3))  # fmt: skip
-
-    def resume(problem, start, notes):
-        return Scripted({}, cell.saved["history"]["objective"][-1], len(start.active))
-
-    solver = Search(Sequential(**settings), lambda *_: model, resume)
-    return iterate(solver, problem, max_iter), model, problem
-
-
-SCRIPT = {"grow": [3.0, 2.0], "exchange": [0.5]}
-
-
-def test_every_step_is_recorded_and_the_last_at_once(monkeypatch):
-    cell = Cell()
-    result, _, problem = with_cell(cell, monkeypatch, SCRIPT, restarts=0)
-    assert [now for _, now in cell.records] == [False] * result.n_iter + [True]
-    assert [record["n_iter"] for record, _ in cell.records] == [*range(1, result.n_iter + 1), result.n_iter]
-    assert [record["status"] for record, _ in cell.records] == ["INTERRUPTED"] * result.n_iter + ["CONVERGED"]
-    last = cell.records[-1][0]
-    assert last["done"] is True and cell.records[0][0]["done"] is False and not cell.unfinished
-    assert last["active"].tolist() == [0, 1] and last["alpha"].tolist() == [1.0, 1.0] and last["beta"] == 4.0
-    assert last["history"]["action"] == [step.action for step in result.history]
-    assert last["history"]["objective"] == [step.objective for step in result.history]
-    assert last["largest_gain"] == 0.0 and last["random"] == problem.rng.bit_generator.state
-    cell = Cell()
-    assert with_cell(cell, monkeypatch, SCRIPT, max_iter=2)[0].status is Status.MAX_ITER and not cell.unfinished
-
-
-def test_a_search_goes_on_from_its_record(monkeypatch):
-    cell = Cell()
-    whole, _, _ = with_cell(cell, monkeypatch, SCRIPT, restarts=0)
-    half, done = cell.records[2][0], cell.records[-1][0]
-    half["random"] = np.random.default_rng(8).bit_generator.state
-    rest, begun, problem = with_cell(Cell(half), monkeypatch, {"grow": [7.0]}, restarts=0)
-    assert not begun.log  # nothing is begun anew
-    assert rest.history[: len(half["history"]["size"])] == whole.history[: len(half["history"]["size"])]
-    assert rest.n_iter > half["n_iter"] == 3 and rest.status is Status.CONVERGED
-    assert problem.rng.bit_generator.state == half["random"]
-    after = Cell(done)
-    again, begun, _ = with_cell(after, monkeypatch, restarts=0)
-    assert again.history == whole.history and again.n_iter == whole.n_iter and again.status is whole.status
-    assert again.state.done and again.state.largest_gain == whole.state.largest_gain
-    assert not after.records and not begun.log
-    # one that a callback ended goes on
-    interrupted, _, _ = with_cell(Cell(done | {"status": "INTERRUPTED"}), monkeypatch, restarts=0)
-    assert interrupted.status is Status.CONVERGED
-    # and a record of another dictionary is none
-    other, begun, _ = with_cell(Cell(half | {"dictionary": "other"}), monkeypatch, {"grow": [7.0]}, restarts=0)
-    assert begun.log and other.history[1].gain == 7.0
-
-
-@pytest.mark.parametrize("change", [
-    {"beta": 0.0}, {"beta": np.inf}, {"n_iter": 2.5}, {"active": np.array([0, 50])}, {"alpha": np.array([1.0, -1.0])},
-    {"active": np.array([1, 1])}, {"history": None}, {"status": "FINE"},
-])  # fmt: skip
-def test_records_that_cannot_be_are_refused(change, monkeypatch):
-    monkeypatch.setattr(_loop, "Problem", SimpleNamespace)  # classes and counts have no noise
-    cell = Cell()
-    with_cell(cell, monkeypatch, SCRIPT, restarts=0)
-    with_cell(Cell(cell.records[-1][0]), monkeypatch)
-    with pytest.raises(CheckpointError, match="invalid content"):
-        with_cell(Cell(cell.records[-1][0] | change), monkeypatch)
-
-
-@pytest.mark.parametrize(("column", "value"), [("atom", 50), ("atom", -2), ("size", -1)])
-def test_records_of_steps_that_cannot_be_are_refused(column, value, monkeypatch):
-    cell = Cell()
-    with_cell(cell, monkeypatch, SCRIPT, restarts=0)
-    record = cell.records[-1][0]
-    record["history"][column][1] = value
-    with pytest.raises(CheckpointError, match="steps of atoms that there are not"):
-        with_cell(Cell(record), monkeypatch)
-    record["history"] = {name: [] for name in record["history"]}
-    with pytest.raises(CheckpointError, match="steps of atoms that there are not"):
-        with_cell(Cell(record), monkeypatch)
-
-
 def test_a_callback_ends_a_search(monkeypatch):
     told = []
     monkeypatch.setattr(_loop, "is_watched", lambda: True)
     monkeypatch.setattr(_loop, "report", lambda *what: told.append(what) or len(told) == 3)
-    cell = Cell()
-    result, _, _ = with_cell(cell, monkeypatch, {"grow": [3.0, 2.0, 1.0]})
-    assert result.status is Status.INTERRUPTED and result.n_iter == 2 and cell.unfinished
+    result, _ = search({"grow": [3.0, 2.0, 1.0]})
+    assert result.status is Status.INTERRUPTED and result.n_iter == 2
     assert [size for size, *_ in told] == [0, 1, 2] and [value for _, value, _ in told] == [-10.0, -7.0, -5.0]
 
 
@@ -414,7 +297,7 @@ def test_a_step_in_words(caplog):
         assert not caplog.records
         problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
         model = Scripted({"grow": [1.0]})
-        solver = Search(Sequential(restarts=0), lambda *_: model, lambda *_: model)
+        solver = Search(Sequential(restarts=0), lambda *_: model)
         result = iterate(solver, problem, 100, verbose=1)
     lines = [record.getMessage().split() for record in caplog.records]
     assert [line[0] for line in lines[:2]] == ["0", "1"] and [line[1] for line in lines[:2]] == ["start", "add"]
@@ -446,14 +329,6 @@ def test_large_models_end_with_larger_gains_left():
 def test_the_first_step_gains_nothing():
     result, _ = search({"grow": [3.0]}, restarts=0)
     assert result.history[0].gain == 0.0 and result.history[1].gain == 3.0
-
-
-def test_a_noise_variance_above_one_may_be_recorded(monkeypatch):
-    monkeypatch.setattr(_loop, "Problem", SimpleNamespace)
-    cell = Cell()
-    with_cell(cell, monkeypatch, SCRIPT, restarts=0)
-    again, _, _ = with_cell(Cell(cell.records[-1][0] | {"beta": 1e-3}), monkeypatch)
-    assert again.status is Status.CONVERGED
 
 
 def test_gains_near_the_tolerance_tell_how_far_a_search_is():

@@ -61,8 +61,7 @@ LAPLACE = [*CLASS_LEVELS, "tests/test_laplace_moves.py", SCANS, FIXED, MODES, CE
            CLASSES]  # fmt: skip
 DEVICE = "tests/test_device.py::test_classification_finds_the_same_model"
 DISTRIBUTED = "tests/test_dask.py::test_contract_of_rows_elsewhere"
-RESUMED = "tests/test_checkpoint.py::test_a_fit_goes_on_where_it_was"
-CHECKPOINT = [f"{RESUMED}[regression-0.3]", f"{RESUMED}[two classes-0.8]", "tests/test_progress.py"]
+PROGRESS = "tests/test_progress.py"
 PROCESS = "tests/test_gaussian_process.py"
 # The tests that speak for a module, those that find most first.
 TESTS = {
@@ -75,16 +74,15 @@ TESTS = {
     "solvers/gaussian/model.py": ENGINE,
     "solvers/gaussian/restarts.py": ENGINE,
     "solvers/gaussian/proposals.py": [LONG, *LEVELS, SEARCH, "tests/test_solvers.py"],
-    "solvers/sequential.py": ["tests/test_sequential.py", *CLASS_LEVELS, *SOLVERS, "tests/test_native.py", *CHECKPOINT],
+    "solvers/sequential.py": ["tests/test_sequential.py", *CLASS_LEVELS, *SOLVERS, "tests/test_native.py", PROGRESS],
     "solvers/active_set.py": [*SOLVERS, "tests/test_large.py"],
-    "solvers/loop.py": ["tests/test_sequential.py", *SOLVERS, *CHECKPOINT],
+    "solvers/loop.py": ["tests/test_sequential.py", *SOLVERS, PROGRESS],
     "solvers/fixed_point.py": SOLVERS,
     "solvers/gaussian/textbook.py": [TEXTBOOK, *SOLVERS],
     "solvers/laplace/problem.py": LAPLACE,
     "solvers/laplace/fixed_point.py": LAPLACE,
     "solvers/laplace/scan.py": [*LAPLACE, DEVICE, DISTRIBUTED],
-    "solvers/laplace/search.py": [*LAPLACE, f"{RESUMED}[two classes-0.8]", f"{RESUMED}[counts-0.3]",
-                                  f"{RESUMED}[random restarts of classes-0.3]"],
+    "solvers/laplace/search.py": LAPLACE,
     "solvers/laplace/exchange.py": [*LAPLACE, DEVICE, DISTRIBUTED],
     "solvers/laplace/rows.py": LAPLACE,
     "solvers/laplace/precisions.py": LAPLACE,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relvec.cli import main
-from relvec.runtime import checkpoint, files
+from relvec.runtime import files
 from relvec.runtime.files import write_atomically
 
 pytestmark = [
@@ -102,24 +102,6 @@ def test_a_failing_write_that_is_cut_while_it_cleans_up(tmp_path):
 
     assert not die_in_child(lambda: write_atomically(path, b"new"), fail_and_die)
     assert path.read_bytes() == OLD
-
-
-def test_a_checkpoint_cut_at_any_byte_or_call_is_the_earlier_one_or_the_new(tmp_path, monkeypatch):
-    cells = {"fit/1": {"alpha": np.arange(40.0)}}
-    made = checkpoint._File(tmp_path / "c", "fit")
-    made.cells = {"fit/1": {"alpha": np.zeros(3)}}
-    made.write()
-    old = made.path.read_bytes()
-    made.cells = cells
-    for number in range(0, 400, 37):
-        assert not die_in_child(made.write, lambda n=number: die_at_byte(n))
-        assert made.path.read_bytes() == old
-    for call in CALLS:
-        for after in (False, True):
-            made.path.write_bytes(old)
-            assert not die_in_child(made.write, lambda c=call, a=after: die_at_call(c, a))
-            found = checkpoint._File(made.path, "fit").cells["fit/1"]["alpha"]
-            assert len(found) == (40 if call == "replace" and after else 3)
 
 
 @pytest.fixture(scope="module")
