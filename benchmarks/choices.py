@@ -22,11 +22,11 @@ from unittest.mock import patch
 
 import numpy as np
 from coverage import N, line, measure
+from relvec.inference.process import Process, predictor
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from threadpoolctl import threadpool_limits
 
 from relvec import RVR
-from relvec.inference.process import Process, predictor
 from reproduction import DATASETS, MissingData
 from reproduction.rq05 import as_fitted
 

@@ -15,11 +15,6 @@ from unittest.mock import patch
 
 import numpy as np
 from coverage import SETS
-from threadpoolctl import threadpool_limits
-
-from relvec import RVR
-from relvec.inference import process
-from relvec.inference.evidence import Posterior, gaussian
 from relvec.inference.process import (
     Covariance,
     Process,
@@ -29,6 +24,11 @@ from relvec.inference.process import (
     maximise_evidence,
     pull_back_features,
 )
+from threadpoolctl import threadpool_limits
+
+from relvec import RVR
+from relvec.inference import process
+from relvec.inference.evidence import Posterior, gaussian
 from reproduction.rq05 import as_fitted, losses
 
 

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+from relvec.inference.process import Process
 from scipy.special import ndtri
 from sklearn.datasets import load_diabetes, make_friedman1, make_friedman2, make_friedman3
 from threadpoolctl import threadpool_limits
 
 from relvec import RVR
 from relvec.inference.predictive import Augmented
-from relvec.inference.process import Process
 from reproduction import DATASETS, MissingData
 from reproduction.rq05 import as_fitted, better_gp, losses
 

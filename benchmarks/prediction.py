@@ -11,11 +11,11 @@ import time
 import warnings
 
 import numpy as np
+from relvec.inference.process import Process
 from threadpoolctl import threadpool_limits
 
 from relvec import RVR
 from relvec.basis import KernelBasis
-from relvec.inference.process import Process
 from relvec.kernels import Gaussian
 from reproduction.rq05 import as_fitted
 

@@ -22,7 +22,7 @@ from dataclasses import replace  # noqa: E402
 import numpy as np  # noqa: E402
 from tables import by_table, parse, split  # noqa: E402
 
-from relvec.gaussian_process import FittedProcess, fit_process  # noqa: E402
+from relvec.gaussian_process import ProcessPredictor, fit_process  # noqa: E402
 from relvec.gaussian_process.bound import bounds  # noqa: E402
 from relvec.gaussian_process.evidence import evidence  # noqa: E402
 from relvec.gaussian_process.fit import prepare  # noqa: E402
@@ -34,7 +34,7 @@ NUMBERS = (32, 64, 128, 256, 512)
 MOST_ROWS = 2000
 
 
-def loss(process: FittedProcess, X: np.ndarray, y: np.ndarray) -> float:
+def loss(process: ProcessPredictor, X: np.ndarray, y: np.ndarray) -> float:
     """Mean negative log density of a normal distribution with the moments of the prediction."""
     mean, variance = process.predict(X)
     return float(np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * (y - mean) ** 2 / variance))
@@ -51,7 +51,7 @@ def measure(case) -> tuple[list[tuple[float, float]], list[bool], float] | None:
         model = fit_process(X, y)
     rows = prepare(X, y, None, model.scale, Clock()).rows
 
-    def with_parts(make) -> FittedProcess:
+    def with_parts(make) -> ProcessPredictor:
         parts = (replace(make(c.structure, c.theta), spread=c.spread, varying=c.varying) for c in model.components)
         return replace(model, components=tuple(parts))
 

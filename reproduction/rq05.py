@@ -10,6 +10,7 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+from relvec.inference.process import Process
 from scipy.stats import ttest_rel
 
 from relvec import RVR
@@ -17,7 +18,6 @@ from relvec.basis import KernelBasis
 from relvec.estimators.gaussian import NOISE_FLOOR, augment, condition
 from relvec.inference.evidence import gaussian
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
-from relvec.inference.process import Process
 from relvec.kernels import Gaussian, Kernel, LogDistance
 from relvec.plot import LINE, VECTOR, new_figure
 from reproduction._experiment import Context, Experiment, Outcome, Published, stacked

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from relvec.inference.process.fit import TrainingRows
+from relvec.inference.process.predictor import _covariance_kernel, _has_unit_variance
 from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
@@ -24,8 +26,6 @@ from relvec.design.samples import LocalSamples
 from relvec.estimators.base import check_predictions
 from relvec.estimators.explain import shapley
 from relvec.inference import linalg
-from relvec.inference.process.fit import TrainingRows
-from relvec.inference.process.predictor import _covariance_kernel, _has_unit_variance
 from relvec.kernels import Cauchy, Gaussian, LogDistance, Matern
 from relvec.runtime import arrays
 from relvec.solvers import Sequential, loop

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from relvec.inference.process import Process
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_selector
@@ -40,7 +41,6 @@ from relvec.export import model_file as persistence
 from relvec.export.model_file import ModelFileError, dumps, loads
 from relvec.export.model_file.classes import storable_classes
 from relvec.inference.predictive import Augmented
-from relvec.inference.process import Process
 
 FILES = Path(__file__).parent / "files"
 
@@ -539,7 +539,7 @@ def test_shares_of_a_mixture_and_outputs_of_a_calibration_must_fit(defaults):
     assert arrays.count(shares.tobytes()) == 1
     with pytest.raises(ModelFileError, match="shares holds negative numbers"):
         loads(fuzz.seal(header, arrays.replace(shares.tobytes(), (-shares).tobytes())))
-    with pytest.raises(ModelFileError, match="FittedProcess do not fit together"):
+    with pytest.raises(ModelFileError, match="ProcessPredictor do not fit together"):
         loads(fuzz.seal(header, arrays.replace(shares.tobytes(), (2 * shares).tobytes())))
     header, arrays = fuzz.split(dumps(defaults("calibrated")))
     header = json.loads(header)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from relvec.inference.process import Covariance, Process, TrainingRows, as_predictive, evidence, maximise_evidence
 from scipy.stats import t as t_distribution
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -16,7 +17,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from relvec import RVC, RVR, kernels
 from relvec.export import model_file as persistence
 from relvec.inference.predictive import Augmented
-from relvec.inference.process import Covariance, Process, TrainingRows, as_predictive, evidence, maximise_evidence
 from relvec.solvers import Sequential
 from reproduction import Context, select
 from reproduction._priors import prior_covariance, sample_functions, weight_log_density

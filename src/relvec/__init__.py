@@ -10,14 +10,17 @@ from relvec._version import __version__
 
 if TYPE_CHECKING:
     from relvec import basis, kernels, plot, solvers, tables
-    from relvec.estimators.classifier import RelevanceVectorClassifier
-    from relvec.estimators.classifier import RelevanceVectorClassifier as RVC
     from relvec.estimators.comparison import compare
     from relvec.estimators.explain.path import relevance_path
     from relvec.estimators.explain.shapley import shapley_values
-    from relvec.estimators.regressor import RelevanceVectorRegressor
-    from relvec.estimators.regressor import RelevanceVectorRegressor as RVR
-    from relvec.estimators.sparse_linear import SparseBayesianClassifier, SparseBayesianRegressor
+    from relvec.estimators.gp_classifier import GPClassifier
+    from relvec.estimators.gp_regressor import GPRegressor
+    from relvec.estimators.linear_classifier import SparseBayesianClassifier
+    from relvec.estimators.linear_regressor import SparseBayesianRegressor
+    from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
+    from relvec.estimators.rvm_classifier import RelevanceVectorClassifier as RVC
+    from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
+    from relvec.estimators.rvm_regressor import RelevanceVectorRegressor as RVR
     from relvec.export.c99 import to_c
     from relvec.export.model_file import load, save
     from relvec.export.onnx import to_onnx
@@ -26,10 +29,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "GammaPrior": "relvec.inference.priors",
-    "RelevanceVectorClassifier": "relvec.estimators.classifier",
-    "RelevanceVectorRegressor": "relvec.estimators.regressor",
-    "SparseBayesianClassifier": "relvec.estimators.sparse_linear",
-    "SparseBayesianRegressor": "relvec.estimators.sparse_linear",
+    "GPClassifier": "relvec.estimators.gp_classifier",
+    "GPRegressor": "relvec.estimators.gp_regressor",
+    "RelevanceVectorClassifier": "relvec.estimators.rvm_classifier",
+    "RelevanceVectorRegressor": "relvec.estimators.rvm_regressor",
+    "SparseBayesianClassifier": "relvec.estimators.linear_classifier",
+    "SparseBayesianRegressor": "relvec.estimators.linear_regressor",
     "relevance_path": "relvec.estimators.explain.path",
     "shapley_values": "relvec.estimators.explain.shapley",
     "load": "relvec.export.model_file",
@@ -43,7 +48,7 @@ _SHORT_NAMES = {"RVC": "RelevanceVectorClassifier", "RVR": "RelevanceVectorRegre
 _SUBMODULES = ("basis", "kernels", "plot", "solvers", "tables")
 
 __all__ = [
-    "RVC", "RVR", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "SparseBayesianClassifier",
+    "RVC", "RVR", "GPClassifier", "GPRegressor", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "SparseBayesianClassifier",
     "SparseBayesianRegressor", "__version__", "basis", "compare", "kernels", "load", "plot", "relevance_path", "save",
     "shapley_values", "show_versions", "solvers", "tables", "to_c", "to_onnx",
 ]  # fmt: skip

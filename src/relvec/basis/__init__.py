@@ -16,6 +16,7 @@ from relvec.basis.concat import (
     input_columns,
     is_fixed,
     is_inputs,
+    kernels_of,
     leaves,
     multi_scale,
     numbers_per_entry,
@@ -27,5 +28,5 @@ from relvec.basis.kernel_basis import KernelBasis, Precomputed
 __all__ = [
     "Basis", "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Monomials", "Polynomial",
     "Precomputed", "as_basis", "atom_keys", "centres_of", "content_ranks", "even_draw", "input_columns", "is_fixed",
-    "is_inputs", "leaves", "multi_scale", "numbers_per_entry", "row_hash64",
+    "is_inputs", "kernels_of", "leaves", "multi_scale", "numbers_per_entry", "row_hash64",
 ]  # fmt: skip

@@ -193,6 +193,11 @@ def leaves(basis: Basis) -> list[Basis]:
     return [leaf for part in basis.parts for leaf in leaves(part)] if isinstance(basis, Concat) else [basis]
 
 
+def kernels_of(basis: Basis) -> tuple[Kernel, ...]:
+    """Return the different kernels of a dictionary, in its order."""
+    return tuple(dict.fromkeys(part.kernel for part in leaves(basis) if isinstance(part, KernelBasis)))
+
+
 def is_inputs(basis: Basis) -> bool:
     """Whether a dictionary, bound or not, has no atoms but inputs and the constant.
 

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
-from relvec.estimators.fitted import FittedModel, describe_as_html, inclusion
-from relvec.estimators.options import FitOptions, resolve_options, takes_columns
-from relvec.estimators.pipeline import fit as fit_model
-from relvec.runtime.arrays import Array, as_device, device_of, is_device_array, pick_device, refuse_masked, to_host
+from relvec.estimators.describe import describe_as_html
+from relvec.estimators.options import FitOptions
+from relvec.estimators.records import Fitted
+from relvec.runtime.arrays import Array, device_of, is_device_array, refuse_masked, to_host
 from relvec.runtime.progress import CallbackTasks, share_of_work, show_progress, watch
 
 MIN_WEIGHT_SUM, MAX_WEIGHT_SUM = 1e-150, 1e30  # samples: the noise of more is too small to be told from 0
@@ -32,23 +31,21 @@ MAX_INPUT = 1e302  # sums of more, and quotients by a small width, overflow
 SPARSE_BLOCK_NUMBERS = 4_000_000  # of a sparse matrix that are made dense at once to predict: 32 MB
 
 
-class BaseRelevanceVector(BaseEstimator):
-    """The common part of regressor and classifier: `fit`, and rows to predict.
+class BaseModel(BaseEstimator):
+    """The common part of all estimators: `fit`, and rows to predict.
 
     Attributes
     ----------
-    fitted_ : the fitted model as one frozen record (`relvec.estimators.fitted.FittedModel`), for exports.
+    fitted_ : the fitted model as one frozen record (`relvec.estimators.records`), for exports.
     """
 
-    fitted_: FittedModel
-    _has_default_tol = False
+    fitted_: Fitted
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "weights_")
+        return "fitted_" in self.__dict__
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         tags.array_api_support = True
         tags.input_tags.sparse = self._takes_sparse
         return tags
@@ -59,7 +56,7 @@ class BaseRelevanceVector(BaseEstimator):
     @property
     def _takes_sparse(self) -> bool:
         """Whether rows may come as a scipy.sparse matrix: where the functions are columns of it."""
-        return takes_columns(self.kernel, self.basis)
+        return False
 
     def __setstate__(self, state: dict) -> None:
         made_by = state.get("_relvec_version", __version__)
@@ -99,12 +96,10 @@ class BaseRelevanceVector(BaseEstimator):
         self : the fitted estimator.
         """
         with self._atomic():
-            if hasattr(self, "_skl_callbacks"):
+            if "_skl_callbacks" in self.__dict__:
                 self._fit_with_callbacks(X, y, sample_weight)
             else:
-                options = self._options()
-                source, search_for = self._prepare(options, refuse_masked(X, y), y, sample_weight)
-                self._set_fitted(fit_model(options, source, search_for), source)
+                self._fit(refuse_masked(X, y), y, sample_weight)
         return self
 
     def _fit_with_callbacks(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -118,48 +113,34 @@ class BaseRelevanceVector(BaseEstimator):
             context.call_on_fit_task_begin(**data)
             tasks = CallbackTasks(context, data)
             with watch(tasks):
-                options = self._options()
-                source, search_for = self._prepare(options, refuse_masked(X, y), y, sample_weight)
-                self._set_fitted(fit_model(options, source, search_for), source)
+                self._fit(refuse_masked(X, y), y, sample_weight)
             tasks.close()
             context.call_on_fit_task_end(**data, reconstruction_attributes={})
 
         fit(self)
 
     @abstractmethod
-    def _prepare(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
-        """The data, validated, as a source of rows, and what makes the search for their models (see `pipeline.fit`)."""
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        """Fit the model to rows as they were given, and set the attributes."""
 
-    @abstractmethod
-    def _set_fitted(self, fitted: FittedModel, source: Any) -> None:
-        """Copy the fitted model to the attributes."""
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters of the constructor by name."""
+        return {name: v for name, v in vars(self).items() if not name.startswith("_") and not name.endswith("_")}
 
     @property
-    def _learns_widths(self) -> bool:
-        """Whether ``width="auto"`` learns widths: see the guide, "Widths"."""
-        return False
+    def _earlier(self) -> Any:
+        """The model that a warm start begins with, or None."""
+        return self.fitted_.earlier if self.warm_start and self.__sklearn_is_fitted__() else None
 
-    def _options(self) -> FitOptions:
-        """The parameters, checked and resolved."""
-        earlier = self.fitted_.earlier if self.warm_start and hasattr(self, "fitted_") else None
-        parameters = {name: v for name, v in vars(self).items() if not name.startswith("_") and not name.endswith("_")}
-        return resolve_options(parameters, self._learns_widths, earlier, self._has_default_tol)
-
-    def _copy_attributes(self, fitted: FittedModel) -> None:
-        """Set the attributes that regressor and classifier have in common; drop those that this fit has not."""
+    def _copy_common(self, fitted: Fitted) -> None:
+        """Set the attributes that all estimators have; drop those that this fit has not."""
         self.fitted_ = fitted
-        self.basis_, self.atoms_, self.centres_ = fitted.basis, fitted.basis.labels(), fitted.centres
-        self.relevance_ = fitted.relevance
-        self.n_candidates_, self.n_subsets_ = fitted.n_candidates, fitted.n_subsets
         self._set_or_drop(
             {
-                "relevance_vectors_": fitted.relevance_vectors,
-                "placement_": fitted.placement,
                 "kernel_": fitted.kernel,
                 "width_": fitted.width,
                 "width_rule_": fitted.width_rule,
                 "feature_relevance_": fitted.feature_relevance,
-                "tuning_": fitted.tuning,
             }
         )
 
@@ -169,12 +150,6 @@ class BaseRelevanceVector(BaseEstimator):
             self.__dict__.pop(name, None)
             if value is not None:
                 setattr(self, name, value)
-
-    def _describe_inputs(self, fitted: FittedModel, per_function: Callable[[Any], Any]) -> None:
-        """Set what tells of the columns of X in a linear model; drop it for others."""
-        found = inclusion(fitted, self.n_features_in_)
-        names = ("coef_std", "selected", "gain")
-        self._set_or_drop({f"{n}_": None if found is None else per_function(getattr(found, n)) for n in names})
 
     def _load(
         self, X: Any, y: Any, sample_weight: Any, options: FitOptions, in_passes: bool = False
@@ -199,7 +174,7 @@ class BaseRelevanceVector(BaseEstimator):
         size = 8e-9 * X.shape[0] * X.shape[1]
         raise ValueError(
             f"rows of {size:.3g} GB stay on disk under memory_limit={self.memory_limit!r}, which is possible for "
-            "likelihood='gaussian' alone: classes and counts need their rows in memory. Set memory_limit to "
+            "Gaussian noise alone: classes and counts need their rows in memory. Set memory_limit to "
             f"{size / MAX_MEMORY_SHARE:.3g}GB or more"
         )
 
@@ -249,31 +224,14 @@ class BaseRelevanceVector(BaseEstimator):
         A relevance is a mean square, in which a weak input that matters is soon lost beside strong ones: its root is
         on the scale of the target, and above the mean (the default threshold) for more of the inputs that matter.
         """
-        if not hasattr(self, "feature_relevance_"):
+        if self.__dict__.get("feature_relevance_") is None:
             raise AttributeError("feature_importances_ exists after fit, and only for kernels with a width")
-        root = np.sqrt(self.feature_relevance_)
+        root = np.sqrt(self.__dict__["feature_relevance_"])
         return root / root.sum()
 
     def _on_device(self, X: Any) -> Array | None:
-        """X (n, d) on the device where work is to be done, or None for the host.
-
-        That is the device of the option ``device``; without it, where scikit-learn's ``array_api_dispatch`` is set,
-        the one X lives on.
-        """
-        foreign = is_device_array(X)
-        device = pick_device(self.device, X)
-        if device is not None:
-            return as_device(device).to_device(X) if foreign else None
-        if not foreign:
-            return None
-        if get_config()["array_api_dispatch"]:
-            return device_of(X).to_device(X)
-        if "cuda" in str(getattr(X, "device", "")).lower():
-            raise TypeError(
-                f"X lives on {X.device}: allow that with sklearn.set_config(array_api_dispatch=True), or give the "
-                "estimator a device, such as device='cuda'"
-            )
-        return None
+        """X (n, d) on its device, where work is to be done there; None on the host."""
+        return device_of(X).to_device(X) if is_device_array(X) else None
 
     def _to_host(self, X: Any, *others: Any) -> tuple:
         """X and what belongs to it (targets, weights) on the host, and X on the device where work is to be done."""
@@ -305,20 +263,12 @@ class BaseRelevanceVector(BaseEstimator):
     def _validate_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
         """Rows to predict, validated, and what turns results for them into the library of X.
 
-        They are on the device where `_on_device` says so, unless the model cannot work there (``native`` False).
+        They stay on their device unless the model cannot work there (``native`` False).
         """
-        if type(X) is np.ndarray and self.device is None:
+        if not is_device_array(X):
             return self._check_rows(X), lambda values: values
-        on_device = self._on_device(X)
-        rows = self._check_rows(to_host(X))
-        device = pick_device(self.device, rows)
-        if on_device is None and (device is None or not native):
-            return rows, to_host
-        used = on_device if on_device is not None else as_device(device).to_device(rows)
-        if is_device_array(X) and on_device is not None:
-            home = device_of(X)
-            return (used if native else rows), home.to_device
-        return used, to_host
+        rows, home = self._check_rows(to_host(X)), device_of(X)
+        return (home.to_device(X) if native else rows), home.to_device
 
     def _sparse_blocks(self, X: Any) -> Iterator[Any]:
         """Sparse rows to predict, validated, as dense blocks."""
@@ -330,8 +280,8 @@ class BaseRelevanceVector(BaseEstimator):
     @np.errstate(invalid="ignore")
     def _check_rows(self, X) -> np.ndarray:
         """Rows X (n, d) to predict, validated; what needs no conversion takes the short way, a tenth of the time."""
-        if is_plain(X) and hasattr(self, "weights_"):
-            if X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_"):
+        if is_plain(X) and self.__sklearn_is_fitted__():
+            if X.shape[1] == self.n_features_in_ and "feature_names_in_" not in self.__dict__:
                 return X
         check_is_fitted(self)
         return validate_data(self, refuse_masked(X), dtype=np.float64, reset=False)

@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis, input_columns, is_inputs
+from relvec.basis import Basis, input_columns, is_inputs, kernels_of
 from relvec.design import DenseDesign, Rows, centre_columns, max_gram_atoms
-from relvec.estimators.fitted import linear_predictor, tabulate_history
-from relvec.estimators.options import FitOptions
-from relvec.estimators.pipeline import Found, Search, Task, run_all
-from relvec.estimators.processes.vectors import augment, condition
+from relvec.estimators.assemble import linear_predictor, tabulate_history
+from relvec.estimators.options import MachineOptions
+from relvec.estimators.pipeline import Found, Search, Task
 from relvec.estimators.sources import GaussianSource, MemorySource, Sample
 from relvec.estimators.sources.base import scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import GaussianTarget
 from relvec.hyperparameters.widths import LearnedWidths
 from relvec.inference.evidence import Posterior
-from relvec.inference.predictive import Augmented, LinearPredictor
+from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.inference.process import kernels_of
+from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Problem, Result, Sequential, Start, Status, Step, Stepwise, solve
@@ -100,7 +99,7 @@ def _with_given_noise(start: Start | None, problem: Problem) -> Start | None:
     )
 
 
-def gaussian_problem(options: FitOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
+def gaussian_problem(options: MachineOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
     """The problem of a solver for a target in units of ``unit``, all but the design."""
     prior, given = options.prior, options.noise_variance
     with np.errstate(over="ignore"):
@@ -142,7 +141,7 @@ def check_size(largest: float) -> None:
 class GaussianSearch(Search):
     """The search for models of targets under Gaussian noise."""
 
-    options: FitOptions
+    options: MachineOptions
     source: GaussianSource  # the rows, their targets in the units
     # (q,) root mean square of each target, and its variance in that unit
     units: np.ndarray
@@ -151,7 +150,7 @@ class GaussianSearch(Search):
     memory: float  # bytes for the dictionary
 
     @classmethod
-    def of(cls, options: FitOptions, source: GaussianSource, basis: Basis) -> GaussianSearch:
+    def of(cls, options: MachineOptions, source: GaussianSource, basis: Basis) -> GaussianSearch:
         """The search for the models of a source."""
         units, variances = source.target_units()
         problems = [
@@ -190,7 +189,7 @@ class GaussianSearch(Search):
         if self.options.shares_precisions:
             return Found(self._fit_jointly(dictionary, rows), dictionary, dictionary.n_atoms, 1, rows.compression)
         tasks = self.tasks(dictionary, rows, starts)
-        return Found(run_all(tasks), dictionary, dictionary.n_atoms, 1, rows.compression)
+        return Found([task() for task in tasks], dictionary, dictionary.n_atoms, 1, rows.compression)
 
     def part_rows(self, part: Basis) -> Rows:
         return self.source.gram(part, self.memory)
@@ -306,18 +305,37 @@ class GaussianSearch(Search):
     def predictor(self, fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
         return linear_predictor(fit, basis, atoms)
 
-    def predictive(self, functions: Sequence, alpha: np.ndarray, kept: Basis, basis: Basis) -> tuple[list, list | None]:
+    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> list:
         spec = self.options.predictive
         if spec is None:
-            return list(functions), None
+            return list(functions)
         assert isinstance(self.source, MemorySource)
         X, weights, targets = self.source.X, self.source.weights, self.source.targets.T
-        kernels = kernels_of(basis)
-        if isinstance(spec, Augmented):
-            return augment(spec, functions, alpha, kernels[0], X, weights, targets, self.variances), None
-        floors = [None if problem.fixed_noise else problem.noise_floor for problem in self.problems]
-        return condition(spec, functions, alpha, kept, kernels, self.options.fit_intercept, X, weights, targets,
-                         self.variances, floors)  # fmt: skip
+        return augment(spec, functions, alpha, kernels_of(basis)[0], X, weights, targets, self.variances)
+
+    def noise_variances(self, functions: Sequence) -> np.ndarray:
+        """Noise variances (F,) in the units of y; one that was given is kept to its last digit."""
+        given = self.options.noise_variance
+        found = np.array([function.noise * function.unit**2 for function in functions])
+        return found if given is None else np.where(np.isclose(found, given, rtol=1e-12), given, found)
+
+
+def augment(
+    spec: Augmented, functions: Sequence[LinearPredictor], alphas: np.ndarray, kernel: Kernel, X: np.ndarray,
+    weights: np.ndarray, targets: np.ndarray, variances: np.ndarray,
+) -> list[AugmentedPredictor]:  # fmt: skip
+    """RVM* (RQ05) of the model of each output, with precisions alphas (q, m), on targets (q, n) in their units."""
+    root, found = np.sqrt(weights), []
+    for model, t, variance, alpha in zip(functions, targets, variances, alphas, strict=True):
+        if spec.alpha is None:
+            star = 1.0 / variance if variance > 0.0 else np.inf
+        else:
+            star = None if isinstance(spec.alpha, str) else float(spec.alpha) * model.unit**2
+        with np.errstate(over="ignore", under="ignore"):
+            precision = np.where(np.isfinite(alpha), alpha, 0.0) * (model.unit / model.scale) ** 2
+        remainder = root * (t - model.columns(X) @ model.mean)
+        found.append(AugmentedPredictor(model, kernel, X, root, remainder, precision, star))
+    return found
 
 
 def centred(rows: Rows, constant: int) -> Rows:

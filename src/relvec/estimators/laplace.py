@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis, content_ranks, is_inputs
+from relvec.basis import Basis, content_ranks, is_inputs, kernels_of
 from relvec.design import (
     MAX_PASS_MULTIPLICATIONS,
     MODEL_BYTES_PER_ROW,
@@ -18,22 +18,27 @@ from relvec.design import (
     centre_columns,
     scan_design,
 )
-from relvec.estimators.fitted import linear_predictor, offset_shares, tabulate_history
-from relvec.estimators.options import FitOptions
-from relvec.estimators.pipeline import Found, Search, Task, run_all
+from relvec.estimators.assemble import linear_predictor, offset_shares, tabulate_history
+from relvec.estimators.options import MachineOptions
+from relvec.estimators.pipeline import Found, Search, Task
 from relvec.estimators.sources import LaplaceSource, MemorySource, Sample, Subsample
 from relvec.estimators.sources.base import output_target, scaled_precisions, scaled_rates
 from relvec.hyperparameters.targets import LaplaceTarget
 from relvec.inference.likelihoods import Likelihood, Poisson
-from relvec.inference.predictive import Augmented, AugmentedLatentPredictor, CountPredictor, LatentPredictor
-from relvec.inference.process import kernels_of
+from relvec.inference.predictive import (
+    Augmented,
+    AugmentedLatentPredictor,
+    CountPredictor,
+    LatentClasses,
+    LatentPredictor,
+)
 from relvec.kernels import Kernel
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Result, Sequential
 from relvec.solvers.laplace.outlook import most_promising
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
-from relvec.solvers.laplace.solve import consistent_width, solve_laplace
+from relvec.solvers.laplace.solve import solve_laplace
 from relvec.solvers.subsets import without_restarts
 
 MODEL_ATOMS = 500  # atoms whose scans take as long as the models of a subset
@@ -54,7 +59,6 @@ class LaplaceFit:
 
     result: Result
     problem: LaplaceProblem
-    width: float = 1.0  # factor for the deviations of the posterior, see `consistent_width`
 
     @property
     def n_functions(self) -> int:
@@ -107,7 +111,7 @@ class LaplaceFit:
         rank = np.argsort(atoms)
         places = rank[np.searchsorted(atoms, own, sorter=rank)]
         p, K = self.result.state.posterior, self.problem.K
-        mean, root = p.mean, self.width * p.root
+        mean, root = p.mean, p.root
         if self.offset is not None:
             outputs, places, mean, root = self._at_origin(atoms, outputs, places, mean, root)
         return LatentPredictor(basis, self.scale[atoms], K, outputs, places, mean, root)
@@ -132,18 +136,19 @@ class LaplaceFit:
 class LaplaceSearch(Search):
     """The search for models of classes or counts."""
 
-    options: FitOptions
+    options: MachineOptions
     source: LaplaceSource  # the rows, equal ones merged; ``given`` has them as given
     given: LaplaceSource
     likelihood: Likelihood  # of each of the problems
     problems: list[LaplaceProblem]  # the problem of each output, without its design
     labels: tuple[str, ...]  # the names of the outputs in front of warnings
+    averaged: bool  # whether probabilities are averaged over the posterior
     memory: float  # bytes for the dictionary
 
     @classmethod
     def of(
-        cls, options: FitOptions, source: LaplaceSource, basis: Basis, likelihood: Likelihood, share: bool = False,
-        labels: tuple[str, ...] = (),
+        cls, options: MachineOptions, source: LaplaceSource, basis: Basis, likelihood: Likelihood, share: bool = False,
+        labels: tuple[str, ...] = (), averaged: bool = True,
     ) -> LaplaceSearch:  # fmt: skip
         """The search for the models of a source; ``share`` is for classes that share their precisions."""
         check_prior(options)
@@ -169,7 +174,7 @@ class LaplaceSearch(Search):
             )
             problems.append(problem)
         memory = merged.memory_left(options, basis, 3 * source.n_targets + 8, MODEL_BYTES_PER_ROW)
-        return cls(options, merged, source, likelihood, problems, labels, memory)
+        return cls(options, merged, source, likelihood, problems, labels, averaged, memory)
 
     @property
     def of_counts(self) -> bool:
@@ -209,7 +214,7 @@ class LaplaceSearch(Search):
         if self.options.fit_intercept and isinstance(design, DenseDesign) and is_inputs(dictionary):
             design = centre_columns(design, dictionary.n_atoms - 1, self.problems[0].weights)
         with one_thread():
-            fits = run_all(self.tasks(dictionary, design, starts))
+            fits = [task() for task in self.tasks(dictionary, design, starts)]
         return Found(fits, dictionary, dictionary.n_atoms)
 
     def atoms_looked_at(self, dictionary: Any) -> int:
@@ -260,7 +265,7 @@ class LaplaceSearch(Search):
                 start = self._coarse_to_fine_start(output, problem, part, whole)
                 problem = problem if start is None else replace(problem, start=start)
             result = solve_laplace(solver, problem, self.options.max_iter, int(self.options.logs_steps))
-        return LaplaceFit(result, problem, consistent_width(problem, result.state))
+        return LaplaceFit(result, problem)
 
     def renumber(self, model: tuple, to: np.ndarray, n_atoms: int, n_new: int) -> tuple:
         return model[0] // n_atoms * n_new + to[model[0] % n_atoms], model[1]
@@ -271,17 +276,19 @@ class LaplaceSearch(Search):
     def predictor(self, fit: LaplaceFit, basis: Basis, atoms: np.ndarray) -> Any:
         return (linear_predictor if self.of_counts else LaplaceFit.latent)(fit, basis, atoms)
 
-    def predictive(self, functions: Sequence, alpha: np.ndarray, kept: Basis, basis: Basis) -> tuple[list, None]:
-        spec = self.options.predictive
-        if not isinstance(spec, Augmented):
-            return [CountPredictor(function) for function in functions] if self.of_counts else list(functions), None
-        assert isinstance(self.given, MemorySource)
-        K, X, kernel = self.likelihood.n_outputs, self.given.X, kernels_of(basis)[0]
-        columns = [self.given.columns(output, K) for output in range(len(functions))]
-        return [
-            augment_latent(spec, model, kernel, X, target, weights, self.likelihood)
-            for model, (target, weights) in zip(functions, columns, strict=True)
-        ], None
+    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> list:
+        if self.of_counts:
+            return [CountPredictor(function) for function in functions]
+        spec, found = self.options.predictive, list(functions)
+        if spec is not None:
+            assert isinstance(self.given, MemorySource)
+            K, X, kernel = self.likelihood.n_outputs, self.given.X, kernels_of(basis)[0]
+            columns = [self.given.columns(output, K) for output in range(len(found))]
+            found = [
+                augment_latent(spec, model, kernel, X, target, weights, self.likelihood)
+                for model, (target, weights) in zip(found, columns, strict=True)
+            ]
+        return [LatentClasses(tuple(found), self.averaged)]
 
     # A search on few rows first, then on more -----------------------------------------------------------------------
 
@@ -355,17 +362,10 @@ def _start_from(problem: LaplaceProblem, atoms: np.ndarray, alpha: np.ndarray) -
     return np.concatenate(units), np.concatenate([precisions for _, precisions in found])
 
 
-def check_prior(options: FitOptions) -> None:
-    """Refuse a hyperprior or a price of functions that classes and counts, or their solver, cannot have."""
-    if options.complexity_price and not isinstance(options.solver, Sequential):
-        raise ValueError("complexity_price needs solver='sequential': leave it at 0 for 'mackay' and 'em'")
+def check_prior(options: MachineOptions) -> None:
+    """Refuse a hyperprior that classes and counts cannot have."""
     if options.prior.on_noise:
         raise ValueError("classes and counts have no noise variance: leave c and d of the hyperprior at 0")
-    if options.prior.b > 0 and isinstance(options.solver, Sequential):
-        raise ValueError(
-            "the sequential solver has no closed form for a hyperprior on the weight precisions (a, b); "
-            "use solver='mackay' or solver='em', or leave a and b at 0"
-        )
 
 
 def augment_latent(

@@ -1,44 +1,48 @@
-"""The parameters of an estimator, checked and resolved once, before a fit begins."""
+"""The parameters of the estimators, checked and resolved once, before a fit begins."""
 
 from __future__ import annotations
 
 import numbers
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Precomputed, as_basis, atom_keys, is_inputs
 from relvec.gaussian_process import Scale
+from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.inference.process import Process, as_predictive
 from relvec.kernels import as_kernel, has_width
 from relvec.runtime.arrays import Array, to_host, unique_rows
 from relvec.runtime.machine import memory_bytes
-from relvec.solvers import Sequential, Solver, Stepwise, as_solver
+from relvec.solvers import EM, MacKay, Sequential, Solver, Stepwise, as_solver
 from relvec.solvers.loop import TOL, TOL_OF_MANY
 
 MAX_LEARNED_WIDTHS = 32  # features: width="auto" learns one width for each up to so many
 GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and the width that the kernel starts from
+KERNELS_COMPARED_IN = 2  # of the fits that learn the noise of a process: in the first all rows count alike
 TUNING_TIME_SHARE = 0.7  # of a time limit: learning widths and moving centres leave the rest to the search
+# what a linear model has in place of the parameters of a relevance vector machine
+COLUMNS_OF_X = {
+    "kernel": None, "width": "auto", "centres": "data", "basis": "linear", "likelihood": "gaussian", "predictive": "rvm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class EarlierModel:
-    """The model that a warm start begins with."""
+    """The model that a warm start of a relevance vector machine begins with."""
 
     basis: Basis  # the m functions that were kept
     alpha: np.ndarray  # (K, m) their precisions in each output; inf where a function is not in its model
     noise_variance: np.ndarray  # (K,) nan where there is no noise
-    theta: np.ndarray | None = None  # (p,) logarithms of the kernels' parameters of the whole dictionary, or None
-    processes: list | None = None  # the processes of all outputs, where the kernel was chosen by merit; else None
+    theta: np.ndarray | None  # (p,) logarithms of the kernels' parameters of the whole dictionary
 
     def without_functions(self) -> EarlierModel:
-        """The parameters of kernels and processes alone."""
+        """The parameters of kernels alone."""
         none = np.zeros(0, dtype=np.intp)
         return replace(self, basis=self.basis.take(none), alpha=self.alpha[:, none])
 
@@ -52,9 +56,71 @@ class EarlierModel:
         return atoms, self.alpha[:, own]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FitOptions:
-    """Everything that a fit is told besides its data."""
+    """What a fit of any family is told besides its data."""
+
+    memory_limit: Any  # as given; a valid one
+    time_limit: float | None  # seconds for the whole fit, or None
+    logs_steps: bool  # whether every step goes to the logger
+    noise: str  # "auto", "constant", "student-t", "heteroscedastic" or "censored"
+    earlier: Any = None  # the model of a warm start
+
+    @property
+    def memory(self) -> float:
+        """Bytes of the memory limit."""
+        return memory_bytes(self.memory_limit)
+
+    @property
+    def precomputed(self) -> bool:
+        """Whether X holds kernel values."""
+        return False
+
+    def check_elsewhere(self, where: str) -> None:
+        """Refuse what rows that are not in memory do not allow; ``where`` they are, in words."""
+        if self.noise not in ("auto", "constant"):
+            raise ValueError(f"{where} are fitted with normal noise alone: noise={self.noise!r} needs rows in memory")
+
+    def limited(self, seconds: float | None) -> Self:
+        """The options with so many seconds for the whole fit; as they are for None."""
+        return self if seconds is None else replace(self, time_limit=seconds)
+
+    def beginning(self, on_own_scale: bool) -> Self:
+        """The options of the first of several fits that learn the noise, with constant noise."""
+        return replace(self, noise="constant")
+
+    def following(self, model: Any) -> Self:
+        """The options of the fits after a model."""
+        return self
+
+    def start_from(self, model: Any, turn: int, afresh: bool) -> Any:
+        """The start of the fit number ``turn`` after a model; ``afresh`` without its functions."""
+        return model.earlier.without_functions() if afresh else model.earlier
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProcessOptions(FitOptions):
+    """Everything that a fit of a process is told besides its data."""
+
+    kernel: Any = "auto"  # of classes, as given
+    width: Any = "auto"
+    max_vectors: int | None = None  # most distinct rows that the process keeps, or None
+    target_scale: Scale | None = None  # on which the target is taken; None where the process may choose
+    noise_variance: float | None = None  # a fixed one, in fits of weighted rows; None to learn it
+
+    def beginning(self, on_own_scale: bool) -> Self:
+        return replace(self, noise="constant", target_scale=AS_IT_IS if on_own_scale else None)
+
+    def following(self, model: Any) -> Self:
+        return replace(self, target_scale=model.processes[0].scale)
+
+    def start_from(self, model: Any, turn: int, afresh: bool) -> Any:
+        return None if turn < KERNELS_COMPARED_IN else model.earlier
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MachineOptions(FitOptions):
+    """Everything that a fit of a relevance vector machine is told besides its data."""
 
     # the dictionary of candidates, as the estimator was given it
     kernel: Any
@@ -63,54 +129,51 @@ class FitOptions:
     basis: Any
     fit_intercept: bool
     solver: Solver  # the solver object
-    predictive: Augmented | Process | None  # the predictive distribution; None for the RVM's own
+    predictive: Augmented | None  # the predictive distribution; None for the machine's own
     noise_variance: float | None  # fixed noise variance, or None to learn it
-    prior: GammaPrior  # Gamma hyperprior
     # nats that no single move may gain any more, the second for models of many functions or None
     tol: float
     tol_of_many: float | None
-    max_iter: int  # most steps of the solver
-    memory_limit: Any  # as given; a valid one
-    # as given
-    device: str | None
     random_state: Any
-    logs_steps: bool  # whether every step goes to the logger
     learns_widths: bool  # whether ``width="auto"`` may learn widths: with counts and classes it does not
-    earlier: EarlierModel | None = None  # the model of a warm start
-    chooses_kernel: bool = False  # whether the fit chooses a process, where the rows allow for it
-    classifies: bool = False  # whether targets are classes
-    max_vectors: int | None = None  # most distinct rows that a process keeps, or None
-    time_limit: float | None = None  # seconds for the whole fit, or None
-    max_functions: int | None = None  # most functions of an RVM, the constant not counted, or None
+    max_functions: int | None = None  # most functions, the constant not counted, or None
     groups: np.ndarray | None = None  # (d,) numbers of the groups of columns that have one precision, or None
-    share_alpha: bool = False  # whether outputs of a regression share their precisions
-    noise: str = "auto"  # or "constant", "student-t", "heteroscedastic", "censored"
-    target_scale: Scale | None = None  # on which a process takes the target; None where it may choose
-    complexity_price: float | None = 0.0  # nats that a function of a model of classes costs; None by their number
+    shares_precisions: bool = False  # whether weights share precisions, in groups or over outputs of a regression
+    price: float | None = 0.0  # nats that a function of a model of classes or counts costs; None by their number
 
     @property
-    def shares_precisions(self) -> bool:
-        """Whether weights share precisions, in groups or over outputs."""
-        return self.groups is not None or (self.share_alpha and not self.classifies)
+    def prior(self) -> GammaPrior:
+        """The hyperprior, which the fixed points of T01 may have."""
+        return self.solver.hyperprior if isinstance(self.solver, MacKay | EM) else FLAT
 
     @property
-    def asks_class_process(self) -> bool:
-        """Whether classes are to have a process, whatever the rows are."""
-        return self.classifies and isinstance(self.predictive, Process)
+    def max_iter(self) -> int:
+        """Most steps of the solver."""
+        return int(self.solver.max_iter)
+
+    def check_elsewhere(self, where: str) -> None:
+        super().check_elsewhere(where)
+        if self.predictive is not None:
+            raise ValueError(f"{where} are fitted with predictive='rvm' alone: 'augmented' keeps the training rows")
+        if self.centres != "data":
+            raise ValueError(f"centres that move need the rows in memory: with {where} leave centres at 'data'")
+        if self.precomputed:
+            raise ValueError(f"a precomputed kernel has as many columns as rows: give {where} with the kernel's name")
+
+    def limited(self, seconds: float | None) -> Self:
+        if seconds is None:
+            return self
+        solver: Any = self.solver
+        return replace(self, time_limit=seconds, solver=replace(solver, time_limit=seconds))
 
     def price_among(self, n_candidates: int) -> float:
         """Nats that a function costs: as given, or log M, the nats that name one of M columns."""
-        return float(np.log(n_candidates)) if self.complexity_price is None else self.complexity_price
+        return float(np.log(n_candidates)) if self.price is None else self.price
 
     @property
     def precomputed(self) -> bool:
         """Whether X holds kernel values."""
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
-
-    @property
-    def memory(self) -> float:
-        """Bytes of the memory limit."""
-        return memory_bytes(self.memory_limit)
 
     @property
     def tuning_deadline(self) -> float:
@@ -183,104 +246,119 @@ class FitOptions:
             )
 
 
-def resolve_options(
-    parameters: Mapping[str, Any], learns_widths: bool, earlier: EarlierModel | None,
-    has_default_tol: bool = False,
-) -> FitOptions:  # fmt: skip
-    """The options of an estimator with these parameters; a ValueError where one of them makes no sense.
+def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: EarlierModel | None) -> MachineOptions:
+    """Resolve the parameters of a relevance vector machine or a linear model; ValueError where one makes no sense.
 
     Parameters
     ----------
-    parameters : those of the constructor by name.
-    learns_widths : see `FitOptions`.
-    earlier : the model of the last fit; it counts where ``warm_start`` is set.
-    has_default_tol : whether tol may be None, for a tolerance that depends on the size of the model.
+    given : the parameters of the constructor by name.
+    classes : whether the targets are classes.
+    earlier : the model that a warm start begins with, or None.
     """
-    check_numbers(parameters, has_default_tol)
-    tol, limit = parameters["tol"], parameters.get("time_limit")
-    solver: Any = as_solver(parameters["solver"])
-    if limit is not None and solver.time_limit is None:
-        solver = replace(solver, time_limit=limit)
-    solver = as_stepwise(parameters, solver)
-    same = ("width", "centres", "basis", "memory_limit", "device", "random_state")
-    kernel, predictive = resolve_kernel(parameters)
-    return FitOptions(
-        **{key: parameters[key] for key in same},
-        kernel=kernel,
-        chooses_kernel=chooses_kernel(parameters),
-        classifies="multi_class" in parameters,
-        max_vectors=parameters.get("max_vectors"),
+    check_numbers(given)
+    likelihood, limit, tol = given["likelihood"], given["time_limit"], given["tol"]
+    counts = likelihood == "poisson"
+    asked: Any = as_solver(given["solver"])
+    if limit is not None and asked.time_limit is None:
+        asked = replace(asked, time_limit=limit)
+    columns = takes_columns(given["kernel"], given["basis"])
+    most, labels = given.get("max_functions"), given.get("column_groups")
+    shares = bool(given.get("share_alpha", False)) and not classes
+    solver = asked if classes or counts else as_stepwise(asked, most, columns)
+    if counts and most is not None:
+        raise ValueError("max_functions needs likelihood='gaussian' or 'student-t': counts have no such search")
+    if shares or labels is not None:
+        check_joint(given)
+    same = ("width", "centres", "basis", "memory_limit", "random_state")
+    return MachineOptions(
+        **{name: given[name] for name in same},
+        kernel="gaussian" if is_word(given["kernel"], "auto") else given["kernel"],
         time_limit=limit,
-        max_functions=parameters.get("max_functions"),
-        groups=resolve_groups(parameters),
-        share_alpha=bool(parameters.get("share_alpha", False)),
-        noise=resolve_noise(parameters),
-        complexity_price=resolve_price(parameters, solver),
-        fit_intercept=bool(parameters["fit_intercept"]),
+        max_functions=most,
+        groups=None if labels is None else number_groups(labels),
+        shares_precisions=shares or labels is not None,
+        noise="student-t" if likelihood == "student-t" else "constant",
+        price=resolve_price(asked, classes, counts, columns),
+        fit_intercept=bool(given["fit_intercept"]),
         solver=solver,
-        predictive=as_predictive(predictive) if predictive != "rvm" else None,
-        noise_variance=parameters.get("noise_variance"),
-        prior=resolve_prior(parameters["hyperprior"]),
+        predictive=as_augmented(given["predictive"], classes),
+        noise_variance=given.get("noise_variance"),
         tol=TOL if tol is None else float(tol),
         tol_of_many=TOL_OF_MANY if tol is None else None,
-        max_iter=int(parameters["max_iter"]),
-        logs_steps=bool(parameters["verbose"]) and not isinstance(parameters["verbose"], str),
-        learns_widths=learns_widths,
-        earlier=earlier if parameters["warm_start"] else None,
+        logs_steps=logs_steps(given["verbose"]),
+        learns_widths=not (classes or counts),
+        earlier=earlier if given["warm_start"] else None,
     )
 
 
-def as_stepwise(parameters: Mapping[str, Any], solver: Solver) -> Solver:
-    """The solver for the sets of functions that ``support_prior`` and ``max_functions`` allow.
+def process_options(given: Mapping[str, Any], *, noise: str, earlier: list | None) -> ProcessOptions:
+    """Resolve the parameters of a process; ``earlier`` are the processes that a warm start begins with."""
+    check_numbers(given)
+    return ProcessOptions(
+        memory_limit=given["memory_limit"],
+        time_limit=given["time_limit"],
+        logs_steps=logs_steps(given["verbose"]),
+        noise=noise,
+        kernel=given.get("kernel", "auto"),
+        width=given.get("width", "auto"),
+        max_vectors=given["max_vectors"],
+        earlier=earlier if given["warm_start"] else None,
+    )
 
-    "auto" is a prior over sizes for columns of X as candidates, a Gaussian likelihood and the default solver.
+
+def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
+    """The solver for Gaussian noise and the prior over sets of functions that `Sequential` has.
+
+    "auto" is the prior over sizes for columns of X as candidates. A prior that is not flat has a search of its own.
     """
-    prior, most = parameters.get("support_prior", "flat"), parameters.get("max_functions")
-    plain = isinstance(solver, Sequential) and solver == replace(Sequential(), time_limit=solver.time_limit)
-    # fits under student-t noise and of censored targets are those of weighted rows under normal noise
-    gaussian = parameters.get("likelihood", "gaussian") != "poisson" and parameters["hyperprior"] is None
-    if _is_auto(prior):
-        prior = "size" if plain and gaussian and takes_columns(parameters["kernel"], parameters["basis"]) else "flat"
-    if prior not in ("flat", "size"):
-        raise ValueError(f"support_prior must be 'auto', 'flat' or 'size', got {parameters['support_prior']!r}")
-    if prior == "flat" and most is None:
+    if not isinstance(solver, Sequential):
+        if most is not None:
+            raise ValueError(f"max_functions needs the sequential solver, got solver={solver!r}")
         return solver
-    if not plain or not gaussian:
+    others = [
+        f.name for f in fields(solver)
+        if f.name not in ("support_prior", "price", "max_iter", "time_limit") and getattr(solver, f.name) != f.default
+    ]  # fmt: skip
+    prior = solver.support_prior
+    if prior == "auto":
+        prior = "size" if columns and solver.price is None and not others else "flat"
+    if prior == "flat" and not solver.price and most is None:
+        return solver
+    if others:
         raise ValueError(
-            "support_prior='size' and max_functions use a separate search, which likelihood='poisson' does not have: "
-            "leave solver at 'sequential' and hyperprior at None"
+            f"support_prior='size', price and max_functions have a search of their own, which has no {others[0]}: "
+            f"leave {others[0]} of Sequential out"
         )
-    return Stepwise(prior, None if most is None else int(most), solver.time_limit)
+    most = None if most is None else int(most)
+    return Stepwise(prior, most, float(solver.price or 0.0), solver.max_iter, solver.time_limit)
 
 
-def resolve_price(parameters: Mapping[str, Any], solver: Solver) -> float | None:
-    """Nats that a function of a model of classes costs; None where the number of columns decides."""
-    price = parameters.get("complexity_price", 0.0)
-    if not _is_auto(price):
-        return float(price)
-    columns = takes_columns(parameters["kernel"], parameters["basis"])
-    return None if columns and isinstance(solver, Sequential) else 0.0
+def resolve_price(solver: Solver, classes: bool, counts: bool, columns: bool) -> float | None:
+    """Nats that a function of a model of classes or counts costs; None where the number of columns decides."""
+    if not isinstance(solver, Sequential) or not (classes or counts):
+        return 0.0
+    if solver.support_prior == "size":
+        raise ValueError("support_prior='size' is for Gaussian noise: for classes and counts give a price in nats")
+    if solver.price is None:
+        return None if classes and columns and solver.support_prior == "auto" else 0.0
+    return float(solver.price)
 
 
-def resolve_groups(parameters: Mapping[str, Any]) -> np.ndarray | None:
-    """Numbers of the groups of columns (d,); None where every weight has a precision of its own."""
-    groups, shares = parameters.get("groups"), parameters.get("share_alpha", False) and "multi_class" not in parameters
-    if groups is None and not shares:
-        return None
-    gaussian = parameters.get("likelihood", "gaussian") == "gaussian" and parameters["hyperprior"] is None
-    if not gaussian or parameters.get("noise") == "heteroscedastic" or parameters["solver"] != "sequential":
+def check_joint(given: Mapping[str, Any]) -> None:
+    """Refuse parameters beside which weights cannot share precisions."""
+    if given["likelihood"] != "gaussian" or given["solver"] != "sequential":
         raise ValueError(
-            "groups and share_alpha use a separate search, which needs likelihood='gaussian' and noise='constant': "
-            "leave solver at 'sequential' and hyperprior at None"
+            "column_groups and share_alpha have a search of their own: leave solver at 'sequential' and likelihood at "
+            "'gaussian'"
         )
-    if groups is None:
-        return None
-    if not takes_columns(parameters["kernel"], parameters["basis"]):
-        raise ValueError("groups are groups of columns of X: they need kernel=None and basis='linear'")
-    labels = np.asarray(groups)
-    if labels.ndim != 1:
-        raise ValueError(f"groups must hold a label for each column of X (n_features,), got shape {labels.shape}")
-    return np.unique(labels, return_inverse=True)[1].ravel()
+
+
+def number_groups(labels: Any) -> np.ndarray:
+    """Numbers of the groups of columns (d,) with these labels."""
+    found = np.asarray(labels)
+    if found.ndim != 1:
+        raise ValueError(f"column_groups must hold a label for each column of X (n_features,), got shape {found.shape}")
+    return np.unique(found, return_inverse=True)[1].ravel()
 
 
 def takes_columns(kernel: Any, basis: Any) -> bool:
@@ -293,88 +371,55 @@ def takes_columns(kernel: Any, basis: Any) -> bool:
         return False
 
 
-def chooses_kernel(parameters: Mapping[str, Any]) -> bool:
-    """Whether nothing but the data is to decide on the kernel: see the estimators."""
-    if not (_is_auto(parameters["kernel"]) and _is_auto(parameters["predictive"])):
-        return False
-    given: dict[str, Any] = {
-        "width": "auto", "centres": "data", "basis": None, "likelihood": "gaussian", "noise_variance": None,
-        "hyperprior": None, "fit_intercept": True, "solver": "sequential", "tol": None,
-        "support_prior": "auto", "max_functions": None, "groups": None, "share_alpha": False,
-    }  # fmt: skip
-    if "multi_class" in parameters:
-        given = {name: value for name, value in given.items() if name in parameters}
-        given |= {
-            "device": None,
-            "tol": 1e-3,
-            "multi_class": "multinomial",
-            "share_alpha": False,
-            "averaging": "posterior",
-            "complexity_price": 0.0,
-        }
-    if parameters.get("likelihood") in ("student-t", "censored"):
-        del given["likelihood"]
-    parameters = parameters | {"device": None} if _is_auto(parameters["device"]) else parameters  # type: ignore[operator]
-    return all(isinstance(parameters[key], type(value)) and parameters[key] == value for key, value in given.items())
+def is_word(value: Any, word: str) -> bool:
+    """Whether a parameter is a word: arrays are compared with none."""
+    return isinstance(value, str) and value == word
 
 
-def resolve_noise(parameters: Mapping[str, Any]) -> str:
-    """The noise of a regression in one word: "auto", "constant", "student-t", "heteroscedastic" or "censored"."""
-    likelihood, noise = parameters.get("likelihood", "gaussian"), parameters.get("noise", "auto")
-    if noise not in ("auto", "constant", "heteroscedastic"):
-        raise ValueError(f"noise must be 'auto', 'constant' or 'heteroscedastic', got {noise!r}")
-    if noise == "heteroscedastic" and likelihood != "gaussian":
-        raise ValueError(f"noise='heteroscedastic' is for likelihood='gaussian', got {likelihood!r}")
-    return likelihood if likelihood in ("student-t", "censored") else noise
+def as_augmented(spec: Any, classes: bool) -> Augmented | None:
+    """RVM*, where the parameter ``predictive`` asks for it; None is the machine's own distribution.
+
+    >>> as_augmented("augmented", False)
+    Augmented(alpha=None)
+    """
+    if is_word(spec, "rvm"):
+        return None
+    found = Augmented() if is_word(spec, "augmented") else spec
+    if not isinstance(found, Augmented):
+        raise ValueError(f"predictive must be 'rvm', 'augmented' or an Augmented(), got {spec!r}")
+    if classes and isinstance(found.alpha, str):
+        raise ValueError("with classes the alpha of Augmented must be None or a positive number, got 'evidence'")
+    return found
 
 
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
+def logs_steps(verbose: Any) -> bool:
+    """Whether every step goes to the logger."""
+    return bool(verbose) and not isinstance(verbose, str)
 
 
-def resolve_kernel(parameters: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The kernel and the predictive distribution of an RVM, "auto" replaced by its meaning there."""
-    kernel, predictive = parameters["kernel"], parameters["predictive"]
-    return "gaussian" if _is_auto(kernel) else kernel, "rvm" if _is_auto(predictive) else predictive
-
-
-def check_numbers(parameters: Mapping[str, Any], has_default_tol: bool) -> None:
+def check_numbers(given: Mapping[str, Any]) -> None:
     """Refuse scalar parameters that make no sense, with errors that say what was expected."""
 
     def positive(value: Any) -> bool:
-        return isinstance(value, numbers.Real) and 0 < float(value) < np.inf
-
-    def zero(value: Any) -> bool:
-        return isinstance(value, numbers.Real) and value == 0
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf
 
     def counts(value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and int(value) >= 1
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
-    memory_bytes(parameters["memory_limit"])
+    memory_bytes(given["memory_limit"])
     rules: dict[str, tuple[str, Callable[[Any], bool]]] = {
-        "tol": ("a positive number (nats)", lambda v: positive(v) or (v is None and has_default_tol)),
-        "max_iter": ("an integer >= 1", counts),
+        "tol": ("a positive number (nats), or None", lambda v: v is None or positive(v)),
         "max_vectors": ("None or an integer >= 1", lambda v: v is None or counts(v)),
         "max_functions": ("None or an integer >= 1", lambda v: v is None or counts(v)),
         "time_limit": ("None or a positive number of seconds", lambda v: v is None or positive(v)),
-        "complexity_price": ("a number of nats, 0 or more, or 'auto'", lambda v: _is_auto(v) or positive(v) or zero(v)),
         "verbose": ("None, 'progress', True, False or a number", lambda v: not isinstance(v, str) or v == "progress"),
         "fit_intercept": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
+        "warm_start": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
+        "share_alpha": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
         "noise_variance": ("None (learned) or a positive number", lambda v: v is None or positive(v)),
+        "multi_class": ("'multinomial' or 'ovr'", lambda v: v in ("multinomial", "ovr")),
+        "averaging": ("'posterior' or 'mode'", lambda v: v in ("posterior", "mode")),
     }
     for name, (expected, fits) in rules.items():
-        if name in parameters and not fits(parameters[name]):
-            raise ValueError(f"{name} must be {expected}, got {parameters[name]!r}")
-
-
-def resolve_prior(hyperprior: Any) -> GammaPrior:
-    """The hyperprior as an object."""
-    if hyperprior is None:
-        return FLAT
-    if isinstance(hyperprior, GammaPrior):
-        return hyperprior
-    if isinstance(hyperprior, dict) and set(hyperprior) <= set("abcd"):
-        return GammaPrior(**hyperprior)
-    raise ValueError(
-        f"hyperprior must be None, a relvec.GammaPrior or a dict with keys among a, b, c, d, got {hyperprior!r}"
-    )
+        if name in given and not fits(given[name]):
+            raise ValueError(f"{name} must be {expected}, got {given[name]!r}")

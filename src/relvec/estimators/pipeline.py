@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Basis
+from relvec.basis import Basis, kernels_of
 from relvec.design import Compression
-from relvec.estimators.fitted import FittedModel, assemble, describe_widths, warn_unless_converged
+from relvec.estimators.assemble import assemble, describe_widths, warn_unless_converged
 from relvec.estimators.noise import fit_noise
-from relvec.estimators.options import GRVM_WIDTHS, FitOptions
-from relvec.estimators.processes import fit_class_process, fit_processes
-from relvec.estimators.sources import MemorySource, Sample, Source
+from relvec.estimators.options import GRVM_WIDTHS, MachineOptions
+from relvec.estimators.records import FittedRVM
+from relvec.estimators.sources import Sample, Source
 from relvec.hyperparameters import centres, grvm, grvm_widths
 from relvec.hyperparameters.widths import LearnedWidths, WidthProblem, learn
-from relvec.inference.process import check_kernels, kernels_of
 from relvec.runtime.machine import release_memory
 from relvec.solvers.subsets import cut_short, in_subsets, mark_candidates_incomplete
 
@@ -46,7 +45,7 @@ class Found:
 class Search(ABC):
     """The search for the models of all outputs under one likelihood, on the rows of a source."""
 
-    options: FitOptions
+    options: MachineOptions
     source: Any
     memory: float
 
@@ -101,11 +100,15 @@ class Search(ABC):
         """The function that a fit found, over the atoms that all outputs keep."""
 
     @abstractmethod
-    def predictive(self, functions: Sequence, alpha: np.ndarray, kept: Basis, basis: Basis) -> tuple[list, Any]:
-        """Predictors of the predictive distribution asked for, and processes among them or None.
+    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> list:
+        """Return predictors of the predictive distribution asked for.
 
-        The functions have precisions alpha (R, m) over the m atoms ``kept`` of the dictionary ``basis``.
+        The functions have precisions alpha (R, m) over the atoms kept of the dictionary ``basis``.
         """
+
+    def noise_variances(self, functions: Sequence) -> np.ndarray:
+        """Noise variances (F,) in the units of y; nan where there is none."""
+        return np.full(len(functions), np.nan)
 
     @abstractmethod
     def label(self, output: int) -> str:
@@ -128,7 +131,7 @@ class Search(ABC):
             fits, rows = [], None  # their dictionary goes before the next one comes
             release_memory()
             rows = self.part_rows(part)
-            fits = run_all(self.tasks(part, rows, local, first, restarts, False))
+            fits = [task() for task in self.tasks(part, rows, local, first, restarts, False)]
             objectives = [f.result.state.objective for f in fits]
             gained = first or any(o > b + self.options.tol for o, b in zip(objectives, before, strict=True))
             starts = [self.renumber(f.model, atoms, len(atoms), M) for f in fits]
@@ -144,13 +147,10 @@ class Search(ABC):
         return Found(fits, part, seen, passes, getattr(rows, "compression", None))
 
 
-def run_all(tasks: list[Task]) -> list:
-    """The results of the searches of all outputs."""
-    return [task() for task in tasks]
-
-
-def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, Any, Basis], Search]) -> FittedModel:
-    """Fit a model to the rows of a source.
+def fit(
+    options: MachineOptions, source: Source, search_for: Callable[[MachineOptions, Any, Basis], Search]
+) -> FittedRVM:
+    """Fit a relevance vector machine to the rows of a source.
 
     Parameters
     ----------
@@ -158,17 +158,11 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     source : the rows.
     search_for : makes the search under a likelihood, for the options, the source and the bound dictionary.
     """
-    if options.noise not in ("auto", "constant"):
+    if options.noise != "constant":
         return fit_noise(options, source, partial(fit, search_for=search_for))
-    if (options.chooses_kernel or options.asks_class_process) and (
-        chosen := choose_process(options, source)
-    ) is not None:
-        return chosen
-    if options.chooses_kernel and isinstance(source, MemorySource) and not np.ptp(source.X, axis=0).any():
-        options = replace(options, kernel=None)  # equal inputs tell the mean alone, and no kernel has it elsewhere
     basis, free = source.bind(options)
-    if options.predictive is not None:
-        check_kernels(kernels_of(basis), options.predictive)
+    if options.predictive is not None and not kernels_of(basis):
+        raise ValueError("predictive='augmented' needs a kernel as a function of the inputs: use predictive='rvm' here")
     source = source.for_learning() if free.any() else source
     search = search_for(options, source, basis)
     learned = learn_widths(search, basis, free) if free.any() and search.varies else None
@@ -189,21 +183,17 @@ def fit(options: FitOptions, source: Source, search_for: Callable[[FitOptions, A
     for output, own in enumerate(fits):
         warn_unless_converged(own.result, options.tol, search.label(output))
     widths = describe_widths(small, source.feature_variances())
-    model = assemble(options, source, search, replace(found, fits=fits, basis=small), placement)
-    rule = options.width_rule(source.n_features)
     tuning = None if learned is None else learned.tuning
-    return replace(model, **widths, tuning=tuning, width_rule=rule, theta=basis.theta)
+    rule = options.width_rule(source.n_features)
+    widths = describe_widths(small, source.feature_variances())
+    found = replace(found, fits=fits, basis=small)
+    return assemble(
+        options, source, search, found, placement, tuning=tuning, width_rule=rule, theta=basis.theta, **widths
+    )
 
 
 def _incomplete(fits: list) -> list:
     return [replace(fit, result=mark_candidates_incomplete(fit.result)) for fit in fits]
-
-
-def choose_process(options: FitOptions, source: Source) -> FittedModel | None:
-    """A process whose kernel the data choose; None where the rows do not allow for one."""
-    if not options.classifies:
-        return fit_processes(options, source)
-    return fit_class_process(options, source) if isinstance(source, MemorySource) else None
 
 
 def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidths:

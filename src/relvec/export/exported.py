@@ -7,29 +7,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from relvec.basis import Basis
-from relvec.estimators.classifier import RelevanceVectorClassifier
-from relvec.estimators.fitted import caller_level
+from relvec.estimators.assemble import caller_level
+from relvec.estimators.base import BaseModel
 from relvec.estimators.noise import HeteroscedasticPredictor
-from relvec.estimators.regressor import RelevanceVectorRegressor
-from relvec.gaussian_process import FittedProcess, Scale
+from relvec.estimators.records import FittedRVM
+from relvec.gaussian_process import ProcessPredictor, Scale
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.heteroscedastic import LogNoise
-from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
-from relvec.inference.process import LinearExpansion, ProcessPredictor, expand_process
+from relvec.inference.expansion import LinearExpansion
+from relvec.inference.predictive import CountPredictor, LatentClasses, LinearPredictor, StudentPredictor
 
 
 @dataclass(frozen=True, eq=False)
 class ExportedModel:
     """A fitted model as exports see it."""
 
-    basis: Basis  # bound basis of the m functions kept
+    basis: Basis | None  # bound basis of the m functions kept; None of a process
     # one for each output of a regression, for each dichotomy, or for all classes of a softmax
-    # (`relvec.inference.predictive`, `relvec.inference.process`)
+    # (`relvec.inference.predictive`), or a process
     predictors: list
     n_features: int  # number of columns of X
     single: bool  # whether predictions of a regression are (n,) rather than (n, q)
@@ -41,24 +42,27 @@ class ExportedModel:
 def is_exportable(model: Any) -> bool:
     """Whether a model is one of relvec's estimators.
 
-    >>> is_exportable(RelevanceVectorRegressor()), is_exportable("RVR")
+    >>> from relvec import RVR
+    >>> is_exportable(RVR()), is_exportable("RVR")
     (True, False)
     """
-    return isinstance(model, RelevanceVectorRegressor | RelevanceVectorClassifier)
+    return isinstance(model, BaseModel)
 
 
 def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
     """The parts of a fitted estimator of relvec that exports need; of a calibrated one the bounds for a coverage."""
     check_is_fitted(model)
-    classifies = isinstance(model, RelevanceVectorClassifier)
+    fitted, classifies = model.fitted_, is_classifier(model)
+    first = fitted.predictors[0]
+    latent = isinstance(first, LatentClasses)
     return ExportedModel(
-        basis=model.basis_,
-        predictors=model.fitted_.predictors,
+        basis=fitted.basis if isinstance(fitted, FittedRVM) else None,
+        predictors=list(first.latents) if latent else fitted.predictors,
         n_features=model.n_features_in_,
-        single=not classifies and model.fitted_.single,
+        single=not classifies and fitted.single,
         classes=model.classes_ if classifies else None,
-        averaged=classifies and model.averaging == "posterior",
-        thresholds=None if coverage is None else find_thresholds(model.fitted_.calibration, coverage),
+        averaged=latent and first.averaged,
+        thresholds=None if coverage is None else find_thresholds(fitted.calibration, coverage),
     )
 
 
@@ -109,7 +113,7 @@ class ExportedOutput:
 
 def expand_output(model: ExportedModel, predictor: Any, function: str) -> ExportedOutput:
     """One output of a regression; ``function`` is the export that asks, for the message."""
-    if type(predictor) is FittedProcess:
+    if type(predictor) is ProcessPredictor:
         return ExportedOutput(expand(predictor, model.n_features), predictor.shares, predictor.scale)
     if type(predictor) is StudentPredictor:  # its noise replaces that of the normal model
         found = expand_output(model, predictor.function, function)
@@ -123,8 +127,6 @@ def expand_output(model: ExportedModel, predictor: Any, function: str) -> Export
 
 def _expand_linear(model: ExportedModel, predictor: Any, function: str) -> LinearExpansion:
     linear = predictor.latent if type(predictor) is CountPredictor else predictor
-    if type(linear) is ProcessPredictor:
-        return expand_process(linear)
     if type(linear) is not LinearPredictor:
         raise NotImplementedError(f"{function} cannot translate the predictive distribution {type(predictor).__name__}")
     with np.errstate(over="ignore"):  # refused where the numbers are written

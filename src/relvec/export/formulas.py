@@ -14,8 +14,8 @@ from relvec.basis import Basis
 from relvec.export.exported import ExportedOutput
 from relvec.gaussian_process.classes.expansion import ExpandedMember
 from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE, Scale
+from relvec.inference.expansion import LinearExpansion
 from relvec.inference.heteroscedastic import LogNoise
-from relvec.inference.process import LinearExpansion
 
 
 class Arithmetic(ABC):

@@ -4,12 +4,26 @@ from relvec.gaussian_process.bound import Bounds
 from relvec.gaussian_process.fit import compare_merits, compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.kernel import Part, Shape, Structure, parse_structure
 from relvec.gaussian_process.merit import Merit
-from relvec.gaussian_process.predictor import Compared, Component, FittedProcess
+from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor
 from relvec.gaussian_process.rows import Units
 from relvec.gaussian_process.selection import default_candidates
 from relvec.gaussian_process.target import Scale
 
 __all__ = [
-    "Bounds", "Compared", "Component", "FittedProcess", "Merit", "Part", "Scale", "Shape", "Structure", "Units",
-    "compare_merits", "compare_structures", "default_candidates", "fit_process", "parse_structure", "rows_to_learn",
+    "Bounds",
+    "Compared",
+    "Component",
+    "Merit",
+    "Part",
+    "ProcessPredictor",
+    "Scale",
+    "Shape",
+    "Structure",
+    "Units",
+    "compare_merits",
+    "compare_structures",
+    "default_candidates",
+    "fit_process",
+    "parse_structure",
+    "rows_to_learn",
 ]  # fmt: skip

@@ -16,17 +16,17 @@ import numpy as np
 
 from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
 from relvec.gaussian_process.kernel import CONSTANT, Shape, Structure
-from relvec.gaussian_process.predictor import Component, FittedProcess
+from relvec.gaussian_process.predictor import Component, ProcessPredictor
 from relvec.gaussian_process.rows import Units
+from relvec.inference.expansion import LinearExpansion
 from relvec.inference.heteroscedastic import LogNoise
-from relvec.inference.process import LinearExpansion
 from relvec.kernels import Gaussian, Kernel, Matern
 
 _IGNORED_WIDTH = 1e100  # of a column that the process leaves out, or its largest value
 
 
 def expand(
-    process: FittedProcess, n_features: int, rows: np.ndarray | None = None, variance: bool = True
+    process: ProcessPredictor, n_features: int, rows: np.ndarray | None = None, variance: bool = True
 ) -> list[LinearExpansion]:
     """The components of a process as expansions over their own functions, in the units of X and y.
 
@@ -61,7 +61,7 @@ def part_kernel(structure: Structure, theta: np.ndarray, units: Units, part: int
 
 
 def _expand(
-    process: FittedProcess, c: Component, n_features: int, rows: np.ndarray | None, variance: bool
+    process: ProcessPredictor, c: Component, n_features: int, rows: np.ndarray | None, variance: bool
 ) -> LinearExpansion:
     s, u, y_scale = c.structure, process.units, process.units.y_scale
     basis = basis_of(s, c.theta, u, process.vectors, rows)

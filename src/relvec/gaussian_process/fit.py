@@ -15,7 +15,7 @@ from relvec.gaussian_process.learn import climb, log_posterior
 from relvec.gaussian_process.predictor import (
     Compared,
     Component,
-    FittedProcess,
+    ProcessPredictor,
     exact_component,
     measure_spread,
     prediction_error,
@@ -110,11 +110,11 @@ def fit_process(
     target: Scale | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
-    earlier: FittedProcess | None = None,
+    earlier: ProcessPredictor | None = None,
     max_rows: int | None = None,
     noise_variance: float | None = None,
     vary: bool = True,
-) -> FittedProcess:
+) -> ProcessPredictor:
     """A process with the composite kernel of most merit.
 
     Parameters
@@ -154,7 +154,7 @@ def fit_process(
     how = status(parts[0], prepared.floors.noise, clock)
     if how == "converged" and most < len(rows) and len(kept) > _FEWER * most:
         how = "max_vectors"
-    return FittedProcess(
+    return ProcessPredictor(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
         selection=learned.record(), merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(kept) == len(rows)),
         vectors=prepared.raw.X[kept.index], status=how,
@@ -186,7 +186,7 @@ def prepare(
 
 
 def learn_kernels(
-    prepared: Prepared, candidates: tuple[Structure, ...] | None, earlier: FittedProcess | None, average: bool,
+    prepared: Prepared, candidates: tuple[Structure, ...] | None, earlier: ProcessPredictor | None, average: bool,
     clock: Clock, last: LastStage | None = None, max_rows: int | None = None,
 ) -> Learned:  # fmt: skip
     """The candidates compared, and those that predict learned on as many rows as the exact evidence can take."""

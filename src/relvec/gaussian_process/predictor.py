@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -28,7 +29,9 @@ from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
 from relvec.inference.linalg import covariance_root, factor_lower, invert, solve_lower
+from relvec.inference.predictive import Predictor
 from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
+from relvec.runtime.brief import Brief
 
 _BLOCK = 2048
 _SPREAD_ROWS = 1000
@@ -119,8 +122,8 @@ class Compared:
     refused: str
 
 
-@dataclass(frozen=True, eq=False)
-class FittedProcess:
+@dataclass(frozen=True, eq=False, repr=False)
+class ProcessPredictor(Brief, Predictor):
     """A process fitted to a table.
 
     Attributes
@@ -138,6 +141,9 @@ class FittedProcess:
     relevant : (m,) which vectors were chosen by relevance to the target, the others cover what the kernel allows; None
         where all rows are kept, or all were chosen for coverage
     """
+
+    on_device: ClassVar[bool] = True
+    is_normal: ClassVar[bool] = False
 
     units: Units
     scale: Scale
@@ -250,6 +256,20 @@ class FittedProcess:
         u, rows = self.units, self.units.inputs(X)
         mean, variance = mix(self.shares, *zip(*(c.predict(rows, noise) for c in self.components)))
         return u.y_mean + u.y_scale * mean, u.y_scale * np.sqrt(variance)
+
+    def to_scale(self, y: np.ndarray) -> np.ndarray:
+        """Map targets (n,) to the scale of the target; nan where one lies beyond its end."""
+        u = self.scale.forward(y)
+        known = np.isclose(self.scale.inverse(u), y, rtol=1e-9, atol=1e-9 * self.scale.scale)
+        return np.where(known, u, np.nan)
+
+    def from_scale(self, u: np.ndarray) -> np.ndarray:
+        """Map values (...) on the scale of the target to targets."""
+        return self.scale.inverse(u)
+
+    def log_slope(self, y: np.ndarray) -> np.ndarray:
+        """Return log du/dy (n,) of the scale at targets y (n,)."""
+        return self.scale.log_slope(y)
 
     def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
         """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""

@@ -19,6 +19,7 @@ from relvec.inference.evidence import (
     merge_copies,
     optimal_alpha,
 )
+from relvec.inference.priors import FLAT, GammaPrior
 from relvec.solvers.loop import Problem, State, Status, at_noise_floor, check_time_limit, not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary
@@ -30,9 +31,15 @@ class _FixedPoint:
 
     prune_gamma: float = float(np.finfo(float).eps)
     prune_alpha: float = 1e12
+    hyperprior: GammaPrior = FLAT
+    max_iter: int = 10000
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.hyperprior, GammaPrior):
+            raise ValueError(f"hyperprior must be a relvec.GammaPrior, got {self.hyperprior!r}")
+        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
+            raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
         check_time_limit(self.time_limit)
 
     def init(self, problem: Problem) -> State:
@@ -145,6 +152,10 @@ class MacKay(_FixedPoint):
         Atoms whose well-determinedness gamma falls below this are removed (T01 B.1).
     prune_alpha : float
         So are atoms whose precision, for a column of unit norm and a target of unit mean square, exceeds this.
+    hyperprior : GammaPrior
+        Gamma hyperpriors over precisions (a, b) and noise precision (c, d), T01 eq. (5)-(6); flat by default.
+    max_iter : int
+        Most steps.
     time_limit : float, optional
         Seconds after which the model so far is returned, with a warning.
 
@@ -179,6 +190,10 @@ class EM(_FixedPoint):
         Atoms whose well-determinedness gamma falls below this are removed (T01 B.1).
     prune_alpha : float
         So are atoms whose precision, for a column of unit norm and a target of unit mean square, exceeds this.
+    hyperprior : GammaPrior
+        Gamma hyperpriors over precisions (a, b) and noise precision (c, d), T01 eq. (5)-(6); flat by default.
+    max_iter : int
+        Most steps.
     time_limit : float, optional
         Seconds after which the model so far is returned, with a warning.
 

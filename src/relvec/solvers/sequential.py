@@ -51,6 +51,17 @@ class Sequential:
     stop : {"certificate", "tf03"}
         "certificate": no single move gains more than `tol`. "tf03": the rule of TF03 4.4, all changes of log alpha
         below 1e-6 and no addition possible; no restart, no exchange.
+    support_prior : {"auto", "flat", "size"}
+        The prior over sets of basis functions of a Gaussian model. "flat": all sets are alike, as in T01. "size": all
+        numbers of functions are alike, and so are all sets of one size among M candidates, p(S) ~ 1 / C(M, |S|): a
+        further function has to gain log((M - k) / (k + 1)) nats, and no less than 1, which the best of many useless
+        ones seldom does. "auto" is "size" where the candidates are the columns of X, else "flat".
+    price : float, optional
+        Nats that every function costs: p(S) ~ exp(-price |S|). Functions that raise the evidence by less are not kept;
+        the evidence that a model reports leaves the price out. None is 0, and for classes whose candidates are M
+        columns of X log M, the information needed to name one of them.
+    max_iter : int
+        Most steps.
     time_limit : float, optional
         Seconds after which the best model so far is returned, with a warning.
 
@@ -67,6 +78,9 @@ class Sequential:
     noise_every: int = 1
     restarts: int = 3
     stop: str = "certificate"
+    support_prior: str = "auto"
+    price: float | None = None
+    max_iter: int = 10000
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
@@ -74,14 +88,21 @@ class Sequential:
             ("start", ("projection", "bias")),
             ("select", ("batch", "gain", "random", "order")),
             ("stop", ("certificate", "tf03")),
+            ("support_prior", ("auto", "flat", "size")),
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
-        for name, least in (("batch", 1), ("noise_every", 1), ("restarts", 0)):
+        for name, least in (("batch", 1), ("noise_every", 1), ("restarts", 0), ("max_iter", 1)):
             value = getattr(self, name)
             whole = isinstance(value, (int, np.integer)) or (name == "batch" and value is None)
             if not whole or (value is not None and value < least):
                 raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+        price = self.price
+        if price is not None and not (isinstance(price, int | float | np.number) and 0.0 <= price < np.inf):
+            raise ValueError(f"price must be None or a number of nats, 0 or more, got {price!r}")
+        if price is not None and self.support_prior != "auto":
+            raise ValueError(f"price is a prior over sets of functions by itself: leave support_prior at 'auto' with it, "
+                             f"got {self.support_prior!r}")  # fmt: skip
         check_time_limit(self.time_limit)
 
 

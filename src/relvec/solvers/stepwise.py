@@ -56,6 +56,10 @@ class Stepwise:
         become fewer again where they hold more than half of the candidates.
     max_functions : int, optional
         Most functions of the model, the constant not counted.
+    price : float
+        Nats that every function costs under the flat prior.
+    max_iter : int
+        Most moves.
     time_limit : float, optional
         Seconds after which the best model so far is returned, with a warning.
 
@@ -67,6 +71,8 @@ class Stepwise:
 
     support_prior: str = "size"
     max_functions: int | None = None
+    price: float = 0.0
+    max_iter: int = 10000
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
@@ -75,8 +81,8 @@ class Stepwise:
         check_time_limit(self.time_limit)
 
     def cost(self, size: int, n_candidates: int) -> float:
-        """Nats that the next function costs a model of so many: log (M - k) / (k + 1), and no less than 1."""
-        return 0.0 if self.support_prior == "flat" else _cost(size, n_candidates)
+        """Nats that the next function costs a model of so many: the price, or log (M - k) / (k + 1) and at least 1."""
+        return self.price if self.support_prior == "flat" else _cost(size, n_candidates)
 
     def init(self, problem: Problem) -> State:
         """The empty model; or the one to start from, cut down to the size allowed, if it is better."""
@@ -115,7 +121,7 @@ class Stepwise:
         k, M = count(model), n_candidates(model.problem)
         if k > self.max_size(model.problem):
             return -math.inf
-        return model.objective - (0.0 if self.support_prior == "flat" else _total_cost(k, M))
+        return model.objective - (k * self.price if self.support_prior == "flat" else _total_cost(k, M))
 
     def max_size(self, problem: Problem) -> int:
         """Most functions, the constant not counted."""

@@ -10,22 +10,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from relvec.estimators.base import BaseRelevanceVector
-from relvec.estimators.fitted import FittedModel, caller_level
+from relvec.estimators.assemble import caller_level
+from relvec.estimators.base import BaseModel
+from relvec.estimators.records import Fitted
 from relvec.inference.conformal import ConformalScores
 
 
-class ConformalPredictions(BaseRelevanceVector):
+class ConformalPredictions(BaseModel):
     """Scores of rows that took no part in the fit, kept with the fitted model."""
 
     @property
     def calibration_(self) -> ConformalScores:
         """Scores of the calibration rows (`relvec.inference.conformal.ConformalScores`), after `calibrate`."""
-        found = self.fitted_.calibration if hasattr(self, "fitted_") else None
+        found = self.fitted_.calibration if self.__sklearn_is_fitted__() else None
         if found is None:
             raise AttributeError("calibration_ exists after calibrate: call fit, then calibrate")
         return found
@@ -41,13 +42,13 @@ class ConformalPredictions(BaseRelevanceVector):
             kept = ConformalScores(np.sort(self._scores(X, y, randomised), axis=1), randomised)
         else:
             kept = self._cross_calibrate(X, y, cv, randomised)
-        self._copy_attributes(replace(self.fitted_, calibration=kept))
+        self.fitted_ = replace(self.fitted_, calibration=kept)
 
     def _cross_calibrate(self, X: Any, y: Any, cv: Any, randomised: bool) -> ConformalScores:
         from sklearn.model_selection import KFold, StratifiedKFold  # imports much, and few models need it
 
         if isinstance(cv, numbers.Integral):
-            splitter = StratifiedKFold if hasattr(self, "classes_") else KFold
+            splitter = StratifiedKFold if is_classifier(self) else KFold
             cv = splitter(int(cv), shuffle=True, random_state=0)
         if isinstance(cv, str) or not hasattr(cv, "split"):
             raise ValueError(f"cv must be a number of folds, 2 or more, or a splitter such as KFold, got {cv!r}")
@@ -66,7 +67,7 @@ class ConformalPredictions(BaseRelevanceVector):
             raise ValueError("cv must put every row into one fold: give a number of folds, or a splitter such as KFold")
         return ConformalScores(scores, randomised, fold, tuple(folds))
 
-    def _with_model(self, fitted: FittedModel, same: Any = None) -> Any:
+    def _with_model(self, fitted: Fitted, same: Any = None) -> Any:
         """A copy of the estimator with another fitted model, for predictions."""
         if same is not None and getattr(same, "classes_", np.zeros(0)).tolist() != (
             getattr(self, "classes_", np.zeros(0)).tolist()
@@ -81,7 +82,7 @@ class ConformalPredictions(BaseRelevanceVector):
         found = self.calibration_
         if coverage > found.max_coverage + 1e-9:
             needed = int(np.ceil(coverage / (1.0 - coverage) - 1e-9))
-            what = "sets hold all classes" if hasattr(self, "classes_") else "intervals are infinite"
+            what = "sets hold all classes" if is_classifier(self) else "intervals are infinite"
             warnings.warn(
                 f"coverage {coverage:g} needs {needed} calibration rows or more, and there are {found.n_rows}: {what}. "
                 f"Calibrate on more rows, or ask for at most {found.max_coverage:.3g}",

@@ -9,13 +9,10 @@ from sklearn.utils import check_array, check_consistent_length
 
 from relvec.estimators.base import check_predictions
 from relvec.estimators.conformal.base import ConformalPredictions
-from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.estimators.sources.base import check_numbers
-from relvec.gaussian_process import FittedProcess
-from relvec.gaussian_process.target import AS_IT_IS, Scale
 from relvec.inference.censored import as_ends
 from relvec.inference.conformal import cross_interval, standardised_residuals
-from relvec.inference.predictive import CountPredictor
+from relvec.inference.predictive import Predictor
 from relvec.runtime.arrays import to_host
 
 
@@ -99,30 +96,21 @@ class ConformalIntervals(ConformalPredictions):
         return np.stack(ends, axis=1)
 
 
-def _locate(predictor: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, Scale]:
-    """Centre and deviation (n,) of new targets at X, on a scale of the target where the distribution is symmetric."""
-    if isinstance(predictor, FittedProcess | HeteroscedasticPredictor):
-        return *predictor.location(X, True), predictor.scale
-    mean, variance = predictor.moments(X, True, True)
-    return mean, np.sqrt(variance), AS_IT_IS
+def _score(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Standardised residuals (n,); infinite where a target is beyond the end of the scale of the predictor."""
+    u, (centre, deviation) = predictor.to_scale(y), predictor.location(X, True)
+    known = np.isfinite(u)
+    return np.where(known, standardised_residuals(np.where(known, u, centre), centre, deviation), np.inf)
 
 
-def _score(predictor: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Standardised residuals (n,); infinite where a target is beyond the end of a logarithmic scale."""
-    centre, deviation, scale = _locate(predictor, X)
-    u = scale.forward(y)
-    known = np.isclose(scale.inverse(u), y, rtol=1e-9, atol=1e-9 * scale.scale)
-    return np.where(known, standardised_residuals(u, centre, deviation), np.inf)
-
-
-def _interval(predictor: Any, X: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _interval(predictor: Predictor, X: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper ends (m, n) of the targets at X whose scores are up to thresholds (m,)."""
-    centre, deviation, scale = _locate(predictor, X)
+    centre, deviation = predictor.location(X, True)
     reach = np.where(np.isinf(thresholds), 0.0, thresholds)[:, None] * deviation
     with np.errstate(over="ignore"):
-        lower, upper = scale.inverse(centre - reach), scale.inverse(centre + reach)
+        lower, upper = predictor.from_scale(centre - reach), predictor.from_scale(centre + reach)
     check_predictions(lower.T, upper.T)
-    if isinstance(predictor, CountPredictor):
+    if predictor.is_count:
         lower, upper = np.maximum(np.ceil(lower), 0.0), np.floor(upper)
     open_ = np.isinf(thresholds)[:, None]
     return np.where(open_, -np.inf, lower), np.where(open_, np.inf, upper)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import _safe_indexing, check_consistent_length
 
 from relvec.basis import atom_keys
-from relvec.estimators.classifier import RelevanceVectorClassifier
-from relvec.estimators.regressor import RelevanceVectorRegressor
+from relvec.estimators.machine import Machine, MachineClassifier
+from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
+from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
 from relvec.runtime.arrays import refuse_masked
-from relvec.solvers import as_solver
-from relvec.solvers.subsets import without_restarts
+from relvec.solvers import Sequential, as_solver
 
 MAX_PATH_FUNCTIONS = 50  # of a path whose length is not given: longer ones take minutes, and are hard to read
 
@@ -84,9 +84,8 @@ def relevance_path(
     ----------
     X : array-like or scipy.sparse matrix (n_samples, n_features)
     y : array-like (n_samples,)
-    estimator : RelevanceVectorRegressor or RelevanceVectorClassifier, optional
-        A relevance vector machine of classes or under Gaussian noise; neither fitted nor changed. By default
-        ``RelevanceVectorRegressor(predictive="rvm")``.
+    estimator : RVR, RVC, SparseBayesianRegressor or SparseBayesianClassifier, optional
+        A model of classes or under Gaussian noise; neither fitted nor changed. By default ``RVR()``.
     max_functions : int, optional
         Largest size K; by default that of the plain fit, or 50 if it is smaller.
     n_folds : int, default 5
@@ -107,19 +106,21 @@ def relevance_path(
     >>> path.functions
     [['x2'], ['x2', 'x5']]
     """
-    plain = RelevanceVectorRegressor(predictive="rvm") if estimator is None else clone(estimator)
-    classes = isinstance(plain, RelevanceVectorClassifier)
-    if not classes and not (isinstance(plain, RelevanceVectorRegressor) and plain.likelihood == "gaussian"):
-        raise ValueError(
-            "a relevance path needs a RelevanceVectorClassifier, or a RelevanceVectorRegressor under Gaussian noise, "
-            f"got {plain!r}"
-        )
+    plain = RelevanceVectorRegressor() if estimator is None else clone(estimator)
+    given = plain.get_params() if isinstance(plain, Machine) else {"likelihood": None}
+    if given.get("likelihood", "gaussian") != "gaussian":
+        raise ValueError(f"a relevance path needs a relevance vector machine or a linear model, of classes or under "
+                         f"Gaussian noise, got {plain!r}")  # fmt: skip
+    classes = isinstance(plain, MachineClassifier)
     if np.ndim(y) != 1:
         raise ValueError(f"relevance_path needs one target: y must have the shape (n_samples,), got {np.shape(y)}")
     check_consistent_length(X, y, sample_weight)
     y, ones = np.asarray(refuse_masked(y, sample_weight)), np.ones(len(y))
     weights = ones if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    plain.set_params(predictive="rvm", **({} if classes else {"max_functions": None}))
+    if "predictive" in given:
+        plain.set_params(predictive="rvm")
+    if not classes:
+        plain.set_params(max_functions=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of models that are looked at on the way
         models = (_eliminate if classes else _models)(plain, X, y, weights, max_functions)
@@ -133,8 +134,8 @@ def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | 
     plain = clone(plain).fit(X, y, weights)
     size = sum(name != "bias" for name in plain.atoms_)
     most = max(1, min(size, MAX_PATH_FUNCTIONS)) if most is None else most
-    settings: dict[str, Any] = {"support_prior": "flat", "warm_start": True}
-    if hasattr(plain, "width_rule_"):
+    settings: dict[str, Any] = {"solver": Sequential(support_prior="flat"), "warm_start": True}
+    if plain.fitted_.width_rule is not None:
         settings |= {"kernel": plain.kernel_, "width": "auto"}
 
     def fit(k: int, start: Any) -> Any:
@@ -156,15 +157,17 @@ def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | 
 def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | None) -> list:
     """Fitted models of classes of at most 1, 2, ... functions of the plain fit."""
     plain = clone(plain).fit(X, y, weights)
-    whole, solver = plain.basis_, without_restarts(as_solver(plain.solver))
+    whole, solver = plain.basis_, without_price(as_solver(plain.solver))
     numbers = {key: number for number, key in enumerate(atom_keys(whole))}
+    own, others = plain.get_params(), ("kernel", "width", "centres", "basis", "solver")
+    same = {name: value for name, value in own.items() if name not in others}
     order = kept = _rank_functions(plain, numbers)
     most = max(1, min(len(order), MAX_PATH_FUNCTIONS)) if most is None else most
 
     def fit(atoms: list[int]) -> Any:
         """A model of some functions of the plain fit, and the constant."""
-        own = {"basis": whole.take(np.sort(atoms)), "solver": solver}
-        return clone(plain).set_params(kernel=None, width="auto", complexity_price=0.0, **own).fit(X, y, weights)
+        model = RelevanceVectorClassifier(kernel=None, basis=whole.take(np.sort(atoms)), solver=solver)
+        return model.set_params(**same).fit(X, y, weights)
 
     models = [plain] * most
     for k in range(most, 0, -1):
@@ -177,10 +180,15 @@ def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int
     return models
 
 
+def without_price(solver: Any) -> Any:
+    """The solver for a few functions that are all to be kept if they help: no restarts, nothing to pay."""
+    return replace(solver, restarts=0, price=0.0, support_prior="auto") if isinstance(solver, Sequential) else solver
+
+
 def _rank_functions(model: Any, numbers: dict) -> list[int]:
     """Numbers of a model's functions, the largest weights in units of their standard deviations first."""
     fitted = model.fitted_
-    variance = np.concatenate([np.diagonal(part) for part in fitted.covariances()]).reshape(fitted.weights.shape)
+    variance = np.concatenate([np.diagonal(part) for part in fitted.covariances]).reshape(fitted.weights.shape)
     size = np.sum(fitted.weights**2 / np.where(variance > 0.0, variance, np.inf), axis=0)
     keys, names = atom_keys(fitted.basis), model.atoms_
     return [numbers[keys[i]] for i in np.argsort(-size, kind="stable") if names[i] != "bias"]
@@ -188,7 +196,7 @@ def _rank_functions(model: Any, numbers: dict) -> list[int]:
 
 def _log_densities(model: Any, X: Any, y: np.ndarray) -> np.ndarray:
     """Log density of targets, or log probability of classes, (n,)."""
-    if not isinstance(model, RelevanceVectorClassifier):
+    if not isinstance(model, MachineClassifier):
         return model.log_predictive_density(X, y)
     return model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from relvec.basis import row_hash64
-from relvec.estimators.noise.predictor import HeteroscedasticPredictor, NoiseFit, locate_function, scale_of
-from relvec.gaussian_process import FittedProcess, Scale
-from relvec.gaussian_process.target import AS_IT_IS
+from relvec.estimators.noise.predictor import HeteroscedasticPredictor
+from relvec.estimators.noise.record import NoiseFit
 from relvec.inference.censored import first_targets, learn_noise, log_likelihood, working_targets
 from relvec.inference.evidence import LOG_2PI
 from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
@@ -20,8 +19,8 @@ from relvec.inference.student import OUTLIER_WEIGHT, Tails, bound_of_scales, lea
 from relvec.runtime.arrays import unique_rows
 
 if TYPE_CHECKING:
-    from relvec.estimators.fitted import FittedModel
     from relvec.estimators.options import FitOptions
+    from relvec.estimators.records import Fitted, FittedProcess
 
 FOLDS = 10  # in which residuals that took no part tell whether the noise varies at all
 MIN_GAIN_OF_VARYING_NATS = 1.0  # at those: below, noise of one variance explains them as well
@@ -35,7 +34,7 @@ class Noise(ABC):
     weights: np.ndarray  # (n,) of the rows, of weighted mean one
     added: float  # to the evidence of the model of weighted rows, for the bound
 
-    first_scale: ClassVar[Scale | None] = None  # of the target, or None where the first fit may choose it
+    on_own_scale: ClassVar[bool] = False  # whether the target is taken as it is, on no other scale
     rises: ClassVar[bool] = True  # whether the objective can only rise from fit to fit
 
     @classmethod
@@ -47,7 +46,7 @@ class Noise(ABC):
         """Options and rows of the next fit."""
         return options, source.reweight(self.weights)
 
-    def settle(self, model: FittedModel) -> FittedModel:
+    def settle(self, model: Fitted) -> Fitted:
         """The model of the next fit with the noise of a row of weight one."""
         return model
 
@@ -57,7 +56,7 @@ class Noise(ABC):
         """Whether rows count differently."""
 
     @abstractmethod
-    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+    def assemble(self, model: Fitted, bounds: np.ndarray) -> Fitted:
         """The model with this noise, bounds (k,) found on the way to it."""
 
 
@@ -65,7 +64,7 @@ class Noise(ABC):
 class StudentNoise(Noise):
     """Student-t noise."""
 
-    first_scale = AS_IT_IS  # the exponential of a Student-t variable has no mean
+    on_own_scale = True  # the exponential of a Student-t variable has no mean
 
     tails: Tails
     outliers: np.ndarray  # training rows, the worst first
@@ -75,7 +74,7 @@ class StudentNoise(Noise):
         return True
 
     @classmethod
-    def learn(cls, model: FittedModel, source: Any, fitted: np.ndarray) -> StudentNoise:
+    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> StudentNoise:
         """The noise of the residuals of a model."""
         squares, w = expected_squares(model, source), source.weights
         tails = learn_tails(squares, w)
@@ -85,7 +84,7 @@ class StudentNoise(Noise):
         outliers = source.numbers[low[np.argsort(scales[low], kind="stable")]]
         return cls(scales / mean, bound_of_scales(tails, squares, w) - 0.5 * w.sum() * np.log(mean), tails, outliers)
 
-    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+    def assemble(self, model: Fitted, bounds: np.ndarray) -> Fitted:
         tails, predictor = self.tails, model.predictors[0]
         return replace(
             model,
@@ -108,10 +107,10 @@ class VaryingNoise(Noise):
         return len(self.log_noise.columns) > 0
 
     @classmethod
-    def learn(cls, model: FittedModel, source: Any, fitted: np.ndarray) -> VaryingNoise:
+    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> VaryingNoise:
         """The noise of the residuals of a model; constant, where functions do not gain enough at rows left out."""
         squares, w = expected_squares(model, source), source.weights
-        Z = np.column_stack([source.X, locate_function(model.predictors[0], source.X)[0]])
+        Z = np.column_stack([source.X, model.predictors[0].location(source.X, False)[0]])
         found, added = learn_log_noise(Z, squares, w)
         scales = found.weights(Z)
         average = float(w @ scales / w.sum())
@@ -123,10 +122,10 @@ class VaryingNoise(Noise):
             found, scales, average, added = constant_noise(Z, squares, w), np.ones(len(w)), 1.0, 0.0
         scales = scales / average
         # the evidence counts the slope of the target's scale with the weights of its rows
-        added += float((w - w * scales) @ scale_of(model.predictors[0]).log_slope(source.targets[:, 0]))
+        added += float((w - w * scales) @ model.predictors[0].log_slope(source.targets[:, 0]))
         return cls(scales, added, found, float(w @ found.variance(Z) / w.sum()))
 
-    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+    def assemble(self, model: Fitted, bounds: np.ndarray) -> Fitted:
         noise = NoiseFit("heteroscedastic", bounds, columns=np.unique(self.log_noise.columns))
         if not self.varies:
             return replace(model, noise=noise)
@@ -143,7 +142,7 @@ class VaryingNoise(Noise):
 class CensoredNoise(Noise):
     """Normal noise of one variance about targets of which some are known by intervals only."""
 
-    first_scale = AS_IT_IS
+    on_own_scale = True
     rises = False  # Laplace's approximation is one at its fixed point: the last fit counts
 
     targets: np.ndarray  # (n, 1) working targets, observed with the weights
@@ -163,22 +162,18 @@ class CensoredNoise(Noise):
         rows = source.with_targets(self.targets).reweight(self.weights)
         return replace(options, noise_variance=self.variance / self.mean_weight), rows
 
-    def settle(self, model: FittedModel) -> FittedModel:
-        old = model.predictors[0]
-        if isinstance(old, FittedProcess):
-            own = (self.variance**0.5 / old.units.y_scale) ** 2
-            new: Any = replace(old, components=tuple(replace(part, noise=own) for part in old.components))
-            return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
-        new = replace(old, noise=(self.variance**0.5 / old.unit) ** 2)
-        changed: dict[str, Any] = {"functions": [new]} if model.processes is None else {"processes": [new]}
-        return replace(model, predictors=[new], noise_variance=np.array([self.variance]), **changed)
+    def settle(self, model: FittedProcess) -> FittedProcess:  # type: ignore[override]
+        old = model.processes[0]
+        own = (self.variance**0.5 / old.units.y_scale) ** 2
+        new = replace(old, components=tuple(replace(part, noise=own) for part in old.components))
+        return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
 
     @classmethod
-    def learn(cls, model: FittedModel, source: Any, fitted: np.ndarray) -> CensoredNoise:
+    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> CensoredNoise:
         """The noise of a model's function, and the normal model that is Laplace's approximation there."""
         ends, w = source.targets, source.weights
-        mean, spread = locate_function(model.predictors[0], source.X)
-        variance = learn_noise(ends, mean, spread, w)
+        mean, deviation = model.predictors[0].location(source.X, False)
+        variance = learn_noise(ends, mean, deviation**2, w)
         targets, scales = working_targets(ends, mean, variance)
         average = float(w @ scales / w.sum())
         scales = scales / average
@@ -188,26 +183,27 @@ class CensoredNoise(Noise):
         n_censored = int(np.count_nonzero(ends[:, 0] < ends[:, 1]))
         return cls(scales, added, targets[:, None], variance, average, n_censored)
 
-    def assemble(self, model: FittedModel, bounds: np.ndarray) -> FittedModel:
+    def assemble(self, model: Fitted, bounds: np.ndarray) -> Fitted:
         noise = NoiseFit("censored", bounds, n_censored=self.n_censored)
         return replace(model, log_evidence=np.array([bounds[-1]]), noise=noise)
 
 
-def expected_squares(model: FittedModel, source: Any) -> np.ndarray:
+def expected_squares(model: Fitted, source: Any) -> np.ndarray:
     """E (y - f)^2 (n,) under the posterior over the function, on the scale of the target."""
-    mean, variance = locate_function(model.predictors[0], source.X)
-    return (scale_of(model.predictors[0]).forward(source.targets[:, 0]) - mean) ** 2 + variance
+    mean, deviation = model.predictors[0].location(source.X, False)
+    return (model.predictors[0].to_scale(source.targets[:, 0]) - mean) ** 2 + deviation**2
 
 
-def predict_from_others(model: FittedModel, source: Any, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def predict_from_others(model: Fitted, source: Any, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means (n,) predicted from the other rows and their errors, where rows had the weights ``fitted`` in the fit.
 
     Rows with equal inputs are left out together: a row of weight two is two rows.
     """
     predictor = model.predictors[0]
-    mean, variance = locate_function(predictor, source.X)
-    noise = locate_function(predictor, source.X, True)[1] - variance
-    target, group = scale_of(predictor).forward(source.targets[:, 0]), unique_rows(source.X)[2]
+    mean, deviation = predictor.location(source.X, False)
+    variance = deviation**2
+    noise = predictor.location(source.X, True)[1] ** 2 - variance
+    target, group = predictor.to_scale(source.targets[:, 0]), unique_rows(source.X)[2]
     weight = np.bincount(group, fitted)
     average = np.bincount(group, fitted / weight[group] * target)[group]
     most, share = MAX_LEVERAGE * noise, variance * weight[group]

@@ -13,8 +13,6 @@ from relvec.design import is_dask
 from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalSets
 from relvec.estimators.sources.base import check_labels
-from relvec.gaussian_process.classes import ClassModel
-from relvec.inference.likelihoods import Bernoulli, Categorical, logistic_log_odds, softmax_normal
 from relvec.runtime.arrays import device_of, namespace, to_host
 
 
@@ -45,18 +43,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         """
         if is_dask(X):
             return self._lazily("decision_function", X)
-        if (process := self._process) is not None:
-            rows, back = self._validate_rows(X, native=False)
-            scores = process.scores(rows)
-            two = scores.shape[1] == 2
-            return back(scores[:, 1] - scores[:, 0] if two else scores - scores.mean(axis=1, keepdims=True))
-        X, back = self._validate_rows(X)
-        xp = namespace(X)
-        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
-            logs = xp.log(xp.clip(self._softmax(X), float(np.finfo(float).tiny), None))
-            return back(logs - xp.mean(logs, axis=1, keepdims=True))
-        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
-        return back(odds[:, 0] if odds.shape[1] == 1 else odds)
+        return self._evaluate("decision", X)
 
     @by_blocks
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -79,21 +66,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
         """
         if is_dask(X):
             return self._lazily("predict_proba", X)
-        if (process := self._process) is not None:
-            rows, back = self._validate_rows(X, native=False)
-            return back(process.predict_proba(rows))
-        X, back = self._validate_rows(X)
-        if len(self.classes_) > 2 and len(self.fitted_.predictors) == 1:
-            return back(self._softmax(X))
-        xp = namespace(X)
-        odds = xp.stack([self._odds(model, X) for model in self.fitted_.predictors], axis=1)
-        if odds.shape[1] == 1:
-            return back(xp.concat([Bernoulli().mean(-odds), Bernoulli().mean(odds)], axis=1))
-        p = Bernoulli().mean(odds)
-        total = xp.sum(p, axis=1, keepdims=True)
-        some = total > 0.0
-        shares = p / xp.where(some, total, xp.ones_like(total))
-        return back(xp.where(some, shares, xp.full_like(p, 1.0 / p.shape[1])))
+        return self._evaluate("predict_proba", X)
 
     @by_blocks
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -179,24 +152,11 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
             return lazily(None)
         return lazily([str(name) for name in self.classes_])
 
-    @property
-    def _process(self) -> ClassModel | None:
-        """The process that predicts, or None where an RVM does."""
+    def _evaluate(self, method: str, X: Any) -> Any:
+        """Values of a method of the predictor at rows, validated, in the library of X."""
         check_is_fitted(self)
-        predictor = self.fitted_.predictors[0]
-        return predictor if isinstance(predictor, ClassModel) else None
-
-    def _moments(self, model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Means and, where probabilities are averaged over the posterior, covariances of the latent functions."""
-        mean, covariance = model.moments(X, self.averaging == "posterior")
-        check_predictions(mean, covariance)
-        return mean, covariance
-
-    def _odds(self, model: Any, X: np.ndarray) -> np.ndarray:
-        mean, covariance = self._moments(model, X)
-        return mean[:, 0] if covariance is None else logistic_log_odds(mean[:, 0], covariance[:, 0, 0])
-
-    def _softmax(self, X: np.ndarray) -> np.ndarray:
-        model = self.fitted_.predictors[0]
-        mean, covariance = self._moments(model, X)
-        return Categorical(model.n_outputs).mean(mean) if covariance is None else softmax_normal(mean, covariance)
+        predictor: Any = self.fitted_.predictors[0]
+        rows, back = self._validate_rows(X, native=predictor.on_device)
+        found = getattr(predictor, method)(rows)
+        check_predictions(found)
+        return back(found)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -16,16 +15,10 @@ from relvec.design import is_dask
 from relvec.estimators.base import by_blocks, check_predictions
 from relvec.estimators.conformal import ConformalIntervals
 from relvec.estimators.conformal.base import check_coverage
-from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.estimators.predictions.scores import check_densities, check_targets, explained_intervals, explained_share
-from relvec.gaussian_process import FittedProcess
 from relvec.inference.censored import as_ends, log_likelihood
 from relvec.inference.evidence import LOG_2PI
-from relvec.inference.predictive import CountPredictor, LinearPredictor, StudentPredictor
 from relvec.runtime.arrays import like, namespace, refuse_masked, to_host
-
-VECTOR = [("row", np.intp), ("why", "U9")]  # of a record of `vectors_`
-OWN_QUANTILES = (CountPredictor, FittedProcess, StudentPredictor, HeteroscedasticPredictor)
 
 
 class RegressionPredictions(RegressorMixin, ConformalIntervals):
@@ -78,7 +71,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
             return self._predict_with_interval(X, return_interval, noise)
         if is_dask(X):
             return self._predict_lazily(X, return_std, return_cov, noise)
-        X, back = self._validate_rows(X, self._native)
+        X, back = self._validate_rows(X, self._on_device_natively)
         moments = [m.moments(X, return_std, noise) for m in self.fitted_.predictors]
         check_predictions(*[mean for mean, _ in moments], *[v for _, v in moments if v is not None])
         mean = back(self._by_output([mean for mean, _ in moments]))
@@ -98,37 +91,19 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         return namespace(mean).concat([mean[..., None], interval], axis=-1)
 
     @property
-    def vectors_(self) -> Any:
-        """Records (row, why) of the training rows that a process keeps, ascending; a list of q for several outputs."""
-        processes: Any = getattr(self, "process_", None)
-        found: list[Any] = processes if isinstance(processes, list) else [processes]
-        if not all(isinstance(process, FittedProcess) for process in found):
-            raise AttributeError(
-                "vectors_ exists only if the kernel was chosen by merit; use relevance_ for other fits"
-            )
-        place = {row.tobytes(): int(number) for number, row in zip(self.relevance_, self.relevance_vectors_ + 0.0)}
-        records = [
-            np.sort(np.array([(place[row.tobytes()], why) for row, why in zip(p.vectors, p.why)], dtype=VECTOR))
-            for p in found
-        ]
-        return records if isinstance(processes, list) else records[0]
-
-    @property
-    def _native(self) -> bool:
-        """Whether predictions can be made on a device."""
-        return not hasattr(self, "fitted_") or all(
-            type(m) in (LinearPredictor, FittedProcess) for m in self.fitted_.predictors
-        )
+    def _on_device_natively(self) -> bool:
+        """Whether moments can be computed on a device."""
+        return self.__sklearn_is_fitted__() and all(m.on_device for m in self.fitted_.predictors)
 
     @property
     def _of_counts(self) -> bool:
         """Whether the fitted model is one of counts."""
-        return isinstance(self.fitted_.predictors[0], CountPredictor)
+        return self.fitted_.predictors[0].is_count
 
     @property
-    def _has_own_quantiles(self) -> bool:
-        """Whether the predictors give quantiles and densities themselves, which are not those of a normal variable."""
-        return isinstance(self.fitted_.predictors[0], OWN_QUANTILES)
+    def _is_normal(self) -> bool:
+        """Whether new targets are normal, so that their moments say all."""
+        return self.fitted_.predictors[0].is_normal
 
     def _predict_lazily(self, X: Any, return_std: bool, return_cov: bool, noise: bool) -> Any:
         """Predictions for a collection of Dask, as such collections."""
@@ -176,17 +151,12 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         if q.ndim != 1 or not np.all((q > 0) & (q < 1)):
             raise ValueError(f"q must hold probabilities strictly between 0 and 1, got {q.tolist()}")
         check_is_fitted(self)
-        if self._has_own_quantiles:
-            if is_dask(X):
-                return self._lazily(self.predict_quantiles, X, len(q), q=q, noise=noise)
-            X, back = self._validate_rows(X, False)
-            found = [m.quantiles(X, q, noise) for m in self.fitted_.predictors]
-            check_predictions(*found)
-            return back(found[0] if self.fitted_.single else np.stack(found, axis=1))
-        mean, std = self.predict(X, return_std=True, noise=noise)
-        quantiles = mean[..., None] + std[..., None] * like(mean, ndtri(q))
-        check_predictions(quantiles)
-        return quantiles
+        if is_dask(X):
+            return self._lazily(self.predict_quantiles, X, len(q), q=q, noise=noise)
+        X, back = self._validate_rows(X, self._on_device_natively and self._is_normal)
+        found = [m.quantiles(X, q, noise) for m in self.fitted_.predictors]
+        check_predictions(*found)
+        return back(found[0] if self.fitted_.single else namespace(found[0]).stack(found, axis=1))
 
     @by_blocks
     def predict_interval(self, X: Any, coverage: Any = 0.9, noise: bool = True) -> np.ndarray:
@@ -285,7 +255,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
 
     def _log_densities(self, X: Any, y: np.ndarray, mean: Any, std: Any) -> Any:
         """Log densities of targets y, where predictions have these moments, all (n,) or (n, q)."""
-        if not self._has_own_quantiles:
+        if self._is_normal:
             return -0.5 * (LOG_2PI + ((like(mean, y) - mean) / std) ** 2) - namespace(std).log(std)
         (X, back), columns = self._validate_rows(X, False), y.reshape(len(y), -1).T
         return back(

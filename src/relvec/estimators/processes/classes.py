@@ -1,4 +1,4 @@
-"""The fit of ``kernel="auto"`` for classes: a process chosen by the log density of rows that took no part."""
+"""The fit of `GPClassifier`: a process chosen by the log density of rows that took no part."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from relvec.basis import Concat, KernelBasis
-from relvec.estimators.fitted import FittedModel
-from relvec.estimators.options import FitOptions
+from relvec.estimators.options import ProcessOptions
 from relvec.estimators.processes.regression import (
     COPIES,
     SENSITIVITY_ROWS,
-    allows_process,
     as_shares,
+    check_sizes,
     find_rows,
-    model_of_processes,
     warn_unless_complete,
 )
+from relvec.estimators.records import FittedProcess
 from relvec.estimators.sources import MemorySource
 from relvec.gaussian_process.classes import ClassModel, GivenKernel, fit_classes
-from relvec.gaussian_process.classes.expansion import ExpandedMember, expand_members, log_prior_odds
 from relvec.gaussian_process.classes.fit import vector_row_bytes
+from relvec.gaussian_process.expansion import part_kernel
 from relvec.gaussian_process.kernel import Shape
 from relvec.gaussian_process.streamed import LEAST_VECTORS
 from relvec.kernels import Gaussian, as_kernel
@@ -37,16 +35,10 @@ MAX_ONE_THREAD_ROWS = 10_000
 WIDTH_RULE = "density"  # the widths belong to the process of most density at rows that took no part
 
 
-def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel | None:
-    """A process for classes; None where the rows do not allow for one, or are to be worked on by a device."""
-    if source.place is not None or not allows_process(source.X):
-        if options.asks_class_process:
-            raise ValueError(
-                "predictive='process' needs rows in memory and a column that varies, without device=; "
-                "leave it at 'auto' to have the relevance vector machine there"
-            )
-        return None
-    kernel = None if options.chooses_kernel else read_kernel(options, source)
+def fit_class_process(options: ProcessOptions, source: MemorySource) -> FittedProcess:
+    """Fit a process to classes."""
+    check_sizes(source.X)
+    kernel = read_kernel(options, source)
     labels = source.targets[:, 0].astype(int) if source.single else source.targets.argmax(axis=1)
     n_classes = 2 if source.single else source.n_targets
     small = source.n_rows * n_classes <= MAX_ONE_THREAD_ROWS
@@ -56,23 +48,23 @@ def fit_class_process(options: FitOptions, source: MemorySource) -> FittedModel 
             max_vectors=options.max_vectors, kernel=kernel, room=_room(options, source, n_classes),
             clock=Clock(options.time_limit, lambda name, fraction: report(fraction=fraction)),
         )  # fmt: skip
-        if not model.members:
-            return None
-        report(model.n_vectors, model.members[0].model.log_evidence, 1.0)
+        report(model.n_vectors, fraction=1.0)
     warn_unless_complete(model)
     return _assemble(source, model, "given" if kernel is not None and kernel.lengths is not None else WIDTH_RULE)
 
 
-def read_kernel(options: FitOptions, source: MemorySource) -> GivenKernel:
-    """The covariance of the log-odds that the parameters kernel and width ask for; its widths are held if numbers."""
+def read_kernel(options: ProcessOptions, source: MemorySource) -> GivenKernel | None:
+    """The covariance of the log-odds that kernel and width ask for, its widths held if numbers; None to compare."""
+    chosen = [isinstance(value, str) and value == "auto" for value in (options.kernel, options.width)]
+    if all(chosen):
+        return None
+    given = "gaussian" if chosen[0] else options.kernel
     learned = {"learn": False, "learn-per-feature": True, "auto": None}
-    kernel: Any = as_kernel(options.kernel, "scale" if options.width == "auto" else options.width)
+    kernel: Any = as_kernel(given, "scale" if chosen[1] else options.width)
     shape = Shape.GAUSSIAN if isinstance(kernel, Gaussian) else _MATERN_SHAPES.get(getattr(kernel, "nu", None))
     if shape is None:
-        raise ValueError(
-            f"predictive='process' has the kernels gaussian, matern32 and matern52 for classes, got {options.kernel!r}"
-        )
-    rule = options.width if isinstance(options.kernel, str) else kernel.width
+        raise ValueError(f"kernel must be 'auto', 'gaussian', 'matern32' or 'matern52', got {options.kernel!r}")
+    rule = options.width if isinstance(given, str) else kernel.width
     if isinstance(rule, str) and rule in learned:
         return GivenKernel(shape, per_input=learned[rule])
     width = kernel.resolve(source.X, source.weights).width
@@ -80,65 +72,50 @@ def read_kernel(options: FitOptions, source: MemorySource) -> GivenKernel:
     return GivenKernel(shape, lengths / np.sqrt(2.0) if shape == Shape.GAUSSIAN else lengths)  # r^2 = 2 l^2
 
 
-def _room(options: FitOptions, source: MemorySource, n_classes: int) -> float:
+def _room(options: ProcessOptions, source: MemorySource, n_classes: int) -> float:
     """Bytes of the memory limit for the matrices of a fit."""
     numbers, least = COPIES * (source.n_features + 2) + 3 * n_classes, LEAST_VECTORS * vector_row_bytes(n_classes)
     return room_for_vectors(options.memory_limit, source.n_rows, numbers, least)
 
 
-def _earlier(options: FitOptions, n_classes: int) -> ClassModel | None:
+def _earlier(options: ProcessOptions, n_classes: int) -> ClassModel | None:
     """The process of so many classes that a warm start begins with."""
-    found = None if options.earlier is None else options.earlier.processes
-    if found and isinstance(found[0], ClassModel) and len(found[0].base_rates) == n_classes:
-        return found[0]
-    return None
+    found = options.earlier
+    return found[0] if found and len(found[0].base_rates) == n_classes else None
 
 
-@np.errstate(over="ignore", invalid="ignore")  # weights that overflow are refused
-def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> FittedModel:
-    """The process as a model, the means of its latent functions as weights of one basis."""
+def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> FittedProcess:
+    """The process as a record."""
     X, numbers = model.units.inputs(source.X + 0.0), np.arange(source.n_rows)  # + 0.0: no -0.0
-    rows = [find_rows(X, numbers, member.model.vectors) for member in model.members]
-    found = [(source.numbers[at], source.X[at]) for at in rows]
-    parts = expand_members(model, source.n_features, found, variance=False)
-    basis = Concat(tuple(part.basis for part in parts), n_features=source.n_features)
-    weights, intercept = _sum_weights(model, parts, basis.n_atoms)
-    kernels = [p.kernel for part in parts for p in part.basis.parts if isinstance(p, KernelBasis)]  # type: ignore[attr-defined]
-    processes = [member.model for member in model.members]
-    vectors = np.unique(np.concatenate([source.numbers[at] for at in rows]))
-    return model_of_processes(
-        source,
-        basis,
-        vectors,
+    at = [find_rows(X, numbers, member.model.vectors) for member in model.members]
+    kept = np.unique(np.concatenate([np.zeros(0, dtype=np.intp), *at]))
+    kernel = _first_kernel(model, source.n_features, source.X)
+    evidence = model.members[0].model.log_evidence if model.members else np.nan
+    return FittedProcess(
         predictors=[model],
-        weights=weights,
-        intercept=intercept,
-        noise_variance=np.array([np.nan]),
-        log_evidence=np.array([processes[0].log_evidence]),
-        certificate=np.array([max(process.gain for process in processes)]),
-        n_iter=np.array([model.selection.evaluations]),
-        status=[model.status],
         processes=[model],
-        kernel=kernels[0] if kernels else None,
-        width=np.array(kernels[0].width) if kernels else None,  # type: ignore[attr-defined]
+        vectors=source.X[kept],
+        rows=source.numbers[kept],
+        noise_variance=np.array([np.nan]),
+        log_evidence=np.array([evidence]),
+        bounds=None,
+        n_evaluations=np.array([model.selection.evaluations]),
+        status=[model.status],
+        kernel=kernel,
+        width=None if kernel is None else np.array(kernel.width),
+        width_rule=None if kernel is None else width_rule,
         feature_relevance=_measure_sensitivity(model, source.X),
-        width_rule=width_rule if kernels else None,
         selection=[model.selection],
+        merit=None,
     )
 
 
-def _sum_weights(model: ClassModel, parts: list[ExpandedMember], n_atoms: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (R, m) of the sum of the members' means, and the constant (R,) in it, base rates included."""
-    rates = log_prior_odds(model)
-    weights, intercept, at = np.zeros((len(rates), n_atoms)), rates.copy(), 0
-    for part in parts:
-        end = at + part.basis.n_atoms
-        for function, expansion in enumerate(part.functions):
-            weights[function, at:end] = part.slope * expansion.weights
-            intercept[function] += part.slope * expansion.weights[-1]
-        at = end
-    weights[:, -1] += rates
-    return weights, intercept
+def _first_kernel(model: ClassModel, n_features: int, X: np.ndarray) -> Any:
+    """The stationary part of the first member that has one, with widths in the units of X; None where none has."""
+    parts = [member.model for member in model.members if member.model.kernel.structure.parts]
+    if not parts:
+        return None
+    return part_kernel(parts[0].kernel.structure, parts[0].theta, model.units, 0, X)
 
 
 def _measure_sensitivity(model: ClassModel, X: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The fit of ``kernel="auto"``: a process for each output whose kernel is chosen by merit."""
+"""The fit of `GPRegressor`: a process for each output whose kernel is chosen by merit."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec.basis import Basis, Concat
 from relvec.design import Block, LocalSamples, draw_rows
-from relvec.estimators.fitted import HISTORY, FittedModel, caller_level, check_representable
-from relvec.estimators.options import FitOptions
+from relvec.estimators.assemble import caller_level
+from relvec.estimators.options import ProcessOptions
+from relvec.estimators.records import FittedProcess
 from relvec.estimators.sources import ProcessRows, Source
-from relvec.gaussian_process import FittedProcess, Scale, Structure, compare_structures, fit_process, rows_to_learn
-from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process import ProcessPredictor, Scale, Structure, compare_structures, fit_process, rows_to_learn
+from relvec.gaussian_process.expansion import part_kernel
 from relvec.gaussian_process.fit import MAX_VECTORS
 from relvec.gaussian_process.streamed import LEAST_VECTORS, DrawnSamples, fit_in_passes, grow_further, mark_limit
-from relvec.inference.process import LinearExpansion
 from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
@@ -42,39 +41,33 @@ STAGES_OF_MANY_ROWS = {
 SENSITIVITY_ROWS = 300
 
 
-def fit_processes(options: FitOptions, source: Source) -> FittedModel | None:
-    """A process for each output, with one choice of kernel for all; None where the rows do not allow for one."""
+def fit_processes(options: ProcessOptions, source: Source) -> FittedProcess:
+    """Fit a process to each output, with one choice of kernel for all."""
     end = math.inf if options.time_limit is None else time.monotonic() + options.time_limit
     with one_thread(), stage("process"):  # long products take all of them
         rows = source.process_rows(options)
-        if rows is None or not (allows_process(rows.X) and targets_vary(rows.targets)):
-            return None
+        check_sizes(rows.X, rows.targets)
         processes = _fit_outputs(options, rows, end)
     for output, process in enumerate(processes):
         warn_unless_complete(process, "" if source.single else f"output {output}: ")
     return _assemble(source, rows, processes)
 
 
-def allows_process(X: np.ndarray) -> bool:
-    """Whether inputs X (n, d) vary, in numbers that a process can have widths for."""
-    size = np.abs(X).max(axis=0, initial=0.0)
-    varies = np.ptp(X, axis=0) > np.maximum(1e-10 * size, 1.0 / MAX_INPUT_OF_PROCESS)
-    return bool(varies.any() and size[varies].max() <= MAX_INPUT_OF_PROCESS)
+def check_sizes(X: np.ndarray, targets: np.ndarray | None = None) -> None:
+    """Refuse inputs (n, d) and targets (n, q) whose squares, in the units of the process, have no double."""
+    for name, values, most in (("X", X, MAX_INPUT_OF_PROCESS), ("y", targets, MAX_TARGET_OF_PROCESS)):
+        largest = 0.0 if values is None else np.abs(values).max(initial=0.0)
+        if largest > most:
+            raise ValueError(
+                f"{name} has values of size {largest:.3g}, beyond what a process can work with: divide {name} by its "
+                "standard deviation (StandardScaler)"
+            )
 
 
-def targets_vary(targets: np.ndarray) -> bool:
-    """Whether all targets (n, q) vary, in numbers whose squares have a double."""
-    if np.abs(targets).max(initial=0.0) > MAX_TARGET_OF_PROCESS:
-        return False
-    return bool(np.all(np.ptp(targets, axis=0) > 1.0 / MAX_TARGET_OF_PROCESS))
-
-
-def _fit_outputs(options: FitOptions, rows: ProcessRows, end: float) -> list[FittedProcess]:
+def _fit_outputs(options: ProcessOptions, rows: ProcessRows, end: float) -> list[ProcessPredictor]:
     """The process of each output, until the time `end`; with several outputs one structure serves all."""
     X, targets, weights, q = rows.X, rows.targets, rows.weights, rows.targets.shape[1]
-    earlier = None if options.earlier is None else options.earlier.processes
-    if earlier is None or [type(p) for p in earlier] != [FittedProcess] * q:
-        earlier = [None] * q
+    earlier = options.earlier if options.earlier is not None and len(options.earlier) == q else [None] * q
 
     def limit(outputs: int) -> float | None:
         return None if end == math.inf else max(end - time.monotonic(), MIN_SECONDS) / outputs
@@ -116,7 +109,7 @@ def _report(stages: dict, output: int, n_outputs: int, n_rows: int, name: str, f
     return report(fraction=(output + begin + (end - begin) * fraction) / n_outputs, rows=n_rows)
 
 
-def max_vectors(options: FitOptions, X: np.ndarray) -> tuple[int, str]:
+def max_vectors(options: ProcessOptions, X: np.ndarray) -> tuple[int, str]:
     """The most vectors that a process of all rows X (n, d) may keep, and the status of one that would need more."""
     (n, d), asked = X.shape, MAX_VECTORS if options.max_vectors is None else options.max_vectors
     room = room_for_vectors(options.memory_limit, n, COPIES * (d + 2), LEAST_VECTORS * VECTOR_ROW_BYTES)
@@ -132,66 +125,35 @@ def warn_unless_complete(process: Any, label: str = "") -> None:
         warnings.warn(f"{label}{status.name}: {detail or status.value}.", ConvergenceWarning, stacklevel=caller_level())
 
 
-@np.errstate(over="ignore", invalid="ignore")  # weights that overflow are refused
-def _assemble(source: Source, rows: ProcessRows, processes: list[FittedProcess]) -> FittedModel:
-    """The processes of all outputs as one model, their means as weights of one basis."""
-    expansions: list[tuple[int, float, LinearExpansion]] = []
-    X = rows.X + 0.0  # no -0.0
-    for output, process in enumerate(processes):
-        parts = expand(process, source.n_features, find_rows(X, rows.numbers, process.vectors), variance=False)
-        expansions += [(output, share, part) for share, part in zip(process.shares, parts, strict=True)]
-    basis = Concat(tuple(part.basis for _, _, part in expansions), n_features=source.n_features)
-    weights, intercept, at = np.zeros((len(processes), basis.n_atoms)), np.zeros(len(processes)), 0
-    for output, share, part in expansions:
-        weights[output, at : at + part.basis.n_atoms] = share * part.weights
-        intercept[output] += share * part.weights[-1]
-        at += part.basis.n_atoms
-    vectors = np.unique(np.concatenate([find_rows(X, rows.numbers, p.vectors) for p in processes]))
-    kernel = expansions[0][2].basis.parts[0].kernel  # type: ignore[attr-defined]
-    return model_of_processes(
-        source,
-        basis,
-        vectors,
+def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredictor]) -> FittedProcess:
+    """The processes of all outputs as one record."""
+    X, first = rows.X + 0.0, processes[0]  # + 0.0: no -0.0
+    numbers = np.concatenate([find_rows(X, rows.numbers, p.vectors) for p in processes])
+    kept, places = np.unique(numbers, return_index=True)
+    kernel = part_kernel(first.components[0].structure, first.components[0].theta, first.units, 0, first.vectors)
+    evidence = np.array([log_evidence(process, rows, output) for output, process in enumerate(processes)])
+    gaps = np.array([p.bounds.upper - p.bounds.lower for p in processes])
+    return FittedProcess(
         predictors=list(processes),
-        weights=weights,
-        intercept=intercept,
-        noise_variance=np.array([process.noise_variance for process in processes]),
-        log_evidence=np.array([log_evidence(process, rows, output) for output, process in enumerate(processes)]),
-        certificate=np.array([p.bounds.upper - p.bounds.lower for p in processes]),
-        n_iter=np.array([process.evaluations for process in processes]),
-        status=[process.status for process in processes],
         processes=processes,
+        vectors=np.concatenate([p.vectors for p in processes])[places],
+        rows=kept,
+        noise_variance=np.array([process.noise_variance for process in processes]),
+        log_evidence=evidence,
+        bounds=np.column_stack([evidence, evidence + gaps]),
+        n_evaluations=np.array([process.evaluations for process in processes]),
+        status=[process.status for process in processes],
         kernel=kernel,
-        width=np.array(kernel.width),
-        feature_relevance=_sensitivity(processes, source.n_features),
+        width=np.array(kernel.width),  # type: ignore[attr-defined]
         width_rule="merit",
+        feature_relevance=_sensitivity(processes, source.n_features),
         selection=[process.selection for process in processes],
         merit=np.array([process.merit.value for process in processes]),
-    )
-
-
-def model_of_processes(
-    source: Source, basis: Basis, vectors: np.ndarray, processes: list, **fields: Any
-) -> FittedModel:
-    """The record of processes whose means have weights over a basis; no search for functions has taken part."""
-    none = np.zeros((0, basis.n_atoms))
-    check_representable(fields["weights"], fields["intercept"])
-    return FittedModel(
-        basis=basis,
-        functions=[],
-        alpha=none,
-        gamma=none,
-        coef=None,
-        processes=processes,
-        history=[np.zeros(0, dtype=HISTORY) for _ in processes],
-        relevance_vectors=source.take(basis, vectors),
-        n_candidates=source.n_rows,
         single=source.single,
-        **fields,
     )
 
 
-def log_evidence(process: FittedProcess, rows: ProcessRows, output: int) -> float:
+def log_evidence(process: ProcessPredictor, rows: ProcessRows, output: int) -> float:
     """The lower bound on the log evidence of the targets of an output, in their own units."""
     slopes = partial(_sum_log_slopes, process.scale, float(np.log(process.units.y_scale)), output)
     if rows.table is None:
@@ -213,7 +175,7 @@ def find_rows(X: np.ndarray, numbers: np.ndarray, vectors: np.ndarray) -> np.nda
     return np.array([wanted[row.tobytes()] for row in vectors], dtype=np.intp)
 
 
-def _sensitivity(processes: Sequence[FittedProcess], n_features: int) -> np.ndarray:
+def _sensitivity(processes: Sequence[ProcessPredictor], n_features: int) -> np.ndarray:
     """Share of each input (d,) in the mean squared slope of the means at the vectors, in standard deviations."""
     found = np.zeros(n_features)
     for process in processes:

@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 from relvec import design
 from relvec.basis import Basis, content_ranks, even_draw
 from relvec.design import Block, LaplaceDesign, Rows, Samples, tall_qr
-from relvec.estimators.options import FitOptions
+from relvec.estimators.options import FitOptions, MachineOptions, ProcessOptions
 from relvec.gaussian_process.streamed import DrawnSamples
 from relvec.inference.priors import GammaPrior
 from relvec.runtime.arrays import Array, to_host
@@ -98,12 +98,12 @@ class Source(ABC):
     n_targets: int
     weight: float  # sum of their weights
 
-    def process_rows(self, options: FitOptions) -> ProcessRows | None:
-        """The rows as a process needs them; None where no process can be fitted to such rows."""
-        return None
+    def process_rows(self, options: ProcessOptions) -> ProcessRows:
+        """The rows as a process needs them; refused where no process can be fitted to such rows."""
+        raise ValueError("a process needs dense rows: give X as an array, or fit a linear model to the sparse columns")
 
     @abstractmethod
-    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+    def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
         """The dictionary of candidates, bound to the rows, and which entries of its theta (p,) are to be learned."""
 
     @abstractmethod
@@ -138,7 +138,7 @@ class Source(ABC):
         """Whether every row could be a centre of a dictionary."""
         return True
 
-    def check_solver(self, dictionary: Any, options: FitOptions) -> None:  # noqa: B027
+    def check_solver(self, dictionary: Any, options: MachineOptions) -> None:  # noqa: B027
         """Refuse a solver that cannot search a dictionary on these rows."""
 
     def memory_left(self, options: FitOptions, basis: Basis, numbers_a_row: float, bytes_a_row: float = 0.0) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis, leaves
-from relvec.estimators.options import FitOptions
+from relvec.estimators.options import FitOptions, MachineOptions, ProcessOptions
 from relvec.estimators.sources.base import (
     GaussianSource,
     LaplaceSource,
@@ -40,20 +40,6 @@ def are_brought_here(n_rows: int, n_features: int, options: FitOptions, gaussian
     return not gaussian and n_rows * (GATHERED_BYTES_PER_ROW + 8 * n_features) <= options.memory
 
 
-def check_dask(options: FitOptions) -> None:
-    """Refuse options that a fit to collections of Dask does not support."""
-    if options.device not in (None, "auto"):
-        raise ValueError("collections of Dask are fitted where their workers are: leave device at None")
-    if options.centres != "data":
-        raise ValueError("centres that move need the rows in memory: with Dask leave centres at 'data'")
-    if options.precomputed:
-        raise ValueError("a precomputed kernel has as many columns as rows: give Dask the inputs and the kernel's name")
-    if options.predictive is not None:
-        raise ValueError(
-            "with Dask use predictive='auto' or 'rvm': the other distributions need the training rows in memory"
-        )
-
-
 class DaskSource(GaussianSource, LaplaceSource):
     """Rows with the workers of Dask.
 
@@ -73,11 +59,11 @@ class DaskSource(GaussianSource, LaplaceSource):
         self._rng: Any = None
         self._drawn: dict[int, Any] = {}  # draws of rows that copies in other units share
 
-    def process_rows(self, options: FitOptions) -> ProcessRows:
+    def process_rows(self, options: ProcessOptions) -> ProcessRows:
         rows = draw_process_rows(self.samples, options.memory)
         return replace(rows, numbers=self.samples.original_rows(rows.numbers))
 
-    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+    def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
         """The dictionary, bound as far as it does not hold rows."""
         statistics, d = self.samples.statistics, self.n_features
         unbound = options.dictionary(d)
@@ -116,7 +102,7 @@ class DaskSource(GaussianSource, LaplaceSource):
         assert isinstance(basis, Concat)
         return basis if self._on_rows is None else design.DistributedKernelBasis(basis, self._on_rows, self.samples)
 
-    def check_solver(self, dictionary: Any, options: FitOptions) -> None:
+    def check_solver(self, dictionary: Any, options: MachineOptions) -> None:
         if not isinstance(dictionary, design.DistributedKernelBasis):
             return
         sequential = isinstance(options.solver, Sequential)

@@ -10,7 +10,7 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, Concat, KernelBasis, row_hash64
-from relvec.estimators.options import FitOptions
+from relvec.estimators.options import FitOptions, MachineOptions, ProcessOptions
 from relvec.estimators.sources.base import (
     GaussianSource,
     ProcessRows,
@@ -45,10 +45,10 @@ class DiskSource(GaussianSource):
     def _rows_drawn(self) -> np.ndarray:
         return self._samples.take(self._drawn)
 
-    def process_rows(self, options: FitOptions) -> ProcessRows:
+    def process_rows(self, options: ProcessOptions) -> ProcessRows:
         return draw_process_rows(self._samples, self._memory)
 
-    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+    def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
         unbound = options.dictionary(self.n_features)
         basis = unbound.bind(self._rows_drawn, self.weights[self._drawn], options.generator())
         return basis, unbound.learned_mask(self.n_features)

@@ -10,7 +10,7 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, KernelBasis, leaves, numbers_per_entry, row_hash64
-from relvec.estimators.options import FitOptions
+from relvec.estimators.options import FitOptions, MachineOptions, ProcessOptions
 from relvec.estimators.sources.base import (
     MAX_WHOLE_ROWS,
     GaussianSource,
@@ -84,7 +84,7 @@ class MemorySource(GaussianSource, LaplaceSource):
         """Roots of the weights (n,)."""
         return np.sqrt(self.weights)
 
-    def process_rows(self, options: FitOptions) -> ProcessRows:
+    def process_rows(self, options: ProcessOptions) -> ProcessRows:
         if self.n_rows <= MAX_WHOLE_ROWS:
             return ProcessRows(self.X, self.targets, self.weights, self.numbers)
         rows = draw_process_rows(self._samples, options.memory, self.used_on_device)
@@ -93,7 +93,7 @@ class MemorySource(GaussianSource, LaplaceSource):
             rows = replace(rows, table=replace(rows.table, samples=samples))
         return replace(rows, numbers=self.numbers[rows.numbers])
 
-    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+    def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
         all_used = len(self.numbers) == len(self.given)
         unbound = options.dictionary(self.n_features, self.on_device if all_used else None)
         return unbound.bind(self.given, self.given_weights, options.generator()), unbound.learned_mask(self.n_features)

@@ -1,55 +1,96 @@
-"""Rows of a regression that are no dense array in memory, checked on their way into a source, and rows of counts."""
+"""Rows of a regression on their way into a source: arrays, sparse matrices, rows on disk, with Dask or on a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from operator import and_
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array
+from scipy.sparse import issparse
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import validate_data
 
-from relvec.design import Block, DaskSamples, gather
-from relvec.estimators.base import BaseRelevanceVector
-from relvec.estimators.gaussian import GaussianSearch
-from relvec.estimators.laplace import LaplaceSearch
+from relvec.design import Block, DaskSamples, gather, is_dask, is_sliced, summarise
+from relvec.estimators.base import MAX_WEIGHT_SUM, MAX_WEIGHT_SUM_OF_COUNTS, BaseModel
+from relvec.estimators.gaussian import check_size
 from relvec.estimators.options import FitOptions
-from relvec.estimators.sources import DiskSource, SparseSource
-from relvec.estimators.sources.base import check_used
-from relvec.inference.likelihoods import Poisson
+from relvec.estimators.sources import DiskSource, MemorySource, Source, SparseSource, SummarySource
+from relvec.estimators.sources.base import check_numbers, check_used
+from relvec.inference.censored import as_ends
+from relvec.runtime.arrays import device_of
 
 MAX_COUNT = 1e15  # beyond, doubles soon skip some whole numbers
 
 
-class RowsElsewhere(BaseRelevanceVector):
-    """The part of a regressor that takes sparse rows, rows on disk and rows of Dask."""
+class RegressionRows(BaseModel):
+    """The part of a regressor that checks its rows, wherever they are."""
 
-    _validate_targets: Callable
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
-    def _prepare_sparse(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+    def _regression_source(
+        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, *, counts: bool = False, censored: bool = False,
+        summed: bool = False, passes: bool = False,
+    ) -> Source:  # fmt: skip
+        """Return the rows, validated, as a source.
+
+        counts, censored : whether targets are counts, or the ends of intervals.
+        summed : whether sums over the rows are all that the fit needs of them.
+        passes : whether the fit reads rows on disk a few times only, so that they had better stay there.
+        """
+        if type(X) is not np.ndarray:
+            if self._takes_sparse and issparse(X):
+                return self._sparse_source(X, y, sample_weight, counts)
+            if is_dask(X):
+                return self._dask_source(options, X, y, sample_weight, counts, censored)
+            X, y, sample_weight, names = self._load(X, y, sample_weight, options, passes)
+            if is_sliced(X):
+                options.check_elsewhere("rows on disk")
+                if counts:
+                    self._refuse_disk(X)
+                return self._disk_source(options, X, y, sample_weight, names)
+        X, y, sample_weight, on_device = self._to_host(X, y, sample_weight)
+        X, y = self._validate_ends(X, y) if censored else self._validate_targets(X, y)
+        weights = self._check_weights(sample_weight, X, MAX_WEIGHT_SUM_OF_COUNTS if counts else MAX_WEIGHT_SUM)
+        if censored:
+            weights = np.where(np.isinf(y).all(axis=1), 0.0, weights)  # nothing is known of such a row
+        check_used(weights)
+        targets, single = y.reshape(len(y), -1), y.ndim == 1 or censored
+        if summed:
+            basis = options.dictionary(X.shape[1]).bind(X, weights, options.generator())  # type: ignore[attr-defined]
+            return SummarySource(summarise(basis, X, targets, weights), single)
+        place = None if on_device is None else device_of(on_device)
+        source = MemorySource(X, targets, weights, on_device, place, not options.precomputed, single)
+        if counts:
+            check_counts(are_counts(source.targets), some_counts(source))
+        return source
+
+    def _validate_targets(self, X: Any, y: Any, accept_sparse: Any = False) -> tuple[Any, np.ndarray]:
+        """X (n, d) and y (n,) or (n, q) as finite numbers."""
+        X, y = self._validate(X, check_numbers(y), multi_output=True, y_numeric=True, accept_sparse=accept_sparse)
+        return X, np.asarray(y, dtype=np.float64)
+
+    def _validate_ends(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """X (n, d) as finite numbers, and the ends (n, 2) of censored targets."""
+        X, ends = validate_data(self, X, dtype=np.float64, ensure_min_samples=2), as_ends(y)
+        check_consistent_length(X, ends)
+        check_size(np.max(np.abs(ends), initial=0.0, where=np.isfinite(ends)))
+        return X, ends
+
+    def _sparse_source(self, X: Any, y: Any, sample_weight: Any, counts: bool) -> Source:
         """Rows of a scipy.sparse matrix, validated."""
         X, y = self._validate_targets(X, y, "csc")
         weights = self._check_weights(sample_weight, X)
         check_used(weights)
         source = SparseSource(X, y.reshape(len(y), -1), weights, y.ndim == 1)
-        if self.likelihood != "poisson":
-            return source, GaussianSearch.of
-        check_counts(options, are_counts(y), some_counts(source))
-        return source, self._search_for_counts(source)
+        if counts:
+            check_counts(are_counts(y), some_counts(source))
+        return source
 
-    def _search_for_counts(self, source: Any) -> Callable:
-        labels = () if source.single else tuple(f"output {i}: " for i in range(source.n_targets))
-        return partial(LaplaceSearch.of, likelihood=Poisson(), labels=labels)
-
-    def _prepare_disk(
-        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None
-    ) -> DiskSource:
+    def _disk_source(self, options: FitOptions, X: Any, y: Any, sample_weight: Any, names: list[str] | None) -> Source:
         """Rows that stay on disk, validated."""
-        if self.likelihood == "poisson":
-            self._refuse_disk(X)
-        if options.predictive is not None or options.device not in (None, "auto") or options.centres != "data":
-            raise ValueError("rows on disk are fitted for predictive='rvm', device=None and centres='data' alone")
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         weights = self._check_weights(sample_weight, y)
         if len(y) != X.shape[0]:
@@ -59,33 +100,29 @@ class RowsElsewhere(BaseRelevanceVector):
         self._store_features(source.n_features, names)
         return source
 
-    def _prepare_dask(self, options: FitOptions, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Callable]:
+    def _dask_source(
+        self, options: FitOptions, X: Any, y: Any, sample_weight: Any, counts: bool, censored: bool
+    ) -> Source:
         """Rows that stay with the workers of Dask; few are brought here."""
-        from relvec.estimators.sources.dask import DaskSource, are_brought_here, check_dask
+        from relvec.estimators.sources.dask import DaskSource, are_brought_here
 
-        check_dask(options)
+        options.check_elsewhere("collections of Dask")
         samples = DaskSamples(X, y, sample_weight)
-        counts = self.likelihood == "poisson"
         if are_brought_here(samples.n_rows, samples.n_features, options, gaussian=not counts):
-            return self._prepare(options, *gather(X, y, sample_weight))
+            gathered = gather(X, y, sample_weight)
+            return self._regression_source(options, *gathered, counts=counts, censored=censored)
         if counts:
-            some = samples.reduce(some_counts, np.logical_or)
-            check_counts(options, samples.reduce(holds_counts, and_), some)
+            check_counts(samples.reduce(holds_counts, and_), samples.reduce(some_counts, np.logical_or))
         self._store_features(samples.n_features, samples.names)
-        source = DaskSource(samples, gaussian=not counts)
-        return source, self._search_for_counts(source) if counts else GaussianSearch.of
+        return DaskSource(samples, gaussian=not counts)
 
 
-def check_counts(options: FitOptions, whole: bool, some: np.ndarray) -> None:
-    """Refuse parameters and targets that are not for counts: not ``whole``, or not above 0 in ``some`` row of each."""
+def check_counts(whole: bool, some: np.ndarray) -> None:
+    """Refuse targets that are no counts: not ``whole``, or not above 0 in ``some`` row of each output."""
     if not whole:
         raise ValueError(f"likelihood='poisson' needs counts: y must hold whole numbers from 0 to {MAX_COUNT:g}")
     if not np.all(some):
         raise ValueError("all counts of y are 0, which tells of no rate: likelihood='poisson' needs a count above 0")
-    if options.predictive is not None:
-        raise ValueError("likelihood='poisson' works with predictive='auto' and 'rvm' only")
-    if options.noise_variance is not None:
-        raise ValueError("counts have no noise variance: leave noise_variance at None with likelihood='poisson'")
 
 
 def are_counts(targets: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, input_columns
-from relvec.estimators.options import FitOptions
+from relvec.estimators.options import MachineOptions
 from relvec.estimators.sources.base import (
     LaplaceSource,
     SourceOfColumns,
@@ -28,7 +28,7 @@ class SparseSource(SourceOfColumns, LaplaceSource):
         self.n_rows, self.n_features = self.X.shape
         self.n_targets, self.weight = targets.shape[1], float(weights.sum())
 
-    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+    def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
         basis = options.dictionary(self.n_features).bind(np.zeros((1, self.n_features)))
         return basis, np.zeros(0, dtype=bool)
 

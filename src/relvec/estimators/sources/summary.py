@@ -8,7 +8,7 @@ import numpy as np
 
 from relvec.basis import Basis, as_basis, is_fixed
 from relvec.design import Rows, Summary
-from relvec.estimators.options import FitOptions
+from relvec.estimators.options import MachineOptions
 from relvec.estimators.sources.base import SourceOfColumns
 
 
@@ -20,7 +20,7 @@ class SummarySource(SourceOfColumns):
         self.n_rows, self.n_targets, self.weight = summary.n_rows, summary.n_outputs, summary.weight
         self.n_features = len(summary.mean) - summary.n_outputs
 
-    def bind(self, options: FitOptions) -> tuple[Basis, np.ndarray]:
+    def bind(self, options: MachineOptions) -> tuple[Basis, np.ndarray]:
         return self.summary.basis, np.zeros(len(self.summary.basis.theta), dtype=bool)
 
     def feature_variances(self) -> np.ndarray:
@@ -37,8 +37,8 @@ class SummarySource(SourceOfColumns):
         return self.summary.rows(self._units)
 
 
-def can_be_summed(options: FitOptions) -> bool:
+def can_be_summed(options: MachineOptions) -> bool:
     """Whether sums over the rows are all that a fit under Gaussian noise needs of them."""
     known = options.kernel is None and (options.basis is None or is_fixed(as_basis(options.basis)))
-    plain = options.noise in ("auto", "constant") and options.predictive is None and options.centres == "data"
+    plain = options.noise == "constant" and options.predictive is None and options.centres == "data"
     return known and plain

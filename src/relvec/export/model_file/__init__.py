@@ -1,8 +1,8 @@
 r"""Model files: parameters as JSON, arrays as raw numbers, nothing that could run.
 
-The layout of a file, schema 1:
+The layout of a file, schema 2:
 
-    16 bytes   b"relvec-model 01\n", the schema in decimal digits
+    16 bytes   b"relvec-model 02\n", the schema in decimal digits
     32 bytes   SHA-256 of all that follows
      8 bytes   length of the header, little-endian
     header     JSON in ASCII: {"versions": {...}, "arrays": [...], "model": tree}, padded with blanks to 8 bytes

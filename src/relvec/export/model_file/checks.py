@@ -12,44 +12,40 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis, Monomials, Precomputed
-from relvec.estimators.fitted import FittedModel
+from relvec.estimators.records import Fitted
 from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.export.exported import ExportedModel, read_model
 from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
-from relvec.gaussian_process import Component, FittedProcess, Scale, Structure, Units
+from relvec.gaussian_process import Component, ProcessPredictor, Scale, Structure, Units
 from relvec.gaussian_process.classes import Calibration, ClassModel, ClassProcess, Member
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import (
     AugmentedLatentPredictor,
     AugmentedPredictor,
+    ClassPredictor,
     CountPredictor,
+    LatentClasses,
     LatentPredictor,
     LinearPredictor,
+    Predictor,
     StudentPredictor,
-    WeightPredictor,
 )
-from relvec.inference.process import Covariance, ProcessPredictor
 from relvec.kernels import Kernel
 
-Predictor = (
-    WeightPredictor | FittedProcess | AugmentedPredictor | CountPredictor | LatentPredictor | AugmentedLatentPredictor
-    | ClassModel | StudentPredictor | HeteroscedasticPredictor
-)  # fmt: skip
-_WITHOUT_NAN = (Kernel, Basis, Predictor, Covariance, Component, Units, ClassProcess, Calibration, Member, LogNoise,
+_WITHOUT_NAN = (Kernel, Basis, Predictor, ClassPredictor, LatentPredictor, AugmentedLatentPredictor, Component, Units, ClassProcess, Calibration, Member, LogNoise,
                 Scale)  # fmt: skip
 # May be infinite or NaN: what no prediction needs (counts have no noise), and places that stand for a straight line.
-_MAY_BE_INFINITE = {ProcessPredictor: ("log_evidence",), ClassProcess: ("log_evidence", "gain"),
+_MAY_BE_INFINITE = {ClassProcess: ("log_evidence", "gain"),
                     LinearPredictor: ("noise",), LogNoise: ("places",)}  # fmt: skip
 _NOT_NEGATIVE: dict[type, tuple[str, ...]] = {
     LinearPredictor: ("unit", "noise"),
-    ProcessPredictor: ("unit", "noise"),
     AugmentedPredictor: ("root", "precision", "alpha"),
     AugmentedLatentPredictor: ("alpha",),
     StudentPredictor: ("noise",),
     Component: ("noise", "spread"),
-    FittedProcess: ("shares",),
+    ProcessPredictor: ("shares",),
     Calibration: ("moderation",),
     Member: ("share",),
     LogNoise: ("least",),
@@ -59,19 +55,17 @@ _SHAPES: dict[type, dict[str, str]] = {
     KernelBasis: {"centres": "md", "centre_rows": "m"},
     Precomputed: {"columns": "m"},
     Concat: {"order": "m"},
-    Covariance: {"amplitudes": "q"},
     LinearPredictor: {"scale": "m", "mean": "m", "root": "m."},
     LatentPredictor: {"scale": "m", "outputs": "k", "places": "k", "mean": "k", "root": "k."},
     AugmentedPredictor: {"X": "nd", "root": "n", "remainder": "n", "precision": "m"},
     AugmentedLatentPredictor: {"X": "nd", "residual": "nK", "curvature": "nKK"},
     Component: {"theta": "p", "Z": "md", "weights": "m", "R": "rm"},
-    FittedProcess: {"shares": "k", "vectors": "mD", "relevant": "m"},
+    ProcessPredictor: {"shares": "k", "vectors": "mD", "relevant": "m"},
     ClassModel: {"base_rates": "K"},
     ClassProcess: {"theta": "p", "vectors": "md", "weights": "qC", "factors": "Cqq", "base_rates": "K"},
     Units: {"columns": "d", "centre": "d", "scale": "d"},
     LogNoise: {"centre": "p", "scale": "p", "columns": "k", "places": "k", "mean": "k", "covariance": "kk"},
     ConformalScores: {"scores": "qn", "fold": "n"},
-    ProcessPredictor: {"Z": "md", "scale": "p", "whitener": "mm", "mean": "k", "root": "k."},
 }
 
 
@@ -101,34 +95,32 @@ def check_fitted(model: Any, max_numbers: int) -> None:
 
     ``max_numbers`` bounds the row of zeros that is predicted.
     """
-    for name in ("averaging", "device"):  # parameters that predictions read
-        if not isinstance(value := getattr(model, name, None), str | None):
-            raise ModelFileError(f"{name} is of the wrong type, {type(value).__name__}")
-    if not any(hasattr(model, name) for name in ("fitted_", "basis_", "weights_")):
+    if "fitted_" not in vars(model):
         return
-    fitted = read_model(model)
-    basis, d = fitted.basis, fitted.n_features
-    if not (isinstance(basis, Basis) and type(d) is int and basis.n_features == d):
+    if not isinstance(model.fitted_, Fitted):
+        raise ModelFileError(f"fitted_ is of the wrong type, {type(model.fitted_).__name__}")
+    fitted, d = read_model(model), model.n_features_in_
+    if type(d) is not int or (fitted.basis is not None and fitted.basis.n_features != d):
         raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
-    if not (isinstance(fitted.predictors, list) and fitted.predictors and _has_all_outputs(fitted)):
+    predictors = model.fitted_.predictors
+    if not (isinstance(predictors, list) and predictors and _has_all_outputs(fitted)):
         raise ModelFileError("the predictive distributions do not match the outputs or classes")
-    calibration, predictors = model.fitted_.calibration, list(fitted.predictors)
+    calibration, predictors = model.fitted_.calibration, list(predictors)
     if calibration is not None:
         outputs = 1 if fitted.classes is not None else len(predictors)
-        if len(calibration.scores) != outputs or not all(isinstance(m, FittedModel) for m in calibration.folds):
+        if len(calibration.scores) != outputs or not all(isinstance(m, Fitted) for m in calibration.folds):
             raise ModelFileError("the calibration does not match the outputs of the model")
         predictors += [predictor for fold in calibration.folds for predictor in fold.predictors]
     for predictor in predictors:
         small = 0 < d <= max(max_numbers, 1000)
-        if not isinstance(predictor, Predictor) or (small and not _predicts(predictor, d)):
+        if not isinstance(predictor, Predictor | ClassPredictor) or (small and not _predicts(predictor, d)):
             raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
 
 
 def _has_all_outputs(fitted: ExportedModel) -> bool:
     latent = [isinstance(p, LatentPredictor | AugmentedLatentPredictor) for p in fitted.predictors]
     if fitted.classes is None:
-        classifies = any(isinstance(p, ClassModel) for p in fitted.predictors)
-        return not any(latent) and not classifies and not (fitted.single and len(latent) != 1)
+        return all(isinstance(p, Predictor) for p in fitted.predictors) and not (fitted.single and len(latent) != 1)
     K = len(fitted.classes) if isinstance(fitted.classes, np.ndarray) and fitted.classes.ndim == 1 else 0
     if isinstance(first := fitted.predictors[0], ClassModel):
         return K > 1 and len(fitted.predictors) == 1 and len(first.base_rates) == K
@@ -136,14 +128,12 @@ def _has_all_outputs(fitted: ExportedModel) -> bool:
     return K > 1 and all(latent) and functions in ([1], [K], [1] * K) and (functions == [1]) == (K == 2)
 
 
-def _predicts(predictor: Any, d: int) -> bool:
+def _predicts(predictor: Predictor | ClassPredictor, d: int) -> bool:
     """Whether a predictor gives finite moments, or probabilities, at the origin."""
-    if isinstance(predictor, ClassModel):
-        with np.errstate(all="ignore"):
-            return bool(np.isfinite(predictor.predict_proba(np.zeros((1, d)))).all())
-    flags = () if isinstance(predictor, LatentPredictor | AugmentedLatentPredictor) else (True,)
     with np.errstate(all="ignore"):
-        mean, spread = predictor.moments(np.zeros((1, d)), True, *flags)
+        if isinstance(predictor, ClassPredictor):
+            return bool(np.isfinite(predictor.predict_proba(np.zeros((1, d)))).all())
+        mean, spread = predictor.moments(np.zeros((1, d)), True, True)
     return bool(np.isfinite(mean).all() and np.isfinite(spread).all())
 
 
@@ -193,8 +183,6 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
         return all(0 <= k < (record.n_features or 0) for term in record.terms for k in term)
     if isinstance(record, Precomputed):
         return record.columns is None or _is_index(record.columns, record.n_features or 0)
-    if isinstance(record, Covariance):
-        return len(record.kernels) == sizes["q"]
     if isinstance(record, LinearPredictor):
         return _is_bound(record.basis) and record.basis.n_atoms == sizes["m"] and bool((record.scale != 0.0).all())
     if isinstance(record, LatentPredictor):
@@ -207,7 +195,7 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
         varying = record.varying
         fits = varying is None or (isinstance(varying, LogNoise) and len(varying.centre) == sizes["d"] + 1)
         return fits and record.structure.n_theta == sizes["p"] and record.structure.n_inputs == sizes["d"]
-    if isinstance(record, FittedProcess):
+    if isinstance(record, ProcessPredictor):
         inputs, Z = len(record.units.columns), [c.Z.shape for c in record.components]
         return bool(
             len(Z) == sizes["k"]
@@ -222,18 +210,19 @@ def _is_consistent(record: Any, sizes: dict[str, int]) -> bool:
     if isinstance(record, ClassModel):
         inputs, rates = len(record.units.columns), record.base_rates
         members = [(m.model.vectors.shape[1], len(m.model.base_rates)) for m in record.members]
-        return bool(members) and members == [(inputs, len(rates))] * len(members) and bool((rates > 0.0).all())
+        return members == [(inputs, len(rates))] * len(members) and bool((rates > 0.0).all())
     if isinstance(record, StudentPredictor):
-        return isinstance(record.function, LinearPredictor | FittedProcess) and 2.0 < record.degrees < np.inf
+        return isinstance(record.function, LinearPredictor | ProcessPredictor) and 2.0 < record.degrees < np.inf
     if isinstance(record, HeteroscedasticPredictor):
-        return isinstance(record.function, LinearPredictor | FittedProcess)
+        return isinstance(record.function, ProcessPredictor)
+    if isinstance(record, LatentClasses):
+        sizes_of = [latent.n_outputs for latent in record.latents]
+        return bool(sizes_of) and (len(sizes_of) == 1 or set(sizes_of) == {1})
     if isinstance(record, LogNoise):
         numbers_only = not np.isnan(record.places).any()
         return numbers_only and _is_index(record.columns, sizes["p"]) and bool((record.scale > 0.0).all())
     if isinstance(record, ConformalScores):
         return _are_scores(record)
-    if isinstance(record, ProcessPredictor):
-        return record.others.n_atoms == sizes["p"] and sizes["k"] == sizes["m"] + sizes["p"]
     return True
 
 

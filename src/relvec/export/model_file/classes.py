@@ -10,10 +10,13 @@ from relvec.export.model_file.layout import ModelFileError
 # Public prefix of a name in files: the modules where the classes of that prefix are defined today, and the classes.
 RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec": {
-        "relvec.estimators.regressor": ("RelevanceVectorRegressor",),
-        "relvec.estimators.classifier": ("RelevanceVectorClassifier",),
-        "relvec.estimators.sparse_linear": ("SparseBayesianClassifier", "SparseBayesianRegressor"),
-        "relvec.estimators.fitted": ("FittedModel",),
+        "relvec.estimators.gp_classifier": ("GPClassifier",),
+        "relvec.estimators.gp_regressor": ("GPRegressor",),
+        "relvec.estimators.linear_classifier": ("SparseBayesianClassifier",),
+        "relvec.estimators.linear_regressor": ("SparseBayesianRegressor",),
+        "relvec.estimators.rvm_classifier": ("RelevanceVectorClassifier",),
+        "relvec.estimators.rvm_regressor": ("RelevanceVectorRegressor",),
+        "relvec.estimators.records": ("FittedProcess", "FittedRVM"),
         "relvec.estimators.noise": ("HeteroscedasticPredictor", "NoiseFit"),
         "relvec.inference.heteroscedastic": ("LogNoise",),
         "relvec.inference.priors": ("GammaPrior",),
@@ -29,19 +32,18 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
             "Bias", "Concat", "EmptyBasis", "Functions", "KernelBasis", "Linear", "Polynomial", "Precomputed",
         ),
     },
-    "relvec.solvers": {"relvec.solvers": ("EM", "MacKay", "Sequential", "Stepwise")},
+    "relvec.solvers": {"relvec.solvers": ("EM", "MacKay", "Sequential")},
     "relvec.likelihoods": {"relvec.inference.likelihoods": ("Bernoulli", "Categorical", "Poisson")},
     "relvec.predictive": {
         "relvec.inference.predictive": (
-            "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CountPredictor", "LatentPredictor",
-            "LinearPredictor", "StudentPredictor",
+            "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CountPredictor", "LatentClasses",
+            "LatentPredictor", "LinearPredictor", "StudentPredictor",
         ),
-        "relvec.inference.process": ("Covariance", "Process", "ProcessPredictor"),
         "relvec.inference.conformal": ("ConformalScores",),
     },
     "relvec.gaussian_process": {
         "relvec.gaussian_process": (
-            "Bounds", "Compared", "Component", "FittedProcess", "Merit", "Part", "Scale", "Structure", "Units",
+            "Bounds", "Compared", "Component", "ProcessPredictor", "Merit", "Part", "Scale", "Structure", "Units",
         ),
         "relvec.gaussian_process.classes": (
             "Calibration", "ClassModel", "ClassProcess", "Entry", "LatentKernel", "Member", "Selection",
@@ -55,17 +57,6 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec.centres": {"relvec.hyperparameters.grvm": ("Placement",), "relvec.hyperparameters.centres": ("Move",)},
     "relvec.tables": {"relvec.tables.columns": ("Column", "TableColumns")},
 }  # fmt: skip
-# Prefixes in files that were written when files named modules, and the public prefixes that took their place.
-EARLIER_PREFIXES = {
-    "relvec._regressor": "relvec",
-    "relvec._classifier": "relvec",
-    "relvec.priors": "relvec",
-    "relvec.process": "relvec.predictive",
-    "relvec.tune": "relvec.widths",
-    "relvec.grvm": "relvec.centres",
-    "relvec.grvm_widths": "relvec.widths",
-    "relvec.columns": "relvec.tables",
-}
 # Classes of scikit-learn whose fitted state is numbers, words and lists of them.
 SKLEARN = {
     "sklearn.pipeline": ("Pipeline", "FeatureUnion"),
@@ -106,9 +97,7 @@ def find_name(cls: type) -> str | None:
 
 
 def find_class(name: str) -> type:
-    """The class of a name in a file, of today or earlier."""
-    prefix, _, own = name.rpartition(".")
-    public = f"{EARLIER_PREFIXES.get(prefix, prefix)}.{own}"
-    if public not in storable_classes():
+    """Return the class of a name in a file."""
+    if name not in storable_classes():
         raise ModelFileError(f"it names {name!r}, which is no class of relvec, nor one of scikit-learn that is allowed")
-    return storable_classes()[public]
+    return storable_classes()[name]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-SCHEMA = 1
+SCHEMA = 2
 MAX_HEADER_BYTES = 1 << 25
 MAX_HEADER_ITEMS = 1_000_000  # an item of JSON takes more memory than it has letters
 MAX_NESTING = 64  # of the tree
@@ -54,7 +54,10 @@ def split_file(data: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
         raise ModelFileError(f"the file is cut off: {len(data)} bytes")
     if data[: _CHECKSUM.start] != _MAGIC % SCHEMA:
         schema = data[len(MAGIC_START) : _CHECKSUM.start - 1].decode("ascii", "replace")
-        raise ModelFileError(f"the file has schema {schema}, this version of relvec reads {SCHEMA}: use a newer relvec")
+        raise ModelFileError(
+            f"the file has schema {schema}, this version of relvec reads {SCHEMA}: fit and save the model again, or read "
+            "it with the version that wrote it"
+        )
     view = memoryview(data)
     if hashlib.sha256(view[_LENGTH.start :]).digest() != data[_CHECKSUM]:
         raise ModelFileError("the file is damaged or cut off: its checksum is wrong; save or copy it again")

@@ -8,12 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from relvec.estimators.classifier import RelevanceVectorClassifier
-from relvec.estimators.regressor import RelevanceVectorRegressor
-from relvec.estimators.sparse_linear import SparseBayesianClassifier, SparseBayesianRegressor
+from relvec.estimators.gp_classifier import GPClassifier
+from relvec.estimators.gp_regressor import GPRegressor
+from relvec.estimators.linear_classifier import SparseBayesianClassifier
+from relvec.estimators.linear_regressor import SparseBayesianRegressor
+from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
+from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
 from relvec.export.exported import read_model, split_pipeline
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
@@ -34,12 +38,12 @@ def register() -> None:
     >>> register()
     """
     skl2onnx = require("skl2onnx")
-    for regressor in (RelevanceVectorRegressor, SparseBayesianRegressor):
+    for regressor in (GPRegressor, RelevanceVectorRegressor, SparseBayesianRegressor):
         skl2onnx.update_registered_converter(
             regressor, f"Relvec{regressor.__name__}", _regressor_shapes, _convert, parser=_parse_regressor,
             options={"return_std": [False, True], "coverage": None},
         )  # fmt: skip
-    for classifier in (RelevanceVectorClassifier, SparseBayesianClassifier):
+    for classifier in (GPClassifier, RelevanceVectorClassifier, SparseBayesianClassifier):
         skl2onnx.update_registered_converter(
             classifier, f"Relvec{classifier.__name__}", _classifier_shapes, _convert,
             options={"zipmap": [True, False, "columns"], "nocl": [False, True], "output_class_labels": [False, True]},
@@ -62,7 +66,7 @@ def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
     rows = X if hasattr(X, "columns") else np.asarray(X)
     rows = _safe_indexing(rows, np.arange(min(len(rows), _MAX_COMPARED_ROWS)))
     inputs = _inputs(rows)
-    regressing = isinstance(last, RelevanceVectorRegressor)
+    regressing = is_regressor(last)
     thresholds = read_model(last, coverage).thresholds
     options: dict[str, Any] = {"return_std": True} if regressing else {"zipmap": False}
     if regressing and thresholds is not None:
@@ -177,7 +181,7 @@ def _classifier_shapes(operator: Any) -> None:
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     graph, x = _open_graph(scope, operator, container)
-    if isinstance(operator.raw_operator, RelevanceVectorClassifier):
+    if is_classifier(operator.raw_operator):
         _close_graph(graph, operator, list(add_classification(graph, read_model(operator.raw_operator), x)), 1)
         return
     options = scope.get_options(operator.raw_operator, {"return_std": False, "coverage": None})

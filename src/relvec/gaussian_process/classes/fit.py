@@ -15,6 +15,8 @@ from relvec.gaussian_process.classes.model import Calibration
 from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standardise
 from relvec.gaussian_process.fit import rows_to_learn
 from relvec.gaussian_process.rows import Units
+from relvec.inference.predictive import ClassPredictor
+from relvec.runtime.brief import Brief
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import most_vectors
 
@@ -32,8 +34,8 @@ class Member:
     model: Any  # a ClassProcess; benchmarks add others
 
 
-@dataclass(frozen=True, eq=False)
-class ClassModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassModel(Brief, ClassPredictor):
     """log p_c = log base rate_c + sum of the members' signals, normalised.
 
     units : from the user's inputs to standardised ones.
@@ -81,6 +83,12 @@ class ClassModel:
             "Where all columns are far from the training rows, probabilities return to the shares of the classes; far "
             "along a single column, or along columns that hardly matter, they may not."
         )
+
+    def decision(self, X: np.ndarray) -> np.ndarray:
+        """Return log-odds (n,) of the second of two classes; of more the logarithms of probabilities less their mean."""
+        scores = self.scores(X)
+        two = scores.shape[1] == 2
+        return scores[:, 1] - scores[:, 0] if two else scores - scores.mean(axis=1, keepdims=True)
 
     def scores(self, X: np.ndarray) -> np.ndarray:
         """(n, K) logarithms of the probabilities at X (n, d), but for a constant of each row."""

@@ -18,7 +18,7 @@ from relvec.design import Draw, Samples
 from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums
 from relvec.gaussian_process.fit import LastStage, Prepared, learn_kernels, messages, prepare, rows_to_learn, status
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.predictor import Component, FittedProcess, component_of, follow_inputs
+from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of, follow_inputs
 from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_vectors
 from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import Scale
@@ -79,9 +79,9 @@ def fit_in_passes(
     target: Scale | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
-    earlier: FittedProcess | None = None,
+    earlier: ProcessPredictor | None = None,
     vary: bool = True,
-) -> FittedProcess:
+) -> ProcessPredictor:
     """A process with the composite kernel of most merit, to rows in blocks.
 
     Parameters
@@ -110,7 +110,7 @@ def fit_in_passes(
     clock.take_over(learning)
     grown = _grow(table, output, prepared, learned.chosen[0].structure, learned.thetas[0], max_vectors, clock, vary)
     floor = prepared.floors.noise
-    process = FittedProcess(
+    process = ProcessPredictor(
         units=prepared.units, scale=prepared.scale, components=(grown.part,), shares=np.ones(1),
         selection=learned.record(), merit=learned.chosen[0].merit, bounds=grown.bounds,
         vectors=prepared.raw.X[grown.index], status=status(grown.part, floor, clock),
@@ -121,9 +121,9 @@ def fit_in_passes(
 
 
 def grow_further(
-    process: FittedProcess, table: DrawnSamples, output: int, max_vectors: int | None, time_limit: float | None = None,
+    process: ProcessPredictor, table: DrawnSamples, output: int, max_vectors: int | None, time_limit: float | None = None,
     progress: Progress | None = None,
-) -> FittedProcess:  # fmt: skip
+) -> ProcessPredictor:  # fmt: skip
     """A process whose vectors were too few, on more of them, or on as many with variances that suit rows held out.
 
     table : all rows, of which the draw has all.
@@ -148,7 +148,7 @@ class _Grown:
     limit: str
 
 
-def mark_limit(process: FittedProcess, limit: str) -> FittedProcess:
+def mark_limit(process: ProcessPredictor, limit: str) -> ProcessPredictor:
     """The process with a status and a message that tell which limit its vectors reached, "" for none."""
     if not limit:
         return process

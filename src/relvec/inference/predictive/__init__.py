@@ -1,12 +1,14 @@
 """Predictive distributions of a fitted model."""
 
 from relvec.inference.predictive.augmented import Augmented, AugmentedLatentPredictor, AugmentedPredictor
+from relvec.inference.predictive.classes import LatentClasses
+from relvec.inference.predictive.contract import ClassPredictor, Predictor
 from relvec.inference.predictive.counts import CountPredictor
 from relvec.inference.predictive.latent import LatentPredictor
-from relvec.inference.predictive.linear import LinearPredictor, WeightPredictor
+from relvec.inference.predictive.linear import LinearPredictor
 from relvec.inference.predictive.student import StudentPredictor
 
 __all__ = [
-    "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CountPredictor", "LatentPredictor",
-    "LinearPredictor", "StudentPredictor", "WeightPredictor",
+    "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "ClassPredictor", "CountPredictor",
+    "LatentClasses", "LatentPredictor", "LinearPredictor", "Predictor", "StudentPredictor",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.inference.evidence import optimal_alpha
+from relvec.inference.predictive.contract import Predictor
 from relvec.inference.predictive.latent import LatentPredictor
 from relvec.inference.predictive.linear import BLOCK_NUMBERS, LinearPredictor
 from relvec.kernels import Kernel
@@ -51,7 +52,7 @@ class Augmented:
 
 
 @dataclass(frozen=True, eq=False)
-class AugmentedPredictor:
+class AugmentedPredictor(Predictor):
     """RVM*, RQ05 eq. (5)-(7): the model of each point has one more basis function, centred on it."""
 
     model: LinearPredictor  # the RVM
@@ -88,14 +89,14 @@ class AugmentedPredictor:
         """Raise ValueError: each point has a model of its own."""
         raise ValueError(
             "predictive='augmented' has no covariance between points: each point predicted has a model of its own, "
-            "with a basis function there (RQ05); ask for return_std, or use predictive='process'"
+            "with a basis function there (RQ05); ask for return_std, or use GPRegressor"
         )
 
     def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
         """Raise ValueError: each point has a model of its own."""
         raise ValueError(
             "predictive='augmented' has no functions to draw: each point predicted has a model of its own, with a "
-            "basis function there (RQ05); use predictive='process', or predictive='rvm'"
+            "basis function there (RQ05); use predictive='rvm', or GPRegressor"
         )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtri, pdtr
 
 from relvec.inference.likelihoods import LOG_NORMAL_WEIGHTS, NORMAL_NODES
+from relvec.inference.predictive.contract import Predictor
 from relvec.inference.predictive.linear import LinearPredictor
 
 _MAX_LOG_RATE = 700.0  # exp of more overflows
@@ -15,8 +17,11 @@ _MAX_DEVIATION = 1e150  # the square of more overflows
 
 
 @dataclass(frozen=True, eq=False)
-class CountPredictor:
+class CountPredictor(Predictor):
     """Counts with the rate exp(f(x)) for a Gaussian posterior over f: averages over f are exact or by quadrature."""
+
+    is_normal: ClassVar[bool] = False
+    is_count: ClassVar[bool] = True
 
     latent: LinearPredictor  # the posterior over f
 

@@ -25,6 +25,21 @@ class LatentPredictor:
     mean: np.ndarray
     root: np.ndarray
 
+    @property
+    def weight_root(self) -> np.ndarray:
+        """A root (k, j) of the posterior covariance of the weights, in the units of the basis functions as given."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return self.root / self.scale[self.places, None]
+
+    @property
+    def weight_covariance(self) -> np.ndarray:
+        """Posterior covariance (K m, K m) of the weights of all functions; 0 where an atom is not in a function."""
+        m, root = self.basis.n_atoms, self.weight_root
+        place = self.outputs * m + self.places
+        found = np.zeros((self.n_outputs * m, self.n_outputs * m))
+        found[np.ix_(place, place)] = root @ root.T
+        return found
+
     def functions(self, X: Array) -> list[Array]:
         """For each output its scaled basis functions at X, (n, k_c), where X is."""
         Phi = self.basis(X) / like(X, self.scale)

@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.inference.linalg import covariance_root
+from relvec.inference.predictive.contract import Predictor
 from relvec.runtime.arrays import Array, add_diagonal, array_slices, like, namespace, squares
 
 BLOCK_NUMBERS = 100_000  # rows are predicted in blocks of this size: they stay in the cache, and memory does not grow
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WeightPredictor(ABC):
-    """A Gaussian posterior over the weights of some functions, in the units of the target.
+class LinearPredictor(Predictor):
+    """A Gaussian posterior over functions w'phi(x), in the units of the target.
 
-    A part of the prior that the functions cannot represent (`unrepresented`) adds to the uncertainty.
+    The weights belong to columns divided by ``scale`` and a target divided by ``unit``; both are kept apart, so that
+    inputs and targets of any magnitude pass without overflow.
     """
 
+    on_device: ClassVar[bool] = True
+
+    basis: Basis  # bound basis of the k atoms kept
+    scale: np.ndarray  # (k,) norms of the basis functions over the training rows
     unit: float  # root mean square of the training target
     # (k,), (k, k) posterior N(mean, root root') of the scaled weights
     mean: np.ndarray
     root: np.ndarray
     noise: float  # noise variance divided by unit^2
 
-    @abstractmethod
-    def columns(self, X: Array) -> Array:
-        """Scaled functions at X: (n, k)."""
+    @property
+    def weight_root(self) -> np.ndarray:
+        """A root (k, j) of the posterior covariance of the weights, in the units of X and y."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return self.root * (self.unit / self.scale)[:, None]
 
-    @abstractmethod
-    def unrepresented(self, X: np.ndarray, Phi: np.ndarray, joint: bool) -> np.ndarray | None:
-        """Prior variance (n,) at X, or covariance (n, n) if ``joint``, that the functions Phi (n, k) lack, or None."""
+    @property
+    def weight_covariance(self) -> np.ndarray:
+        """Posterior covariance (k, k) of the weights, in the units of X and y."""
+        return self.weight_root @ self.weight_root.T
+
+    def columns(self, X: Array) -> Array:
+        """Scaled basis functions at X: (n, k), in the array library of X."""
+        return self.basis(X) / like(X, self.scale)
 
     def moments(self, X: Array, variance: bool, noise: bool) -> tuple[Array, Array | None]:
         """Mean and, if asked, variance (n,) at X (T01 eq. (21)-(22)), where X is; with the noise in it if asked."""
@@ -43,8 +55,7 @@ class WeightPredictor(ABC):
             Phi = self.columns(X[rows, :])
             mean.append(Phi @ weights)
             if variance:
-                left, own = self.unrepresented(X[rows, :], Phi, False), squares(Phi @ root, 1)
-                spread.append(own if left is None else own + left)
+                spread.append(squares(Phi @ root, 1))
         found = xp.concat(mean) * float(self.unit)
         if not variance:
             return found, None
@@ -52,40 +63,15 @@ class WeightPredictor(ABC):
 
     def covariance(self, X: Array, noise: bool) -> Array:
         """Covariance (n, n) of the function, or of new targets, at X."""
-        Phi = self.columns(X)
-        left, Phi = self.unrepresented(X, Phi, True), Phi @ like(X, self.root)
+        Phi = self.columns(X) @ like(X, self.root)
         C = Phi @ Phi.T
-        if left is not None:
-            C += left
         return (add_diagonal(C, float(self.noise)) if noise else C) * float(self.unit**2)
 
     def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
         """Functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
         weights = self.mean[:, None] + self.root @ rng.standard_normal((self.root.shape[1], n_samples))
-        Phi = self.columns(X)
-        drawn, left = Phi @ weights, self.unrepresented(X, Phi, True)
-        if left is not None:
-            drawn += covariance_root(left) @ rng.standard_normal(drawn.shape)
+        drawn = self.columns(X) @ weights
         if noise:
             drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
         drawn *= self.unit
         return drawn
-
-
-@dataclass(frozen=True, eq=False)
-class LinearPredictor(WeightPredictor):
-    """A posterior over functions w'phi(x), in the units of the target.
-
-    The weights belong to columns divided by ``scale`` and a target divided by ``unit``; both are kept apart, so that
-    inputs and targets of any magnitude pass without overflow.
-    """
-
-    basis: Basis  # bound basis of the k atoms kept
-    scale: np.ndarray  # (k,) norms of the basis functions over the training rows
-
-    def columns(self, X: Array) -> Array:
-        """Scaled basis functions at X: (n, k), in the array library of X."""
-        return self.basis(X) / like(X, self.scale)
-
-    def unrepresented(self, X: np.ndarray, Phi: np.ndarray, joint: bool) -> None:
-        """None: the basis functions are the whole model."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtr
+
+from relvec.inference.predictive.contract import Predictor
 
 _STEP = 0.25  # of the trapezoidal rule in log lambda, and in its standard deviations: errors are below 1e-12
 _STANDARD_STEP = 0.6
@@ -16,14 +18,16 @@ _BISECTIONS = 80
 
 
 @dataclass(frozen=True, eq=False)
-class StudentPredictor:
+class StudentPredictor(Predictor):
     """The posterior over a function, with Student-t noise of so many degrees of freedom and variance.
 
     A new target is normal given the scale lambda of its noise; averages over lambda are by the trapezoidal rule in
     log lambda, a mixture of about a hundred normal distributions with one mean. Quantiles are found by bisection.
     """
 
-    function: Any  # predictor of the function: `LinearPredictor`, or a process
+    is_normal: ClassVar[bool] = False
+
+    function: Predictor  # of a linear model, or a process
     degrees: float  # of freedom
     noise: float  # its variance, in the units of the target
 

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
-import numpy as np
-from scipy.special import log_expit
-
-from relvec.design import ModelOnRows
-from relvec.inference.laplace_posterior import PosteriorOnRows
-from relvec.inference.likelihoods import Bernoulli, logistic_log_odds
-from relvec.runtime.arrays import like, squares, to_host
 from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.laplace.fixed_point import LaplaceFixedPoint
 from relvec.solvers.laplace.problem import LaplaceProblem
 from relvec.solvers.laplace.search import begin
-from relvec.solvers.loop import Result, State, iterate
+from relvec.solvers.loop import Result, iterate
 from relvec.solvers.sequential import Search, Sequential
-
-_NARROWER = tuple(np.linspace(1.0, 0.0, 41))  # deviations tried where those of a posterior are too wide, relative
 
 
 def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int = 0) -> Result:
@@ -53,29 +43,3 @@ def laplace_solver(solver) -> Search | LaplaceFixedPoint:
     if solver.stop == "tf03":
         solver = replace(solver, exchange=False, restarts=0)
     return Search(solver, begin)
-
-
-def consistent_width(problem: LaplaceProblem, state: State) -> float:
-    """Factor of at most one for the deviations of a posterior of two classes, so that it may be the posterior.
-
-    For every posterior q, log p(t) = E_q log p(t | w) - KL(q, prior) <= sum_n log E_q p(t_n | w): averages over it make
-    the training rows at least as probable as the evidence says. Laplace's approximation of separable classes, where the
-    posterior is skew, may be too wide for that.
-    """
-    if type(problem.likelihood) is not Bernoulli or not len(state.active):
-        return 1.0
-    on_rows = ModelOnRows(problem.observed, problem.pairs(state.active)[1], state.posterior)
-    evidence = state.posterior.log_evidence
-    if problem.design.reduce(on_rows, partial(averaged_log_likelihood, (1.0,)))[0] >= evidence:
-        return 1.0
-    found = problem.design.reduce(on_rows, partial(averaged_log_likelihood, _NARROWER))
-    return float(np.interp(evidence, np.maximum.accumulate(found), _NARROWER))
-
-
-def averaged_log_likelihood(factors: tuple[float, ...], p: PosteriorOnRows, weights: np.ndarray) -> np.ndarray:
-    """sum_n log E p(t_n | f_n) of two classes for some rows, with deviations times each of the factors (j,)."""
-    f, w = to_host(p.f), to_host(weights)
-    variance = to_host(squares(p.Phi @ like(p.Phi, p.root), 1))
-    ones = w * Bernoulli().mean(f) + to_host(p.r)  # w t: the residual is w (t - p)
-    odds = [logistic_log_odds(f, factor**2 * variance) for factor in factors]
-    return np.array([ones @ x + w @ log_expit(-x) for x in odds])

@@ -1,0 +1,150 @@
+"""Regression by a Gaussian process whose kernel the data choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relvec.estimators.noise import fit_noise
+from relvec.estimators.options import ProcessOptions, process_options
+from relvec.estimators.predictions.regression import RegressionPredictions
+from relvec.estimators.process import Process
+from relvec.estimators.processes import fit_processes
+from relvec.estimators.records import FittedProcess
+from relvec.estimators.sources.regression import RegressionRows
+
+LIKELIHOODS, NOISES = ("gaussian", "student-t", "censored"), ("auto", "constant", "heteroscedastic")
+
+
+class GPRegressor(RegressionPredictions, RegressionRows, Process):
+    """Gaussian process regression: the kernel is chosen by its evidence, and as many rows are kept as that needs.
+
+    Kernels are compared by merit p(t | M), the evidence integrated over their hyperparameters: one Gaussian or Matern
+    3/2 part and sums of two, with one width or one for each input (one for the one-hot columns of a category
+    together), with or without a linear part. Every row is a vector of the process in small tables; in larger ones the
+    rows that matter are (Titsias 2009). Choose it where predictions matter more than size; `RelevanceVectorRegressor`
+    keeps a handful of functions.
+
+    Parameters
+    ----------
+    likelihood : {"gaussian", "student-t", "censored"}, default "gaussian"
+        "student-t" is for noise with heavy tails and gross errors, whose degrees of freedom are learned: rows far off
+        count little and are named in `outliers_`; the evidence is a variational bound. "censored" is for targets some
+        of which are only known to lie in an interval: y is (n, 2), the lower and the upper limit of each target, equal
+        where it was observed, -inf or inf where there is no limit, or a structured array (event, time).
+    noise : {"auto", "constant", "heteroscedastic"}, default "auto"
+        Whether error bars depend on the inputs: "auto" lets them if rows left out clearly show it; "heteroscedastic"
+        learns noise and function together, for Gaussian noise.
+    max_vectors : int, optional
+        Most distinct rows that the process keeps; None is 1000, and more for large tables. Fewer are kept where that
+        costs almost nothing at rows held out: a small number makes small and quick models.
+    warm_start : bool, default False
+        Whether a further call of `fit` keeps the kernels of the last one and learns their hyperparameters from where
+        they were; nothing else is compared.
+    memory_limit : float or str, default "4GB"
+        Bytes, or such as "500MB" or "2GiB", that a fit may take besides the data it is given.
+    time_limit : float, optional
+        Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``, which names the
+        stages that were cut short.
+    verbose : None, "progress", bool or int, default None
+        None shows a line with stage, size, evidence and times on a terminal when a fit takes longer than three seconds,
+        "progress" also where stderr is not a terminal; False or 0 never shows it; True logs (logger "relvec").
+
+    Attributes
+    ----------
+    kernel_ : the first part of the kernel with its widths in numbers; `width_` are those widths (n_features,).
+    width_rule_ : "merit".
+    selection_ : what was compared, best first (`relvec.gaussian_process.Compared`): name, merit, n_rows it was learned
+        on, held_out (mean negative log density of held-out rows, nan if there were none), share in the prediction,
+        refused (why it is excluded, or ""). "gaussian[4] + linear" has a width for each of 4 inputs.
+    merit_ : log p(t | M) of the first of them, on its rows, the target standardised.
+    process_ : the process (`relvec.gaussian_process.ProcessPredictor`): components and their shares, scale of the
+        target, vectors and why each is kept, messages.
+    vectors_ : (m, n_features) distinct training rows that are kept; `vector_rows_` (m,) their numbers, ascending.
+    noise_variance_ : noise variance, on the scale of the target where that is a logarithm.
+    noise_columns_ : columns of X that error bars depend on, n_features for the predicted mean; only where they do.
+    log_marginal_likelihood_ : lower bound on the log evidence in the units of y, of the first kernel.
+    bounds_ : (2,) lower and upper bound on it, equal where every row is a vector.
+    feature_relevance_ : (n_features,) share of each input in the mean squared slope of the function, inputs in standard
+        deviations. `feature_importances_` has the roots, as shares.
+    status_ : how the fit ended: "converged", or the name of a warning.
+    n_evaluations_ : evaluations of evidences.
+    degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, at least 2.1, and training rows that
+        count less than a quarter of a usual row, the worst first.
+    n_censored_ : training rows whose target is known by an interval only; for ``likelihood="censored"``.
+    calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
+    fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedProcess`).
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
+
+    For y of shape (n_samples, q) each output has a process, with one choice of kernels: `noise_variance_`,
+    `log_marginal_likelihood_`, `merit_` and `n_evaluations_` are (q,), `bounds_` (q, 2), `status_`, `selection_` and
+    `process_` lists of q.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relvec import GPRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.linspace(-10, 10, 100)[:, None]
+    >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(100)
+    >>> model = GPRegressor().fit(X, y)
+    >>> model.selection_[0].name, model.status_
+    ('gaussian', 'converged')
+    >>> mean, std = model.predict([[0.0]], return_std=True)
+    >>> bool(abs(mean[0] - 1.0) < 2 * std[0])
+    True
+    """
+
+    def __init__(
+        self, *, likelihood: str = "gaussian", noise: str = "auto", max_vectors: int | None = None,
+        warm_start: bool = False, memory_limit: Any = "4GB", time_limit: float | None = None, verbose: Any = None,
+    ) -> None:  # fmt: skip
+        self.likelihood = likelihood
+        self.noise = noise
+        self.max_vectors = max_vectors
+        self.warm_start = warm_start
+        self.memory_limit = memory_limit
+        self.time_limit = time_limit
+        self.verbose = verbose
+
+    def _options(self) -> ProcessOptions:
+        for name, choices in (("likelihood", LIKELIHOODS), ("noise", NOISES)):
+            if getattr(self, name) not in choices:
+                expected = ", ".join(map(repr, choices))
+                raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
+        learned = self.likelihood if self.likelihood != "gaussian" else self.noise
+        if self.noise != "auto" and learned != self.noise:
+            raise ValueError(f"noise={self.noise!r} is for likelihood='gaussian': leave it at 'auto' with {learned!r}")
+        return process_options(self._parameters(), noise=learned, earlier=self._earlier)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        options = self._options()
+        learns_noise = options.noise not in ("auto", "constant")
+        censored = self.likelihood == "censored"
+        source = self._regression_source(options, X, y, sample_weight, censored=censored, passes=not learns_noise)
+        self._set_fitted((fit_noise if learns_noise else _fit)(options, source, fit_processes))
+
+    def _set_fitted(self, fitted: FittedProcess) -> None:
+        """Set public attributes, in the units of X and y."""
+
+        def per_output(values: Any) -> Any:
+            return values[0] if fitted.single else values
+
+        self._copy_process(fitted)
+        self.process_, self.selection_ = per_output(fitted.processes), per_output(fitted.selection)
+        self.merit_, self.bounds_ = per_output(fitted.merit), per_output(fitted.bounds)
+        self.noise_variance_ = per_output(fitted.noise_variance)
+        self.log_marginal_likelihood_ = per_output(fitted.log_evidence)
+        self.status_, self.n_evaluations_ = per_output(fitted.status), per_output(fitted.n_evaluations)
+        noise, columns = fitted.noise, fitted.noise_columns
+        self._set_or_drop(
+            {
+                "noise_columns_": None if columns is None else per_output(columns),
+                "degrees_of_freedom_": None if noise is None else noise.degrees,
+                "outliers_": None if noise is None else noise.outliers,
+                "n_censored_": None if noise is None else noise.n_censored,
+            }
+        )
+
+
+def _fit(options: ProcessOptions, source: Any, fit: Any) -> FittedProcess:
+    return fit(options, source)

@@ -1,0 +1,167 @@
+"""Fitted models as frozen records, from which estimators copy their attributes and exports read.
+
+There are two: `FittedRVM`, of relevance vector machines and linear models, and `FittedProcess`, of processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relvec.basis import Basis, centres_of
+from relvec.design import Compression
+from relvec.estimators.noise.record import NoiseFit
+from relvec.estimators.options import EarlierModel
+from relvec.gaussian_process import ProcessPredictor
+from relvec.gaussian_process.classes import ClassModel
+from relvec.hyperparameters.grvm import Placement
+from relvec.inference.conformal import ConformalScores
+from relvec.inference.predictive import ClassPredictor, LatentPredictor, LinearPredictor, Predictor
+from relvec.runtime.brief import Brief
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Fitted(Brief):
+    """What the records of both families have.
+
+    Attributes
+    ----------
+    predictors : (F) what predicts each output of a regression; of classes one `ClassPredictor`.
+    noise_variance : (F,) nan for classes and counts.
+    log_evidence : (F,).
+    status : (F) how each fit ended.
+    kernel, width, width_rule, feature_relevance : see the estimators; None where they have no such attribute.
+    single : whether the targets are one column that was given as (n,).
+    noise : the noise that was learned, where it is not normal with one variance; else None.
+    calibration : scores of rows that took no part in the fit, where the model is calibrated; else None.
+    """
+
+    predictors: list[Predictor] | list[ClassPredictor]
+    noise_variance: np.ndarray
+    log_evidence: np.ndarray
+    status: list[str]
+    kernel: Any = None
+    width: Any = None
+    width_rule: str | None = None
+    feature_relevance: np.ndarray | None = None
+    single: bool = True
+    noise: NoiseFit | None = None
+    calibration: ConformalScores | None = None
+
+    @property
+    def scores(self) -> list[str]:
+        """How good the model is on its training rows, in words."""
+        return []
+
+    @property
+    def noise_columns(self) -> list[np.ndarray] | None:
+        """Columns of X that the error bars of each output depend on, None where they do not."""
+        if self.noise is not None:
+            return [self.noise.columns] if self.noise.columns is not None else None
+        found = [predictor.noise_columns for predictor in self.predictors if isinstance(predictor, Predictor)]
+        return found if any(len(columns) for columns in found) else None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FittedRVM(Fitted):
+    """A relevance vector machine of F searches with R functions: one of each output, or K of the classes of a softmax.
+
+    Attributes
+    ----------
+    basis : bound basis of the m functions kept: kernels first, then the further basis, then the constant.
+    functions : (F) the posteriors over functions that were found (`relvec.inference.predictive`).
+    weights, alpha, gamma : (R, m) posterior mean, precision (inf where a function is not in the model of the output)
+        and how well the data determine each weight, in the units of X and y.
+    intercept : (R,) weight of the constant.
+    coef : (R, d) slopes of a purely linear model, or None.
+    certificate, n_iter : (F,).
+    history : (F) the steps of each search.
+    relevance_vectors : (r, d) the training rows that kernels are centred on; None where X holds kernel values.
+    n_candidates, n_subsets, compression, tuning : see the estimators.
+    placement : how well the data place moved centres, or None.
+    theta : (p,) logarithms of the parameters of all kernels of the dictionary.
+    """
+
+    basis: Basis
+    functions: list[LinearPredictor] | list[LatentPredictor]
+    weights: np.ndarray
+    alpha: np.ndarray
+    gamma: np.ndarray
+    intercept: np.ndarray
+    coef: np.ndarray | None
+    certificate: np.ndarray
+    n_iter: np.ndarray
+    history: list[np.ndarray]
+    relevance_vectors: np.ndarray | None
+    n_candidates: int
+    n_subsets: int = 1
+    compression: Compression | None = None
+    placement: Placement | None = None
+    tuning: Any = None
+    theta: np.ndarray | None = None
+
+    @property
+    def relevance(self) -> np.ndarray:
+        """Training rows (r,) that kernels are centred on, ascending."""
+        return self.basis.rows[self.basis.rows >= 0]
+
+    @property
+    def centres(self) -> np.ndarray:
+        """Centres (p, d) of the kernels, in the order of the basis."""
+        return centres_of(self.basis)
+
+    @property
+    def earlier(self) -> EarlierModel:
+        """The model for a warm start."""
+        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta)
+
+    @property
+    def covariances(self) -> list[np.ndarray]:
+        """Posterior covariance of the weights of each search: (m, m), or (K m, K m) for K functions."""
+        return [function.weight_covariance for function in self.functions]
+
+    @property
+    def size(self) -> str:
+        """How many functions were kept, in words."""
+        n = len(self.weights[0])
+        return f"{n:,} function{'' if n == 1 else 's'} kept"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FittedProcess(Fitted):
+    """A process for each output, with one choice of kernel for all; or one for classes.
+
+    Attributes
+    ----------
+    processes : (F) the processes, to which learned noise may be added in ``predictors``; or one of classes.
+    vectors : (m, d) distinct training rows that they keep, by the number of the row.
+    rows : (m,) their numbers.
+    bounds : (F, 2) on the log evidence at the hyperparameters found; None for classes.
+    n_evaluations : (F,) evaluations of evidences.
+    selection : (F) what was compared.
+    merit : (F,) log p(t | M) of the first kernel; None for classes.
+    """
+
+    processes: list[ProcessPredictor] | list[ClassModel]
+    vectors: np.ndarray
+    rows: np.ndarray
+    bounds: np.ndarray | None
+    n_evaluations: np.ndarray
+    selection: list
+    merit: np.ndarray | None
+
+    @property
+    def earlier(self) -> list:
+        """The processes for a warm start."""
+        return list(self.processes)
+
+    @property
+    def scores(self) -> list[str]:
+        return [process.score for process in self.processes]
+
+    @property
+    def size(self) -> str:
+        """How many vectors were kept, in words."""
+        return f"{len(self.rows):,} vector{'' if len(self.rows) == 1 else 's'} kept"
