@@ -16,7 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from relvec import RVC, RVR, SparseBayesianRegressor, cli, compare, to_c
+from relvec import RVC, RVR, SparseBayesianRegressor, cli, to_c
 from relvec.basis import KernelBasis, Precomputed
 from relvec.basis.concat import numbers_per_entry
 from relvec.cli import fit as fit_command
@@ -24,7 +24,6 @@ from relvec.design import DenseDesign, dense, readers, samples
 from relvec.design.draw import draw_rows
 from relvec.design.samples import LocalSamples
 from relvec.estimators.base import check_predictions
-from relvec.estimators.explain import shapley
 from relvec.inference import linalg
 from relvec.kernels import Cauchy, Gaussian, LogDistance, Matern
 from relvec.runtime import arrays
@@ -174,25 +173,12 @@ def test_predictions_whose_sum_overflows_but_not_they_are_fine():
         check_predictions(np.array([1.0, np.inf]))
 
 
-def test_folds_without_rows_are_left_out_of_a_comparison():
-    few = np.repeat(X[:3], 4, axis=0)
-    y = np.repeat(Y[:3], 4) + 0.1 * RNG.normal(size=12)
-    found = compare(few, y, ["gaussian", "linear"], by="folds", n_folds=50)
-    assert all(np.isfinite(row.value) for row in found.rows) and len(found.rows) == 2
-
-
 def test_intervals_are_calibrated_on_ends_that_were_all_observed():
     ends = np.column_stack([Y, Y])
     censored = RVR(likelihood="censored", width=1.0).fit(X[:40], ends[:40]).calibrate(X[40:], ends[40:])
     assert censored.predict_interval(X[:3]).shape == (3, 2)
     with pytest.raises(ValueError, match="leave rows with censored targets out"):
         censored.calibrate(X[40:], np.column_stack([Y[40:], Y[40:] + 1.0]))
-
-
-def test_one_order_of_one_background_row_has_no_error_to_tell():
-    f = lambda rows: rows[:, :1] * rows[:, 1:2]  # noqa: E731
-    values, variance = shapley._by_orders(f, np.array([2.0, 3.0]), np.zeros((1, 2)), 2, np.random.default_rng(0))
-    assert values.sum() == pytest.approx(6.0) and not variance.any()
 
 
 def test_a_parquet_file_that_outgrows_memory_goes_on_in_a_file(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import d2_tweedie_score, r2_score
 
-from relvec import RVC, RVR, compare, relevance_path, shapley_values
+from relvec import RVC, RVR, relevance_path
 from relvec.basis import centres_of
 from relvec.estimators.predictions.scores import explained_share
 from relvec.gaussian_process import Scale, Structure, fit_process, rows
@@ -252,9 +252,7 @@ FITTED, CLASSES = RVR(width=1.0).fit(X, Y), RVC(width=1.0).fit(X, SIGNAL > 0)
         lambda: CLASSES.predict_proba(MASKED_X),
         lambda: CLASSES.score(X, np.ma.masked_array(SIGNAL > 0, mask=np.arange(30) == 3)),
         lambda: CLASSES.calibrate(X, np.ma.masked_array(SIGNAL > 0, mask=np.arange(30) == 3)),
-        lambda: compare(MASKED_X, Y),
         lambda: relevance_path(X, MASKED_Y),
-        lambda: shapley_values(FITTED, MASKED_X),
     ],
 )
 def test_masked_values_are_refused(call):

@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import reproduction as papers
-from relvec import RVC, RVR, basis, compare
+from relvec import RVC, RVR, basis
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.export.model_file import dumps, loads
@@ -540,36 +540,6 @@ def test_a_word_for_the_width_that_is_not_known_is_refused():
     X, y = sinc(20)
     with pytest.raises(ValueError, match="width must be"):
         RVR(width="grmv").fit(X, y)
-
-
-# Choice of kernels ---------------------------------------------------------------------------------------------------
-
-
-def test_compare_prefers_the_family_the_target_is_made_of():
-    rng = np.random.default_rng(0)
-    X = np.linspace(-6.0, 6.0, 80)[:, None]
-    y = Cauchy(width=0.7)(X, [[-2.0], [1.0], [3.0]]) @ [1.0, -1.5, 1.0] + 0.01 * rng.normal(size=80)
-    found = compare(X, y, ["gaussian", "linear", "cauchy", Cauchy(width=0.7)], by="evidence", estimator=RVR(width=0.7))
-    values = [row.value for row in found.rows]
-    assert values == sorted(values, reverse=True)
-    assert found.rows[0].name == "Cauchy(width=0.7)" and found.rows[-1].name == "Linear()"
-    assert found.best_estimator_ is found.rows[0].model
-    assert_allclose(found.probabilities.sum(), 1.0)
-    assert_allclose(values[0], found.best_estimator_.log_marginal_likelihood_)
-    table = str(found).splitlines()
-    assert len(table) == 5 and table[0].split()[0] == "kernel"
-
-
-def test_compare_by_the_evidence_over_centres_and_its_refusals():
-    X, y = sinc(30)
-    found = compare(X, y, ["gaussian", "cauchy"], estimator=RVR(solver=QUICK), by="centres")
-    assert {row.name.split("(")[0] for row in found.rows} == {"Gaussian", "Cauchy"}
-    with pytest.raises(ValueError, match="at least one kernel"):
-        compare(X, y, [])
-    with pytest.raises(ValueError, match="given by name"):
-        compare(X, y, [Gaussian()], by="centres")
-    with pytest.raises(ValueError, match="by must be"):
-        compare(X, y, ["gaussian"], by="both")
 
 
 def test_a_dictionary_of_several_scales_lets_every_atom_choose_its_own():

@@ -26,8 +26,10 @@ def test_every_neighbour_has_an_example():
     assert found >= {"mapie", "optuna", "shap", "shapiq", "skforecast", "skrub"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("code", EXAMPLES, ids=lambda code: "-".join(packages(code)))
+@pytest.mark.parametrize("code", [
+    pytest.param(code, id="-".join(packages(code)) or "sklearn", marks=[pytest.mark.slow] if packages(code) else [])
+    for code in EXAMPLES
+])  # fmt: skip
 def test_examples_with_other_packages_run(code, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(os.environ, "MPLBACKEND", "Agg")

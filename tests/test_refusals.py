@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fuzz
-from relvec import RVC, RVR, cli, kernels, relevance_path, save, shapley_values, solvers
+from relvec import RVC, RVR, cli, kernels, relevance_path, save, solvers
 from relvec.design import readers
 from relvec.export import model_file
 from relvec.export.c99.source import CSource
@@ -43,12 +43,6 @@ LABELS = np.where(X[:, 0] > 0.0, "b", "a")
 def test_values_that_make_no_sense(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_several_outputs_of_a_process_are_explained_one_by_one():
-    model = RVR(width=1.0, predictive="process").fit(X, np.column_stack([Y, -X[:, 0]]))
-    with pytest.raises(ValueError, match="one by one: fit a model to each"):
-        shapley_values(model, X[:2])
 
 
 def test_too_few_rows_for_a_coverage_bound_nothing():

@@ -10,9 +10,7 @@ from relvec._version import __version__
 
 if TYPE_CHECKING:
     from relvec import basis, kernels, plot, solvers, tables
-    from relvec.estimators.comparison import compare
     from relvec.estimators.explain.path import relevance_path
-    from relvec.estimators.explain.shapley import shapley_values
     from relvec.estimators.gp_classifier import GPClassifier
     from relvec.estimators.gp_regressor import GPRegressor
     from relvec.estimators.linear_classifier import SparseBayesianClassifier
@@ -36,10 +34,8 @@ _HOMES = {
     "SparseBayesianClassifier": "relvec.estimators.linear_classifier",
     "SparseBayesianRegressor": "relvec.estimators.linear_regressor",
     "relevance_path": "relvec.estimators.explain.path",
-    "shapley_values": "relvec.estimators.explain.shapley",
     "load": "relvec.export.model_file",
     "save": "relvec.export.model_file",
-    "compare": "relvec.estimators.comparison",
     "show_versions": "relvec.runtime.versions",
     "to_c": "relvec.export.c99",
     "to_onnx": "relvec.export.onnx",
@@ -48,9 +44,9 @@ _SHORT_NAMES = {"RVC": "RelevanceVectorClassifier", "RVR": "RelevanceVectorRegre
 _SUBMODULES = ("basis", "kernels", "plot", "solvers", "tables")
 
 __all__ = [
-    "RVC", "RVR", "GPClassifier", "GPRegressor", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor", "SparseBayesianClassifier",
-    "SparseBayesianRegressor", "__version__", "basis", "compare", "kernels", "load", "plot", "relevance_path", "save",
-    "shapley_values", "show_versions", "solvers", "tables", "to_c", "to_onnx",
+    "RVC", "RVR", "GPClassifier", "GPRegressor", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor",
+    "SparseBayesianClassifier", "SparseBayesianRegressor", "__version__", "basis", "kernels", "load", "plot",
+    "relevance_path", "save", "show_versions", "solvers", "tables", "to_c", "to_onnx",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Regression by a sparse process with a composite kernel, chosen by merit."""
 
 from relvec.gaussian_process.bound import Bounds
-from relvec.gaussian_process.fit import compare_merits, compare_structures, fit_process, rows_to_learn
+from relvec.gaussian_process.fit import compare_structures, fit_process, rows_to_learn
 from relvec.gaussian_process.kernel import Part, Shape, Structure, parse_structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor
@@ -10,20 +10,6 @@ from relvec.gaussian_process.selection import default_candidates
 from relvec.gaussian_process.target import Scale
 
 __all__ = [
-    "Bounds",
-    "Compared",
-    "Component",
-    "Merit",
-    "Part",
-    "ProcessPredictor",
-    "Scale",
-    "Shape",
-    "Structure",
-    "Units",
-    "compare_merits",
-    "compare_structures",
-    "default_candidates",
-    "fit_process",
-    "parse_structure",
-    "rows_to_learn",
+    "Bounds", "Compared", "Component", "Merit", "Part", "ProcessPredictor", "Scale", "Shape", "Structure", "Units",
+    "compare_structures", "default_candidates", "fit_process", "parse_structure", "rows_to_learn",
 ]  # fmt: skip

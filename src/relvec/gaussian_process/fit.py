@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from relvec.gaussian_process.bound import Bounds, bounds
 from relvec.gaussian_process.evidence import evidence, losses
-from relvec.gaussian_process.kernel import Structure, parse_structure
+from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import climb, log_posterior
 from relvec.gaussian_process.predictor import (
     Compared,
@@ -34,14 +32,14 @@ from relvec.gaussian_process.rows import (
     standardise,
     without_copies,
 )
-from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow, learn_candidate
+from relvec.gaussian_process.selection import Candidate, compare, default_candidates, follow
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
 from relvec.runtime.arrays import Array, like
 from relvec.runtime.clock import Clock, Progress
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
-MERIT_ROWS, NAMED_ROWS = 1000, 400  # distinct rows that merits are compared on
+MERIT_ROWS = 1000  # distinct rows that merits are compared on
 _SHARE_NATS = 3.0  # a difference in merit of so many nats is a factor of e in the shares
 _LEAST_SHARE = 0.1  # of the largest share: candidates below it do not predict
 _COMPONENTS = ((600, 4), (1000, 1))  # up to so many distinct rows, so many candidates are averaged at most
@@ -208,45 +206,26 @@ def rows_to_learn(memory: float) -> int:
     return max(int(np.sqrt(memory / _BYTES_OF_A_PAIR)), _LEAST_ROWS)
 
 
-def compare_merits(
-    X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, names: Sequence[str] | None = None,
-    time_limit: float | None = None,
-) -> list[tuple[str, float, bool]]:  # fmt: skip
-    """Structures by their merit for all targets (n, q) together, on the same rows of each and in its own units.
-
-    Returns (name, log merit, whether modes compete), best first. Structures are given by their names, and all are
-    learned on at most 400 rows; without names they are those of `default_candidates`, of which the best reach up to
-    1,000 rows and the others are left out.
-    """
-    total, several, clock = Counter[str](), set(), Clock(time_limit)
-    kept: set[str] | None = None
-    for y in targets.T:
-        exponent = int(far_exponent(y))
-        raw = merge(X, np.ldexp(y, -exponent), weights)
-        rows, units = standardise(without_copies(raw))
-        floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
-        few, layout = rows.take(slice(0, MERIT_ROWS if names is None else NAMED_ROWS)), _layout(rows)
-        if names is None:
-            found = [c for c in compare(default_candidates(*layout), few, floors, clock) if not c.refused]
-        else:
-            found = [learn_candidate(parse_structure(name, *layout), few, floors, clock) for name in names]
-        n = max(c.n_rows for c in found)
-        level = few.total * (np.log(units.y_scale) + exponent * np.log(2.0))
-        total.update({c.structure.name: c.merit.value - level for c in found if c.n_rows == n})
-        several |= {c.structure.name for c in found if c.merit.several_modes}
-        whole = {c.structure.name for c in found if c.n_rows == n}
-        kept = whole if kept is None else kept & whole
-    order = sorted(kept or total, key=lambda name: -total[name])
-    return [(name, total[name], name in several) for name in order]
-
-
 def compare_structures(
     X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, time_limit: float | None = None
 ) -> Structure:
-    """The structure of most merit for all targets (n, q) together."""
+    """Return the structure of most merit for all targets (n, q) together, each in its own units.
+
+    They are compared on up to 1,000 rows, the same of every target; those that did not reach as many rows as the best
+    of each target are left out.
+    """
     rows, _ = standardise(merge(X, np.zeros(len(X)), weights))
-    name = compare_merits(X, targets, weights, None, time_limit)[0][0]
-    return parse_structure(name, *_layout(rows))
+    candidates, clock = default_candidates(*_layout(rows)), Clock(time_limit)
+    merits: list[dict[Structure, float]] = []
+    for y in targets.T:
+        raw = merge(X, np.ldexp(y, -int(far_exponent(y))), weights)
+        rows, units = standardise(without_copies(raw))
+        floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
+        found = [c for c in compare(candidates, rows.take(slice(0, MERIT_ROWS)), floors, clock) if not c.refused]
+        n = max(c.n_rows for c in found)
+        merits.append({c.structure: c.merit.value for c in found if c.n_rows == n})
+    whole = set.intersection(*map(set, merits)) or set.union(*map(set, merits))
+    return max((s for s in candidates if s in whole), key=lambda s: sum(merit.get(s, 0.0) for merit in merits))
 
 
 def _layout(rows: Rows) -> tuple[int, tuple[int, ...]]:

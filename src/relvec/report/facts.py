@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec.report.advice import plain_warnings
 from relvec.report.learning_curve import LearningCurve, learning_curve
-from relvec.report.summary import format_width, learned_relevance, learned_widths, mean_shapley, summary
+from relvec.report.summary import format_width, learned_relevance, learned_widths, summary
 from relvec.tables.columns import names_of
 from relvec.tables.evaluation import COVERAGE, Evaluation, Score, holds_training_rows
 from relvec.tables.importance import Importance, column_importance
@@ -37,7 +37,6 @@ class Facts:
     worst : header and rows of a table of the predictions that missed most.
     importance : loss of accuracy by shuffling each column.
     relevance : share of each column, where the fit has learned one.
-    shapley : mean size of the Shapley values of each column.
     widths : of the kernel along each column, in standard deviations, where the fit has learned them.
     curve : errors of fits to parts of the rows, after a cross-validation.
     columns : name, kind and treatment of each column.
@@ -54,7 +53,6 @@ class Facts:
     worst: tuple[list[str], list[list[Any]]]
     importance: Importance
     relevance: dict[str, float]
-    shapley: dict[str, float]
     widths: dict[str, float]
     curve: LearningCurve | None
     columns: tuple[tuple[str, str, str], ...]
@@ -89,7 +87,6 @@ def gather_facts(pipeline: Pipeline, evaluation: Evaluation, title: str | None =
         worst=find_worst_rows(pipeline, evaluation, importance.names),
         importance=importance,
         relevance=learned_relevance(pipeline),
-        shapley=mean_shapley(pipeline, evaluation.table),
         widths=learned_widths(pipeline),
         curve=learning_curve(pipeline, evaluation),
         columns=tuple(done),

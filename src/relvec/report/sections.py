@@ -158,13 +158,6 @@ def importance_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
                  if hasattr(pipeline[-1], "selection_") else
                  "Relevance by the learned widths: the share of each column in the distances.")  # fmt: skip
         figures.append(draw(learned.plot, words, 6.4, height))
-    moved = sorted(facts.shapley.items(), key=lambda item: -item[1])[:MAX_BARS]
-    if moved:
-        sizes = plot.FeatureRelevanceDisplay([size for _, size in moved], [shorten(name) for name, _ in moved], None,
-                                             "mean size of the Shapley values")  # fmt: skip
-        words = ("How far each column moves a prediction from the mean (Shapley values)"
-                 + (", in log-odds." if pipeline["columns"].task == "classification" else "."))  # fmt: skip
-        figures.append(draw(sizes.plot, words, 6.4, height))
     header, rows = table_columns(facts)
     explained = ("The width, in standard deviations of the column, tells over which distance the function bends. A "
                  "large one means that it is nearly straight along the column, or does not change at all.")  # fmt: skip

@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.estimators.explain.shapley import shapley_values
 from relvec.plot.relevance import find_relevance
 from relvec.tables.pipelines import encoded_columns
-from relvec.tables.table import as_table
 from relvec.tables.text import format_cell, plural
 
 MAX_LISTED_COLUMNS = 8
 SAME_WIDTHS = 0.1  # widths that differ by less are one: units that were found from a draw of the rows differ a little
-SHAPLEY_ROWS, SHAPLEY_BACKGROUND_ROWS = 20, 10  # whose Shapley values are averaged: a second or two at most
 WIDTH_RULES = {
     "given": "as given",
     "scale": "from the scale of the inputs",
@@ -39,26 +36,6 @@ def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
     for name, value in zip(names, learned[0].tolist(), strict=True):
         shares[name] += value
     return shares
-
-
-def mean_shapley(pipeline: Pipeline, table: Any) -> dict[str, float]:
-    """Mean size of the Shapley values of the table's columns over a few of its rows, against others as background.
-
-    >>> from relvec.tables.pipelines import fit_table
-    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "z": [1.0, 0.0, 0.0, 1.0], "y": [0.1, 0.9, 2.1, 2.9]}
-    >>> sorted(mean_shapley(fit_table(table, "y").pipeline, table))
-    ['x', 'z']
-    """
-    rows = np.asarray(pipeline[:-1].transform(as_table(table)), dtype=np.float64)
-    order = np.random.default_rng(0).permutation(len(rows))
-    explained, background = order[:SHAPLEY_ROWS], order[-SHAPLEY_BACKGROUND_ROWS:]
-    try:
-        values = shapley_values(pipeline[-1], rows[explained], rows[background], n_permutations=40).values
-    except ValueError:  # of a predictive distribution that is no sum of functions
-        return {}
-    names = np.array(encoded_columns(pipeline))
-    found = {name: np.abs(values[..., names == name].sum(axis=-1)).mean() for name in dict.fromkeys(names.tolist())}
-    return {name: float(size) for name, size in found.items()}
 
 
 def learned_widths(pipeline: Pipeline) -> dict[str, float]:

@@ -1,1 +1,1 @@
-"""Explanations of relevance vector machines: the best model of every size, and shares of inputs in predictions."""
+"""The best model of every size."""
