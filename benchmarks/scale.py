@@ -147,7 +147,7 @@ def robot_arm(who: str, device: str | None, seconds: float) -> dict:
             "predict s": time.perf_counter() - began, "peak MB": peak, "status or steps": steps}  # fmt: skip
 
 
-HELD = "from relvec.tables import binary; from relvec.design import readers; binary.MAX_HELD_CELLS = 10**12; "
+HELD = "from relvec.app.tables import binary; from relvec.design import readers; binary.MAX_HELD_CELLS = 10**12; "
 HELD += "readers.MAX_PASSES_SHARE = 1.0; "
 
 
@@ -159,7 +159,7 @@ def parquet(n: int, where: str) -> dict:
     from relvec import load
 
     X, y, X_test, f_test = friedman(n, np.random.default_rng(0))
-    command = ("" if where == "file" else HELD) + "from relvec.cli.entry import main; raise SystemExit(main())"
+    command = ("" if where == "file" else HELD) + "from relvec.app.cli.entry import main; raise SystemExit(main())"
     with tempfile.TemporaryDirectory() as folder:
         columns = {f"x{i + 1}": column for i, column in enumerate(X.T)} | {"y": y}
         write_table(pyarrow.table(columns), f"{folder}/table.parquet", row_group_size=100_000)

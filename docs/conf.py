@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import relvec
-from relvec.cli.arguments import make_parser
+from relvec.app.cli.arguments import make_parser
 
 project = "relvec"
 author = "The relvec developers"

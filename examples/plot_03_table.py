@@ -11,9 +11,9 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import load_diabetes
 
 from relvec import plot
-from relvec.report import plain_warnings, report
-from relvec.report.summary import summary, vectors_of
-from relvec.tables import as_table, evaluate_table, fit_table, predict_table
+from relvec.app.report import plain_warnings, report
+from relvec.app.report.summary import summary, vectors_of
+from relvec.app.tables import as_table, evaluate_table, fit_table, predict_table
 
 data = load_diabetes(scaled=False)
 columns = dict(zip(data.feature_names, data.data.T, strict=True))

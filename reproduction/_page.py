@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from relvec.report.html import STYLE, frame_table, html_table, text
+from relvec.app.report.html import STYLE, frame_table, html_table, text
 
 PAPERS = {
     "T00": "M. E. Tipping, The Relevance Vector Machine, NIPS 12, 2000",

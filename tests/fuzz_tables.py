@@ -25,9 +25,9 @@ import numpy as np
 
 import messy
 from fuzz import Watch, damage
-from relvec import cli
-from relvec.report.html import html_table, text
-from relvec.tables import TableError, read_table
+from relvec.app import cli
+from relvec.app.report.html import html_table, text
+from relvec.app.tables import TableError, read_table
 from reproduction import _page
 
 FITS = 50  # one in so many files goes through `relvec fit`

@@ -15,7 +15,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 import messy
-from relvec import cli
+from relvec.app import cli
 from reproduction.__main__ import main
 
 pytestmark = pytest.mark.browser

@@ -222,7 +222,7 @@ def test_intervals_are_calibrated_on_observed_targets():
 
 
 def test_a_table_with_lower_and_upper_ends(tmp_path, capsys):
-    from relvec.cli import main
+    from relvec.app.cli import main
 
     rng = np.random.default_rng(0)
     x = rng.uniform(-3.0, 3.0, 60)

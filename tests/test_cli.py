@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from relvec import __version__, cli
+from relvec import __version__
+from relvec.app import cli
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -93,6 +94,6 @@ def test_interrupts_and_errors_without_words(error, code, words, monkeypatch, ca
     def refuse(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("relvec.cli.fit.read_table", refuse)
+    monkeypatch.setattr("relvec.app.cli.fit.read_table", refuse)
     assert cli.main(["fit", str(tmp_path / "x.csv"), "--target", "y", "--out", str(tmp_path / "m.relvec")]) == code
     assert capsys.readouterr().err.endswith(words)

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relvec.tables import Table, TableError, as_table, describe
-from relvec.tables.cells import labels_of
-from relvec.tables.columns import Column, TableColumns, numbers_of
-from relvec.tables.target import prepare_target
+from relvec.app.tables import Table, TableError, as_table, describe
+from relvec.app.tables.cells import labels_of
+from relvec.app.tables.columns import Column, TableColumns, numbers_of
+from relvec.app.tables.target import prepare_target
 
 
 def kind(cells, name="x", **options):

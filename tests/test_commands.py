@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import messy
-from relvec import RVC, RVR, cli, load
-from relvec.report.summary import learned_relevance
-from relvec.tables import evaluate_table, fit_table, predict_table, read_table
+from relvec import RVC, RVR, load
+from relvec.app import cli
+from relvec.app.report.summary import learned_relevance
+from relvec.app.tables import evaluate_table, fit_table, predict_table, read_table
 
 
 @pytest.fixture(scope="module")
@@ -352,7 +353,7 @@ class Missing:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())
-from relvec import cli
+from relvec.app import cli
 assert cli.main(["predict", "houses.relvec", "new.csv", "-o", "without.csv"]) == 0
 assert cli.main(["report", "houses.relvec", "new.csv", "-o", "without.html"]) == 0
 assert cli.main(["export", "houses.relvec", "--onnx", "without.onnx"]) == 1
@@ -365,7 +366,7 @@ assert cli.main(["export", "houses.relvec", "--onnx", "without.onnx"]) == 1
 
 def test_rich_tables_take_no_markup(capsys, monkeypatch):
     pytest.importorskip("rich")
-    from relvec.cli.console import Console
+    from relvec.app.cli.console import Console
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     Console().print_table(("a",), [("[bold]x[/bold]",), ("[/nonsense]",)])
@@ -441,8 +442,8 @@ def test_a_time_limit_counts_from_the_start_of_the_command(monkeypatch, tmp_path
     limits, late = [], []
     read, fit = read_table, RVR.fit
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0 * len(late))
-    monkeypatch.setattr("relvec.cli.fit.time", clock)
-    monkeypatch.setattr("relvec.cli.fit.read_table", lambda *a: (late.append(True), read(*a))[1])
+    monkeypatch.setattr("relvec.app.cli.fit.time", clock)
+    monkeypatch.setattr("relvec.app.cli.fit.read_table", lambda *a: (late.append(True), read(*a))[1])
     monkeypatch.setattr(RVR, "fit", lambda self, *a, **k: (limits.append(self.time_limit), fit(self, *a, **k))[1])
     arguments = ["--time-limit", "60.1", "--holdout", "0", "--json", "-o", str(tmp_path / "m.relvec")]
     assert cli.main(["fit", "houses.csv", "--target", "Price", *arguments]) == 0

@@ -19,7 +19,6 @@ from sklearn.preprocessing import MinMaxScaler
 from relvec import RVC, RVR, SparseBayesianRegressor, cli, to_c
 from relvec.basis import KernelBasis, Precomputed
 from relvec.basis.concat import numbers_per_entry
-from relvec.cli import fit as fit_command
 from relvec.design import DenseDesign, dense, readers, samples
 from relvec.design.draw import draw_rows
 from relvec.design.samples import LocalSamples
@@ -28,10 +27,6 @@ from relvec.inference import linalg
 from relvec.kernels import Cauchy, Gaussian, LogDistance, Matern
 from relvec.runtime import arrays
 from relvec.solvers import Sequential, loop
-from relvec.tables import TableError, binary, fit_table, read_table
-from relvec.tables.cells import mark_missing
-from relvec.tables.formats import excel
-from relvec.tables.table import TableLimits
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))

@@ -14,8 +14,8 @@ SPEC.loader.exec_module(house)
 
 # A folder may import from those before it, and from itself; the same table stands in docs/architecture.md.
 ORDER = ["_version", "runtime", "kernels", "basis", "inference", "design", "solvers", "hyperparameters",
-         "gaussian_process", "estimators", "export", "plot", "relvec", "tables", "report", "cli",
-         "__main__"]  # fmt: skip
+         "gaussian_process", "estimators", "export", "plot", "relvec", "app",
+         "app.tables", "app.report", "app.cli", "__main__"]  # fmt: skip
 SKLEARN_FROM = "estimators"
 # Folders whose other modules are their own business: from outside, only these are imported.
 FRONTS = {"design": {"relvec.design", "relvec.design.base"}}
@@ -29,7 +29,7 @@ CYCLE = "import relvec.design.a"
 
 def folder(module):
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "relvec"
+    return ".".join(parts[1 : 3 if parts[1:2] == ["app"] else 2]) or "relvec"
 
 
 def broken_imports(src):
@@ -128,7 +128,7 @@ def test_a_wrong_import_is_found(tmp_path, files, message):
     [
         ({"solvers/a.py": "from sklearn.base import clone"}, "below estimators"),
         ({"plot/a.py": "import matplotlib.pyplot as plt"}, "at module level"),
-        ({"cli/a.py": "try:\n    import rich\nexcept ImportError:\n    pass"}, "at module level"),
+        ({"app/cli/a.py": "try:\n    import rich\nexcept ImportError:\n    pass"}, "at module level"),
         ({"estimators/a.py": "def f():\n    import dask.array"}, "belongs in relvec.design.dask"),
         ({"inference/a.py": "import requests"}, "no dependency"),
     ],

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import relvec
-from relvec import cli, plot
-from relvec.cli import demo
-from relvec.cli.console import Console
+from relvec import plot
+from relvec.app import cli
+from relvec.app.cli import demo
+from relvec.app.cli.console import Console
 from relvec.runtime.files import write_atomically
 
 
@@ -101,7 +102,7 @@ def refuse_work(monkeypatch):
         raise AssertionError("the work has begun")
 
     for place in ("fit.read_table", "predict.read_model", "report.read_model", "export.read_model"):
-        monkeypatch.setattr(f"relvec.cli.{place}", work)
+        monkeypatch.setattr(f"relvec.app.cli.{place}", work)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="symbolic links and sockets of POSIX")
@@ -201,7 +202,7 @@ def test_a_new_file_has_the_mode_and_the_owner_of_the_old_one(tmp_path, monkeypa
 def test_pictures_of_the_demo_are_whole_or_the_earlier_ones(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     (tmp_path / "diabetes.csv").mkdir()
-    monkeypatch.setattr("relvec.cli.demo._demo_sinc", lambda folder: pytest.fail("the work has begun"))
+    monkeypatch.setattr("relvec.app.cli.demo._demo_sinc", lambda folder: pytest.fail("the work has begun"))
     assert cli.main(["demo", "--out", str(tmp_path)]) == 1
     assert "diabetes.csv: this is a folder" in capsys.readouterr().err
     place = tmp_path / "sinc.png"
@@ -235,7 +236,7 @@ def test_standard_output_may_be_closed(folder, capsys, monkeypatch):
 def test_help_and_mistakes_are_answered_before_anything_heavy_is_loaded(arguments):
     code = f"""
 import sys
-from relvec.cli import main
+from relvec.app.cli import main
 try:
     main({arguments})
 except SystemExit:

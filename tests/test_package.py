@@ -77,9 +77,9 @@ def test_import_loads_modules_on_first_use():
 import sys, relvec
 print(len([name for name in sys.modules if name.split(".")[0] == "relvec"]))
 print(*(name for name in ("numpy", "scipy", "sklearn") if name in sys.modules))
-print(sorted(dir(relvec)) == sorted(relvec.__all__), relvec.plot.__name__, relvec.tables.__name__, relvec.RVR.__name__)
+print(sorted(dir(relvec)) == sorted(relvec.__all__), relvec.plot.__name__, relvec.RVR.__name__)
 """
-    assert run(code).splitlines() == ["2", "", "True relvec.plot relvec.tables RelevanceVectorRegressor"]
+    assert run(code).splitlines() == ["2", "", "True relvec.plot RelevanceVectorRegressor"]
 
 
 def test_every_public_name_exists():
@@ -206,7 +206,7 @@ def test_the_numbers_of_the_readme_are_those_of_the_guide(page, heading):
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run(capsys, monkeypatch, tmp_path):
-    from relvec.cli import main
+    from relvec.app.cli import main
 
     monkeypatch.chdir(tmp_path)
     lines = re.findall(r"^relvec ([^#|\n]*)", (ROOT / "README.md").read_text(), re.MULTILINE)
@@ -245,7 +245,7 @@ def test_the_trouble_page_has_every_refusal_of_a_table():
 
 
 def test_the_trouble_page_and_the_report_have_every_status():
-    from relvec.report import CURES
+    from relvec.app.report import CURES
     from relvec.solvers import Status
 
     page = (ROOT / "docs" / "guide" / "trouble.md").read_text()

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 import oracle
 from relvec import RVC, RVR, SparseBayesianClassifier, SparseBayesianRegressor, relevance_path
-from relvec.cli.entry import main
+from relvec.app.cli.entry import main
 from relvec.plot import RelevancePathDisplay, new_figure
 
 RNG = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine, make_friedman1
 
 import messy
-from relvec import cli
-from relvec.tables import as_table, evaluate_table, fit_table
+from relvec.app import cli
+from relvec.app.tables import as_table, evaluate_table, fit_table
 
 
 @pytest.fixture(scope="module")

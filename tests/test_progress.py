@@ -9,11 +9,11 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from relvec import RVC, RVR
+from relvec.app.tables.evaluation import evaluate_table
+from relvec.app.tables.pipelines import fit_table
 from relvec.runtime import progress
 from relvec.runtime.progress import Progress, ProgressLine, watch
 from relvec.solvers import Sequential
-from relvec.tables.evaluation import evaluate_table
-from relvec.tables.pipelines import fit_table
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-8.0, 8.0, size=(120, 1))

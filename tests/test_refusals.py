@@ -17,9 +17,6 @@ from relvec.export.model_file import ModelFileError, dumps, loads
 from relvec.gaussian_process.classes.fit import fit_classes
 from relvec.inference.conformal import cross_interval
 from relvec.inference.decisions import change_priors
-from relvec.tables import TableError, as_table, evaluate_table, fit_table
-from relvec.tables.evaluation import calibrate_table, holds_training_rows
-from relvec.tables.target import ends_of, prepare_target
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(30, 2)), RNG.normal(size=30)
@@ -182,7 +179,7 @@ def test_a_model_of_another_kind_is_no_pipeline_of_a_table(tmp_path, monkeypatch
 def test_a_place_that_may_not_be_written_to_is_told_before_the_fit(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / "t.csv", "x,y", range(8), range(8))
-    monkeypatch.setattr("relvec.cli.files.os.access", lambda path, mode: False)
+    monkeypatch.setattr("relvec.app.cli.files.os.access", lambda path, mode: False)
     assert cli.main(["fit", "t.csv", "--target", "y"]) == 1
     assert "you may not write to" in capsys.readouterr().err
 

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from relvec import RVC, RVR
+from relvec.app.report import html as _html
+from relvec.app.report import plain_warnings, report
+from relvec.app.report.facts import find_worst_rows, gather_facts
+from relvec.app.report.summary import summary, vectors_of
+from relvec.app.tables import as_table, evaluation, importance
+from relvec.app.tables.evaluation import evaluate_table
+from relvec.app.tables.pipelines import fit_table
 from relvec.plot import HistoryDisplay
-from relvec.report import html as _html
-from relvec.report import plain_warnings, report
-from relvec.report.facts import find_worst_rows, gather_facts
-from relvec.report.summary import summary, vectors_of
 from relvec.solvers import Sequential
-from relvec.tables import as_table, evaluation, importance
-from relvec.tables.evaluation import evaluate_table
-from relvec.tables.pipelines import fit_table
 
 HOSTILE = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</table></main><h1>", "$\\frac{1}{0}$", "$$",

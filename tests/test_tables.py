@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import guards
 from relvec import RVR
-from relvec.tables import Table, TableError, as_table, binary, delimited, files, fit_table, read_table, write_table
-from relvec.tables import table as table_module
-from relvec.tables.cells import labels_of, parse_numbers
-from relvec.tables.formats import arrow_file, excel, npz
-from relvec.tables.kinds import describe
-from relvec.tables.table import TableLimits
+from relvec.app.tables import Table, TableError, as_table, binary, delimited, files, fit_table, read_table, write_table
+from relvec.app.tables import table as table_module
+from relvec.app.tables.cells import labels_of, parse_numbers
+from relvec.app.tables.formats import arrow_file, excel, npz
+from relvec.app.tables.kinds import describe
+from relvec.app.tables.table import TableLimits
 
 HEAD = "name,age\n"
 

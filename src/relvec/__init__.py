@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relvec._version import __version__
 
 if TYPE_CHECKING:
-    from relvec import basis, kernels, plot, solvers, tables
+    from relvec import basis, kernels, plot, solvers
     from relvec.estimators.explain.path import relevance_path
     from relvec.estimators.gp_classifier import GPClassifier
     from relvec.estimators.gp_regressor import GPRegressor
@@ -41,12 +41,12 @@ _HOMES = {
     "to_onnx": "relvec.export.onnx",
 }
 _SHORT_NAMES = {"RVC": "RelevanceVectorClassifier", "RVR": "RelevanceVectorRegressor"}
-_SUBMODULES = ("basis", "kernels", "plot", "solvers", "tables")
+_SUBMODULES = ("basis", "kernels", "plot", "solvers")
 
 __all__ = [
     "RVC", "RVR", "GPClassifier", "GPRegressor", "GammaPrior", "RelevanceVectorClassifier", "RelevanceVectorRegressor",
     "SparseBayesianClassifier", "SparseBayesianRegressor", "__version__", "basis", "kernels", "load", "plot",
-    "relevance_path", "save", "show_versions", "solvers", "tables", "to_c", "to_onnx",
+    "relevance_path", "save", "show_versions", "solvers", "to_c", "to_onnx",
 ]  # fmt: skip
 
 

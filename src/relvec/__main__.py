@@ -2,7 +2,7 @@
 
 import sys
 
-from relvec.cli import main
+from relvec.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

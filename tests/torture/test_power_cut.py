@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from relvec.cli import main
+from relvec.app.cli import main
 from relvec.runtime import files
 from relvec.runtime.files import write_atomically
 

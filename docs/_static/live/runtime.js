@@ -4,7 +4,7 @@ const MISSING =
 
 const PROGRAM = `
 import contextlib, io, json
-from relvec import cli, tables
+from relvec.app import cli, tables
 
 def run(*arguments):
     said = io.StringIO()

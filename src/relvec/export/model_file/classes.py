@@ -55,7 +55,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.hyperparameters.grvm_widths": ("WidthSearch", "WidthTrial"),
     },
     "relvec.centres": {"relvec.hyperparameters.grvm": ("Placement",), "relvec.hyperparameters.centres": ("Move",)},
-    "relvec.tables": {"relvec.tables.columns": ("Column", "TableColumns")},
+    "relvec.tables": {"relvec.app.tables.columns": ("Column", "TableColumns")},
 }  # fmt: skip
 # Classes of scikit-learn whose fitted state is numbers, words and lists of them.
 SKLEARN = {

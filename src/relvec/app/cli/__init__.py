@@ -1,0 +1,5 @@
+"""The command `relvec`."""
+
+from relvec.app.cli.entry import main
+
+__all__ = ["main"]

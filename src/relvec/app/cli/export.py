@@ -1,0 +1,62 @@
+"""`relvec export`: write a model as ONNX or C."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from relvec import to_c, to_onnx
+from relvec.app.cli.console import Console
+from relvec.app.cli.files import check_output, naming_output, read_model
+from relvec.runtime.files import write_atomically
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write a model in a form that other programs run."""
+    if arguments.onnx is None and arguments.c is None:
+        arguments.parser.error("choose --onnx, --c or both")
+    onnx, c = (None if path is None else Path(path) if path else Path(arguments.model).with_suffix(suffix)
+               for path, suffix in ((arguments.onnx, ".onnx"), (arguments.c, ".c")))  # fmt: skip
+    written = [path for path in (onnx, c) if path is not None]
+    for path in written:
+        check_output(path, arguments.model)
+    if len({os.path.realpath(path) for path in written}) < len(written):
+        arguments.parser.error("--onnx and --c name the same file")
+    console, pipeline = Console(arguments.json), read_model(arguments.model)
+    inputs = export_inputs(pipeline)
+    made = {}
+    if onnx is not None:
+        made[onnx] = _onnx_bytes(pipeline, inputs, arguments.interval)
+    if c is not None:
+        made[c] = to_c(pipeline[1:], coverage=arguments.interval).encode()
+    for path, data in made.items():
+        with naming_output(path):
+            write_atomically(path, data)
+    console.print(f"written: {', '.join(map(str, written))}")
+    console.print("inputs, in this order; a category is given as the number of its level, a missing number as NaN")
+    rows = [(i["name"], i["kind"], ", ".join(f"{k} {level}" for k, level in enumerate(i["levels"]))) for i in inputs]
+    console.print_table(("input", "kind", "levels"), rows)
+    console.print_json({"written": [str(path) for path in written], "inputs": inputs})
+    return 0
+
+
+def _onnx_bytes(pipeline: Pipeline, inputs: list[dict[str, Any]], coverage: float) -> bytes:
+    graph = to_onnx(pipeline[1:], np.zeros((1, len(inputs))), coverage)
+    for key, value in (("relvec.inputs", json.dumps(inputs)), ("relvec.target", pipeline["columns"].target.name)):
+        graph.metadata_props.add(key=key, value=value)
+    return graph.SerializeToString()
+
+
+def export_inputs(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """The numbers that an exported model takes, in order: name, kind and, for a category, its levels."""
+    return [
+        {"name": name, "column": column.name, "kind": column.kind, "levels": list(column.levels)}
+        for column in pipeline["columns"].inputs()
+        for name in column.features()
+    ]

@@ -1,0 +1,230 @@
+"""`relvec fit`: fit a model to a table and save it."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from relvec import save
+from relvec.app.cli.console import Console
+from relvec.app.cli.evaluate import print_scores, scores_as_dict
+from relvec.app.cli.files import check_output
+from relvec.app.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
+from relvec.app.report.summary import summary
+from relvec.app.tables.cells import mark_missing
+from relvec.app.tables.columns import Column
+from relvec.app.tables.evaluation import Evaluation, calibrate_table, evaluate_table
+from relvec.app.tables.files import read_table
+from relvec.app.tables.kinds import describe
+from relvec.app.tables.pipelines import FittedTable, default_model, fit_table
+from relvec.app.tables.table import Table, TableError
+from relvec.app.tables.target import has_known_class, target_of
+from relvec.app.tables.text import list_names, plural
+from relvec.runtime.machine import unmap_freed_arrays
+from relvec.runtime.progress import Progress, watch
+
+CUT_STATUSES = {"time_limit", "interrupted"}
+CUT_WARNINGS = ("warning: TIME_LIMIT", "warning: INTERRUPTED")
+MIN_SECONDS = 0.01  # a fit needs a limit above 0, however late it is
+MAX_CHECKED_ROWS = 600  # without --holdout, a second model is fitted to a part of as many rows: a few seconds more
+CHECKED_SHARE = 0.2  # of these rows, kept out of the second fit
+FOLDS = 5  # of the cross-validation that is proposed next
+MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
+
+
+# parameters of the estimator for the words of --noise
+NOISES: dict[str, dict[str, Any]] = {"normal": {}, "student-t": {"likelihood": "student-t"},
+                                     "heteroscedastic": {"noise": "heteroscedastic"}}  # fmt: skip
+
+
+class Deadline:
+    """A progress callback that stops the fit when the command has run for so many seconds.
+
+    Attributes
+    ----------
+    passed : whether it has stopped a fit.
+    """
+
+    def __init__(self, seconds: float, began: float) -> None:
+        self.seconds, self.end, self.passed = seconds, began + seconds, False
+
+    def __call__(self, progress: Progress) -> bool:
+        self.passed |= self.left() <= 0.0
+        return self.passed
+
+    def left(self) -> float:
+        """Seconds left; negative after the deadline."""
+        return self.end - time.monotonic()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit a model to a table, save it, and print what was found."""
+    deadline = None if arguments.time_limit is None else Deadline(arguments.time_limit, arguments.began)
+    check_output(arguments.out, arguments.data)
+    console = Console(arguments.json)
+    table = read_table(arguments.data, arguments.format)
+    if arguments.target is None:
+        raise TableError(f"{table.source}: which column is to be predicted? Give --target one of "
+                         f"{list_names(table.names)}")  # fmt: skip
+    if table.is_stored:
+        unmap_freed_arrays()
+    console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
+    held_out = calibration = None
+    if arguments.holdout:
+        drop = [*(arguments.drop or ()), *([] if arguments.upper is None else [arguments.upper])]
+        columns = describe(table.without(arguments.target), identifiers=arguments.id or (), strict=arguments.strict,
+                           categorical=arguments.categorical or (), drop=drop)  # fmt: skip
+        table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
+        held_out = _mark_strays(held_out, columns)
+    if arguments.calibrate is not None:
+        table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
+    fitted = _fit(table, arguments, deadline)
+    if calibration is not None:
+        calibrate_table(fitted.pipeline, calibration)
+    _save(fitted.pipeline, arguments.out)
+    _print_fit(console, fitted)
+    found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
+    evaluation, rows, how = None, len(fitted.table), "rows kept out of the fit"
+    if held_out is not None:
+        evaluation = _evaluate(fitted.pipeline, held_out, arguments.seed)
+    elif arguments.holdout is None and _is_quick_to_check(fitted, deadline):
+        try:
+            evaluation, rows = _evaluate_second_fit(fitted, arguments, deadline, calibration)
+        except ValueError as error:  # such as a class that only rows held out have; the model is saved all the same
+            console.print(f"\nno scores of rows held out: {error}")
+        how = f"rows, by a second model fitted to the other {rows:,}; the one saved has seen all rows"
+    if evaluation is not None:
+        console.print(f"\nscores on {len(evaluation.observed):,} {how}")
+        print_scores(console, evaluation)
+        found["holdout"] = scores_as_dict(evaluation) | {"fitted_rows": rows}
+    console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments, fitted)}")
+    console.print_json(found)
+    return 0
+
+
+def _save(pipeline: Pipeline, path: Path) -> None:
+    """Save a model; where that fails, save it in the folder for temporary files, and raise an error that says so."""
+    try:
+        save(pipeline, path)
+    except OSError as error:
+        kept = ""
+        with suppress(OSError):
+            save(pipeline, place := Path(tempfile.mkdtemp(prefix="relvec-")) / "model.relvec")
+            kept = f"; the model was saved as {place}"
+        raise OSError(error.errno, f"{error.strerror or error}{kept}", str(path)) from error
+
+
+def _evaluate_second_fit(
+    fitted: FittedTable, arguments: argparse.Namespace, deadline: Deadline | None, calibration: Table | None
+) -> tuple[Evaluation, int]:
+    """Evaluate a model fitted to a part of the rows on the others; also the number of rows that it was fitted to."""
+    rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
+    second = _fit(rest, arguments, deadline)
+    if calibration is not None:
+        calibrate_table(second.pipeline, calibration)
+    held_out = _mark_strays(held_out, fitted.pipeline["columns"].columns)
+    return _evaluate(second.pipeline, held_out, arguments.seed), len(second.table)
+
+
+def _evaluate(pipeline: Pipeline, held_out: Table, seed: int) -> Evaluation:
+    """Evaluate on rows held out, without those of a class that the fit has not seen."""
+    known = has_known_class(pipeline["columns"].target, held_out)
+    evaluation = evaluate_table(pipeline, held_out.take(np.flatnonzero(known)), seed=seed)
+    note = f"{plural(int((~known).sum()), 'row')} not evaluated: no row of the fit has the same class"
+    return evaluation if known.all() else replace(evaluation, notes=(*evaluation.notes, note))
+
+
+def _is_quick_to_check(fitted: FittedTable, deadline: Deadline | None) -> bool:
+    """Whether there are rows enough for a second fit, few enough for it to be quick, and time is left."""
+    seconds = fitted.pipeline["columns"].record_["seconds"]
+    if deadline is not None and deadline.left() < seconds:
+        return False
+    return MIN_CHECKED_ROWS <= len(fitted.table) <= MAX_CHECKED_ROWS
+
+
+def _fit(table: Table, arguments: argparse.Namespace, deadline: Deadline | None) -> FittedTable:
+    """Fit within the time that is left; a cut is one note, in place of the warnings of the stages it cut."""
+    if deadline is None:
+        return _fit_in_time(table, arguments, None)
+    with watch(deadline):
+        fitted = _fit_in_time(table, arguments, max(deadline.left(), MIN_SECONDS))
+    model, record = fitted.pipeline[-1], fitted.pipeline["columns"].record_
+    model.set_params(time_limit=deadline.seconds)  # as asked for, where folds are fitted later
+    statuses = {model.status_} if isinstance(model.status_, str) else set(model.status_)
+    cut = [note for note in record["notes"] if "cut short" in note or note.startswith(CUT_WARNINGS)]
+    if deadline.passed or cut or statuses & CUT_STATUSES:
+        record["notes"] = [note for note in record["notes"] if note not in cut]
+        record["notes"].append(f"the time limit of {deadline.seconds:g} s ended the fit: the model is the best found "
+                               "by then, and a longer --time-limit may find a better one")  # fmt: skip
+    return fitted
+
+
+def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | None) -> FittedTable:
+    same = {name: getattr(arguments, name) for name in ("task", "features", "missing", "drop_rows", "strict", "upper")}
+    return fit_table(table, arguments.target, **same, drop=arguments.drop or (), identifiers=arguments.id or (),
+                     categorical=arguments.categorical or (),
+                     model=lambda task: make_estimator(task, arguments, seconds))  # fmt: skip
+
+
+def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
+    """The estimator of a task with the options that were given, and a limit of so many seconds."""
+    if arguments.upper is not None and arguments.noise != "normal":
+        raise TableError("--upper is for normal noise: leave --noise out")
+    model = default_model(task, arguments.upper)
+    if task == "regression":
+        model.set_params(**NOISES[arguments.noise])
+    given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed,
+             "memory_limit": arguments.memory_limit, "max_vectors": arguments.max_vectors}  # fmt: skip
+    if arguments.max_functions is not None:
+        if task != "regression":
+            raise TableError(f"--max-functions is for regression, and {arguments.target!r} is for {task}: leave it out")
+        given["max_functions"] = arguments.max_functions
+    model.set_params(**{name: value for name, value in given.items() if value is not None})
+    return model if seconds is None else model.set_params(time_limit=seconds)
+
+
+def _split(table: Table, target: str, share: float, seed: int, option: str = "--holdout") -> tuple[Table, Table]:
+    table[target]  # raises where there is none
+    held_out = max(1, round(share * len(table)))
+    if len(table) - held_out < 2:
+        raise TableError(f"{table.source}: {option} {share:g} leaves {plural(len(table) - held_out, 'row')} to fit")
+    order = np.random.default_rng(seed).permutation(len(table))
+    return table.take(np.sort(order[held_out:])), table.take(np.sort(order[:held_out]))
+
+
+def _mark_strays(table: Table, columns: Sequence[Column]) -> Table:
+    """The table with the stray values that the columns of the whole table have read as missing."""
+    for column in columns:
+        if column.missing:
+            table = table.with_column(column.name, mark_missing(table[column.name], column.missing))
+    return table
+
+
+def _print_fit(console: Console, fitted: FittedTable) -> None:
+    step = fitted.pipeline["columns"]
+    console.print_table(COLUMN_HEADER, column_rows(step.columns))
+    for note in step.record_["notes"]:
+        console.print(f"  {note}")
+    seconds = step.record_["seconds"]
+    console.print(f"\n{model_title(step)}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else ""))
+    console.print_facts(summary(fitted.pipeline))
+
+
+def _next_command(arguments: argparse.Namespace, fitted: FittedTable) -> str:
+    if arguments.data == "-":
+        return f"next:  relvec predict {arguments.out} NEW_DATA"
+    most = len(fitted.table)
+    if fitted.pipeline["columns"].task == "classification":  # two classes with so many rows are needed
+        most = np.sort(np.unique(target_of(fitted.pipeline, fitted.table), return_counts=True)[1])[-2]
+    folds = f" --cv {min(FOLDS, most)}" if arguments.upper is None and most >= 2 else ""
+    return f"next:  relvec report {arguments.out} {shlex.quote(arguments.data)}{folds}"

@@ -1,0 +1,82 @@
+"""`relvec predict`: predict the rows of a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from relvec.app.cli.console import Console
+from relvec.app.cli.files import check_output, read_data, read_model
+from relvec.app.tables.columns import names_of
+from relvec.app.tables.files import output_format, write_table
+from relvec.app.tables.pipelines import Prediction, predict_table
+from relvec.app.tables.table import Table
+from relvec.app.tables.text import escape_controls, escape_formula, plural
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict the target for every row of a table."""
+    output_format(arguments.out)  # raises for a format that cannot be written
+    if arguments.out != "-":
+        check_output(arguments.out, arguments.model, arguments.data)
+    pipeline = read_model(arguments.model)
+    table = read_data(arguments)
+    step = pipeline["columns"]
+    for name in arguments.keep or ():
+        table[name]  # raises where there is none
+    copied = [name for name in names_of(step.columns, "identifier") if name in table.columns]
+    copied += [name for name in arguments.keep or () if name not in copied]
+    prediction = predict_table(pipeline, table, arguments.interval)
+    notes = step.unseen(table)
+    out = predictions_table(pipeline, table, prediction, copied)
+    if arguments.escape_formulas:
+        out = escape_formulas(out)
+    elif output_format(arguments.out) in ("csv", "tsv") and not arguments.json and has_formulas(out):
+        notes = [*notes, "cells that begin with =, +, - or @ are written as they are, and a spreadsheet may run them: "
+                 "--escape-formulas writes an apostrophe before them"]  # fmt: skip
+    for note in notes:
+        print(f"note: {escape_controls(note)}", file=sys.stderr)
+    if arguments.out == "-":
+        write_table(out, "-", "jsonl" if arguments.json else "csv")
+        return 0
+    write_table(out, arguments.out)
+    console = Console(arguments.json)
+    console.print(f"written: {arguments.out} ({plural(len(out), 'row')}: {', '.join(out.names)})")
+    console.print_json({"out": arguments.out, "rows": len(out), "columns": out.names, "notes": notes})
+    return 0
+
+
+def has_formulas(table: Table) -> bool:
+    """Whether a spreadsheet would run a name or a cell of the table."""
+    texts: list[Any] = [column for column in table.columns.values() if column.dtype == object]
+    return any(escape_formula(value) != value for values in (table.names, *texts) for value in values)
+
+
+def escape_formulas(table: Table) -> Table:
+    """The table with an apostrophe before every name and cell that a spreadsheet would run."""
+
+    def escape(column: np.ndarray) -> np.ndarray:
+        return np.array([escape_formula(v) for v in column], dtype=object) if column.dtype == object else column
+
+    return Table({escape_formula(name): escape(column) for name, column in table.columns.items()}, table.source)
+
+
+def predictions_table(pipeline: Pipeline, table: Table, prediction: Prediction, copied: list[str]) -> Table:
+    """The predictions as a table, beside the columns copied from the input, or the numbers of the rows."""
+    columns = {name: table[name] for name in copied} or {"row": table.numbers}
+    if prediction.proba is not None:
+        made = {"class": np.array(prediction.label, dtype=object)}
+        made |= {f"probability {label}": prediction.proba[:, k] for k, label in enumerate(pipeline[-1].classes_)}
+        if prediction.members is not None:
+            labels = np.asarray(pipeline[-1].classes_)
+            sets = [" | ".join(map(str, labels[row].tolist())) for row in prediction.members]
+            made["classes"] = np.array(sets, dtype=object)
+    else:
+        assert prediction.mean is not None and prediction.std is not None and prediction.interval is not None
+        made = {"mean": prediction.mean, "std": prediction.std}
+        made |= {"lower": prediction.interval[:, 0], "upper": prediction.interval[:, 1]}
+    return Table({**{f"{name} (input)" if name in made else name: c for name, c in columns.items()}, **made})

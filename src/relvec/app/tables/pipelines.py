@@ -1,0 +1,305 @@
+"""From a table to a fitted pipeline, and from the pipeline to predictions for a table."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from relvec import RVC, RVR
+from relvec.app.tables.cells import labels_of
+from relvec.app.tables.columns import NO_VALUE, Column, TableColumns, names_of
+from relvec.app.tables.kinds import describe
+from relvec.app.tables.table import Table, TableError, as_table
+from relvec.app.tables.target import ends_of, prepare_target, target_of
+from relvec.app.tables.text import plural
+
+__all__ = ["FittedTable", "Prediction", "fit_table", "predict_table"]
+
+QUANTILES = np.arange(0.05, 1.0, 0.05)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTable:
+    """A pipeline fitted to a table.
+
+    Attributes
+    ----------
+    pipeline : the steps "columns" (`relvec.app.tables.columns.TableColumns`), "encode" (a ColumnTransformer), "model".
+    table : the rows it was fitted on, those without a target left out.
+    notes : what was done, in words.
+    """
+
+    pipeline: Pipeline
+    table: Table
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predictions for the rows of a table.
+
+    Attributes
+    ----------
+    mean : (n,) expected target, for regression and counts; None for classes.
+    std : (n,) standard deviation of a new target, or None.
+    interval : (n, 2) central interval of a new target, or None.
+    quantiles : (n, 19) quantiles 0.05, 0.10, ..., 0.95 of a new target, or None.
+    proba : (n, K) class probabilities, or None.
+    label : (n,) the most probable class, or None.
+    members : (n, K) classes in the set of a calibrated model, or None.
+    """
+
+    mean: np.ndarray | None = None
+    std: np.ndarray | None = None
+    interval: np.ndarray | None = None
+    quantiles: np.ndarray | None = None
+    proba: np.ndarray | None = None
+    label: np.ndarray | None = None
+    members: np.ndarray | None = None
+
+
+def fit_table(
+    table: Any, target: str, *, task: str = "auto", features: Collection[str] | None = None,
+    drop: Collection[str] = (), identifiers: Collection[str] = (), categorical: Collection[str] = (),
+    missing: Collection[str] = (), drop_rows: bool = False, strict: bool = False, model: Any = None,
+    upper: str | None = None,
+) -> FittedTable:  # fmt: skip
+    """Fit a model to a table with columns of any kind.
+
+    Parameters
+    ----------
+    table : Table, data frame or mapping of columns
+    target : str
+        The column to predict. Rows where it is missing are left out.
+    task : {"auto", "regression", "classification", "count"}, default "auto"
+        "auto" chooses classes for text, booleans, two values, and a few whole numbers 0, 1, ... that are all common,
+        and regression for other numbers.
+    features : names of the inputs, optional
+        All other columns by default.
+    drop, identifiers, categorical : names
+        Columns to leave out, columns to copy to the predictions, and columns of numbers that name categories.
+    missing : values
+        Further values that stand for a missing cell, in every column.
+    drop_rows : bool, default False
+        Whether rows with a missing input are left out, rather than filled with the median.
+    strict : bool, default False
+        Whether a few cells that are not numbers, in a column of numbers, are refused rather than read as missing.
+    model : estimator, or function of the task that returns one, optional
+        By default `RVR()`, `RVC()` or `RVR(likelihood="poisson")`, depending on the task.
+    upper : str, optional
+        A column of upper ends, for a regression whose targets are known by intervals only: the target column then holds
+        lower ends. Equal ends are a target that was observed; an empty cell is no end. The default model is
+        ``RVR(likelihood="censored")``.
+
+    Returns
+    -------
+    fitted : FittedTable
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.linspace(0.0, 6.0, 40)
+    >>> table = {"hour": x, "site": ["north", "south"] * 20, "load": np.sin(x) + 0.1 * np.cos(9 * x)}
+    >>> fitted = fit_table(table, "load")
+    >>> predict_table(fitted.pipeline, {"hour": [1.0, 2.0], "site": ["north", "north"]}).mean.shape
+    (2,)
+    """
+    table = as_table(table)
+    if features is not None:
+        for name in features:
+            table[name]  # raises where there is none
+        drop = [*drop, *(n for n in table.names if n not in {*features, *identifiers, target})]
+    notes, whole, ends = list(table.notes), table, None
+    if upper is not None:
+        task, drop = "regression", [*drop, upper]
+        ends = ends_of(table, target, upper, missing)
+        table = table.with_column(target, np.where(np.isinf(ends[:, 0]), ends[:, 1], ends[:, 0]))
+    table, task, column, target_notes = prepare_target(table, target, task, missing=missing, strict=strict)
+    notes += target_notes
+
+    def describe_inputs() -> list[Column]:
+        return describe(table.without(target), identifiers=identifiers, categorical=categorical,
+                        drop=[n for n in drop if n != target], missing=missing, strict=strict)  # fmt: skip
+
+    columns = describe_inputs()
+    if drop_rows:
+        table = _drop_incomplete(table, columns, notes)
+        columns = describe_inputs()  # no cell is missing any more
+    _check_inputs(columns, table, features)
+    chosen = default_model(task, upper) if model is None else model(task) if callable(model) else clone(model)
+    pipeline = _make_pipeline(TableColumns(columns, column, task), chosen)
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        y = target_of(pipeline, table) if ends is None else ends[np.searchsorted(whole.numbers, table.numbers)]
+        _fit_steps(pipeline, table.without(target), y)
+    notes += [f"warning: {message}" for message in dict.fromkeys(str(w.message) for w in caught)]
+    pipeline["columns"].record_ = _record(pipeline, table, notes, time.perf_counter() - start) | {"upper": upper}
+    return FittedTable(pipeline, table, tuple(notes))
+
+
+def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantiles: bool = False) -> Prediction:
+    """Predict the target for every row of a table.
+
+    Parameters
+    ----------
+    pipeline : as `fit_table` makes it
+    table : Table, data frame or mapping of columns; the target may be absent
+    coverage : float, default 0.9
+        Probability that the interval holds a new target.
+    quantiles : bool, default False
+        Whether to find the quantiles too.
+
+    Returns
+    -------
+    prediction : Prediction
+
+    Examples
+    --------
+    >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
+    >>> predict_table(fitted.pipeline, {"x": [1.5]}).interval.shape
+    (1, 2)
+    """
+    X, model = pipeline[:-1].transform(as_table(table)), pipeline[-1]
+    if pipeline["columns"].task == "classification":
+        proba = model.predict_proba(X)
+        members = model.predict_set(X, coverage) if hasattr(model, "calibration_") else None
+        return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)], members=members)
+    mean, std = model.predict(X, return_std=True)
+    levels = model.predict_quantiles(X, QUANTILES) if quantiles else None
+    if levels is not None and hasattr(model, "calibration_"):  # the ends of the calibrated intervals 0.9, 0.8, ..., 0.1
+        for i, q in enumerate(QUANTILES[: len(QUANTILES) // 2]):
+            levels[:, [i, -1 - i]] = model.predict_interval(X, coverage=1.0 - 2.0 * q)
+    return Prediction(mean=mean, std=std, interval=model.predict_interval(X, coverage=coverage), quantiles=levels)
+
+
+# The pipeline ----------------------------------------------------------------------------------------------------
+
+
+def _check_inputs(columns: list[Column], table: Table, features: Collection[str] | None) -> None:
+    useless = [c for c in columns if features is not None and c.name in features and not c.is_input]
+    if useless:
+        raise TableError(f"{table.source}, column {useless[0].name!r}: asked for as an input, but {useless[0].note}")
+    if not any(column.is_input for column in columns):
+        raise TableError(f"{table.source}: no column is left to predict from: "
+                         + "; ".join(f"{c.name!r} {c.note}" for c in columns[:10]))  # fmt: skip
+
+
+def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> Table:
+    """The rows in which no input is missing."""
+    complete = np.ones(len(table), dtype=bool)
+    for column in columns:
+        if column.is_input:
+            first = TableColumns([column]).transform(table)[:, 0]
+            empty = column.levels.index(NO_VALUE) if NO_VALUE in column.levels else None
+            complete &= ~np.isnan(first) & (first != empty)
+    if complete.sum() < 2:
+        raise TableError(f"{table.source}: {plural(int(complete.sum()), 'row')} without a missing cell; leave out "
+                         "columns with --drop, or let missing cells be filled")  # fmt: skip
+    if not complete.all():
+        notes.append(f"{plural(int((~complete).sum()), 'row')} left out: a cell is missing there")
+    return table.take(np.flatnonzero(complete))
+
+
+def _fit_steps(pipeline: Pipeline, table: Table, y: np.ndarray) -> None:
+    """Fit the steps to a table and its targets y (n,): a long one block by block, a column in memory at a time."""
+    first, encode, model = pipeline
+    if len(start := next(table.blocks())) == len(table):
+        pipeline.fit(table, y)
+        return
+    encode.fit(first.fit_transform(start))  # numbers are fitted again below; all else was given
+    if places := feature_places(first)["numbers"]:
+        imputer, scaler = encode.named_transformers_["numbers"]
+        alone = [TableColumns([column]) for column in first.inputs() if column.kind != "category"]
+        numbers = (one.transform(table)[:, feature_places(one)["numbers"]] for one in alone)
+        imputer.fit(np.concatenate([np.nanmedian(values, axis=0) for values in numbers])[None])
+        scaler.fit(imputer.transform(first.transform(start)[:, places]))
+        for block in islice(table.blocks(), 1, None):
+            scaler.partial_fit(imputer.transform(first.transform(block)[:, places]))
+
+    def rows() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        at = 0
+        for block in table.blocks():
+            yield encode.transform(first.transform(block)), y[at : at + len(block)]
+            at += len(block)
+
+    model.fit(rows)
+
+
+def default_model(task: str, upper: str | None) -> Any:
+    """The estimator of a task; with a column of upper ends, that of censored targets."""
+    if upper is not None:
+        return RVR(likelihood="censored")
+    return RVC() if task == "classification" else RVR(likelihood="poisson") if task == "count" else RVR()
+
+
+def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
+    places = feature_places(first)
+    # A part of the rows, in cross-validation, may have no value at all in a column.
+    numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+    sizes = [len(column.levels) for column in first.inputs() if column.kind == "category"]
+    levels = OneHotEncoder(categories=[np.arange(size, dtype=float) for size in sizes], handle_unknown="ignore",
+                           sparse_output=False)  # fmt: skip
+    steps = [("numbers", numbers), ("flags", "passthrough"), ("categories", levels)]
+    encode = ColumnTransformer([(name, step, places[name]) for name, step in steps if places[name]])
+    return Pipeline([("columns", first), ("encode", encode), ("model", model)])
+
+
+def feature_places(first: TableColumns) -> dict[str, list[int]]:
+    """Indices of the numbers, the flags of missing cells and the codes of categories that the first step makes.
+
+    >>> feature_places(TableColumns([Column("x", "number", parts=("missing",)), Column("c", "category")]))
+    {'numbers': [0], 'flags': [1], 'categories': [2]}
+    """
+    places: dict[str, list[int]] = {"numbers": [], "flags": [], "categories": []}
+    i = 0
+    for column in first.inputs():
+        for name in column.features():
+            flag = "missing" in column.parts and name == f"{column.name} (missing)"
+            places["categories" if column.kind == "category" else "flags" if flag else "numbers"].append(i)
+            i += 1
+    return places
+
+
+def encoded_columns(pipeline: Pipeline) -> list[str]:
+    """The table's column behind each input of the model (d,).
+
+    >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "c": list("abab"), "y": [0.1, 0.9, 2.1, 2.9]}, "y")
+    >>> encoded_columns(fitted.pipeline)
+    ['x', 'c', 'c']
+    """
+    first = pipeline["columns"]
+    owners = [column for column in first.inputs() for _ in column.features()]
+    places = feature_places(first)
+    codes = [owners[i] for i in places["categories"]]
+    plain = [owners[i].name for i in [*places["numbers"], *places["flags"]]]
+    return plain + [column.name for column in codes for _ in column.levels]
+
+
+def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:
+    """Facts about a fit for readers of the saved model, in plain types."""
+    rows = pipeline[-1].relevance_
+    shown = table.take(rows)
+    return {
+        "source": table.source,
+        "rows": len(table),
+        "seconds": float(seconds),
+        "notes": list(notes),
+        "identifiers": names_of(pipeline["columns"].columns, "identifier"),
+        "outliers": [int(row) for row in table.numbers[getattr(pipeline[-1], "outliers_", [])]],
+        "relevance": {
+            "rows": [int(row) for row in shown.numbers],
+            "columns": {name: labels_of(shown[name]) for name in shown.names},
+        },
+    }

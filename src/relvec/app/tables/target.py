@@ -1,0 +1,229 @@
+"""The column to predict: which task it asks for, and its values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from relvec.app.tables.cells import (
+    count_distinct,
+    describe_strays,
+    find_number_style,
+    is_missing,
+    labels_of,
+    mark_missing,
+    parse_numbers,
+    refuse_strays,
+)
+from relvec.app.tables.columns import MISSING_CURE, Column, numbers_of, refuse_infinite
+from relvec.app.tables.kinds import BOOLEANS, MAX_STRAY_SHARE
+from relvec.app.tables.table import Table, TableError, as_table
+from relvec.app.tables.text import differ_in_case, list_names, plural
+
+__all__ = ["TASKS", "prepare_target", "target_of"]
+
+TASKS = ("auto", "regression", "classification", "count")
+MAX_NUMBERED_CLASSES = 10  # whole numbers 0, 1, ... are classes if there are at most so many,
+MIN_CLASS_SHARE = 0.05  # each in this share of the rows
+FAR_SPREADS = 100  # a target is far off beyond so many median distances from the median,
+FAR_NEXT = 10  # and so many times as far as the next
+MAX_CLASSES, MIN_ROWS_PER_CLASS = 50, 4  # more classes than both allow are names or numbers
+
+
+def prepare_target(
+    table: Table, name: str, task: str, *, missing: Collection[str] = (), strict: bool = False
+) -> tuple[Table, str, Column, list[str]]:
+    """Decide the task and leave out rows without a target.
+
+    Parameters
+    ----------
+    table : Table
+    name : the column to predict
+    task : {"auto", "regression", "classification", "count"}
+    missing : values that stand for a missing cell
+    strict : whether a few targets that are not numbers, among many that are, are refused rather than left out
+
+    Returns
+    -------
+    table : the rows with a target
+    task : "regression", "classification" or "count"
+    column : what the target is
+    notes : what was done, in words
+    """
+    if task not in TASKS:
+        raise TableError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+    notes: list[str] = []
+    words = tuple(word.strip().lower() for word in missing)
+    table = table.with_column(name, mark_missing(table[name], words))
+    table = _drop_missing(table, name, notes)
+    if task == "auto":
+        task, reason = _guess_task(table, name)
+        notes.append(f"task: {task}, because {reason}; choose another with --task")
+    if task == "classification":
+        notes += _doubtful_classes(table, name)
+        return table, task, replace(_class_column(table, name), missing=words), notes
+    table, column = _number_column(table, name, strict, notes)
+    return table, task, replace(column, missing=tuple(dict.fromkeys((*words, *column.missing)))), notes
+
+
+def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
+    """The observed targets (n,) of a table, as the pipeline's model takes them; NaN or None where missing.
+
+    >>> from relvec.app.tables.pipelines import fit_table
+    >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": ["no", "Yes", "no", "yes"]}, "y")
+    >>> target_of(fitted.pipeline, {"x": [1.0, 2.0], "y": ["YES", "no"]}).tolist()
+    ['yes', 'no']
+    """
+    table, step = as_table(table), pipeline["columns"]
+    column = step.target
+    table = table.with_column(column.name, mark_missing(table[column.name], column.missing))
+    if step.task != "classification":
+        values = numbers_of(table, column.name, column.style)
+        if step.task == "count" and np.any((values < 0) | (values % 1 > 0)):
+            row = int(np.flatnonzero((values < 0) | (values % 1 > 0))[0])
+            raise TableError(f"{table.locate(row, column.name)}: expected a count (0, 1, 2, ...), got {values[row]:g}")
+        return values
+    labels = [_spell(label, column) for label in labels_of(table[column.name])]
+    refuse_strays(
+        table,
+        column.name,
+        ~has_known_class(column, table),
+        f"a class of the model, which has {list_names(column.levels, 10)}",
+    )
+    return np.array(labels) if None not in labels else np.array([*labels, None], dtype=object)[:-1]
+
+
+def has_known_class(column: Column, table: Table) -> np.ndarray:
+    """Mask (n,) of the rows whose class is missing or one of the fit's; of a target without classes all rows."""
+    labels = labels_of(mark_missing(table[column.name], column.missing))
+    known = {None, *column.levels}
+    return np.array([not column.levels or _spell(label, column) in known for label in labels], dtype=bool)
+
+
+def ends_of(table: Table, lower: str, upper: str, missing: Collection[str] = ()) -> np.ndarray:
+    """Lower and upper ends (n, 2) of targets that are known by intervals, -inf and inf where a cell is empty.
+
+    >>> from relvec.app.tables import as_table
+    >>> ends_of(as_table({"from": ["1", "2", ""], "to": ["1", "", "3"]}), "from", "to").tolist()
+    [[1.0, 1.0], [2.0, inf], [-inf, 3.0]]
+    """
+    words, columns = tuple(word.strip().lower() for word in missing), []
+    for name, none in ((lower, -np.inf), (upper, np.inf)):
+        cells = mark_missing(table[name], words)
+        own = numbers_of(table.with_column(name, cells), name, find_number_style(cells))
+        columns.append(np.where(np.isnan(own), none, own))
+    ends = np.column_stack(columns)
+    wrong = np.flatnonzero(ends[:, 0] > ends[:, 1])
+    if len(wrong):
+        low, high = ends[wrong[0]]
+        raise TableError(f"{table.locate(int(wrong[0]), upper)}: the upper end {high:g} is below the lower end {low:g}")
+    return ends
+
+
+def has_target(table: Table, column: Column, upper: str | None = None) -> np.ndarray:
+    """Mask (n,) of the rows whose target is known; with a column of upper ends, not by an interval only."""
+    known = ~is_missing(mark_missing(table[column.name], column.missing))
+    if upper is None or upper not in table.names:
+        return known
+    low, high = ends_of(table, column.name, upper, column.missing).T
+    return known & (low == high)
+
+
+def _drop_missing(table: Table, name: str, notes: list[str]) -> Table:
+    known = has_target(table, Column(name, "number"))
+    if known.sum() < 2:
+        raise TableError(f"{table.source}, column {name!r}: {plural(int(known.sum()), 'row')} with a target; at "
+                         "least 2 are needed")  # fmt: skip
+    if known.all():
+        return table
+    words = sorted({str(cell).strip() for cell in table[name][~known] if isinstance(cell, str) and cell.strip()})
+    listed = f" ({list_names(words)})" if words else ""
+    notes.append(f"{plural(int((~known).sum()), 'row')} left out: {name!r} is missing there{listed}")
+    return table.take(np.flatnonzero(known))
+
+
+def _guess_task(table: Table, name: str) -> tuple[str, str]:
+    """The task that the values of a target ask for, and why."""
+    cells = table[name]
+    labels = count_distinct(cells)
+    values, strays = parse_numbers(cells, find_number_style(cells))
+    if strays.any():
+        if strays.sum() < MAX_STRAY_SHARE * len(table) and labels > MAX_NUMBERED_CLASSES:
+            return "regression", f"nearly all cells of {name!r} are numbers"
+        return "classification", f"{name!r} holds text"
+    if cells.dtype == bool or labels == 2:
+        return "classification", f"{name!r} has two values"
+    distinct, rows = np.unique(values, return_counts=True)
+    consecutive = np.array_equal(distinct, distinct[0] + np.arange(len(distinct))) and distinct[0] in (0, 1)
+    if 2 < len(distinct) <= MAX_NUMBERED_CLASSES and consecutive and rows.min() >= MIN_CLASS_SHARE * rows.sum():
+        span = f"{distinct[0]:g} to {distinct[-1]:g}"
+        return "classification", f"{name!r} holds the {len(distinct)} numbers {span}, all common"
+    return "regression", f"{name!r} holds {plural(len(distinct), 'different number')}"
+
+
+def _number_column(table: Table, name: str, strict: bool, notes: list[str]) -> tuple[Table, Column]:
+    """The target as numbers; rows whose target is something else are left out where they are few."""
+    style = find_number_style(table[name])
+    values, strays = parse_numbers(table[name], style)
+    words: tuple[str, ...] = ()
+    if strays.any() and not strict and strays.sum() < MAX_STRAY_SHARE * len(table):
+        listed = describe_strays(table, name, strays)
+        notes.append(f"{plural(int(strays.sum()), 'row')} left out: {name!r} is not a number there: {listed}")
+        words = tuple(dict.fromkeys(str(cell).strip().lower() for cell in table[name][strays]))
+        table, values, strays = table.take(np.flatnonzero(~strays)), values[~strays], strays[~strays]
+    refuse_strays(table, name, strays, "numbers", MISSING_CURE)
+    refuse_infinite(values, table, name)
+    notes += _suspect_total(values, table, name)
+    return table, Column(name, "number", missing=words, unit=style.unit, decimal_comma=style.decimal_comma)
+
+
+def _suspect_total(values: np.ndarray, table: Table, name: str) -> list[str]:
+    """A note on a target that lies far beyond all others, as a row of totals at the end of a table has it."""
+    away = np.abs(values - np.median(values))
+    second, far = np.sort(away)[-2:]
+    if far <= FAR_SPREADS * np.median(away) or far <= FAR_NEXT * second:
+        return []
+    where = table.locate(row := int(away.argmax()), name)
+    return [f"{where}: {values[row]:,.6g} lies far beyond all other targets; leave the row out if it is a total or a "
+            "typing error"]  # fmt: skip
+
+
+def _class_column(table: Table, name: str) -> Column:
+    counts = Counter(label for label in labels_of(table[name]) if label is not None)
+    rows = counts.total()
+    for words in BOOLEANS:
+        if {label.lower() for label in counts} == set(words):
+            spelling = {
+                label.lower(): label for label, _ in sorted(counts.items(), key=lambda item: (item[1], item[0]))
+            }
+            return Column(name, "boolean", words=words, levels=(spelling[words[0]], spelling[words[1]]))
+    if len(counts) < 2:
+        raise TableError(f"{table.source}, column {name!r}: every row is {next(iter(counts))!r}; a classifier needs "
+                         "two classes")  # fmt: skip
+    if len(counts) > max(MAX_CLASSES, rows // MIN_ROWS_PER_CLASS):
+        raise TableError(f"{table.source}, column {name!r}: {len(counts)} different values in {rows} rows are too many "
+                         "for classes; use --task regression for numbers")  # fmt: skip
+    return Column(name, "category", levels=tuple(sorted(counts)))
+
+
+def _doubtful_classes(table: Table, name: str) -> list[str]:
+    """Notes on classes that differ in case alone, and on those of a single row."""
+    counts = Counter(label for label in labels_of(table[name]) if label is not None)
+    notes = []
+    if (same := differ_in_case(counts)) and {label.lower() for label in counts} not in map(set, BOOLEANS):
+        notes.append(f"{list_names(same)} are different classes here: correct {name!r} if only the case differs")
+    if single := sorted(label for label, rows in counts.items() if rows == 1):
+        notes.append(f"classes of {name!r} with one row, too few to learn from: {list_names(single)}")
+    return notes
+
+
+def _spell(label: str | None, column: Column) -> str | None:
+    """The class in the spelling of the fit: yes, Yes and YES are one class."""
+    if label is None or not column.words or label.lower() not in column.words:
+        return label
+    return column.levels[column.words.index(label.lower())]
