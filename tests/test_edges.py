@@ -16,7 +16,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from relvec import RVC, RVR, SparseBayesianRegressor, cli, to_c
+from relvec import RVC, RVR, SparseBayesianRegressor, to_c
+from relvec.app import cli
+from relvec.app.cli import fit as fit_command
+from relvec.app.tables import TableError, binary, fit_table, read_table
+from relvec.app.tables.cells import mark_missing
+from relvec.app.tables.formats import excel
+from relvec.app.tables.table import TableLimits
 from relvec.basis import KernelBasis, Precomputed
 from relvec.basis.concat import numbers_per_entry
 from relvec.design import DenseDesign, dense, readers, samples

@@ -8,7 +8,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fuzz
-from relvec import RVC, RVR, cli, kernels, relevance_path, save, solvers
+from relvec import RVC, RVR, kernels, relevance_path, save, solvers
+from relvec.app import cli
+from relvec.app.tables import TableError, as_table, evaluate_table, fit_table
+from relvec.app.tables.evaluation import calibrate_table, holds_training_rows
+from relvec.app.tables.target import ends_of, prepare_target
 from relvec.design import readers
 from relvec.export import model_file
 from relvec.export.c99.source import CSource

@@ -28,7 +28,8 @@ KERNELS_COMPARED_IN = 2  # of the fits that learn the noise of a process: in the
 TUNING_TIME_SHARE = 0.7  # of a time limit: learning widths and moving centres leave the rest to the search
 # what a linear model has in place of the parameters of a relevance vector machine
 COLUMNS_OF_X = {
-    "kernel": None, "width": "auto", "centres": "data", "basis": "linear", "likelihood": "gaussian", "predictive": "rvm",
+    "kernel": None, "width": "auto", "centres": "data", "basis": "linear", "likelihood": "gaussian",
+    "predictive": "rvm",
 }  # fmt: skip
 
 

@@ -19,8 +19,8 @@ from relvec.gaussian_process import ProcessPredictor, Scale
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
-from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.expansion import LinearExpansion
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import CountPredictor, LatentClasses, LinearPredictor, StudentPredictor
 
 

@@ -101,8 +101,10 @@ class Sequential:
         if price is not None and not (isinstance(price, int | float | np.number) and 0.0 <= price < np.inf):
             raise ValueError(f"price must be None or a number of nats, 0 or more, got {price!r}")
         if price is not None and self.support_prior != "auto":
-            raise ValueError(f"price is a prior over sets of functions by itself: leave support_prior at 'auto' with it, "
-                             f"got {self.support_prior!r}")  # fmt: skip
+            raise ValueError(
+                "price is a prior over sets of functions by itself: leave support_prior at 'auto' with it, got "
+                f"{self.support_prior!r}"
+            )
         check_time_limit(self.time_limit)
 
 

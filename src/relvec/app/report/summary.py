@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from relvec.plot.relevance import find_relevance
 from relvec.app.tables.pipelines import encoded_columns
 from relvec.app.tables.text import format_cell, plural
+from relvec.plot.relevance import find_relevance
 
 MAX_LISTED_COLUMNS = 8
 SAME_WIDTHS = 0.1  # widths that differ by less are one: units that were found from a draw of the rows differ a little

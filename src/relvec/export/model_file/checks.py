@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from relvec.basis import Basis, Concat, KernelBasis, Monomials, Precomputed
-from relvec.estimators.records import Fitted
 from relvec.estimators.noise import HeteroscedasticPredictor
+from relvec.estimators.records import Fitted
 from relvec.export.exported import ExportedModel, read_model
 from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
@@ -25,7 +25,6 @@ from relvec.inference.predictive import (
     AugmentedLatentPredictor,
     AugmentedPredictor,
     ClassPredictor,
-    CountPredictor,
     LatentClasses,
     LatentPredictor,
     LinearPredictor,
@@ -34,8 +33,10 @@ from relvec.inference.predictive import (
 )
 from relvec.kernels import Kernel
 
-_WITHOUT_NAN = (Kernel, Basis, Predictor, ClassPredictor, LatentPredictor, AugmentedLatentPredictor, Component, Units, ClassProcess, Calibration, Member, LogNoise,
-                Scale)  # fmt: skip
+_WITHOUT_NAN = (
+    Kernel, Basis, Predictor, ClassPredictor, LatentPredictor, AugmentedLatentPredictor, Component, Units, ClassProcess,
+    Calibration, Member, LogNoise, Scale,
+)  # fmt: skip
 # May be infinite or NaN: what no prediction needs (counts have no noise), and places that stand for a straight line.
 _MAY_BE_INFINITE = {ClassProcess: ("log_evidence", "gain"),
                     LinearPredictor: ("noise",), LogNoise: ("places",)}  # fmt: skip

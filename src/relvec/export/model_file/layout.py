@@ -55,8 +55,8 @@ def split_file(data: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
     if data[: _CHECKSUM.start] != _MAGIC % SCHEMA:
         schema = data[len(MAGIC_START) : _CHECKSUM.start - 1].decode("ascii", "replace")
         raise ModelFileError(
-            f"the file has schema {schema}, this version of relvec reads {SCHEMA}: fit and save the model again, or read "
-            "it with the version that wrote it"
+            f"the file has schema {schema}, and this version of relvec reads {SCHEMA}: fit and save the model again, "
+            "or read it with the version that wrote it"
         )
     view = memoryview(data)
     if hashlib.sha256(view[_LENGTH.start :]).digest() != data[_CHECKSUM]:

@@ -85,7 +85,7 @@ class ClassModel(Brief, ClassPredictor):
         )
 
     def decision(self, X: np.ndarray) -> np.ndarray:
-        """Return log-odds (n,) of the second of two classes; of more the logarithms of probabilities less their mean."""
+        """Return log-odds (n,) of the second of two classes; of more log probabilities less their mean (n, K)."""
         scores = self.scores(X)
         two = scores.shape[1] == 2
         return scores[:, 1] - scores[:, 0] if two else scores - scores.mean(axis=1, keepdims=True)

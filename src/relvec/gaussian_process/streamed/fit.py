@@ -121,8 +121,8 @@ def fit_in_passes(
 
 
 def grow_further(
-    process: ProcessPredictor, table: DrawnSamples, output: int, max_vectors: int | None, time_limit: float | None = None,
-    progress: Progress | None = None,
+    process: ProcessPredictor, table: DrawnSamples, output: int, max_vectors: int | None,
+    time_limit: float | None = None, progress: Progress | None = None,
 ) -> ProcessPredictor:  # fmt: skip
     """A process whose vectors were too few, on more of them, or on as many with variances that suit rows held out.
 
