@@ -49,7 +49,7 @@ def assemble(
     model = FittedRVM(
         basis=kept,
         functions=functions,
-        predictors=search.predictive(functions, alpha, basis),
+        **search.predictive(functions, alpha, basis),
         weights=weights,
         alpha=alpha,
         gamma=gamma,

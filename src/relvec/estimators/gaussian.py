@@ -305,13 +305,14 @@ class GaussianSearch(Search):
     def predictor(self, fit: GaussianFit, basis: Basis, atoms: np.ndarray) -> LinearPredictor:
         return linear_predictor(fit, basis, atoms)
 
-    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> list:
+    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
         spec = self.options.predictive
         if spec is None:
-            return list(functions)
+            return {"predictors": list(functions)}
         assert isinstance(self.source, MemorySource)
         X, weights, targets = self.source.X, self.source.weights, self.source.targets.T
-        return augment(spec, functions, alpha, kernels_of(basis)[0], X, weights, targets, self.variances)
+        kernel = kernels_of(basis)[0]
+        return {"predictors": augment(spec, functions, alpha, kernel, X, weights, targets, self.variances)}
 
     def noise_variances(self, functions: Sequence) -> np.ndarray:
         """Noise variances (F,) in the units of y; one that was given is kept to its last digit."""

@@ -102,7 +102,7 @@ class GPClassifier(ClassPredictions, ClassRows, Process):
     def _set_fitted(self, fitted: FittedProcess) -> None:
         """Set public attributes."""
         self._copy_process(fitted)
-        self.process_, self.selection_ = fitted.processes[0], fitted.selection[0]
+        self.process_, self.selection_ = fitted.class_process, fitted.selection[0]
         self.calibration_curve_ = self.selection_.calibration_curve
         self.log_marginal_likelihood_ = float(fitted.log_evidence[0])
         self.status_, self.n_evaluations_ = fitted.status[0], int(fitted.n_evaluations[0])

@@ -276,9 +276,9 @@ class LaplaceSearch(Search):
     def predictor(self, fit: LaplaceFit, basis: Basis, atoms: np.ndarray) -> Any:
         return (linear_predictor if self.of_counts else LaplaceFit.latent)(fit, basis, atoms)
 
-    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> list:
+    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
         if self.of_counts:
-            return [CountPredictor(function) for function in functions]
+            return {"predictors": [CountPredictor(function) for function in functions]}
         spec, found = self.options.predictive, list(functions)
         if spec is not None:
             assert isinstance(self.given, MemorySource)
@@ -288,7 +288,7 @@ class LaplaceSearch(Search):
                 augment_latent(spec, model, kernel, X, target, weights, self.likelihood)
                 for model, (target, weights) in zip(found, columns, strict=True)
             ]
-        return [LatentClasses(tuple(found), self.averaged)]
+        return {"predictors": [], "classifier": LatentClasses(tuple(found), self.averaged)}
 
     # A search on few rows first, then on more -----------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from relvec.solvers.loop import TOL, TOL_OF_MANY
 
 MAX_LEARNED_WIDTHS = 32  # features: width="auto" learns one width for each up to so many
 GRVM_WIDTHS = {"grvm": "learn", "grvm-per-feature": "learn-per-feature"}  # and the width that the kernel starts from
+MAX_WHOLE_ROWS = 10_000  # rows in memory whose process is fitted without passes over blocks
 KERNELS_COMPARED_IN = 2  # of the fits that learn the noise of a process: in the first all rows count alike
 TUNING_TIME_SHARE = 0.7  # of a time limit: learning widths and moving centres leave the rest to the search
 # what a linear model has in place of the parameters of a relevance vector machine
@@ -77,6 +78,11 @@ class FitOptions:
         """Whether X holds kernel values."""
         return False
 
+    @property
+    def most_rows(self) -> int | None:
+        """Most rows that noise can be learned from by rows; None for any number."""
+        return None
+
     def check_elsewhere(self, where: str) -> None:
         """Refuse what rows that are not in memory do not allow; ``where`` they are, in words."""
         if self.noise not in ("auto", "constant"):
@@ -109,6 +115,10 @@ class ProcessOptions(FitOptions):
     target_scale: Scale | None = None  # on which the target is taken; None where the process may choose
     noise_variance: float | None = None  # a fixed one, in fits of weighted rows; None to learn it
 
+    @property
+    def most_rows(self) -> int | None:
+        return MAX_WHOLE_ROWS
+
     def beginning(self, on_own_scale: bool) -> Self:
         return replace(self, noise="constant", target_scale=AS_IT_IS if on_own_scale else None)
 
@@ -139,8 +149,13 @@ class MachineOptions(FitOptions):
     learns_widths: bool  # whether ``width="auto"`` may learn widths: with counts and classes it does not
     max_functions: int | None = None  # most functions, the constant not counted, or None
     groups: np.ndarray | None = None  # (d,) numbers of the groups of columns that have one precision, or None
-    shares_precisions: bool = False  # whether weights share precisions, in groups or over outputs of a regression
+    share_alpha: bool = False  # whether outputs of a regression share their precisions
     price: float | None = 0.0  # nats that a function of a model of classes or counts costs; None by their number
+
+    @property
+    def shares_precisions(self) -> bool:
+        """Whether weights share precisions, in groups or over outputs."""
+        return self.groups is not None or self.share_alpha
 
     @property
     def prior(self) -> GammaPrior:
@@ -150,7 +165,8 @@ class MachineOptions(FitOptions):
     @property
     def max_iter(self) -> int:
         """Most steps of the solver."""
-        return int(self.solver.max_iter)
+        solver: Any = self.solver
+        return int(solver.max_iter)
 
     def check_elsewhere(self, where: str) -> None:
         super().check_elsewhere(where)
@@ -277,7 +293,7 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
         time_limit=limit,
         max_functions=most,
         groups=None if labels is None else number_groups(labels),
-        shares_precisions=shares or labels is not None,
+        share_alpha=shares,
         noise="student-t" if likelihood == "student-t" else "constant",
         price=resolve_price(asked, classes, counts, columns),
         fit_intercept=bool(given["fit_intercept"]),
@@ -402,10 +418,10 @@ def check_numbers(given: Mapping[str, Any]) -> None:
     """Refuse scalar parameters that make no sense, with errors that say what was expected."""
 
     def positive(value: Any) -> bool:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < float(value) < np.inf
+        return isinstance(value, numbers.Real) and value is not True and 0 < float(value) < np.inf
 
     def counts(value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
+        return isinstance(value, numbers.Integral) and value is not True and int(value) >= 1
 
     memory_bytes(given["memory_limit"])
     rules: dict[str, tuple[str, Callable[[Any], bool]]] = {

@@ -100,8 +100,8 @@ class Search(ABC):
         """The function that a fit found, over the atoms that all outputs keep."""
 
     @abstractmethod
-    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> list:
-        """Return predictors of the predictive distribution asked for.
+    def predictive(self, functions: Sequence, alpha: np.ndarray, basis: Basis) -> dict[str, Any]:
+        """Return the fields of `Fitted` that predict: ``predictors``, or for classes also ``classifier``.
 
         The functions have precisions alpha (R, m) over the atoms kept of the dictionary ``basis``.
         """

@@ -5,6 +5,8 @@ There are two: `FittedRVM`, of relevance vector machines and linear models, and 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +25,13 @@ from relvec.runtime.brief import Brief
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Fitted(Brief):
+class Fitted(Brief, ABC):
     """What the records of both families have.
 
     Attributes
     ----------
-    predictors : (F) what predicts each output of a regression; of classes one `ClassPredictor`.
+    predictors : (F) what predicts each output of a regression; none for classes.
+    classifier : what predicts classes; None for a regression.
     noise_variance : (F,) nan for classes and counts.
     log_evidence : (F,).
     status : (F) how each fit ended.
@@ -38,7 +41,7 @@ class Fitted(Brief):
     calibration : scores of rows that took no part in the fit, where the model is calibrated; else None.
     """
 
-    predictors: list[Predictor] | list[ClassPredictor]
+    predictors: Sequence[Predictor]
     noise_variance: np.ndarray
     log_evidence: np.ndarray
     status: list[str]
@@ -49,6 +52,17 @@ class Fitted(Brief):
     single: bool = True
     noise: NoiseFit | None = None
     calibration: ConformalScores | None = None
+    classifier: ClassPredictor | None = None
+
+    @property
+    @abstractmethod
+    def earlier(self) -> Any:
+        """The model for a warm start."""
+
+    @property
+    @abstractmethod
+    def size(self) -> str:
+        """How much was kept, in words."""
 
     @property
     def scores(self) -> list[str]:
@@ -60,7 +74,7 @@ class Fitted(Brief):
         """Columns of X that the error bars of each output depend on, None where they do not."""
         if self.noise is not None:
             return [self.noise.columns] if self.noise.columns is not None else None
-        found = [predictor.noise_columns for predictor in self.predictors if isinstance(predictor, Predictor)]
+        found = [predictor.noise_columns for predictor in self.predictors]
         return found if any(len(columns) for columns in found) else None
 
 
@@ -135,7 +149,8 @@ class FittedProcess(Fitted):
 
     Attributes
     ----------
-    processes : (F) the processes, to which learned noise may be added in ``predictors``; or one of classes.
+    processes : (F) the processes of a regression, to which learned noise may be added in ``predictors``.
+    class_process : the process of classes; None for a regression.
     vectors : (m, d) distinct training rows that they keep, by the number of the row.
     rows : (m,) their numbers.
     bounds : (F, 2) on the log evidence at the hyperparameters found; None for classes.
@@ -144,22 +159,23 @@ class FittedProcess(Fitted):
     merit : (F,) log p(t | M) of the first kernel; None for classes.
     """
 
-    processes: list[ProcessPredictor] | list[ClassModel]
+    processes: list[ProcessPredictor]
     vectors: np.ndarray
     rows: np.ndarray
     bounds: np.ndarray | None
     n_evaluations: np.ndarray
     selection: list
     merit: np.ndarray | None
+    class_process: ClassModel | None = None
 
     @property
-    def earlier(self) -> list:
-        """The processes for a warm start."""
-        return list(self.processes)
+    def earlier(self) -> list[ProcessPredictor] | ClassModel:
+        """The processes for a warm start, or that of classes."""
+        return self.processes if self.class_process is None else self.class_process
 
     @property
     def scores(self) -> list[str]:
-        return [process.score for process in self.processes]
+        return [self.class_process.score] if self.class_process else [process.score for process in self.processes]
 
     @property
     def size(self) -> str:

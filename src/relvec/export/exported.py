@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from relvec.basis import Basis
+from relvec.basis import Basis, EmptyBasis
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
 from relvec.estimators.noise import HeteroscedasticPredictor
@@ -28,7 +28,7 @@ from relvec.inference.predictive import CountPredictor, LatentClasses, LinearPre
 class ExportedModel:
     """A fitted model as exports see it."""
 
-    basis: Basis | None  # bound basis of the m functions kept; None of a process
+    basis: Basis  # bound basis of the m functions kept; empty for a process
     # one for each output of a regression, for each dichotomy, or for all classes of a softmax
     # (`relvec.inference.predictive`), or a process
     predictors: list
@@ -53,15 +53,18 @@ def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
     """The parts of a fitted estimator of relvec that exports need; of a calibrated one the bounds for a coverage."""
     check_is_fitted(model)
     fitted, classifies = model.fitted_, is_classifier(model)
-    first = fitted.predictors[0]
-    latent = isinstance(first, LatentClasses)
+    predictors, averaged = list(fitted.predictors), False
+    if isinstance(fitted.classifier, LatentClasses):
+        predictors, averaged = list(fitted.classifier.latents), fitted.classifier.averaged
+    elif fitted.classifier is not None:
+        predictors = [fitted.classifier]
     return ExportedModel(
-        basis=fitted.basis if isinstance(fitted, FittedRVM) else None,
-        predictors=list(first.latents) if latent else fitted.predictors,
+        basis=fitted.basis if isinstance(fitted, FittedRVM) else EmptyBasis(model.n_features_in_),
+        predictors=predictors,
         n_features=model.n_features_in_,
         single=not classifies and fitted.single,
         classes=model.classes_ if classifies else None,
-        averaged=latent and first.averaged,
+        averaged=averaged,
         thresholds=None if coverage is None else find_thresholds(fitted.calibration, coverage),
     )
 

@@ -6,17 +6,17 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from relvec.estimators.noise.models import NOISES
+from relvec.estimators.sources import MemorySource
 
 if TYPE_CHECKING:
     from relvec.estimators.options import FitOptions
     from relvec.estimators.records import Fitted
-    from relvec.estimators.sources import MemorySource
 
 MAX_FITS = 25  # of one model: bounds settle in 4 to 12
 MIN_GAIN_NATS = 0.02  # of the bound that another fit has to bring
@@ -25,10 +25,10 @@ MIN_GAIN_NATS = 0.02  # of the bound that another fit has to bring
 BEGUN_WITH_NOTHING, SMALL_WEIGHT, MIN_GAIN_OVER_FIRST_NATS = 3, 0.25, 1.0
 FIRST_SHARE = 0.5  # of the time limit, for the first fit
 
-Fit = Callable[["FitOptions", "MemorySource"], "Fitted"]
+Model = TypeVar("Model", bound="Fitted")
 
 
-def fit_noise(options: FitOptions, source: Any, fit: Fit) -> Fitted:
+def fit_noise(options: FitOptions, source: Any, fit: Callable[[Any, Any], Model]) -> Model:
     """A model whose noise is learned with it, by fits of the same rows under other weights.
 
     A noise gives rows weights of mean one, and a term to add to the evidence of the model of weighted rows: together
@@ -41,6 +41,7 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> Fitted:
     source : the rows, with one target.
     fit : fits a model with constant normal noise.
     """
+    check_rows(options, source)
     learn, began, limit = NOISES[options.noise], time.monotonic(), options.time_limit
     plain = options.beginning(learn.on_own_scale)
     rows = learn.begin(source)
@@ -68,8 +69,24 @@ def fit_noise(options: FitOptions, source: Any, fit: Fit) -> Fitted:
     return noise.assemble(model, np.array(bounds[:n_bounds]))
 
 
-def _quietly(fit: Fit, options: FitOptions, source: MemorySource) -> Fitted:
+def _quietly(fit: Callable[[Any, Any], Model], options: FitOptions, source: MemorySource) -> Model:
     """A fit that does not repeat the warnings of the first one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return fit(options, source)
+
+
+def check_rows(options: Any, source: Any) -> None:
+    """Refuse rows that do not allow for noise that is learned by rows."""
+    asked = "noise='heteroscedastic'" if options.noise == "heteroscedastic" else f"likelihood='{options.noise}'"
+    if not isinstance(source, MemorySource):
+        raise ValueError(f"{asked} needs all rows in memory, as a dense array")
+    if source.n_targets > 1 and options.noise != "censored":
+        raise ValueError(f"{asked} works for one output: fit a model for each, for example with MultiOutputRegressor")
+    if options.noise_variance is not None:
+        raise ValueError(f"{asked} learns its noise: leave noise_variance at None")
+    if options.most_rows is not None and source.n_rows > options.most_rows:
+        raise ValueError(
+            f"{asked} fits a process to at most {options.most_rows} rows: for more fit a sample of the rows, or "
+            "RelevanceVectorRegressor under Student-t noise"
+        )

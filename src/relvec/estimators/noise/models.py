@@ -125,13 +125,13 @@ class VaryingNoise(Noise):
         added += float((w - w * scales) @ model.predictors[0].log_slope(source.targets[:, 0]))
         return cls(scales, added, found, float(w @ found.variance(Z) / w.sum()))
 
-    def assemble(self, model: Fitted, bounds: np.ndarray) -> Fitted:
+    def assemble(self, model: Any, bounds: np.ndarray) -> Any:
         noise = NoiseFit("heteroscedastic", bounds, columns=np.unique(self.log_noise.columns))
         if not self.varies:
             return replace(model, noise=noise)
         return replace(
             model,
-            predictors=[HeteroscedasticPredictor(model.predictors[0], self.log_noise)],
+            predictors=[HeteroscedasticPredictor(model.processes[0], self.log_noise)],
             noise_variance=np.array([self.average]),
             log_evidence=np.array([bounds.max()]),
             noise=noise,
@@ -158,7 +158,7 @@ class CensoredNoise(Noise):
     def begin(cls, source: Any) -> Any:
         return source.with_targets(first_targets(source.targets)[:, None])
 
-    def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
+    def apply(self, options: Any, source: Any) -> tuple[Any, Any]:
         rows = source.with_targets(self.targets).reweight(self.weights)
         return replace(options, noise_variance=self.variance / self.mean_weight), rows
 

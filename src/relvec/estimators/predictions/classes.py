@@ -155,7 +155,7 @@ class ClassPredictions(ClassifierMixin, ConformalSets):
     def _evaluate(self, method: str, X: Any) -> Any:
         """Values of a method of the predictor at rows, validated, in the library of X."""
         check_is_fitted(self)
-        predictor: Any = self.fitted_.predictors[0]
+        predictor: Any = self.fitted_.classifier
         rows, back = self._validate_rows(X, native=predictor.on_device)
         found = getattr(predictor, method)(rows)
         check_predictions(found)

@@ -220,7 +220,7 @@ class RegressionPredictions(RegressorMixin, ConformalIntervals):
         if not isinstance(n_samples, numbers.Integral) or int(n_samples) < 0:
             raise ValueError(f"n_samples must be a number of functions, 0 or more, got {n_samples!r}")
         (X, back), rng = self._validate_rows(X, False), check_random_state(random_state)
-        drawn = [m.samples(X, n_samples, rng, noise) for m in self.fitted_.predictors]
+        drawn = [m.samples(X, int(n_samples), rng, noise) for m in self.fitted_.predictors]
         check_predictions(*drawn)
         return back(drawn[0] if self.fitted_.single else np.stack(drawn, axis=1))
 

@@ -81,7 +81,7 @@ def _room(options: ProcessOptions, source: MemorySource, n_classes: int) -> floa
 def _earlier(options: ProcessOptions, n_classes: int) -> ClassModel | None:
     """The process of so many classes that a warm start begins with."""
     found = options.earlier
-    return found[0] if found and len(found[0].base_rates) == n_classes else None
+    return found if found is not None and len(found.base_rates) == n_classes else None
 
 
 def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> FittedProcess:
@@ -92,8 +92,10 @@ def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> Fitte
     kernel = _first_kernel(model, source.n_features, source.X)
     evidence = model.members[0].model.log_evidence if model.members else np.nan
     return FittedProcess(
-        predictors=[model],
-        processes=[model],
+        predictors=[],
+        processes=[],
+        class_process=model,
+        classifier=model,
         vectors=source.X[kept],
         rows=source.numbers[kept],
         noise_variance=np.array([np.nan]),

@@ -22,7 +22,6 @@ from relvec.runtime.arrays import Array, to_host
 DRAWN_ROWS = 20_000  # rows that the process of a larger table is learned from, and its vectors are chosen among
 MIN_DRAWN_ROWS = 1000  # however little memory there is
 BYTES_PER_DRAWN_ROW, BYTES_PER_DRAWN_NUMBER = 8192, 40  # while vectors are chosen in blocks of 64; copies of the rows
-MAX_WHOLE_ROWS = 10_000  # rows in memory whose process is fitted without passes over blocks
 LARGEST_RATE = 1e30  # of a hyperprior, in scaled units: its precisions would vanish beside those of the data
 
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from relvec import design
 from relvec.basis import Basis, KernelBasis, leaves, numbers_per_entry, row_hash64
-from relvec.estimators.options import FitOptions, MachineOptions, ProcessOptions
+from relvec.estimators.options import MAX_WHOLE_ROWS, FitOptions, MachineOptions, ProcessOptions
 from relvec.estimators.sources.base import (
-    MAX_WHOLE_ROWS,
     GaussianSource,
     LaplaceSource,
     ProcessRows,

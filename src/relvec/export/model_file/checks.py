@@ -101,18 +101,18 @@ def check_fitted(model: Any, max_numbers: int) -> None:
     if not isinstance(model.fitted_, Fitted):
         raise ModelFileError(f"fitted_ is of the wrong type, {type(model.fitted_).__name__}")
     fitted, d = read_model(model), model.n_features_in_
-    if type(d) is not int or (fitted.basis is not None and fitted.basis.n_features != d):
+    if type(d) is not int or fitted.basis.n_features != d:
         raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
-    predictors = model.fitted_.predictors
-    if not (isinstance(predictors, list) and predictors and _has_all_outputs(fitted)):
+    record = model.fitted_
+    if not (isinstance(record.predictors, list) and fitted.predictors and _has_all_outputs(fitted)):
         raise ModelFileError("the predictive distributions do not match the outputs or classes")
-    calibration, predictors = model.fitted_.calibration, list(predictors)
+    calibration, records = record.calibration, [record]
     if calibration is not None:
-        outputs = 1 if fitted.classes is not None else len(predictors)
+        outputs = 1 if fitted.classes is not None else len(record.predictors)
         if len(calibration.scores) != outputs or not all(isinstance(m, Fitted) for m in calibration.folds):
             raise ModelFileError("the calibration does not match the outputs of the model")
-        predictors += [predictor for fold in calibration.folds for predictor in fold.predictors]
-    for predictor in predictors:
+        records += calibration.folds
+    for predictor in [p for own in records for p in (*own.predictors, own.classifier) if p is not None]:
         small = 0 < d <= max(max_numbers, 1000)
         if not isinstance(predictor, Predictor | ClassPredictor) or (small and not _predicts(predictor, d)):
             raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
@@ -135,7 +135,7 @@ def _predicts(predictor: Predictor | ClassPredictor, d: int) -> bool:
         if isinstance(predictor, ClassPredictor):
             return bool(np.isfinite(predictor.predict_proba(np.zeros((1, d)))).all())
         mean, spread = predictor.moments(np.zeros((1, d)), True, True)
-    return bool(np.isfinite(mean).all() and np.isfinite(spread).all())
+    return bool(np.isfinite([mean, spread]).all())
 
 
 @cache

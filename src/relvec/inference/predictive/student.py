@@ -72,6 +72,7 @@ class StudentPredictor(Predictor):
     def _mixture(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean (n,), variances (n, K) and logarithms of the shares (K,) of a new target, or of the function."""
         mean, spread = self.function.moments(X, True, False)
+        assert spread is not None
         log_scale, log_share = scale_nodes(self.degrees) if noise else (np.full(1, np.inf), np.zeros(1))
         return mean, spread[:, None] + self._scale2 * np.exp(-log_scale), log_share
 
