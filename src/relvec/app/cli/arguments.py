@@ -22,10 +22,11 @@ OVERVIEW = """examples:
   relvec report model.relvec held_out.csv  write report.html: how good and how honest it is, and what matters
   relvec demo                              try it: two small fits; pictures and a table in relvec-demo/
 """
-DATA = """DATA is a file (CSV, TSV, JSON lines, .npz; with relvec[data] Excel, Parquet and Feather), also .gz or .zst,
-or - for standard input."""
-FIT = f"""{DATA} Numbers, booleans, dates and categories are recognised, and missing cells are filled. Constant columns,
-free text and identifiers are left out. The command prints what it did with each column and stores it with the model.
+DATA = """DATA is a file (CSV, TSV, JSON lines, Excel, Parquet, Feather, .npz), also .gz or .zst, or - for standard
+input."""
+FIT = f"""{DATA} Numbers, booleans, dates and categories are recognised, and missing cells are filled. Left out are
+constant columns, free text, identifiers, copies of other columns, and columns that give the target away. The command
+prints what it does with each column before the fit, and stores it with the model.
 
 examples:
   relvec fit houses.csv --target price -o houses.relvec
@@ -122,7 +123,8 @@ def _fit(parser: Any) -> None:
     add("-o", "--out", type=Path, default=Path("model.relvec"), metavar="FILE", help="the model file (model.relvec)")
     for name, what in (("features", "the inputs; all other columns by default"), ("drop", "columns to leave out"),
                        ("id", "columns to copy to the predictions"),
-                       ("categorical", "columns of numbers that name categories")):  # fmt: skip
+                       ("categorical", "columns of numbers that name categories"),
+                       ("use", "columns to use even if they look like identifiers or copies")):  # fmt: skip
         add(f"--{name}", nargs="+", action="extend", metavar="COL", help=what)
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
@@ -209,6 +211,7 @@ def _add_demo(commands: Any) -> None:
 def _add_data(parser: Any) -> None:
     parser.add_argument("data", metavar="DATA", help="a table, or - for standard input")
     parser.add_argument("--format", choices=FORMATS, help="format of DATA, if its name and content do not show it")
+    parser.add_argument("--sheet", metavar="NAME", help="sheet of a workbook (the first)")
     parser.add_argument("--missing", nargs="+", action="extend", default=[], metavar="VALUE",
                         help="values that stand for a missing cell, besides empty, NA, NaN, null, ? and -")  # fmt: skip
 

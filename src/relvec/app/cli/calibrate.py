@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from relvec import save
 from relvec.app.cli.console import Console
@@ -21,6 +22,6 @@ def run(arguments: argparse.Namespace) -> int:
         save(pipeline, out)
     facts = dict(summary(pipeline))
     console.print(f"calibrated {facts['calibrated']}")
-    console.print(f"saved: {out}\nnext:  relvec predict {out} NEW_DATA")
+    console.print(f"saved: {out}\nnext:  relvec predict {shlex.quote(str(out))} NEW_DATA")
     console.print_json({"model": str(out), "rows": n, "max_coverage": pipeline[-1].calibration_.max_coverage})
     return 0

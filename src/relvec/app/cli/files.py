@@ -38,7 +38,7 @@ def naming_output(path: str | Path) -> Iterator[None]:
 
 def read_data(arguments: argparse.Namespace) -> Table:
     """The table that the arguments name, with the values that they call missing read as such."""
-    table = read_table(arguments.data, arguments.format)
+    table = read_table(arguments.data, arguments.format, arguments.sheet)
     for name in table.names if arguments.missing else ():
         table = table.with_column(name, mark_missing(table[name], arguments.missing))
     return table

@@ -6,7 +6,6 @@ import argparse
 import shlex
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,16 +20,12 @@ from relvec.app.cli.evaluate import print_scores, scores_as_dict
 from relvec.app.cli.files import check_output
 from relvec.app.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.app.report.summary import summary
-from relvec.app.tables.cells import mark_missing
-from relvec.app.tables.columns import Column
 from relvec.app.tables.evaluation import Evaluation, calibrate_table, evaluate_table
 from relvec.app.tables.files import read_table
-from relvec.app.tables.kinds import describe
-from relvec.app.tables.pipelines import FittedTable, default_model, fit_table
+from relvec.app.tables.pipelines import FittedTable, Plan, default_model, fit_plan, plan_table
 from relvec.app.tables.table import Table, TableError
 from relvec.app.tables.target import has_known_class, target_of
 from relvec.app.tables.text import list_names, plural
-from relvec.runtime.machine import unmap_freed_arrays
 from relvec.runtime.progress import Progress, watch
 
 CUT_STATUSES = {"time_limit", "interrupted"}
@@ -72,27 +67,23 @@ def run(arguments: argparse.Namespace) -> int:
     deadline = None if arguments.time_limit is None else Deadline(arguments.time_limit, arguments.began)
     check_output(arguments.out, arguments.data)
     console = Console(arguments.json)
-    table = read_table(arguments.data, arguments.format)
+    table = read_table(arguments.data, arguments.format, arguments.sheet)
     if arguments.target is None:
         raise TableError(f"{table.source}: which column is to be predicted? Give --target one of "
                          f"{list_names(table.names)}")  # fmt: skip
-    if table.is_stored:
-        unmap_freed_arrays()
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
     held_out = calibration = None
     if arguments.holdout:
-        drop = [*(arguments.drop or ()), *([] if arguments.upper is None else [arguments.upper])]
-        columns = describe(table.without(arguments.target), identifiers=arguments.id or (), strict=arguments.strict,
-                           categorical=arguments.categorical or (), drop=drop)  # fmt: skip
         table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
-        held_out = _mark_strays(held_out, columns)
     if arguments.calibrate is not None:
         table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
-    fitted = _fit(table, arguments, deadline)
+    plan = _plan(table, arguments)
+    _print_plan(console, plan)
+    fitted = _fit(plan, arguments, deadline)
     if calibration is not None:
         calibrate_table(fitted.pipeline, calibration)
     _save(fitted.pipeline, arguments.out)
-    _print_fit(console, fitted)
+    _print_fit(console, fitted, plan)
     found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
     evaluation, rows, how = None, len(fitted.table), "rows kept out of the fit"
     if held_out is not None:
@@ -129,10 +120,9 @@ def _evaluate_second_fit(
 ) -> tuple[Evaluation, int]:
     """Evaluate a model fitted to a part of the rows on the others; also the number of rows that it was fitted to."""
     rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
-    second = _fit(rest, arguments, deadline)
+    second = _fit(_plan(rest, arguments), arguments, deadline)
     if calibration is not None:
         calibrate_table(second.pipeline, calibration)
-    held_out = _mark_strays(held_out, fitted.pipeline["columns"].columns)
     return _evaluate(second.pipeline, held_out, arguments.seed), len(second.table)
 
 
@@ -152,12 +142,19 @@ def _is_quick_to_check(fitted: FittedTable, deadline: Deadline | None) -> bool:
     return MIN_CHECKED_ROWS <= len(fitted.table) <= MAX_CHECKED_ROWS
 
 
-def _fit(table: Table, arguments: argparse.Namespace, deadline: Deadline | None) -> FittedTable:
+def _plan(table: Table, arguments: argparse.Namespace) -> Plan:
+    same = {name: getattr(arguments, name) for name in ("task", "features", "missing", "drop_rows", "strict", "upper")}
+    return plan_table(table, arguments.target, **same, drop=arguments.drop or (), identifiers=arguments.id or (),
+                      categorical=arguments.categorical or (), use=arguments.use or ())  # fmt: skip
+
+
+def _fit(plan: Plan, arguments: argparse.Namespace, deadline: Deadline | None) -> FittedTable:
     """Fit within the time that is left; a cut is one note, in place of the warnings of the stages it cut."""
     if deadline is None:
-        return _fit_in_time(table, arguments, None)
+        return fit_plan(plan, lambda task: make_estimator(task, arguments, None))
     with watch(deadline):
-        fitted = _fit_in_time(table, arguments, max(deadline.left(), MIN_SECONDS))
+        seconds = max(deadline.left(), MIN_SECONDS)
+        fitted = fit_plan(plan, lambda task: make_estimator(task, arguments, seconds))
     model, record = fitted.pipeline[-1], fitted.pipeline["columns"].record_
     model.set_params(time_limit=deadline.seconds)  # as asked for, where folds are fitted later
     statuses = {model.status_} if isinstance(model.status_, str) else set(model.status_)
@@ -167,13 +164,6 @@ def _fit(table: Table, arguments: argparse.Namespace, deadline: Deadline | None)
         record["notes"].append(f"the time limit of {deadline.seconds:g} s ended the fit: the model is the best found "
                                "by then, and a longer --time-limit may find a better one")  # fmt: skip
     return fitted
-
-
-def _fit_in_time(table: Table, arguments: argparse.Namespace, seconds: float | None) -> FittedTable:
-    same = {name: getattr(arguments, name) for name in ("task", "features", "missing", "drop_rows", "strict", "upper")}
-    return fit_table(table, arguments.target, **same, drop=arguments.drop or (), identifiers=arguments.id or (),
-                     categorical=arguments.categorical or (),
-                     model=lambda task: make_estimator(task, arguments, seconds))  # fmt: skip
 
 
 def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
@@ -202,19 +192,17 @@ def _split(table: Table, target: str, share: float, seed: int, option: str = "--
     return table.take(np.sort(order[held_out:])), table.take(np.sort(order[:held_out]))
 
 
-def _mark_strays(table: Table, columns: Sequence[Column]) -> Table:
-    """The table with the stray values that the columns of the whole table have read as missing."""
-    for column in columns:
-        if column.missing:
-            table = table.with_column(column.name, mark_missing(table[column.name], column.missing))
-    return table
-
-
-def _print_fit(console: Console, fitted: FittedTable) -> None:
-    step = fitted.pipeline["columns"]
-    console.print_table(COLUMN_HEADER, column_rows(step.columns))
-    for note in step.record_["notes"]:
+def _print_plan(console: Console, plan: Plan) -> None:
+    console.print_table(COLUMN_HEADER, column_rows(plan.columns))
+    for note in plan.notes:
         console.print(f"  {note}")
+
+
+def _print_fit(console: Console, fitted: FittedTable, plan: Plan) -> None:
+    step = fitted.pipeline["columns"]
+    for note in step.record_["notes"]:
+        if note not in plan.notes:
+            console.print(f"  {note}")
     seconds = step.record_["seconds"]
     console.print(f"\n{model_title(step)}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else ""))
     console.print_facts(summary(fitted.pipeline))
@@ -222,9 +210,9 @@ def _print_fit(console: Console, fitted: FittedTable) -> None:
 
 def _next_command(arguments: argparse.Namespace, fitted: FittedTable) -> str:
     if arguments.data == "-":
-        return f"next:  relvec predict {arguments.out} NEW_DATA"
+        return f"next:  relvec predict {shlex.quote(str(arguments.out))} NEW_DATA"
     most = len(fitted.table)
     if fitted.pipeline["columns"].task == "classification":  # two classes with so many rows are needed
         most = np.sort(np.unique(target_of(fitted.pipeline, fitted.table), return_counts=True)[1])[-2]
     folds = f" --cv {min(FOLDS, most)}" if arguments.upper is None and most >= 2 else ""
-    return f"next:  relvec report {arguments.out} {shlex.quote(arguments.data)}{folds}"
+    return f"next:  relvec report {shlex.quote(str(arguments.out))} {shlex.quote(arguments.data)}{folds}"

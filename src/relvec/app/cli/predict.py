@@ -14,7 +14,7 @@ from relvec.app.cli.files import check_output, read_data, read_model
 from relvec.app.tables.columns import names_of
 from relvec.app.tables.files import output_format, write_table
 from relvec.app.tables.pipelines import Prediction, predict_table
-from relvec.app.tables.table import Table
+from relvec.app.tables.table import Table, make_table, text_type
 from relvec.app.tables.text import escape_controls, escape_formula, plural
 
 
@@ -28,10 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     step = pipeline["columns"]
     for name in arguments.keep or ():
         table[name]  # raises where there is none
-    copied = [name for name in names_of(step.columns, "identifier") if name in table.columns]
+    copied = [name for name in names_of(step.columns, "identifier") if name in table.names]
     copied += [name for name in arguments.keep or () if name not in copied]
     prediction = predict_table(pipeline, table, arguments.interval)
-    notes = step.unseen(table)
+    notes = list(prediction.notes)
     out = predictions_table(pipeline, table, prediction, copied)
     if arguments.escape_formulas:
         out = escape_formulas(out)
@@ -52,31 +52,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 def has_formulas(table: Table) -> bool:
     """Whether a spreadsheet would run a name or a cell of the table."""
-    texts: list[Any] = [column for column in table.columns.values() if column.dtype == object]
+    texts: list[Any] = [table[name] for name in table.names if table[name].dtype == text_type()]
     return any(escape_formula(value) != value for values in (table.names, *texts) for value in values)
 
 
 def escape_formulas(table: Table) -> Table:
     """The table with an apostrophe before every name and cell that a spreadsheet would run."""
-
-    def escape(column: np.ndarray) -> np.ndarray:
-        return np.array([escape_formula(v) for v in column], dtype=object) if column.dtype == object else column
-
-    return Table({escape_formula(name): escape(column) for name, column in table.columns.items()}, table.source)
+    columns = {name: table[name] for name in table.names}
+    return make_table({escape_formula(name): c.map(escape_formula) if c.dtype == text_type() else c
+                       for name, c in columns.items()}, table.source)  # fmt: skip
 
 
 def predictions_table(pipeline: Pipeline, table: Table, prediction: Prediction, copied: list[str]) -> Table:
     """The predictions as a table, beside the columns copied from the input, or the numbers of the rows."""
     columns = {name: table[name] for name in copied} or {"row": table.numbers}
     if prediction.proba is not None:
-        made = {"class": np.array(prediction.label, dtype=object)}
+        made: dict[str, Any] = {"class": list(map(str, prediction.label))}  # type: ignore[arg-type]
         made |= {f"probability {label}": prediction.proba[:, k] for k, label in enumerate(pipeline[-1].classes_)}
         if prediction.members is not None:
             labels = np.asarray(pipeline[-1].classes_)
             sets = [" | ".join(map(str, labels[row].tolist())) for row in prediction.members]
-            made["classes"] = np.array(sets, dtype=object)
+            made["classes"] = sets
     else:
         assert prediction.mean is not None and prediction.std is not None and prediction.interval is not None
         made = {"mean": prediction.mean, "std": prediction.std}
         made |= {"lower": prediction.interval[:, 0], "upper": prediction.interval[:, 1]}
-    return Table({**{f"{name} (input)" if name in made else name: c for name, c in columns.items()}, **made})
+    return make_table({**{f"{name} (input)" if name in made else name: c for name, c in columns.items()}, **made})

@@ -178,9 +178,9 @@ def find_worst_rows(
         found = [
             [float(y[i]), float(p.mean[i]), format_range(p.interval[i, 0], p.interval[i, 1], p.std[i])] for i in order
         ]
-    names = [name for name in names_of(pipeline["columns"].columns, "identifier") if name in table.columns][:1]
+    names = [name for name in names_of(pipeline["columns"].columns, "identifier") if name in table.names][:1]
     names += [name for name in columns if name not in names][:MAX_SHOWN_COLUMNS]
-    rows = [
-        [int(table.numbers[i]), *row, *(table[name][i] for name in names)] for i, row in zip(order, found, strict=True)
-    ]
+    shown = table.take(order).frame[names].astype(object)
+    cells = shown.where(shown.notna(), None).to_numpy().tolist()
+    rows = [[int(table.numbers[i]), *row, *own] for i, row, own in zip(order, found, cells, strict=True)]
     return ["row", *header, *names], rows

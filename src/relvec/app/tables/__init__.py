@@ -11,7 +11,7 @@ _MODULES = {
     "files": ("read_table", "write_table"),
     "kinds": ("describe",),
     "columns": ("Column", "TableColumns"),
-    "pipelines": ("FittedTable", "Prediction", "fit_table", "predict_table"),
+    "pipelines": ("FittedTable", "Plan", "Prediction", "fit_plan", "fit_table", "plan_table", "predict_table"),
     "target": ("target_of",),
     "evaluation": ("Evaluation", "Score", "evaluate_table"),
     "importance": ("Dependence", "Importance", "column_importance", "partial_dependence"),

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from relvec.app.tables.table import Table, TableError, text_array
+from relvec.app.tables.table import Table, TableError, import_pandas, text_type
 
-__all__ = ["NumberStyle", "count_distinct", "describe_strays", "find_number_style", "is_missing", "labels_of",
-           "mark_missing", "parse_numbers"]  # fmt: skip
+__all__ = ["NumberStyle", "describe_strays", "find_number_style", "labels_of", "list_labels", "mark_missing",
+           "parse_numbers"]  # fmt: skip
 
 MISSING = {"", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "nil", "?", "-", "--", ".", "missing", "<na>"}
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+")
 QUANTITY = re.compile(r"([+-]?[\d.,]*\d)\s*(°?[^\W\d_²³][^\s,;]{0,11}|[°'\"‰])")
-CURRENCIES = "$€£¥% \u00a0"
+CURRENCIES = "$€£¥"
+AROUND = f"{CURRENCIES}% \u00a0"  # taken off a number
 CLOCK, TIME = "h:mm", re.compile(r"(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")  # a unit: 14:30 is 14.5 hours
 MIN_UNIT_SHARE = 0.5  # of the numbers must carry a unit: in fewer cells it may be another one than in the rest
 MIN_UNIT_AGREEMENT = 0.9  # of the cells with a unit must have the same; a number with another one is not used
@@ -33,16 +36,18 @@ class NumberStyle:
     ----------
     unit : text behind the numbers, the same in all cells that have any.
     decimal_comma : whether 3,14 is a little more than three.
+    share : whether 5% is 0.05, as where other cells of the column are shares.
     """
 
     unit: str = ""
     decimal_comma: bool = False
+    share: bool = False
 
     def parse(self, label: str) -> float:
-        """The number in a cell; a ValueError where there is none."""
+        """Return the number in a cell; raise a ValueError where there is none."""
         if "_" in label:  # which Python takes for a separator of digits
             raise ValueError(label)
-        plain = label.strip(CURRENCIES)
+        plain = label.strip(AROUND)
         if self.unit == CLOCK and (time := TIME.fullmatch(plain)):
             return int(time[1]) + int(time[2]) / 60 + float(time[3] or 0) / 3600
         if self.unit and plain.endswith(self.unit):
@@ -51,74 +56,53 @@ class NumberStyle:
             plain = plain.replace(".", "").replace(",", ".")
         elif THOUSANDS.fullmatch(plain):
             plain = plain.replace(",", "")
-        return float(plain)
+        return float(plain) / (100.0 if self.share and label.endswith("%") else 1.0)
 
 
 PLAIN = NumberStyle()
 
 
-def labels_of(column: np.ndarray) -> list[str | None]:
-    """The cells as categories, None where missing; whole numbers without a decimal point.
+def labels_of(column: Any) -> Any:
+    """Return the cells as categories, NaN where missing; whole numbers without a decimal point.
 
-    >>> import numpy as np
-    >>> labels_of(np.array([1.0, 2.5, np.nan]))
-    ['1', '2.5', None]
+    >>> from relvec.app.tables.table import as_column
+    >>> labels_of(as_column([1.0, 2.5, None], "x")).tolist()
+    ['1', '2.5', nan]
     """
-    if column.dtype.kind == "f":
-        return [None if v != v else str(int(v)) if v.is_integer() else repr(v) for v in column.astype(float).tolist()]
-    if column.dtype.kind == "M":
-        return [None if np.isnat(v) else str(v) for v in column]
-    cells = column.tolist()
-    if column.dtype.kind == "b":
-        return ["true" if v else "false" for v in cells]
-    return [None if v is None or str(v).strip().lower() in MISSING else str(v).strip() for v in cells]
+    if column.dtype == text_type():
+        stripped = column.str.strip()
+        return stripped.mask(stripped.str.lower().isin(MISSING))
+    known = column.dropna()
+    words = {value: _spell(value) for value in known.unique()} if column.dtype != object else {}
+    return (known.map(words) if words else known.astype(str)).reindex(column.index).astype(text_type())
 
 
-def is_missing(column: np.ndarray) -> np.ndarray:
-    """Mask (n,) of the missing cells, those without a label.
+def _spell(value: Any) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value)) if value.is_integer() else repr(float(value))
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
-    >>> import numpy as np
-    >>> is_missing(np.array([1.0, np.nan])).tolist(), is_missing(np.array(["a", "N/A"], dtype=object)).tolist()
-    ([False, True], [False, True])
+
+def list_labels(column: Any) -> list[str | None]:
+    """Return the labels as a list, None where missing."""
+    labels = labels_of(column)
+    return labels.astype(object).where(labels.notna(), None).tolist()
+
+
+def mark_missing(column: Any, words: Collection[str]) -> Any:
+    """Return the column with the cells that hold one of these words, or an equal number, missing.
+
+    >>> from relvec.app.tables.table import as_column
+    >>> mark_missing(as_column([1.0, -999.0], "x"), ["-999"]).tolist()
+    [1.0, nan]
     """
-    if column.dtype.kind != "O":
-        return column != column  # NaN and NaT
-    return np.array([label is None for label in labels_of(column)])
-
-
-def count_distinct(column: np.ndarray) -> int:
-    """How many different labels the cells have, missing ones aside; labels of numbers need not be made.
-
-    >>> import numpy as np
-    >>> count_distinct(np.array([1.0, 2.5, 1.0, np.nan]))
-    2
-    """
-    if column.dtype.kind != "O":
-        return len(np.unique(column[~is_missing(column)]))
-    return len({label for label in labels_of(column) if label is not None})
-
-
-def mark_missing(column: np.ndarray, words: Collection[str]) -> np.ndarray:
-    """The column with the cells that hold one of these words, or an equal number, missing.
-
-    >>> import numpy as np
-    >>> mark_missing(np.array([1.0, -999.0]), ["-999"])
-    array([ 1., nan])
-    """
-    if not words:
-        return column
     known = {word.strip().lower() for word in words}
-    if column.dtype.kind in "iuf":
-        values = {number for word in known if (number := _as_float(word)) is not None}
-        hit = np.isin(column, list(values)) if values else np.zeros(len(column), dtype=bool)
-        return np.where(hit, np.nan, column.astype(float)) if hit.any() else column
-    if column.dtype.kind != "O":
-        return column
-    return text_array([None if cell is None or str(cell).strip().lower() in known else cell for cell in column])
-
-
-def _is_number(label: str) -> bool:
-    return _as_float(label) is not None or THOUSANDS.fullmatch(label) is not None
+    if known and column.dtype == text_type():
+        return column.mask(column.str.strip().str.lower().isin(known))
+    if known and column.dtype.kind in "iuf":
+        hit = column.isin([number for word in known if (number := _as_float(word)) is not None])
+        return column.astype(float).mask(hit) if hit.any() else column
+    return column
 
 
 def _as_float(text: str) -> float | None:
@@ -128,69 +112,117 @@ def _as_float(text: str) -> float | None:
         return None
 
 
-def parse_numbers(column: np.ndarray, style: NumberStyle = PLAIN) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers (n,), NaN where missing, and a mask (n,) of the cells that are neither numbers nor missing.
+def parse_numbers(column: Any, style: NumberStyle = PLAIN) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers (n,), NaN where missing, and a mask (n,) of the cells that are no finite numbers, nor missing.
 
-    >>> import numpy as np
-    >>> values, strays = parse_numbers(np.array(["1,200", "$ 3.5", None, "many"], dtype=object))
+    >>> from relvec.app.tables.table import as_column
+    >>> values, strays = parse_numbers(as_column(["1,200", "$ 3.5", None, "many"], "x"))
     >>> values.tolist(), strays.tolist()
     ([1200.0, 3.5, nan, nan], [False, False, False, True])
     """
-    if column.dtype.kind in "biuf":
-        return column.astype(float), np.zeros(len(column), dtype=bool)
-    values, strays = np.full(len(column), np.nan), np.zeros(len(column), dtype=bool)
-    if column.dtype.kind == "M":
-        return values, ~strays
-    for row, label in enumerate(labels_of(column)):
-        if label is None:
-            continue
-        try:
-            values[row] = style.parse(label)
-        except ValueError:
-            strays[row] = True
-    return values, strays
+    known = column.notna().to_numpy()
+    if column.dtype.kind in "biuf" and column.dtype != text_type():
+        values = column.to_numpy(float)
+    elif column.dtype != text_type():
+        return np.full(len(column), np.nan), known
+    else:
+        values, odd = _parse_plain(column)
+        known = ~np.isnan(values)
+        known[odd.index] = True
+        values[odd.index] = [_parse_or_nan(label, style) for label in odd]
+    finite = np.isfinite(values)
+    return np.where(finite, values, np.nan), known & ~finite
 
 
-def find_number_style(column: np.ndarray) -> NumberStyle:
-    """The style in which most cells of a column are numbers; decimal points and no unit where it makes no difference.
+def _parse_plain(column: Any) -> tuple[np.ndarray, Any]:
+    """Return the plain numbers (n,) of a column of text, NaN elsewhere, and the other labels by their places."""
+    column = column.reset_index(drop=True)
+    values = import_pandas().to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan, copy=True)
+    return values, labels_of(column[np.isnan(values) & column.notna().to_numpy()]).dropna()
 
-    >>> import numpy as np
-    >>> find_number_style(np.array(["154 PS", "90 PS", "75"], dtype=object))
-    NumberStyle(unit='PS', decimal_comma=False)
+
+def _parse_or_nan(label: str, style: NumberStyle) -> float:
+    try:
+        return style.parse(label)
+    except ValueError:
+        return np.nan
+
+
+def find_number_style(column: Any) -> NumberStyle:
+    """Return the style in which most cells are numbers; decimal points and no unit where it makes no difference.
+
+    >>> from relvec.app.tables.table import as_column
+    >>> find_number_style(as_column(["154 PS", "90 PS", "75"], "power")).unit
+    'PS'
     """
-    if column.dtype.kind != "O":
+    if column.dtype != text_type():
         return PLAIN
-    labels = [label.strip(CURRENCIES) for label in labels_of(column) if label is not None]
-    if sum(TIME.fullmatch(label) is not None for label in labels) > len(labels) / 2:
+    values, others = _parse_plain(column)
+    odd = Counter[str](others.value_counts().to_dict())
+    known = odd.total() + int(np.sum(~np.isnan(values)))
+    if not odd:
+        return PLAIN
+    bare = {label: label.strip(AROUND) for label in odd}
+    if sum(count for label, count in odd.items() if TIME.fullmatch(bare[label])) > known / 2:
         return NumberStyle(CLOCK)
-    matches = [QUANTITY.fullmatch(label) for label in labels if not _is_number(label)]
-    units = Counter(match[2] for match in matches if match)
-    count = units.total() + sum(map(_is_number, labels))
+    numbers = {label for label in odd if _is_number(bare[label])}
+    units = Counter[str]()
+    for label in odd.keys() - numbers:
+        if match := QUANTITY.fullmatch(bare[label]):
+            units[match[2]] += odd[label]
+    count = known - odd.total() + units.total() + sum(odd[label] for label in numbers)
     unit, carried = units.most_common(1)[0] if units else ("", 0)
     if carried < max(MIN_UNIT_AGREEMENT * units.total(), MIN_UNIT_SHARE * count):
         unit = ""
-    numbers = [label[: -len(unit)].rstrip() if unit and label.endswith(unit) else label for label in labels]
+    plain = [text[: -len(unit)].rstrip() if unit and text.endswith(unit) else text for text in bare.values()]
     # 1,234 may be a thousand: only a comma that cannot separate thousands shows that commas are decimal.
-    comma = any(DECIMAL_COMMA.fullmatch(n) and not THOUSANDS.fullmatch(n) for n in numbers)
-    comma = comma and not any(THOUSANDS.fullmatch(n) and "." in n for n in numbers)
-    return NumberStyle(unit, comma)
+    comma = any(DECIMAL_COMMA.fullmatch(n) and not THOUSANDS.fullmatch(n) for n in plain)
+    comma = comma and not any(THOUSANDS.fullmatch(n) and "." in n for n in plain)
+    finite = values[np.isfinite(values)]
+    share = any(label.endswith("%") for label in odd) and bool(len(finite)) and bool(np.abs(finite).max() <= 1.0)
+    return NumberStyle(unit, comma, share)
+
+
+def _is_number(label: str) -> bool:
+    return _as_float(label) is not None or THOUSANDS.fullmatch(label) is not None
+
+
+def describe_signs(column: Any, style: NumberStyle) -> str:
+    """Say how percent signs and currencies were read, where not all cells carry the same.
+
+    >>> from relvec.app.tables.table import as_column
+    >>> column = as_column(["5.3%", "0.053"], "rate")
+    >>> describe_signs(column, find_number_style(column))
+    '1 of 2 cells has a percent sign and the others are shares, so 5% is read as 0.05'
+    """
+    if column.dtype != text_type():
+        return ""
+    values, labels = _parse_plain(column)
+    rows = len(labels) + int(np.sum(~np.isnan(values)))
+    percent = int(labels.str.endswith("%").sum())
+    found = [sign for sign in CURRENCIES if labels.str.contains(sign, regex=False).any()]
+    notes = [f"currencies are mixed ({', '.join(found)}) and read as equal"] if len(found) > 1 else []
+    if 0 < percent < rows:
+        rest = "are shares, so 5% is read as 0.05" if style.share else "none, so 5% and 5 are the same"
+        have = "has" if percent == 1 else "have"
+        notes.append(f"{percent:,} of {rows:,} cells {have} a percent sign and the others {rest}")
+    return "; ".join(["in percent"] if percent == rows > 0 else notes)
 
 
 def describe_strays(table: Table, name: str, strays: np.ndarray) -> str:
-    """The values of a column at some rows (a mask), the most frequent first, with their counts and rows.
+    """List the values of a column at some rows (a mask), the most frequent first, with their rows.
 
-    >>> import numpy as np
-    >>> table = Table({"age": np.array(["31", "old", "young", "old"], dtype=object)})
+    >>> from relvec.app.tables.table import as_table
+    >>> table = as_table({"age": ["31", "old", "young", "old"]})
     >>> describe_strays(table, "age", np.array([False, True, True, True]))
     "'old' in rows 2 and 4, 'young' in row 3"
     """
     rows: dict[str, list[int]] = {}
-    labels = labels_of(table[name])
-    for row in np.flatnonzero(strays).tolist():
-        rows.setdefault(str(labels[row]), []).append(row)
+    for row, label in zip(table.numbers[strays].tolist(), list_labels(table[name][strays]), strict=True):
+        rows.setdefault(str(label), []).append(row)
     found = sorted(rows.items(), key=lambda item: -len(item[1]))
     shown = [(value if len(value) <= 40 else f"{value[:39]}…", places) for value, places in found[:MAX_LISTED_VALUES]]
-    parts = [f"{value!r} in {_list_rows(table, places)}" for value, places in shown]
+    parts = [f"{value!r} in {_list_rows(places)}" for value, places in shown]
     more = f" and {len(found) - MAX_LISTED_VALUES} more values" if len(found) > MAX_LISTED_VALUES else ""
     return ", ".join(parts) + more
 
@@ -202,10 +234,9 @@ def refuse_strays(table: Table, name: str, strays: np.ndarray, expected: str, cu
         raise TableError(f"{table.source}, column {name!r}: expected {expected}, got {found}{cure}")  # fmt: skip
 
 
-def _list_rows(table: Table, rows: list[int]) -> str:
+def _list_rows(rows: list[int]) -> str:
     if len(rows) == 1:
-        return f"row {table.row_and_line(rows[0])}"
+        return f"row {rows[0]}"
     if len(rows) > MAX_LISTED_ROWS:
-        return f"{len(rows)} rows ({', '.join(str(table.numbers[row]) for row in rows[:MAX_LISTED_ROWS])}, ...)"
-    numbers = [str(table.numbers[row]) for row in rows]
-    return f"rows {', '.join(numbers[:-1])} and {numbers[-1]}"
+        return f"{len(rows)} rows ({', '.join(map(str, rows[:MAX_LISTED_ROWS]))}, ...)"
+    return f"rows {', '.join(map(str, rows[:-1]))} and {rows[-1]}"

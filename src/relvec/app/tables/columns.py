@@ -7,7 +7,7 @@ own transformers behind it (`relvec.app.tables.pipelines`).
 
 from __future__ import annotations
 
-from collections import Counter
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +15,24 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from relvec.app.tables.cells import NumberStyle, labels_of, mark_missing, parse_numbers, refuse_strays
+from relvec.app.tables.cells import (
+    NumberStyle,
+    describe_strays,
+    labels_of,
+    mark_missing,
+    parse_numbers,
+    refuse_strays,
+)
 from relvec.app.tables.dates import days_since_1970, format_in_words
-from relvec.app.tables.table import Table, TableError, as_table
-from relvec.app.tables.text import list_names
+from relvec.app.tables.table import Table, TableError, as_table, text_type
+from relvec.app.tables.text import list_names, plural
 
-__all__ = ["Column", "TableColumns", "days_of", "numbers_of"]
+__all__ = ["Column", "TableColumns", "numbers_of"]
 
 OTHER, NO_VALUE = "(other)", "(missing)"  # levels of a category: the rare ones together, and missing cells
 DAYS_PER_YEAR = 365.2425
 MISSING_CURE = "; correct the cells, leave them empty, or name the values with --missing"
+MAX_ODD_SHARE = 0.5  # of the cells of a new table's column: with more the column is another one than in the fit
 
 
 @dataclass(frozen=True)
@@ -34,10 +42,10 @@ class Column:
     Attributes
     ----------
     name : str
-    kind : "number", "boolean", "date" or "category" for an input; "identifier", "constant", "text" or "dropped" for
-        a column that the model does not see.
+    kind : "number", "boolean", "date" or "category" for an input; "identifier", "constant", "text", "copy", "leak" or
+        "dropped" for a column that the model does not see.
     note : what was found and done, in words.
-    format : of a date, for ``strptime``; "" for ISO 8601. Several are separated by "|".
+    format : of a date, for ``strptime``, or "ISO8601". Several are separated by "|".
     words : the words for no and yes of a boolean.
     levels : the categories, the most frequent first.
     parts : of a date: "days", and "year" and "day" where the dates span several; "missing" where missing cells are
@@ -45,6 +53,7 @@ class Column:
     missing : values that stand for a missing cell in this column.
     unit : text behind the numbers, which is taken off.
     decimal_comma : whether a comma separates the decimals.
+    share : whether 5% is 0.05.
     """
 
     name: str
@@ -57,19 +66,20 @@ class Column:
     missing: tuple[str, ...] = ()
     unit: str = ""
     decimal_comma: bool = False
+    share: bool = False
 
     @property
     def is_input(self) -> bool:
         """Whether the column enters the model."""
-        return self.kind in ENCODERS
+        return self.kind in READERS
 
     @property
     def style(self) -> NumberStyle:
         """How the numbers are written."""
-        return NumberStyle(self.unit, self.decimal_comma)
+        return NumberStyle(self.unit, self.decimal_comma, self.share)
 
     def features(self) -> list[str]:
-        """Names of the numbers that the column becomes."""
+        """Return the names of the numbers that the column becomes."""
         if self.kind == "date":
             made = {"days": ["days"], "year": ["sin year", "cos year"], "day": ["sin day", "cos day"]}
             names = [f"{self.name} ({what})" for part in self.parts if part in made for what in made[part]]
@@ -83,6 +93,7 @@ class TableColumns(TransformerMixin, BaseEstimator):
 
     Numbers and booleans become one column each (NaN where missing), dates the days since 1970 with the phase of the
     year and of the day where they matter, categories the index of their level (-1 for a level not seen in the fit).
+    A few cells of a new table that cannot be read are missing, with a warning.
 
     Parameters
     ----------
@@ -141,21 +152,28 @@ class TableColumns(TransformerMixin, BaseEstimator):
         array([[1.],
                [0.]])
         """
-        table = as_table(X)
-        inputs = self.inputs()
-        absent = [column.name for column in inputs if column.name not in table.columns]
+        table, inputs = as_table(X), self.inputs()
+        absent = [column.name for column in inputs if column.name not in table.names]
         if absent:
             needs = f"the model needs the column{'s' if len(absent) > 1 else ''} {list_names(absent)}"
             raise TableError(f"{table.source}: {needs}; the table has {list_names(table.names)}")
-        made = [values for column in inputs for values in ENCODERS[column.kind](_read_missing(table, column), column)]
-        return np.column_stack(made) if made else np.empty((len(table), 0))
+        made = np.empty((len(table), sum(len(column.features()) for column in inputs)))
+        place = 0
+        for column in inputs:
+            values, strays, expected = read_column(table, column)
+            if strays.any():
+                warnings.warn(_excuse_strays(table, column, strays, expected), stacklevel=2)
+            for feature in _encode(column, values):
+                made[:, place] = feature
+                place += 1
+        return made
 
     def inputs(self) -> list[Column]:
-        """The columns that enter the model."""
+        """Return the columns that enter the model."""
         return [column for column in self.columns if column.is_input]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the numbers made (n_features_out,).
+        """Return the names of the numbers made (n_features_out,).
 
         >>> TableColumns([Column("when", "date", parts=("days", "year"))]).get_feature_names_out().tolist()
         ['when (days)', 'when (sin year)', 'when (cos year)']
@@ -163,7 +181,7 @@ class TableColumns(TransformerMixin, BaseEstimator):
         return np.array([name for column in self.inputs() for name in column.features()], dtype=object)
 
     def unseen(self, X: Any) -> list[str]:
-        """Categories in a table that were not seen in the fit, in words.
+        """Tell of categories in a table that were not seen in the fit.
 
         >>> city = Column("city", "category", levels=("Ulm", "Bonn"))
         >>> TableColumns([city]).unseen({"city": ["Ulm", "Rome", "Rome"]})
@@ -171,98 +189,89 @@ class TableColumns(TransformerMixin, BaseEstimator):
         """
         table, notes = as_table(X), []
         for column in self.inputs():
-            if column.kind != "category":
-                continue
-            labels = labels_of(_read_missing(table, column)[column.name])
-            unknown = Counter(label for label in labels if label is not None and label not in column.levels)
-            if unknown and OTHER not in column.levels:
-                examples = list_names([value for value, _ in unknown.most_common(3)])
-                cells = "cells hold" if unknown.total() > 1 else "cell holds"
-                notes.append(f"column {column.name!r}: {unknown.total()} {cells} a category that was not seen in the "
-                             f"fit ({examples})")  # fmt: skip
+            if column.kind == "category" and OTHER not in column.levels:
+                labels = labels_of(mark_missing(table[column.name], column.missing)).dropna()
+                unknown = labels[~labels.isin(column.levels)]
+                if len(unknown):
+                    examples = list_names(unknown.value_counts().index[:3])
+                    cells = "cells hold" if len(unknown) > 1 else "cell holds"
+                    notes.append(f"column {column.name!r}: {len(unknown)} {cells} a category that was not seen in the "
+                                 f"fit ({examples})")  # fmt: skip
         return notes
 
 
-def _read_missing(table: Table, column: Column) -> Table:
-    """The table with the column's own words for missing cells read as such."""
-    if not column.missing:
-        return table
-    return table.with_column(column.name, mark_missing(table[column.name], column.missing))
+def _excuse_strays(table: Table, column: Column, strays: np.ndarray, expected: str) -> str:
+    """Tell of cells that are read as missing; refused where they are most of the column."""
+    cells = mark_missing(table[column.name], column.missing)
+    if strays.sum() > MAX_ODD_SHARE * labels_of(cells).notna().sum():
+        refuse_strays(table, column.name, strays, expected, MISSING_CURE)
+    return (f"column {column.name!r}: expected {expected}; {plural(int(strays.sum()), 'cell')} read as missing: "
+            f"{describe_strays(table, column.name, strays)}")  # fmt: skip
 
 
 def numbers_of(table: Table, name: str, style: NumberStyle | None = None) -> np.ndarray:
-    """A column as numbers (n,), NaN where missing.
+    """Return a column as numbers (n,), NaN where missing.
 
     >>> numbers_of(as_table({"price": ["1,200", "$ 3.5", None, "?"]}), "price").tolist()
     [1200.0, 3.5, nan, nan]
     """
     values, strays = parse_numbers(table[name], style or NumberStyle())
     unit = f" (in {style.unit})" if style is not None and style.unit else ""
-    refuse_strays(table, name, strays, f"numbers{unit}", MISSING_CURE)
-    return refuse_infinite(values, table, name)
-
-
-def refuse_infinite(values: np.ndarray, table: Table, name: str) -> np.ndarray:
-    """The values, if none of them is infinite."""
-    if np.isinf(values).any():
-        row = int(np.flatnonzero(np.isinf(values))[0])
-        raise TableError(f"{table.locate(row, name)}: expected a finite number, got {table[name][row]}{MISSING_CURE}")
+    refuse_strays(table, name, strays, f"finite numbers{unit}", MISSING_CURE)
     return values
 
 
-def days_of(table: Table, column: Column) -> np.ndarray:
-    """A column of dates as days since 1970 (n,), NaN where missing; times with a zone in UTC."""
-    days, strays = days_since_1970(table[column.name], column.format)
-    refuse_strays(table, column.name, strays, f"dates ({format_in_words(column.format)})", MISSING_CURE)
-    return days
-
-
 def names_of(columns: Sequence[Column], kind: str) -> list[str]:
-    """The names of the columns of one kind."""
+    """Return the names of the columns of one kind."""
     return [column.name for column in columns if column.kind == kind]
 
 
-# Encoders of the kinds -------------------------------------------------------------------------------------------
+# Cells of the kinds ----------------------------------------------------------------------------------------------
+
+Read = tuple[np.ndarray, np.ndarray, str]  # values (n,), NaN where missing; strays (n,); what was expected
 
 
-def _missing_flag(values: np.ndarray, column: Column) -> list[np.ndarray]:
-    return [np.isnan(values).astype(float)] if "missing" in column.parts else []
+def read_column(table: Table, column: Column) -> Read:
+    """Read the cells of an input as one number each, NaN where missing, with a mask of the cells that are none."""
+    return READERS[column.kind](mark_missing(table[column.name], column.missing), column)
 
 
-def _encode_number(table: Table, column: Column) -> list[np.ndarray]:
-    values = numbers_of(table, column.name, column.style)
-    return [values, *_missing_flag(values, column)]
-
-
-def _encode_boolean(table: Table, column: Column) -> list[np.ndarray]:
-    cells = table[column.name]
-    if cells.dtype.kind in "biuf":
-        return _encode_number(table, column)
-    words = column.words or ("false", "true")
-    labels = [None if label is None else label.lower() for label in labels_of(cells)]
-    strays = np.array([label is not None and label not in words for label in labels])
-    refuse_strays(table, column.name, strays, f"{words[1]} or {words[0]}", MISSING_CURE)
-    values = np.array([np.nan if label is None else words.index(label) for label in labels], dtype=float)
-    return [values, *_missing_flag(values, column)]
-
-
-def _encode_date(table: Table, column: Column) -> list[np.ndarray]:
-    days = days_of(table, column)
-    made = [days]
+def _encode(column: Column, values: np.ndarray) -> list[np.ndarray]:
+    """Return the features of a column, by its values (n,)."""
+    made = [values]
     for part, period in (("year", DAYS_PER_YEAR), ("day", 1.0)):
         if part in column.parts:
-            phase = 2 * np.pi * days / period
+            phase = 2 * np.pi * values / period
             made += [np.sin(phase), np.cos(phase)]
-    return [*made, *_missing_flag(days, column)]
+    return [*made, np.isnan(values).astype(float)] if "missing" in column.parts else made
 
 
-def _encode_category(table: Table, column: Column) -> list[np.ndarray]:
+def _read_number(cells: Any, column: Column) -> Read:
+    return *parse_numbers(cells, column.style), f"numbers (in {column.unit})" if column.unit else "numbers"
+
+
+def _read_boolean(cells: Any, column: Column) -> Read:
+    words = column.words or ("false", "true")
+    values, strays = parse_numbers(cells)
+    if cells.dtype == text_type():
+        labels = labels_of(cells)
+        values = labels.str.lower().map({word: float(i) for i, word in enumerate(words)}).to_numpy(float)
+        strays = labels.notna().to_numpy() & np.isnan(values)
+    return values, strays, f"{words[1]} or {words[0]}"
+
+
+def _read_date(cells: Any, column: Column) -> Read:
+    return *days_since_1970(cells, column.format), f"dates ({format_in_words(column.format)})"
+
+
+def _read_category(cells: Any, column: Column) -> Read:
     code = {level: float(i) for i, level in enumerate(column.levels)}
-    other, missing = code.get(OTHER, -1.0), code.get(NO_VALUE, -1.0)
-    labels = labels_of(table[column.name])
-    return [np.array([missing if label is None else code.get(label, other) for label in labels], dtype=float)]
+    labels = labels_of(cells)
+    found = labels.map(code).to_numpy(float)
+    found = np.where(labels.isna(), code.get(NO_VALUE, -1.0), np.where(np.isnan(found), code.get(OTHER, -1.0), found))
+    return found, np.zeros(len(found), dtype=bool), "a category"
 
 
-ENCODERS: dict[str, Callable[[Table, Column], list[np.ndarray]]] = {
-    "number": _encode_number, "boolean": _encode_boolean, "date": _encode_date, "category": _encode_category,
+READERS: dict[str, Callable[[Any, Column], Read]] = {
+    "number": _read_number, "boolean": _read_boolean, "date": _read_date, "category": _read_category,
 }  # fmt: skip

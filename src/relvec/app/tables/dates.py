@@ -3,121 +3,109 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from datetime import UTC, datetime
+import warnings
+from typing import Any
 
 import numpy as np
 
 from relvec.app.tables.cells import labels_of
+from relvec.app.tables.table import import_optional, import_pandas, text_type
 
 __all__ = ["days_since_1970", "find_date_formats", "format_in_words"]
 
-DATE_FORMATS = (
-    "%Y/%m/%d", "%Y/%m/%d %H:%M", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S",
-    "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M:%S", "%d/%m/%Y %H:%M:%S",
-    "%m/%d/%y", "%d/%m/%y", "%d-%m-%Y", "%m-%d-%Y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y",
-    "%b %Y", "%B %Y",
-)  # fmt: skip
-ISO = ""  # the format of ISO 8601, which datetime reads itself
-# Formats that many dates fit as well, with another meaning.
-AMBIGUOUS = {"%m/%d/%Y": "%d/%m/%Y", "%m/%d/%y": "%d/%m/%y", "%m/%d/%Y %H:%M": "%d/%m/%Y %H:%M",
-             "%m/%d/%Y %H:%M:%S": "%d/%m/%Y %H:%M:%S", "%d-%m-%Y": "%m-%d-%Y"}  # fmt: skip
+ISO = "ISO8601"
 SEPARATOR = "|"  # between the formats of a column that has several
 MAX_FORMATS = 3
 MIN_SHARE = 0.02  # of the cells that a further format must account for
-MIN_SAMPLE, MIN_SAMPLE_SHARE = 20, 0.2  # cells that are tried first, and the share of them that a format must fit
+SAMPLE = 40  # cells whose formats are guessed
+MIN_SAMPLE_SHARE = 0.2  # of these that must look like dates
+DATE_LIKE = r"(?=.*\d.*)(?!\d+$).{6,40}"  # a shorter text, or a number, is no date
 
 
-def find_date_formats(labels: list[str | None]) -> tuple[str, list[int]]:
-    """The format, or the few formats, in which most cells are dates, and the rows of the cells that are not.
+def find_date_formats(labels: Any) -> tuple[str, np.ndarray]:
+    """Find the format, or the few formats, in which most labels are dates; also a mask (n,) of those that are not.
 
-    >>> find_date_formats(["31.01.2024", "1.2.2024", None, "soon"])
-    ('%d.%m.%Y', [3])
-    >>> find_date_formats(["31.01.2024", "2024-02-01"] * 10)
-    ('|%d.%m.%Y', [])
+    >>> from relvec.app.tables.table import as_column
+    >>> find_date_formats(as_column(["31.01.2024", "1.2.2024", None, "soon"], "day"))[0]
+    '%d.%m.%Y'
     """
-    left = [(row, label) for row, label in enumerate(labels) if label is not None]
-    present, chosen = len(left), list[str]()
-    while left and len(chosen) < MAX_FORMATS:
-        best = min(_candidates(left, chosen), key=lambda found: len(found[1]), default=None)
-        if best is None or len(left) - len(best[1]) < max(1.0, MIN_SHARE * present):
+    strays = labels.notna().to_numpy()
+    left, chosen = labels.dropna(), list[str]()
+    least = max(1.0, MIN_SHARE * len(left))
+    while len(left) and len(chosen) < MAX_FORMATS:
+        fits = {format: _parse(left, format).notna() for format in _candidates(left, chosen)}
+        best = max(fits, key=lambda format: int(fits[format].sum()), default=None)
+        if best is None or fits[best].sum() < least:
             break
-        chosen.append(best[0])
-        left = best[1]
-    return SEPARATOR.join(sorted(chosen)), [row for row, _ in left]
+        chosen.append(best)
+        left = left[~fits[best]]
+    return SEPARATOR.join(chosen), strays & labels.index.isin(left.index)
 
 
-def _candidates(cells: list[tuple[int, str]], chosen: list[str]) -> Iterable[tuple[str, list[tuple[int, str]]]]:
-    """Formats that fit many of the cells, and the cells that they do not fit; the first alone if it fits all."""
-    sample = cells[: max(MIN_SAMPLE, len(cells) // 10)]
-    excluded = {*chosen, *(other for pair in AMBIGUOUS.items() for other in pair if set(pair) & set(chosen))}
-    for format in (ISO, *DATE_FORMATS):
-        if format in excluded or sum(fits(label, format) for _, label in sample) < MIN_SAMPLE_SHARE * len(sample):
-            continue
-        unfit = [(row, label) for row, label in cells if not fits(label, format)]
-        yield format, unfit
-        if not unfit:
-            return
+def _candidates(labels: Any, chosen: list[str]) -> list[str]:
+    """Guess the formats of a few labels; none that swaps day and month of one that was chosen."""
+    guess = import_optional("pandas.tseries.api", "reading dates").guess_datetime_format
+    sample = labels.iloc[:: max(1, len(labels) // SAMPLE)]
+    likely = sample[sample.str.fullmatch(DATE_LIKE)].tolist()
+    if len(likely) < MIN_SAMPLE_SHARE * len(sample):
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas tells which of day and month it takes for the first
+        guessed = [guess(label, dayfirst=first) for first in (False, True) for label in likely]
+    known = [format for format in guessed if format and re.search("%[yY]", format) and re.search("%[mbB]", format)]
+    excluded = {*chosen, *map(_swap, chosen)}
+    return [format for format in dict.fromkeys([ISO, *known]) if format not in excluded]
 
 
-def fits(label: str, formats: str) -> bool:
-    """Whether a text is a date in one of the formats."""
-    try:
-        parse_date(label, formats)
-    except ValueError:
-        return False
-    return True
+def _swap(format: str) -> str:
+    """Exchange day and month in a format of numbers."""
+    return format.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m") if format != ISO else ""
 
 
-def parse_date(label: str, formats: str) -> datetime:
-    """The date in a text, by the first of the formats that fits; a ValueError where none does."""
-    for format in formats.split(SEPARATOR):
-        try:
-            if format != ISO:
-                return datetime.strptime(label, format)
-            if len(label) >= 8 and label[:4].isdigit():  # a shorter number is no date
-                return datetime.fromisoformat(label)
-        except ValueError:
-            continue
-    raise ValueError(label)
+def _parse(labels: Any, format: str) -> Any:
+    found = import_pandas().to_datetime(labels, format=format, errors="coerce", utc=True)
+    return found.where(labels.str.fullmatch(DATE_LIKE)) if format == ISO else found
 
 
-def other_reading(labels: list[str | None], formats: str) -> str | None:
-    """Another format in which all cells are dates too, such as the day before the month; None where there is none."""
-    other = AMBIGUOUS.get(formats)
-    return other if other is not None and all(label is None or fits(label, other) for label in labels) else None
+def other_reading(labels: Any, formats: str) -> str | None:
+    """Return another format in which all labels are dates too, such as the day before the month, if there is one."""
+    other = _swap(formats)
+    ordered = "%d" in formats and "%m" in formats and not re.match("%Y", formats) and SEPARATOR not in formats
+    return other if ordered and _parse(labels.dropna(), other).notna().all() else None
 
 
 def format_in_words(formats: str) -> str:
-    """A format for people.
+    """Write a format for people.
 
-    >>> format_in_words("%d.%m.%Y|"), format_in_words("%b %Y")
+    >>> format_in_words("%d.%m.%Y|ISO8601"), format_in_words("%b %Y")
     ('DD.MM.YYYY or YYYY-MM-DD', 'Jan YYYY')
     """
     words = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%H": "hh", "%M": "mm", "%S": "ss", "%b": "Jan",
              "%B": "January"}  # fmt: skip
-    parts = formats.split(SEPARATOR)
-    return " or ".join(re.sub(r"%\w", lambda match: words[match[0]], part) or "YYYY-MM-DD" for part in parts)
+    parts = (formats or ISO).replace(ISO, "%Y-%m-%d").split(SEPARATOR)
+    return " or ".join(re.sub(r"%\w", lambda match: words.get(match[0], match[0]), part) for part in parts)
 
 
-def days_since_1970(cells: np.ndarray, formats: str) -> tuple[np.ndarray, np.ndarray]:
-    """Days since 1970 (n,), NaN where missing, times with a zone in UTC; and a mask (n,) of cells that are no dates.
+def days_since_1970(column: Any, formats: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return days since 1970 (n,), in UTC, NaN where missing; and a mask (n,) of cells that are no dates.
 
-    >>> import numpy as np
-    >>> days_since_1970(np.array(["1970-01-02", "1970-01-01T12:00:00"], dtype=object), "")[0].tolist()
+    >>> from relvec.app.tables.table import as_column
+    >>> days_since_1970(as_column(["1970-01-02", "1970-01-01T12:00:00"], "when"), "ISO8601")[0].tolist()
     [1.0, 0.5]
     """
-    if cells.dtype.kind == "M":
-        days = cells.astype("datetime64[us]").astype(np.int64) / 86400e6
-        return np.where(np.isnat(cells), np.nan, days), np.zeros(len(cells), dtype=bool)
-    days, strays = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool)
-    for row, label in enumerate(labels_of(cells)):
-        if label is None:
-            continue
-        try:
-            when = parse_date(label, formats)
-        except ValueError:
-            strays[row] = True
-            continue
-        days[row] = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() / 86400
-    return days, strays
+    if column.dtype.kind == "M" and column.dtype != text_type():
+        found, known = column, column.notna().to_numpy()
+    elif column.dtype == text_type():
+        labels = labels_of(column)
+        known = labels.notna().to_numpy()
+        first, *others = (formats or ISO).split(SEPARATOR)
+        found = _parse(labels, first)
+        for format in others:
+            found = found.fillna(_parse(labels, format))
+        found = found.dt.tz_localize(None)
+    else:
+        known = column.notna().to_numpy()
+        return np.full(len(column), np.nan), known
+    times = found.to_numpy("datetime64[us]")
+    days = np.where(np.isnat(times), np.nan, times.astype(np.int64) / 86400e6)
+    return days, known & np.isnan(days)

@@ -14,8 +14,8 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
-from relvec.app.tables.cells import labels_of
-from relvec.app.tables.pipelines import Prediction, predict_table
+from relvec.app.tables.cells import list_labels
+from relvec.app.tables.pipelines import Prediction, predict_table, transform_table
 from relvec.app.tables.table import Table, TableError, as_table
 from relvec.app.tables.target import has_target, target_of
 from relvec.app.tables.text import format_range, format_to_error, format_with_error, plural
@@ -102,10 +102,10 @@ def calibrate_table(pipeline: Pipeline, table: Any) -> int:
     3
     """
     table = as_table(table)
-    table = table.take(np.flatnonzero(has_target(table, pipeline["columns"].target, upper_of(pipeline))))
+    table = table.take(has_target(table, pipeline["columns"].target, upper_of(pipeline)))
     if not len(table):
         raise TableError(f"{table.source}: no row has a target, so there is nothing to calibrate on")
-    pipeline[-1].calibrate(pipeline[:-1].transform(table), target_of(pipeline, table))
+    pipeline[-1].calibrate(transform_table(pipeline, table)[0], target_of(pipeline, table))
     return len(table)
 
 
@@ -150,7 +150,7 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
     if not known.all():
         notes.append(f"{plural(int((~known).sum()), 'row')} left out: {step.target.name!r} is missing there"
                      + ("" if upper is None else ", or known by an interval only"))  # fmt: skip
-    table = table.take(np.flatnonzero(known))
+    table = table.take(known)
     observed = target_of(pipeline, table)
     if folds == 0:
         if holds_training_rows(pipeline, table):
@@ -165,10 +165,10 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
             )
         prediction = _out_of_fold(pipeline, table, observed, tested, folds, seed)
         table, observed = table.take(tested), observed[tested]
-    notes += step.unseen(table)
+    notes += prediction.notes or step.unseen(table)
     density = None
     if folds == 0 and prediction.mean is not None:
-        density = pipeline[-1].log_predictive_density(pipeline[:-1].transform(table), observed)
+        density = pipeline[-1].log_predictive_density(transform_table(pipeline, table)[0], observed)
     scores = _bootstrap_scores(_measures(pipeline, observed, prediction, density), len(observed), seed)
     return Evaluation(scores, table, observed, prediction, tuple(notes), folds)
 
@@ -182,11 +182,13 @@ def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
     True
     """
     kept = pipeline["columns"].record_.get("relevance", {}).get("columns", {})
-    names = [name for name in kept if name in table.columns]
+    names = [name for name in kept if name in table.names]
     if not names or len(names) < len(kept):
         return False
-    rows = set(zip(*[labels_of(table[name]) for name in names], strict=True))
     vectors = list(zip(*[kept[name] for name in names], strict=True))
+    if not any(len(set(kept[name])) > len(vectors) / 2 for name in names):  # categories alone: other rows equal these
+        return False
+    rows = set(zip(*[list_labels(table[name]) for name in names], strict=True))
     return bool(vectors) and sum(tuple(vector) in rows for vector in vectors) >= len(vectors) / 2
 
 

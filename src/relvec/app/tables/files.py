@@ -1,32 +1,29 @@
-"""Tables from files and standard input: CSV, TSV, JSON lines, ``.npz``, Parquet, Feather and Excel, also compressed.
-
-Text formats and ``.npz`` need numpy alone; the others need the extra ``data`` (``pip install 'relvec[data]'``). The
-columns of a text file are read as text: `relvec.app.tables.kinds` decides what they are.
-"""
+"""Tables from files and standard input, and to them: CSV, TSV, JSON lines, ``.npz``, Parquet, Feather and Excel."""
 
 from __future__ import annotations
 
 import gzip
-import importlib
 import io
+import json
+import re
 import sys
-import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from relvec.app.tables import binary
-from relvec.app.tables.delimited import read_csv, read_jsonl, read_tsv, write_text
-from relvec.app.tables.formats.excel import read_excel, write_excel
-from relvec.app.tables.formats.npz import read_npz, write_npz
-from relvec.app.tables.table import LIMITS, Table, TableError
+import numpy as np
+
+from relvec.app.tables import readers
+from relvec.app.tables.inputs import LIMITS, Limits, open_source
+from relvec.app.tables.table import Table, TableError, import_optional, text_type
 from relvec.app.tables.text import escape_controls, on_terminal
 from relvec.runtime.files import write_atomically
 
 __all__ = ["FORMATS", "output_format", "read_table", "write_table"]
 
 READERS = {
-    "csv": read_csv, "tsv": read_tsv, "jsonl": read_jsonl, "npz": read_npz, "parquet": binary.read_parquet,
-    "feather": binary.read_feather, "excel": read_excel,
+    "csv": readers.read_csv, "tsv": readers.read_tsv, "jsonl": readers.read_json, "npz": readers.read_npz,
+    "parquet": readers.read_parquet, "feather": readers.read_feather, "excel": readers.read_excel,
 }  # fmt: skip
 FORMATS = tuple(READERS)
 TEXT_FORMATS = ("csv", "tsv", "jsonl")
@@ -36,17 +33,22 @@ SUFFIXES = {
     ".xlsx": "excel",
 }  # fmt: skip
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML does not have
 
 
-def read_table(path: str | Path, format: str | None = None) -> Table:
+def read_table(path: str | Path, format: str | None = None, sheet: str | None = None, limits: Limits = LIMITS) -> Table:
     r"""Read a table.
 
     Parameters
     ----------
     path : str or Path
-        A file, or ``"-"`` for standard input. gzip and zstd are recognised by their content.
+        A file or a pipe, or ``"-"`` for standard input. gzip and zstd are recognised by their content.
     format : {"csv", "tsv", "jsonl", "npz", "parquet", "feather", "excel"}, optional
         By default the suffix of the file decides, or its content where the suffix is unknown.
+    sheet : str, optional
+        The sheet of a workbook, the first by default.
+    limits : Limits
+        How large a file and its table may be.
 
     Returns
     -------
@@ -55,7 +57,7 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
     Raises
     ------
     TableError
-        For a file that holds no table, or one far larger than the file (see `relvec.app.tables.table.TableLimits`).
+        For a file that holds no table, or one beyond the limits.
 
     Examples
     --------
@@ -64,26 +66,21 @@ def read_table(path: str | Path, format: str | None = None) -> Table:
     >>> _ = file.write_text("day,sold\n2024-01-01,3\n2024-01-02,\n")
     >>> table = read_table(file)
     >>> table["sold"].tolist()
-    ['3', None]
+    ['3', nan]
     """
-    source = "standard input" if str(path) == "-" else str(path)
     if format is not None and format not in FORMATS:
         raise TableError(f"unknown format {format!r}: one of {', '.join(FORMATS)}")
-    known = format or SUFFIXES.get(_suffix(path))
-    try:
-        if str(path) != "-" and known == "parquet" and (large := binary.open_parquet(Path(path), source)) is not None:
-            return large
-        data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise TableError(f"{source}: {error.strerror or error}") from error
-    size, data = len(data), _decompress(data, source)
-    if not data.strip():
-        raise TableError(f"{source}: the file is empty; expected a table with a header and rows")
-    table = READERS[known or _recognise(data)](data, source, size)
-    if not table.columns:
-        raise TableError(f"{source}: no columns found")
+    source = open_source(path, sheet, limits)
+    if not source.data.strip():
+        raise TableError(f"{source.name}: the file is empty; expected a table with a header and rows")
+    chosen = format or SUFFIXES.get(_suffix(path)) or _recognise(source.data)
+    if sheet is not None and chosen != "excel":
+        raise TableError(f"{source.name}: read as {chosen}, which has no sheets: leave --sheet out")
+    table = READERS[chosen](source)
+    if not table.names:
+        raise TableError(f"{source.name}: no columns found")
     if len(table) == 0:
-        raise TableError(f"{source}: the table has a header and no rows")
+        raise TableError(f"{source.name}: the table has a header and no rows")
     return table
 
 
@@ -92,18 +89,14 @@ def write_table(table: Table, path: str | Path, format: str | None = None) -> No
 
     Examples
     --------
-    >>> import numpy as np
-    >>> write_table(Table({"id": np.array(["a", "b"], dtype=object), "mean": np.array([0.5, np.nan])}), "-")
+    >>> from relvec.app.tables import as_table
+    >>> write_table(as_table({"id": ["a", "b"], "mean": [0.5, None]}), "-")
     id,mean
     a,0.5
     b,
     """
     chosen = format or output_format(path)
-    if chosen in TEXT_FORMATS:
-        data = write_text(table, chosen)
-    else:
-        writers = {"npz": write_npz, "excel": write_excel}
-        data = writers[chosen](table) if chosen in writers else binary.write_arrow(table, chosen)
+    data = _encode(table, chosen)
     if str(path) == "-":
         _write_to_standard_output(data, chosen)
         return
@@ -114,7 +107,7 @@ def write_table(table: Table, path: str | Path, format: str | None = None) -> No
 
 
 def output_format(path: str | Path) -> str:
-    """The format that the suffix of an output file names: CSV without a suffix, an error for an unknown one.
+    """Return the format that the suffix of an output file names: CSV without a suffix, an error for an unknown one.
 
     >>> output_format("p.jsonl.gz"), output_format("predictions")
     ('jsonl', 'csv')
@@ -129,9 +122,61 @@ def output_format(path: str | Path) -> str:
 
 
 def _suffix(path: str | Path, compressed: tuple[str, ...] = COMPRESSED_SUFFIXES) -> str:
-    """The last suffix of a file that does not name a compression, in small letters."""
+    """Return the last suffix of a file that does not name a compression, in small letters."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() not in compressed]
     return suffixes[-1] if suffixes else ""
+
+
+def _recognise(data: bytes) -> str:
+    """Recognise the format of a file by its first bytes."""
+    if data.startswith(b"PK") and b"xl/worksheets/" in data:
+        return "excel"
+    for magic, format in ((b"PK", "npz"), (b"PAR1", "parquet"), (b"ARROW1", "feather")):
+        if data.startswith(magic):
+            return format
+    start = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
+    return "jsonl" if start[:1] in (b"{", b"[") else "csv"
+
+
+# Writing ----------------------------------------------------------------------------------------------------------
+
+
+def _encode(table: Table, format: str) -> bytes:
+    out, frame = io.BytesIO(), table.frame
+    if format in ("csv", "tsv"):
+        return frame.to_csv(index=False, sep="\t" if format == "tsv" else ",", lineterminator="\n").encode()
+    if format in ("parquet", "feather"):
+        import_optional("pyarrow", f"writing {format.capitalize()}")
+        getattr(frame.reset_index(drop=True), f"to_{format}")(out)
+        return out.getvalue()
+    if format == "npz":
+        texts = frame.select_dtypes(text_type())
+        np.savez(out, **{name: frame[name].to_numpy() if name not in texts else frame[name].fillna("").to_numpy("U")
+                         for name in frame})  # fmt: skip
+        return out.getvalue()
+    cells = frame.astype(object).where(frame.notna(), None)
+    if format == "excel":
+        _write_excel([table.names, *cells.itertuples(index=False, name=None)], out)
+        return out.getvalue()
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in cells.to_dict("records")).encode()
+
+
+def _write_excel(rows: Iterable[Iterable[Any]], out: io.BytesIO) -> None:
+    """Write a workbook; text stays text where it begins like a formula."""
+    openpyxl = import_optional("openpyxl", "writing Excel files")
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("predictions")
+    for row in rows:
+        cells = [openpyxl.cell.WriteOnlyCell(sheet, UNWRITABLE.sub(_escape, v) if isinstance(v, str) else v)
+                 for v in row]  # fmt: skip
+        for cell in cells:
+            cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type
+        sheet.append(cells)
+    book.save(out)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return escape_controls(found[0])
 
 
 def _write_to_standard_output(data: bytes, format: str) -> None:
@@ -142,39 +187,3 @@ def _write_to_standard_output(data: bytes, format: str) -> None:
         return
     text = data.decode()
     sys.stdout.write(escape_controls(text) if on_terminal() else text)
-
-
-def _recognise(data: bytes) -> str:
-    """The format of a file, by its first bytes."""
-    if data.startswith(b"PK") and b"xl/worksheets/" in data:
-        return "excel"
-    for magic, format in ((b"PK", "npz"), (b"PAR1", "parquet"), (b"ARROW1", "feather"), (b"FEA1", "feather")):
-        if data.startswith(magic):
-            return format
-    start = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return "jsonl" if start[:1] in (b"{", b"[") else "csv"
-
-
-def _decompress(data: bytes, source: str) -> bytes:
-    kind = "gzip" if data[:2] == b"\x1f\x8b" else "zstd" if data[:4] == b"\x28\xb5\x2f\xfd" else ""
-    if not kind:
-        return data
-    most, found = LIMITS.max_unpacked_bytes(len(data)), bytearray()
-    try:
-        stream = _open_compressed(data, kind)
-        while len(found) <= most and (more := stream.read(1 << 20)):
-            found += more
-    except (OSError, EOFError, zlib.error) as error:
-        raise TableError(f"{source}: the {kind} data are damaged ({error})") from error
-    if len(found) > most:
-        raise TableError(f"{source}: {len(data)} bytes of {kind} unpack to more than {most}: unpack the file yourself")
-    return bytes(found)
-
-
-def _open_compressed(data: bytes, kind: str) -> Any:
-    if kind == "gzip":
-        return gzip.GzipFile(fileobj=io.BytesIO(data))
-    if sys.version_info >= (3, 14):
-        return importlib.import_module("compression.zstd").ZstdFile(io.BytesIO(data))
-    arrow = binary.import_modules("a file compressed with zstd", *binary.ARROW)
-    return arrow.CompressedInputStream(arrow.BufferReader(data), "zstd")

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.inspection import permutation_importance
 from sklearn.pipeline import Pipeline
 
 from relvec.app.tables.columns import NO_VALUE, OTHER, Column, TableColumns
 from relvec.app.tables.evaluation import Evaluation
-from relvec.app.tables.pipelines import predict_table
+from relvec.app.tables.pipelines import predict_table, transform_table
 from relvec.app.tables.table import Table, as_table
 
 __all__ = ["Dependence", "Importance", "column_importance", "partial_dependence"]
@@ -87,27 +88,20 @@ def column_importance(pipeline: Pipeline, evaluation: Evaluation, *, repeats: in
     >>> column_importance(pipeline, evaluate_table(pipeline, table)).names
     ['phase', 'other']
     """
-    rng = np.random.default_rng(seed)
     n = len(evaluation.observed)
-    rows = np.arange(n) if n <= ROWS else np.sort(rng.choice(n, ROWS, replace=False))
-    table, y = evaluation.table.take(rows), evaluation.observed[rows]
+    rows = np.arange(n) if n <= ROWS else np.sort(np.random.default_rng(seed).choice(n, ROWS, replace=False))
     names = [column.name for column in pipeline["columns"].inputs()]
-    before = _error(pipeline, table, y)
-    losses = np.empty((len(names), repeats))
-    for i, name in enumerate(names):
-        for repeat in range(repeats):
-            shuffled = table.with_column(name, table[name][rng.permutation(len(rows))])
-            losses[i, repeat] = _error(pipeline, shuffled, y) - before
-    order = np.argsort(-losses.mean(axis=1), kind="stable")
-    measure = "log loss" if pipeline["columns"].task == "classification" else "RMSE"
-    return Importance([names[i] for i in order], losses.mean(axis=1)[order], losses.std(axis=1)[order], measure)
+    classes = pipeline[-1].classes_ if pipeline["columns"].task == "classification" else None
 
+    def score(fitted: Pipeline, frame: Any, y: np.ndarray) -> float:
+        X = transform_table(fitted, Table(frame))[0]
+        return -error_of(y, fitted[-1].predict(X) if classes is None else fitted[-1].predict_proba(X), classes)
 
-def _error(pipeline: Pipeline, table: Table, y: np.ndarray) -> float:
-    X, model = pipeline[:-1].transform(table), pipeline[-1]
-    if pipeline["columns"].task == "classification":
-        return error_of(y, model.predict_proba(X), model.classes_)
-    return error_of(y, model.predict(X))
+    frame, y = evaluation.table.frame[names].iloc[rows], evaluation.observed[rows]
+    found = permutation_importance(pipeline, frame, y, scoring=score, n_repeats=repeats, random_state=seed)
+    order = np.argsort(-found.importances_mean, kind="stable")
+    measure = "RMSE" if classes is None else "log loss"
+    return Importance([names[i] for i in order], found.importances_mean[order], found.importances_std[order], measure)
 
 
 def error_of(y: np.ndarray, predicted: np.ndarray, classes: np.ndarray | None = None) -> float:
@@ -156,9 +150,7 @@ def partial_dependence(pipeline: Pipeline, table: Any, name: str, *, seed: int =
             k = int(np.flatnonzero(pipeline[-1].classes_ == step.target.levels[1])[0])
     values = []
     for value in grid if labels is None else labels:
-        cells = np.full(len(table), value) if labels is None else np.array([value] * len(table), dtype=object)
-        if labels is not None and value == NO_VALUE:
-            cells[:] = None
+        cells = np.full(len(table), value) if labels is None else [None if value == NO_VALUE else value] * len(table)
         found = predict_table(pipeline, table.with_column(name, cells))
         values.append(found.mean if found.proba is None else found.proba[:, k])
     rows = np.array(values).T

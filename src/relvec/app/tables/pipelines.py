@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from relvec import RVC, RVR
-from relvec.app.tables.cells import labels_of
-from relvec.app.tables.columns import NO_VALUE, Column, TableColumns, names_of
+from relvec.app.tables.cells import list_labels
+from relvec.app.tables.columns import NO_VALUE, Column, TableColumns, names_of, read_column
+from relvec.app.tables.doubts import find_doubts
 from relvec.app.tables.kinds import describe
 from relvec.app.tables.table import Table, TableError, as_table
 from relvec.app.tables.target import ends_of, prepare_target, target_of
 from relvec.app.tables.text import plural
 
-__all__ = ["FittedTable", "Prediction", "fit_table", "predict_table"]
+__all__ = ["FittedTable", "Plan", "Prediction", "fit_plan", "fit_table", "plan_table", "predict_table"]
 
 QUANTILES = np.arange(0.05, 1.0, 0.05)
 
@@ -58,6 +58,7 @@ class Prediction:
     proba : (n, K) class probabilities, or None.
     label : (n,) the most probable class, or None.
     members : (n, K) classes in the set of a calibrated model, or None.
+    notes : cells that could not be read, and categories that the fit has not seen, in words.
     """
 
     mean: np.ndarray | None = None
@@ -67,14 +68,75 @@ class Prediction:
     proba: np.ndarray | None = None
     label: np.ndarray | None = None
     members: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
 
-def fit_table(
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a fit to a table is going to do.
+
+    Attributes
+    ----------
+    table : the rows with a target.
+    task : "regression", "classification" or "count".
+    target : what the target is.
+    columns : what the other columns are.
+    notes : what was done, in words.
+    ends : (n, 2) ends of the targets of these rows, where a column of upper ends was named.
+    upper : that column.
+    """
+
+    table: Table
+    task: str
+    target: Column
+    columns: list[Column]
+    notes: tuple[str, ...]
+    ends: np.ndarray | None = None
+    upper: str | None = None
+
+
+def plan_table(
     table: Any, target: str, *, task: str = "auto", features: Collection[str] | None = None,
     drop: Collection[str] = (), identifiers: Collection[str] = (), categorical: Collection[str] = (),
-    missing: Collection[str] = (), drop_rows: bool = False, strict: bool = False, model: Any = None,
+    use: Collection[str] = (), missing: Collection[str] = (), drop_rows: bool = False, strict: bool = False,
     upper: str | None = None,
-) -> FittedTable:  # fmt: skip
+) -> Plan:  # fmt: skip
+    """Decide what every column of a table is and which rows are fitted; `fit_table` has the parameters.
+
+    >>> plan = plan_table({"x": [0.0, 1.0, 2.0], "unit": ["m"] * 3, "y": [0.1, 0.9, 2.1]}, "y")
+    >>> [(column.name, column.kind) for column in plan.columns]
+    [('x', 'number'), ('unit', 'constant')]
+    """
+    table = as_table(table)
+    if features is not None:
+        for name in features:
+            table[name]  # raises where there is none
+        drop = [*drop, *(n for n in table.names if n not in {*features, *identifiers, target})]
+        use = [*use, *features]
+    notes, whole, ends = list(table.notes), table, None
+    if upper is not None:
+        task, drop = "regression", [*drop, upper]
+        ends = ends_of(table, target, upper, missing)
+        table = table.with_column(target, np.where(np.isinf(ends[:, 0]), ends[:, 1], ends[:, 0]))
+    table, task, column, target_notes = prepare_target(table, target, task, missing=missing, strict=strict)
+    notes += target_notes
+
+    def describe_inputs() -> list[Column]:
+        return describe(table.without(target), identifiers=identifiers, categorical=categorical, use=use,
+                        drop=[n for n in drop if n != target], missing=missing, strict=strict)  # fmt: skip
+
+    columns = describe_inputs()
+    if drop_rows:
+        table = _drop_incomplete(table, columns, notes)
+        columns = describe_inputs()  # no cell is missing any more
+    _check_inputs(columns, table, features)
+    y = target_of(_make_pipeline(TableColumns(columns, column, task), None), table)
+    columns = find_doubts(table, columns, y if task == "classification" else y.astype(float), use)
+    ends = None if ends is None else ends[np.searchsorted(whole.numbers, table.numbers)]
+    return Plan(table, task, column, columns, tuple(notes), ends, upper)
+
+
+def fit_table(table: Any, target: str, *, model: Any = None, **options: Any) -> FittedTable:
     """Fit a model to a table with columns of any kind.
 
     Parameters
@@ -82,6 +144,8 @@ def fit_table(
     table : Table, data frame or mapping of columns
     target : str
         The column to predict. Rows where it is missing are left out.
+    model : estimator, or function of the task that returns one, optional
+        By default `RVR()`, `RVC()` or `RVR(likelihood="poisson")`, depending on the task.
     task : {"auto", "regression", "classification", "count"}, default "auto"
         "auto" chooses classes for text, booleans, two values, and a few whole numbers 0, 1, ... that are all common,
         and regression for other numbers.
@@ -89,14 +153,15 @@ def fit_table(
         All other columns by default.
     drop, identifiers, categorical : names
         Columns to leave out, columns to copy to the predictions, and columns of numbers that name categories.
+    use : names
+        Columns that are inputs even if they look like identifiers, copies of others or copies of the target, which are
+        left out otherwise.
     missing : values
         Further values that stand for a missing cell, in every column.
     drop_rows : bool, default False
         Whether rows with a missing input are left out, rather than filled with the median.
     strict : bool, default False
         Whether a few cells that are not numbers, in a column of numbers, are refused rather than read as missing.
-    model : estimator, or function of the task that returns one, optional
-        By default `RVR()`, `RVC()` or `RVR(likelihood="poisson")`, depending on the task.
     upper : str, optional
         A column of upper ends, for a regression whose targets are known by intervals only: the target column then holds
         lower ends. Equal ends are a target that was observed; an empty cell is no end. The default model is
@@ -115,38 +180,23 @@ def fit_table(
     >>> predict_table(fitted.pipeline, {"hour": [1.0, 2.0], "site": ["north", "north"]}).mean.shape
     (2,)
     """
-    table = as_table(table)
-    if features is not None:
-        for name in features:
-            table[name]  # raises where there is none
-        drop = [*drop, *(n for n in table.names if n not in {*features, *identifiers, target})]
-    notes, whole, ends = list(table.notes), table, None
-    if upper is not None:
-        task, drop = "regression", [*drop, upper]
-        ends = ends_of(table, target, upper, missing)
-        table = table.with_column(target, np.where(np.isinf(ends[:, 0]), ends[:, 1], ends[:, 0]))
-    table, task, column, target_notes = prepare_target(table, target, task, missing=missing, strict=strict)
-    notes += target_notes
+    return fit_plan(plan_table(table, target, **options), model)
 
-    def describe_inputs() -> list[Column]:
-        return describe(table.without(target), identifiers=identifiers, categorical=categorical,
-                        drop=[n for n in drop if n != target], missing=missing, strict=strict)  # fmt: skip
 
-    columns = describe_inputs()
-    if drop_rows:
-        table = _drop_incomplete(table, columns, notes)
-        columns = describe_inputs()  # no cell is missing any more
-    _check_inputs(columns, table, features)
-    chosen = default_model(task, upper) if model is None else model(task) if callable(model) else clone(model)
-    pipeline = _make_pipeline(TableColumns(columns, column, task), chosen)
+def fit_plan(plan: Plan, model: Any = None) -> FittedTable:
+    """Fit a model as a plan says; `model` as `fit_table` takes it."""
+    task, notes = plan.task, list(plan.notes)
+    chosen = default_model(task, plan.upper) if model is None else model(task) if callable(model) else clone(model)
+    pipeline = _make_pipeline(TableColumns(plan.columns, plan.target, task), chosen)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        y = target_of(pipeline, table) if ends is None else ends[np.searchsorted(whole.numbers, table.numbers)]
-        _fit_steps(pipeline, table.without(target), y)
+        y = target_of(pipeline, plan.table) if plan.ends is None else plan.ends
+        pipeline.fit(plan.table.without(plan.target.name), y)
     notes += [f"warning: {message}" for message in dict.fromkeys(str(w.message) for w in caught)]
-    pipeline["columns"].record_ = _record(pipeline, table, notes, time.perf_counter() - start) | {"upper": upper}
-    return FittedTable(pipeline, table, tuple(notes))
+    record = _record(pipeline, plan.table, notes, time.perf_counter() - start)
+    pipeline["columns"].record_ = record | {"upper": plan.upper}
+    return FittedTable(pipeline, plan.table, tuple(notes))
 
 
 def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantiles: bool = False) -> Prediction:
@@ -171,17 +221,27 @@ def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantil
     >>> predict_table(fitted.pipeline, {"x": [1.5]}).interval.shape
     (1, 2)
     """
-    X, model = pipeline[:-1].transform(as_table(table)), pipeline[-1]
+    (X, notes), model = transform_table(pipeline, as_table(table)), pipeline[-1]
     if pipeline["columns"].task == "classification":
         proba = model.predict_proba(X)
         members = model.predict_set(X, coverage) if hasattr(model, "calibration_") else None
-        return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)], members=members)
+        return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)], members=members,
+                          notes=notes)  # fmt: skip
     mean, std = model.predict(X, return_std=True)
     levels = model.predict_quantiles(X, QUANTILES) if quantiles else None
     if levels is not None and hasattr(model, "calibration_"):  # the ends of the calibrated intervals 0.9, 0.8, ..., 0.1
         for i, q in enumerate(QUANTILES[: len(QUANTILES) // 2]):
             levels[:, [i, -1 - i]] = model.predict_interval(X, coverage=1.0 - 2.0 * q)
-    return Prediction(mean=mean, std=std, interval=model.predict_interval(X, coverage=coverage), quantiles=levels)
+    interval = model.predict_interval(X, coverage=coverage)
+    return Prediction(mean=mean, std=std, interval=interval, quantiles=levels, notes=notes)
+
+
+def transform_table(pipeline: Pipeline, table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the inputs (n, d) of the model for the rows of a table, and notes on what could not be read."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        X = pipeline[:-1].transform(table)
+    return X, (*(str(w.message) for w in caught), *pipeline["columns"].unseen(table))
 
 
 # The pipeline ----------------------------------------------------------------------------------------------------
@@ -201,7 +261,7 @@ def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> T
     complete = np.ones(len(table), dtype=bool)
     for column in columns:
         if column.is_input:
-            first = TableColumns([column]).transform(table)[:, 0]
+            first = read_column(table, column)[0]
             empty = column.levels.index(NO_VALUE) if NO_VALUE in column.levels else None
             complete &= ~np.isnan(first) & (first != empty)
     if complete.sum() < 2:
@@ -209,32 +269,7 @@ def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> T
                          "columns with --drop, or let missing cells be filled")  # fmt: skip
     if not complete.all():
         notes.append(f"{plural(int((~complete).sum()), 'row')} left out: a cell is missing there")
-    return table.take(np.flatnonzero(complete))
-
-
-def _fit_steps(pipeline: Pipeline, table: Table, y: np.ndarray) -> None:
-    """Fit the steps to a table and its targets y (n,): a long one block by block, a column in memory at a time."""
-    first, encode, model = pipeline
-    if len(start := next(table.blocks())) == len(table):
-        pipeline.fit(table, y)
-        return
-    encode.fit(first.fit_transform(start))  # numbers are fitted again below; all else was given
-    if places := feature_places(first)["numbers"]:
-        imputer, scaler = encode.named_transformers_["numbers"]
-        alone = [TableColumns([column]) for column in first.inputs() if column.kind != "category"]
-        numbers = (one.transform(table)[:, feature_places(one)["numbers"]] for one in alone)
-        imputer.fit(np.concatenate([np.nanmedian(values, axis=0) for values in numbers])[None])
-        scaler.fit(imputer.transform(first.transform(start)[:, places]))
-        for block in islice(table.blocks(), 1, None):
-            scaler.partial_fit(imputer.transform(first.transform(block)[:, places]))
-
-    def rows() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        at = 0
-        for block in table.blocks():
-            yield encode.transform(first.transform(block)), y[at : at + len(block)]
-            at += len(block)
-
-    model.fit(rows)
+    return table.take(complete)
 
 
 def default_model(task: str, upper: str | None) -> Any:
@@ -247,7 +282,9 @@ def default_model(task: str, upper: str | None) -> Any:
 def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
     places = feature_places(first)
     # A part of the rows, in cross-validation, may have no value at all in a column.
-    numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+    numbers = make_pipeline(
+        SimpleImputer(strategy="median", keep_empty_features=True, copy=False), StandardScaler(copy=False)
+    )
     sizes = [len(column.levels) for column in first.inputs() if column.kind == "category"]
     levels = OneHotEncoder(categories=[np.arange(size, dtype=float) for size in sizes], handle_unknown="ignore",
                            sparse_output=False)  # fmt: skip
@@ -300,6 +337,6 @@ def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) 
         "outliers": [int(row) for row in table.numbers[getattr(pipeline[-1], "outliers_", [])]],
         "relevance": {
             "rows": [int(row) for row in shown.numbers],
-            "columns": {name: labels_of(shown[name]) for name in shown.names},
+            "columns": {name: list_labels(shown[name]) for name in shown.names},
         },
     }

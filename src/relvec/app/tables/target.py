@@ -11,18 +11,18 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec.app.tables.cells import (
-    count_distinct,
+    describe_signs,
     describe_strays,
     find_number_style,
-    is_missing,
     labels_of,
+    list_labels,
     mark_missing,
     parse_numbers,
     refuse_strays,
 )
-from relvec.app.tables.columns import MISSING_CURE, Column, numbers_of, refuse_infinite
+from relvec.app.tables.columns import MAX_ODD_SHARE, MISSING_CURE, Column, numbers_of
 from relvec.app.tables.kinds import BOOLEANS, MAX_STRAY_SHARE
-from relvec.app.tables.table import Table, TableError, as_table
+from relvec.app.tables.table import Table, TableError, as_table, text_type
 from relvec.app.tables.text import differ_in_case, list_names, plural
 
 __all__ = ["TASKS", "prepare_target", "target_of"]
@@ -59,8 +59,7 @@ def prepare_target(
         raise TableError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     notes: list[str] = []
     words = tuple(word.strip().lower() for word in missing)
-    table = table.with_column(name, mark_missing(table[name], words))
-    table = _drop_missing(table, name, notes)
+    table = _drop_missing(table.with_column(name, mark_missing(table[name], words)), name, notes)
     if task == "auto":
         task, reason = _guess_task(table, name)
         notes.append(f"task: {task}, because {reason}; choose another with --task")
@@ -68,11 +67,11 @@ def prepare_target(
         notes += _doubtful_classes(table, name)
         return table, task, replace(_class_column(table, name), missing=words), notes
     table, column = _number_column(table, name, strict, notes)
-    return table, task, replace(column, missing=tuple(dict.fromkeys((*words, *column.missing)))), notes
+    return table, task, replace(column, missing=words), notes
 
 
 def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
-    """The observed targets (n,) of a table, as the pipeline's model takes them; NaN or None where missing.
+    """Return the observed targets (n,) of a table, as the pipeline's model takes them; NaN or None where missing.
 
     >>> from relvec.app.tables.pipelines import fit_table
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": ["no", "Yes", "no", "yes"]}, "y")
@@ -83,30 +82,30 @@ def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
     column = step.target
     table = table.with_column(column.name, mark_missing(table[column.name], column.missing))
     if step.task != "classification":
-        values = numbers_of(table, column.name, column.style)
+        values, strays = parse_numbers(table[column.name], column.style)
+        if strays.sum() > MAX_ODD_SHARE * table[column.name].notna().sum():
+            refuse_strays(table, column.name, strays, "numbers", MISSING_CURE)
         if step.task == "count" and np.any((values < 0) | (values % 1 > 0)):
             row = int(np.flatnonzero((values < 0) | (values % 1 > 0))[0])
             raise TableError(f"{table.locate(row, column.name)}: expected a count (0, 1, 2, ...), got {values[row]:g}")
         return values
-    labels = [_spell(label, column) for label in labels_of(table[column.name])]
-    refuse_strays(
-        table,
-        column.name,
-        ~has_known_class(column, table),
-        f"a class of the model, which has {list_names(column.levels, 10)}",
-    )
+    labels = [_spell(label, column) for label in list_labels(table[column.name])]
+    expected = f"a class of the model, which has {list_names(column.levels, 10)}"
+    refuse_strays(table, column.name, ~has_known_class(column, table), expected)
     return np.array(labels) if None not in labels else np.array([*labels, None], dtype=object)[:-1]
 
 
 def has_known_class(column: Column, table: Table) -> np.ndarray:
-    """Mask (n,) of the rows whose class is missing or one of the fit's; of a target without classes all rows."""
-    labels = labels_of(mark_missing(table[column.name], column.missing))
+    """Mask (n,) the rows whose class is missing or one of the fit's; of a target without classes all rows."""
+    if not column.levels:
+        return np.ones(len(table), dtype=bool)
     known = {None, *column.levels}
-    return np.array([not column.levels or _spell(label, column) in known for label in labels], dtype=bool)
+    labels = list_labels(mark_missing(table[column.name], column.missing))
+    return np.array([_spell(label, column) in known for label in labels], dtype=bool)
 
 
 def ends_of(table: Table, lower: str, upper: str, missing: Collection[str] = ()) -> np.ndarray:
-    """Lower and upper ends (n, 2) of targets that are known by intervals, -inf and inf where a cell is empty.
+    """Return lower and upper ends (n, 2) of targets that are known by intervals, infinite where a cell is empty.
 
     >>> from relvec.app.tables import as_table
     >>> ends_of(as_table({"from": ["1", "2", ""], "to": ["1", "", "3"]}), "from", "to").tolist()
@@ -126,8 +125,12 @@ def ends_of(table: Table, lower: str, upper: str, missing: Collection[str] = ())
 
 
 def has_target(table: Table, column: Column, upper: str | None = None) -> np.ndarray:
-    """Mask (n,) of the rows whose target is known; with a column of upper ends, not by an interval only."""
-    known = ~is_missing(mark_missing(table[column.name], column.missing))
+    """Mask (n,) the rows whose target can be read; with a column of upper ends, not those of an interval."""
+    cells = mark_missing(table[column.name], column.missing)
+    known = labels_of(cells).notna().to_numpy()
+    if column.kind == "number":
+        values, strays = parse_numbers(cells, column.style)
+        known = known if strays.sum() > MAX_ODD_SHARE * known.sum() else ~np.isnan(values)
     if upper is None or upper not in table.names:
         return known
     low, high = ends_of(table, column.name, upper, column.missing).T
@@ -135,22 +138,22 @@ def has_target(table: Table, column: Column, upper: str | None = None) -> np.nda
 
 
 def _drop_missing(table: Table, name: str, notes: list[str]) -> Table:
-    known = has_target(table, Column(name, "number"))
+    known = labels_of(table[name]).notna().to_numpy()
     if known.sum() < 2:
         raise TableError(f"{table.source}, column {name!r}: {plural(int(known.sum()), 'row')} with a target; at "
                          "least 2 are needed")  # fmt: skip
     if known.all():
         return table
-    words = sorted({str(cell).strip() for cell in table[name][~known] if isinstance(cell, str) and cell.strip()})
+    words = sorted({str(cell).strip() for cell in table[name][~known].dropna().unique()} - {""})
     listed = f" ({list_names(words)})" if words else ""
     notes.append(f"{plural(int((~known).sum()), 'row')} left out: {name!r} is missing there{listed}")
-    return table.take(np.flatnonzero(known))
+    return table.take(known)
 
 
 def _guess_task(table: Table, name: str) -> tuple[str, str]:
-    """The task that the values of a target ask for, and why."""
+    """Guess the task that the values of a target ask for, and say why."""
     cells = table[name]
-    labels = count_distinct(cells)
+    labels = labels_of(cells).nunique()
     values, strays = parse_numbers(cells, find_number_style(cells))
     if strays.any():
         if strays.sum() < MAX_STRAY_SHARE * len(table) and labels > MAX_NUMBERED_CLASSES:
@@ -167,23 +170,23 @@ def _guess_task(table: Table, name: str) -> tuple[str, str]:
 
 
 def _number_column(table: Table, name: str, strict: bool, notes: list[str]) -> tuple[Table, Column]:
-    """The target as numbers; rows whose target is something else are left out where they are few."""
+    """Read the target as numbers; rows whose target is something else are left out where they are few."""
     style = find_number_style(table[name])
     values, strays = parse_numbers(table[name], style)
-    words: tuple[str, ...] = ()
     if strays.any() and not strict and strays.sum() < MAX_STRAY_SHARE * len(table):
         listed = describe_strays(table, name, strays)
         notes.append(f"{plural(int(strays.sum()), 'row')} left out: {name!r} is not a number there: {listed}")
-        words = tuple(dict.fromkeys(str(cell).strip().lower() for cell in table[name][strays]))
-        table, values, strays = table.take(np.flatnonzero(~strays)), values[~strays], strays[~strays]
-    refuse_strays(table, name, strays, "numbers", MISSING_CURE)
-    refuse_infinite(values, table, name)
+        table, values, strays = table.take(~strays), values[~strays], strays[~strays]
+    refuse_strays(table, name, strays, "finite numbers" if table[name].dtype != text_type() else "numbers",
+                  MISSING_CURE)  # fmt: skip
+    if signs := describe_signs(table[name], style):
+        notes.append(f"{name!r}: {signs}")
     notes += _suspect_total(values, table, name)
-    return table, Column(name, "number", missing=words, unit=style.unit, decimal_comma=style.decimal_comma)
+    return table, Column(name, "number", unit=style.unit, decimal_comma=style.decimal_comma, share=style.share)
 
 
 def _suspect_total(values: np.ndarray, table: Table, name: str) -> list[str]:
-    """A note on a target that lies far beyond all others, as a row of totals at the end of a table has it."""
+    """Point out a target that lies far beyond all others, as a row of totals at the end of a table has it."""
     away = np.abs(values - np.median(values))
     second, far = np.sort(away)[-2:]
     if far <= FAR_SPREADS * np.median(away) or far <= FAR_NEXT * second:
@@ -194,8 +197,7 @@ def _suspect_total(values: np.ndarray, table: Table, name: str) -> list[str]:
 
 
 def _class_column(table: Table, name: str) -> Column:
-    counts = Counter(label for label in labels_of(table[name]) if label is not None)
-    rows = counts.total()
+    counts = Counter[str](labels_of(table[name]).value_counts().to_dict())
     for words in BOOLEANS:
         if {label.lower() for label in counts} == set(words):
             spelling = {
@@ -205,15 +207,15 @@ def _class_column(table: Table, name: str) -> Column:
     if len(counts) < 2:
         raise TableError(f"{table.source}, column {name!r}: every row is {next(iter(counts))!r}; a classifier needs "
                          "two classes")  # fmt: skip
-    if len(counts) > max(MAX_CLASSES, rows // MIN_ROWS_PER_CLASS):
-        raise TableError(f"{table.source}, column {name!r}: {len(counts)} different values in {rows} rows are too many "
-                         "for classes; use --task regression for numbers")  # fmt: skip
+    if len(counts) > max(MAX_CLASSES, counts.total() // MIN_ROWS_PER_CLASS):
+        raise TableError(f"{table.source}, column {name!r}: {len(counts)} different values in {counts.total()} rows "
+                         "are too many for classes; use --task regression for numbers")  # fmt: skip
     return Column(name, "category", levels=tuple(sorted(counts)))
 
 
 def _doubtful_classes(table: Table, name: str) -> list[str]:
-    """Notes on classes that differ in case alone, and on those of a single row."""
-    counts = Counter(label for label in labels_of(table[name]) if label is not None)
+    """Point out classes that differ in case alone, and those of a single row."""
+    counts = labels_of(table[name]).value_counts().to_dict()
     notes = []
     if (same := differ_in_case(counts)) and {label.lower() for label in counts} not in map(set, BOOLEANS):
         notes.append(f"{list_names(same)} are different classes here: correct {name!r} if only the case differs")
@@ -223,7 +225,7 @@ def _doubtful_classes(table: Table, name: str) -> list[str]:
 
 
 def _spell(label: str | None, column: Column) -> str | None:
-    """The class in the spelling of the fit: yes, Yes and YES are one class."""
+    """Write the class as the fit does: yes, Yes and YES are one class."""
     if label is None or not column.words or label.lower() not in column.words:
         return label
     return column.levels[column.words.index(label.lower())]

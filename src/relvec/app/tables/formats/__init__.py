@@ -1,1 +1,0 @@
-"""Formats of compressed tables, whose size is known before anything is unpacked."""
