@@ -229,7 +229,11 @@ def test_a_few_odd_cells_of_a_new_table_are_missing_and_told():
     days = [f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}" for i in range(n)]
     table = {"x": x, "day": days, "wet": ["yes", "no"] * 100, "y": x + 0.1 * np.cos(np.arange(n))}
     pipeline = fit_table(table, "y", model=RVR(width=2.0)).pipeline
-    new = {"x": [*map(str, x[:-2]), "oops", "inf"], "day": [*days[:-1], "2024-13-45"], "wet": [*table["wet"][:-1], "so"]}
+    new = {
+        "x": [*map(str, x[:-2]), "oops", "inf"],
+        "day": [*days[:-1], "2024-13-45"],
+        "wet": [*table["wet"][:-1], "so"],
+    }
     found = predict_table(pipeline, new)
     assert np.isfinite(found.mean).all() and len(found.notes) == 3
     assert "column 'x': expected numbers; 2 cells read as missing: 'oops' in row 199, 'inf' in row 200" in found.notes

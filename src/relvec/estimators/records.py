@@ -61,8 +61,48 @@ class Fitted(Brief, ABC):
 
     @property
     @abstractmethod
+    def n_kept(self) -> int:
+        """How many functions, vectors or columns were kept."""
+
+    @property
+    @abstractmethod
     def size(self) -> str:
         """How much was kept, in words."""
+
+    @property
+    @abstractmethod
+    def kept_rows(self) -> np.ndarray:
+        """Training rows that are kept, ascending."""
+
+    @property
+    @abstractmethod
+    def row_notes(self) -> dict[str, list]:
+        """What is known of each of these rows, by a word."""
+
+    @property
+    def centres(self) -> np.ndarray:
+        """Centres (p, d) of kernels that may be no training rows."""
+        return np.zeros((0, 0))
+
+    @property
+    def log_scale(self) -> bool:
+        """Whether targets are taken on a logarithmic scale."""
+        return False
+
+    @property
+    def compared(self) -> Sequence[Any]:
+        """Records of the kernels that were compared, those that predict with a share; none where none were."""
+        return ()
+
+    @property
+    def chosen_by(self) -> str:
+        """What the kernels were compared by, in words."""
+        return ""
+
+    @property
+    def extrapolation(self) -> str:
+        """How predictions go on away from the training rows, in a sentence."""
+        return ""
 
     @property
     def scores(self) -> list[str]:
@@ -137,10 +177,26 @@ class FittedRVM(Fitted):
         return [function.weight_covariance for function in self.functions]
 
     @property
+    def n_kept(self) -> int:
+        """Functions of the model, a constant not counted."""
+        return sum(name != "bias" for name in self.basis.labels())
+
+    @property
     def size(self) -> str:
-        """How many functions were kept, in words."""
-        n = len(self.weights[0])
-        return f"{n:,} function{'' if n == 1 else 's'} kept"
+        return f"{self.n_kept:,} function{'' if self.n_kept == 1 else 's'} kept"
+
+    @property
+    def kept_rows(self) -> np.ndarray:
+        return np.unique(self.relevance)
+
+    @property
+    def row_notes(self) -> dict[str, list]:
+        """Weights of the functions on each row: their sum where there are several."""
+        rows = self.basis.rows
+        on = np.flatnonzero(rows >= 0)
+        sums = np.zeros((len(self.weights), len(self.kept_rows)))
+        np.add.at(sums.T, np.searchsorted(self.kept_rows, rows[on]), self.weights[:, on].T)
+        return {"weight" if len(sums) == 1 else f"weight {i + 1}": row.tolist() for i, row in enumerate(sums)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -178,6 +234,38 @@ class FittedProcess(Fitted):
         return [self.class_process.score] if self.class_process else [process.score for process in self.processes]
 
     @property
+    def n_kept(self) -> int:
+        """Distinct training rows that are kept."""
+        return len(self.rows)
+
+    @property
     def size(self) -> str:
-        """How many vectors were kept, in words."""
-        return f"{len(self.rows):,} vector{'' if len(self.rows) == 1 else 's'} kept"
+        return f"{self.n_kept:,} vector{'' if self.n_kept == 1 else 's'} kept"
+
+    @property
+    def kept_rows(self) -> np.ndarray:
+        return self.rows
+
+    @property
+    def row_notes(self) -> dict[str, list]:
+        """Why each row is kept: "relevance" to the target, "coverage" of what the kernel allows, or "all"."""
+        if not self.processes:
+            return {}
+        why = {row.tobytes(): why for p in self.processes for row, why in zip(p.vectors, p.why.tolist(), strict=True)}
+        return {"kept for": [why[row.tobytes()] for row in self.vectors]}
+
+    @property
+    def log_scale(self) -> bool:
+        return any(process.scale.sign != 0 for process in self.processes)
+
+    @property
+    def compared(self) -> Sequence[Any]:
+        return self.selection[0] if self.class_process is None else self.selection[0].entries
+
+    @property
+    def chosen_by(self) -> str:
+        return "merit" if self.class_process is None else "the density of rows held out"
+
+    @property
+    def extrapolation(self) -> str:
+        return "" if self.class_process is None else self.class_process.extrapolation

@@ -41,8 +41,8 @@ def tidy_axes(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
 
 
 def circle(ax: Any, points: np.ndarray, relevance: np.ndarray, centres: np.ndarray | None) -> None:
-    """Relevance vectors, rows of the points (n, 2), or centres (p, 2) that are no rows, circled."""
-    label = f"relevance vectors ({len(relevance)} of {len(points)})"
+    """Rows that are kept, of the points (n, 2), or centres (p, 2) that are no rows, circled."""
+    label = f"vectors ({len(relevance)} of {len(points)})"
     if centres is not None:
         label = f"centres ({len(centres)})"
     found = points[relevance] if centres is None else centres
@@ -59,17 +59,20 @@ def final_step(model: Any) -> Any:
 def moved_centres(model: Any) -> np.ndarray | None:
     """Centres (p, d) of a model whose vectors are no training rows, in the units of X; None where they are rows."""
     final = final_step(model)
-    centres = getattr(final, "centres_", None)
-    if len(final.relevance_) or centres is None or not len(centres):
+    centres = final.fitted_.centres
+    if len(final.fitted_.kept_rows) or not len(centres):
         return None
     if final is model:
         return centres
-    return model[:-1].inverse_transform(centres) if hasattr(model[:-1], "inverse_transform") else None
+    try:
+        return model[:-1].inverse_transform(centres)
+    except AttributeError:  # of a step that has no inverse
+        return None
 
 
 def check_single(model: Any) -> None:
     """Refuse a model of several outputs."""
-    if np.ndim(getattr(final_step(model), "noise_variance_", 0.0)) > 0:
+    if not final_step(model).fitted_.single:
         raise ValueError("the model has several outputs; fit one output to draw it")
 
 

@@ -88,7 +88,7 @@ class FitDisplay:
         centres = moved_centres(model)
         if centres is not None:
             centres = np.column_stack([centres, model.predict(centres)])
-        rows = final_step(model).relevance_
+        rows = final_step(model).fitted_.kept_rows
         return cls(grid[:, 0], mean, std, X[:, 0], y, rows, behind, centres).plot(ax, n_std=n_std)
 
     def plot(self, ax: Any = None, *, n_std: float = 2.0) -> FitDisplay:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from relvec.estimators.records import FittedRVM
 from relvec.plot.axes import LINE, VECTOR, axes_or_new, final_step
 
 
@@ -47,10 +48,10 @@ class HistoryDisplay:
         >>> int(display.size[-1]) == len(model.weights_)
         True
         """
-        history = final_step(model).history_
-        history = history[output] if isinstance(history, list) else history
-        if not len(history):
-            raise ValueError("the model was not found by a search: see selection_ for the candidates compared")
+        fitted = final_step(model).fitted_
+        if not isinstance(fitted, FittedRVM):
+            raise ValueError("a process is not found by a search: see selection_ for the kernels compared")
+        history = fitted.history[output]
         return cls(history["objective"], history["size"]).plot(ax)
 
     def plot(self, ax: Any = None) -> HistoryDisplay:

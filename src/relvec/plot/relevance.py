@@ -28,15 +28,15 @@ def find_relevance(model: Any) -> tuple[np.ndarray, str] | None:
     True
     """
     final = final_step(model)
-    relevance = getattr(final, "feature_relevance_", None)
-    if relevance is None or (len(relevance) > 1 and np.ptp(relevance) == 0.0) or final.status_ == "constant_target":
+    fitted = final.fitted_
+    relevance, by_slope = fitted.feature_relevance, bool(fitted.compared)
+    if relevance is None or (len(relevance) > 1 and np.ptp(relevance) == 0.0) or "constant_target" in fitted.status:
         return None  # equal shares are those of a constant
-    chosen = hasattr(final, "selection_")
-    if not chosen and np.ndim(getattr(final, "width_", 0.0)) == 0:
+    if not by_slope and np.ndim(fitted.width) == 0:
         return None
     if isinstance(model, Pipeline) and len(relevance) != getattr(model, "n_features_in_", -1):
         return None  # the steps before the model make other inputs
-    return np.asarray(relevance), BY_SLOPE if chosen else BY_WIDTH
+    return np.asarray(relevance), BY_SLOPE if by_slope else BY_WIDTH
 
 
 class FeatureRelevanceDisplay:

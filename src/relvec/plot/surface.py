@@ -84,7 +84,7 @@ class SurfaceDisplay:
             surface = model.predict(points)
         shape = (n_grid, n_grid)
         centres = moved_centres(model)
-        return cls(x0, x1, surface.reshape(shape), region, X, y, final.relevance_, classes, centres).plot(ax)
+        return cls(x0, x1, surface.reshape(shape), region, X, y, final.fitted_.kept_rows, classes, centres).plot(ax)
 
     def plot(self, ax: Any = None) -> SurfaceDisplay:
         """Draw into `ax`, or into new axes."""

@@ -14,6 +14,7 @@ KERNELS = ("gaussian", "matern52", "matern32", "laplace", "cauchy", "log_distanc
            "linear")  # fmt: skip
 FORMATS = ("csv", "tsv", "jsonl", "npz", "parquet", "feather", "excel")
 NOISES = ("normal", "student-t", "heteroscedastic")
+MODELS = ("auto", "rvm", "gp", "linear")
 TASKS = ("auto", "regression", "classification", "count")
 
 OVERVIEW = """examples:
@@ -86,7 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line. The parsed arguments have the ``module`` whose `run` does the work."""
     parser = argparse.ArgumentParser(
         prog="relvec",
-        description="Predictions with error bars from a table: Gaussian processes and relevance vector machines.",
+        description="Small models with honest error bars from a table: relevance vector machines and processes.",
         epilog=OVERVIEW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -129,15 +130,16 @@ def _fit(parser: Any) -> None:
     add("--drop-rows", action="store_true", help="leave out rows with a missing input instead of filling it")
     add("--strict", action="store_true", help="refuse cells that are not numbers in a column of numbers, instead of "
         "reading a few as missing")  # fmt: skip
-    add("--kernel", choices=KERNELS, help="kernel of a relevance vector machine; the default model chooses its own")
+    add("--model", choices=MODELS, default="auto", help="rvm: a relevance vector machine, few functions; gp: a "
+        "Gaussian process, where predictions matter more than size; linear: few columns; auto compares them on held-out rows "
+        "and takes the smallest that is within a standard error of the best (auto)")  # fmt: skip
+    add("--functions", type=_count, metavar="K", help="keep at most K functions, columns or rows")
+    add("--kernel", choices=KERNELS, help="kernel of a relevance vector machine")
     add("--noise", choices=NOISES, default="normal", help="noise of a regression: student-t for gross errors, "
         "heteroscedastic for noise that depends on the inputs (normal)")  # fmt: skip
     add("--upper", metavar="COL", help="for censored targets: the column with upper limits; --target then names the "
         "lower limits. Both are equal where the target was observed, and empty where there is no limit")  # fmt: skip
     add("--width", type=_width, help="width of that kernel: a number, auto, scale, learn or learn-per-feature")
-    add("--max-functions", type=_count, metavar="K", help="keep at most K kernels or columns in a relevance vector "
-        "machine (regression only)")  # fmt: skip
-    add("--max-vectors", type=_count, metavar="K", help="keep at most K training rows in the default model")
     add("--time-limit", type=_positive, metavar="S", help="seconds for the whole command: the best model by then is "
         "saved, and the output says that the fit was cut short")  # fmt: skip
     add("--memory-limit", metavar="SIZE", help="memory that the fit may use in addition to its data, such as 500MB "

@@ -81,7 +81,7 @@ def _sinc(X: np.ndarray) -> np.ndarray:
 
 def _print_fit(model: Any, rows: int) -> None:
     constant = ", and a constant" if "bias" in model.atoms_ else ""
-    print(f"  vectors kept   {len(model.relevance_)} of {rows}{constant}\n"
+    print(f"  rows kept      {len(model.relevance_)} of {rows}{constant}\n"
           f"  noise found    {np.sqrt(model.noise_variance_):.3g} (standard deviation)\n"
           f"  log evidence   {model.log_marginal_likelihood_:.2f}\n  status         {model.status_}")  # fmt: skip
 

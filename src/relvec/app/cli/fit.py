@@ -6,6 +6,7 @@ import argparse
 import shlex
 import tempfile
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,18 @@ from relvec.app.cli.files import check_output
 from relvec.app.cli.inspect import COLUMN_HEADER, column_rows, describe_model, model_title
 from relvec.app.report.summary import summary
 from relvec.app.tables.evaluation import Evaluation, calibrate_table, evaluate_table
+from relvec.app.tables.families import (
+    COMPARED_HEADER,
+    FAMILIES,
+    MIN_ROWS_TO_COMPARE,
+    Compared,
+    compare_families,
+    default_family,
+    make_model,
+)
+from relvec.app.tables.families import FOLDS as FOLDS_COMPARED
 from relvec.app.tables.files import read_table
-from relvec.app.tables.pipelines import FittedTable, Plan, default_model, fit_plan, plan_table
+from relvec.app.tables.pipelines import FittedTable, Plan, fit_plan, inputs_of, plan_table
 from relvec.app.tables.table import Table, TableError
 from relvec.app.tables.target import has_known_class, target_of
 from relvec.app.tables.text import list_names, plural
@@ -37,6 +48,10 @@ FOLDS = 5  # of the cross-validation that is proposed next
 MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
 
 
+ALL = ("linear", "rvm", "gp")  # the families that are compared, the simplest first
+MAX_COMPARED_ROWS = 5000  # of more, so many are drawn for the comparison
+COMPARISON_SHARE = 0.4  # of a time limit
+OPTIONS = {"kernel": "--kernel", "width": "--width", "max_functions": "--functions", "max_vectors": "--functions"}
 # parameters of the estimator for the words of --noise
 NOISES: dict[str, dict[str, Any]] = {"normal": {}, "student-t": {"likelihood": "student-t"},
                                      "heteroscedastic": {"noise": "heteroscedastic"}}  # fmt: skip
@@ -79,18 +94,24 @@ def run(arguments: argparse.Namespace) -> int:
         table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
     plan = _plan(table, arguments)
     _print_plan(console, plan)
-    fitted = _fit(plan, arguments, deadline)
+    family, compared = choose_family(plan, arguments, None if deadline is None else deadline.left())
+    if compared:
+        console.print(
+            f"\nheld-out rows, {FOLDS_COMPARED} folds: the smallest model within a standard error of the best"
+        )
+        console.print_table(COMPARED_HEADER, [item.cells() for item in compared])
+    fitted = _fit(plan, family, arguments, deadline)
     if calibration is not None:
         calibrate_table(fitted.pipeline, calibration)
     _save(fitted.pipeline, arguments.out)
     _print_fit(console, fitted, plan)
-    found = {"model": str(arguments.out), **describe_model(fitted.pipeline)}
+    found = {"file": str(arguments.out), **describe_model(fitted.pipeline), "compared": [vars(c) for c in compared]}
     evaluation, rows, how = None, len(fitted.table), "rows kept out of the fit"
     if held_out is not None:
         evaluation = _evaluate(fitted.pipeline, held_out, arguments.seed)
     elif arguments.holdout is None and _is_quick_to_check(fitted, deadline):
         try:
-            evaluation, rows = _evaluate_second_fit(fitted, arguments, deadline, calibration)
+            evaluation, rows = _evaluate_second_fit(fitted, family, arguments, deadline, calibration)
         except ValueError as error:  # such as a class that only rows held out have; the model is saved all the same
             console.print(f"\nno scores of rows held out: {error}")
         how = f"rows, by a second model fitted to the other {rows:,}; the one saved has seen all rows"
@@ -116,11 +137,15 @@ def _save(pipeline: Pipeline, path: Path) -> None:
 
 
 def _evaluate_second_fit(
-    fitted: FittedTable, arguments: argparse.Namespace, deadline: Deadline | None, calibration: Table | None
+    fitted: FittedTable,
+    family: str,
+    arguments: argparse.Namespace,
+    deadline: Deadline | None,
+    calibration: Table | None,
 ) -> tuple[Evaluation, int]:
     """Evaluate a model fitted to a part of the rows on the others; also the number of rows that it was fitted to."""
     rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
-    second = _fit(_plan(rest, arguments), arguments, deadline)
+    second = _fit(_plan(rest, arguments), family, arguments, deadline)
     if calibration is not None:
         calibrate_table(second.pipeline, calibration)
     return _evaluate(second.pipeline, held_out, arguments.seed), len(second.table)
@@ -148,16 +173,16 @@ def _plan(table: Table, arguments: argparse.Namespace) -> Plan:
                       categorical=arguments.categorical or (), use=arguments.use or ())  # fmt: skip
 
 
-def _fit(plan: Plan, arguments: argparse.Namespace, deadline: Deadline | None) -> FittedTable:
+def _fit(plan: Plan, family: str, arguments: argparse.Namespace, deadline: Deadline | None) -> FittedTable:
     """Fit within the time that is left; a cut is one note, in place of the warnings of the stages it cut."""
     if deadline is None:
-        return fit_plan(plan, lambda task: make_estimator(task, arguments, None))
+        return fit_plan(plan, lambda task: make_estimator(family, task, arguments, None))
     with watch(deadline):
         seconds = max(deadline.left(), MIN_SECONDS)
-        fitted = fit_plan(plan, lambda task: make_estimator(task, arguments, seconds))
+        fitted = fit_plan(plan, lambda task: make_estimator(family, task, arguments, seconds))
     model, record = fitted.pipeline[-1], fitted.pipeline["columns"].record_
     model.set_params(time_limit=deadline.seconds)  # as asked for, where folds are fitted later
-    statuses = {model.status_} if isinstance(model.status_, str) else set(model.status_)
+    statuses = set(model.fitted_.status)
     cut = [note for note in record["notes"] if "cut short" in note or note.startswith(CUT_WARNINGS)]
     if deadline.passed or cut or statuses & CUT_STATUSES:
         record["notes"] = [note for note in record["notes"] if note not in cut]
@@ -166,21 +191,56 @@ def _fit(plan: Plan, arguments: argparse.Namespace, deadline: Deadline | None) -
     return fitted
 
 
-def make_estimator(task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
-    """The estimator of a task with the options that were given, and a limit of so many seconds."""
+def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float | None) -> tuple[str, list[Compared]]:
+    """The family to fit, and the comparison by held-out rows where several are in question."""
+    families = _families(plan.task, arguments)
+    if len(families) == 1 or len(plan.table) < MIN_ROWS_TO_COMPARE:
+        return (families[0] if len(families) == 1 else default_family(plan.task)), []
+    X, y = inputs_of(plan)
+    if len(y) > MAX_COMPARED_ROWS:
+        some = np.sort(np.random.default_rng(arguments.seed).permutation(len(y))[:MAX_COMPARED_ROWS])
+        X, y = X[some], y[some]
+    each = None if seconds is None else max(COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED), MIN_SECONDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fits that are only compared
+        found = compare_families(
+            families, lambda family: make_estimator(family, plan.task, arguments, each), X, y, plan.task, arguments.seed
+        )
+    return next(item.family for item in found if item.chosen), found
+
+
+def _families(task: str, arguments: argparse.Namespace) -> list[str]:
+    """The families in question, the simplest first."""
+    if arguments.model != "auto":
+        return [arguments.model]
+    if arguments.kernel is not None or arguments.width is not None:
+        return ["rvm"]
+    if arguments.upper is not None or arguments.noise == "heteroscedastic":
+        return ["gp"]
+    if task == "classification" and arguments.functions is not None:
+        return ["gp"]
+    return ["linear", "rvm"] if task == "count" else ["rvm", "gp"] if arguments.noise != "normal" else list(ALL)
+
+
+def make_estimator(family: str, task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
+    """The estimator of a family for a task with the options that were given, and a limit of so many seconds."""
     if arguments.upper is not None and arguments.noise != "normal":
         raise TableError("--upper is for normal noise: leave --noise out")
-    model = default_model(task, arguments.upper)
+    model = make_model(family, task, arguments.upper is not None)
+    given = {"kernel": arguments.kernel, "width": arguments.width, "memory_limit": arguments.memory_limit,
+             "time_limit": seconds}  # fmt: skip
     if task == "regression":
-        model.set_params(**NOISES[arguments.noise])
-    given = {"kernel": arguments.kernel, "width": arguments.width, "random_state": arguments.seed,
-             "memory_limit": arguments.memory_limit, "max_vectors": arguments.max_vectors}  # fmt: skip
-    if arguments.max_functions is not None:
-        if task != "regression":
-            raise TableError(f"--max-functions is for regression, and {arguments.target!r} is for {task}: leave it out")
-        given["max_functions"] = arguments.max_functions
-    model.set_params(**{name: value for name, value in given.items() if value is not None})
-    return model if seconds is None else model.set_params(time_limit=seconds)
+        given |= NOISES[arguments.noise]
+    if arguments.functions is not None:
+        given["max_vectors" if family == "gp" else "max_functions"] = arguments.functions
+    given = {name: value for name, value in given.items() if value is not None}
+    unknown = [name for name in given if name not in model.get_params()]
+    if unknown or (arguments.functions is not None and task == "count"):
+        option = OPTIONS.get(unknown[0] if unknown else "max_functions", "--noise")
+        raise TableError(f"a {FAMILIES[family]} for {task} has no {option}: leave it out, or choose another --model")
+    if "random_state" in model.get_params():
+        given["random_state"] = arguments.seed
+    return model.set_params(**given)
 
 
 def _split(table: Table, target: str, share: float, seed: int, option: str = "--holdout") -> tuple[Table, Table]:
@@ -204,7 +264,9 @@ def _print_fit(console: Console, fitted: FittedTable, plan: Plan) -> None:
         if note not in plan.notes:
             console.print(f"  {note}")
     seconds = step.record_["seconds"]
-    console.print(f"\n{model_title(step)}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else ""))
+    console.print(
+        f"\n{model_title(step, fitted.pipeline[-1])}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else "")
+    )
     console.print_facts(summary(fitted.pipeline))
 
 

@@ -14,6 +14,7 @@ from relvec.app.cli.console import Console
 from relvec.app.cli.files import read_model
 from relvec.app.report.summary import learned_relevance, learned_widths, summary, vectors_of
 from relvec.app.tables.columns import Column, TableColumns
+from relvec.app.tables.families import FAMILIES, family_of
 from relvec.app.tables.text import plural
 
 MAX_PLAIN_ROWS = 12  # columns in a row that are told one by one though there is nothing to tell
@@ -24,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a fitted model: its vectors, noise, evidence, options and columns."""
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     step = pipeline["columns"]
-    console.print(f"{arguments.model}: {model_title(step)}, fitted to {step.record_['source']}")
+    console.print(f"{arguments.model}: {model_title(step, pipeline[-1])}, fitted to {step.record_['source']}")
     console.print_facts(summary(pipeline))
     console.print("\noptions")
     console.print_facts([(name, repr(value)) for name, value in sorted(pipeline[-1].get_params(deep=False).items())])
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     console.print_table(COLUMN_HEADER, column_rows(step.columns))
     header, rows = vectors_of(pipeline)
     listed = max(0, arguments.vectors)
-    console.print(f"\nrelevance vectors, the largest weights first ({min(listed, len(rows))} of {len(rows)})")
+    console.print(f"\ntraining rows that are kept ({min(listed, len(rows))} of {len(rows)})")
     console.print_table(header, rows[:listed])
     for note in step.record_["notes"]:
         console.print(f"  {note}")
@@ -41,9 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def model_title(step: TableColumns) -> str:
-    """The task and the target."""
-    return f"{step.task} of {step.target.name!r}"
+def model_title(step: TableColumns, model: Any) -> str:
+    """The family of the model, the task and the target."""
+    return f"{FAMILIES[family_of(model)]}, {step.task} of {step.target.name!r}"
 
 
 def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
@@ -63,20 +64,21 @@ def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
 def describe_model(pipeline: Pipeline) -> dict[str, Any]:
     """The model for machines."""
     step, model = pipeline["columns"], pipeline[-1]
-    noise = getattr(model, "noise_variance_", None) if step.task == "regression" else None
-    width = getattr(model, "width_", None)
+    fitted = model.fitted_
+    noise = float(fitted.noise_variance[0]) if step.task == "regression" else None
     return {
         "task": step.task,
         "target": step.target.name,
         "classes": list(step.target.levels) or None,
         "rows": step.record_["rows"],
         "source": step.record_["source"],
-        "vectors_kept": len(model.relevance_),
+        "model": FAMILIES[family_of(model)],
+        "kept": fitted.n_kept,
         "noise": None if noise is None else float(np.sqrt(noise)),
-        "log_evidence": float(np.sum(model.log_marginal_likelihood_)),
+        "log_evidence": float(np.sum(fitted.log_evidence)),
         "status": model.status_,
-        "width": None if width is None else np.asarray(width).tolist(),
-        "width_rule": getattr(model, "width_rule_", None),
+        "width": None if fitted.width is None else np.asarray(fitted.width).tolist(),
+        "width_rule": fitted.width_rule,
         "column_widths": learned_widths(pipeline),
         "column_relevance": learned_relevance(pipeline),
         "seconds": step.record_["seconds"],

@@ -36,12 +36,12 @@ def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
     n, rows = len(evaluation.observed), pipeline["columns"].record_["rows"]
     cut = [note for note in pipeline["columns"].record_["notes"] if note.startswith("the time limit")]
     found = [f"{note[:1].upper()}{note[1:]}." for note in (*evaluation.notes, *cut)]
-    status = [model.status_] if isinstance(model.status_, str) else list(model.status_)
-    found += [CURES[name] for name in dict.fromkeys(status) if name in CURES]
+    found += [CURES[name] for name in dict.fromkeys(model.fitted_.status) if name in CURES]
     if n < 30:
         found.append(f"Only {plural(n, 'row')} to evaluate on: the scores are rough.")
-    if not hasattr(model, "process_") and len(model.relevance_) > 0.5 * rows:
-        found.append(f"{len(model.relevance_):,} of {rows:,} rows were kept: the model is not sparse, often because "
+    fitted = model.fitted_
+    if not fitted.compared and len(fitted.kept_rows) > 0.5 * rows:
+        found.append(f"{len(fitted.kept_rows):,} of {rows:,} rows were kept: the model is not sparse, often because "
                      "the kernel is too narrow for these data. Try a larger --width.")  # fmt: skip
     if "coverage" in scores:
         held = scores["coverage"]

@@ -35,8 +35,8 @@ def summary_section(pipeline: Pipeline, facts: Facts) -> str:
         noise = format_cell(float(f"{np.sqrt(model.noise_variance_):.3g}"))
         units = "" if "logarithmic" not in dict(facts.model)["noise"] else ", on a logarithmic scale"
         cards.append((noise, f"noise: the standard deviation that no column explains{units}", ""))
-    if len(model.relevance_):
-        cards.append((f"{len(model.relevance_):,} of {step.record_['rows']:,}", "training rows kept by the model", ""))
+    if kept := len(model.fitted_.kept_rows):
+        cards.append((f"{kept:,} of {step.record_['rows']:,}", "training rows kept by the model", ""))
     words = [(value, f"{what} (baseline {base})" if base else what) for value, what, base in cards]
     listed = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(what)}</span></div>' for value, what in words)
     plain = "".join(f"<p>{text(sentence)}</p>" for sentence in facts.sentences)
@@ -155,7 +155,7 @@ def importance_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
         labels, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
         learned = plot.FeatureRelevanceDisplay(values, labels, None, "relevance, as a share")
         words = ("How steep the fitted function is along each column: its share in the mean squared slope."
-                 if hasattr(pipeline[-1], "selection_") else
+                 if pipeline[-1].fitted_.compared else
                  "Relevance by the learned widths: the share of each column in the distances.")  # fmt: skip
         figures.append(draw(learned.plot, words, 6.4, height))
     header, rows = table_columns(facts)
@@ -221,8 +221,8 @@ def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
     model = pipeline[-1]
     table = html_table(("what", "value"), facts.model)
     table += fold("All options of the estimator", html_table(("option", "value"), facts.options))
-    if hasattr(model, "selection_"):
-        return table + _compared_section(getattr(model.selection_, "entries", model.selection_))
+    if model.fitted_.compared:
+        return table + _compared_section(model.fitted_.compared)
     figure = draw(
         lambda ax: plot.HistoryDisplay.from_estimator(model, ax=ax), "Evidence and size by step of the search."
     )

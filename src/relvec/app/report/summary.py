@@ -9,6 +9,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec.app.tables.pipelines import encoded_columns
 from relvec.app.tables.text import format_cell, plural
+from relvec.estimators.records import Fitted
 from relvec.plot.relevance import find_relevance
 
 MAX_LISTED_COLUMNS = 8
@@ -49,7 +50,10 @@ def learned_widths(pipeline: Pipeline) -> dict[str, float]:
     >>> learned_widths(fit_table(table, "y", model=RVR(width=[1.0, 2.0])).pipeline)
     {'x': 1.0, 'z': 2.0}
     """
-    names, found = encoded_columns(pipeline), np.asarray(getattr(pipeline[-1], "width_", 0.0))
+    names, found = (
+        encoded_columns(pipeline),
+        np.asarray(0.0 if pipeline[-1].fitted_.width is None else pipeline[-1].fitted_.width),
+    )
     if found.shape != (len(names),) or np.ptp(found) <= SAME_WIDTHS * found.max():
         return {}
     widths: dict[str, float] = {}
@@ -73,107 +77,116 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     >>> from relvec.app.tables.pipelines import fit_table
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
     >>> summary(fitted.pipeline)[0]
-    ('vectors kept', '... of 4 rows')
+    ('rows kept', '... of 4 rows (... kept)')
     """
-    step, model = pipeline["columns"], pipeline[-1]
-    kept = f"{len(model.relevance_):,} of {plural(step.record_['rows'], 'row')}"
-    linear = not len(model.relevance_) and hasattr(model, "selection_")
-    facts = [("vectors kept", "none: a linear model needs no rows" if linear else kept)]
+    step, fitted = pipeline["columns"], pipeline[-1].fitted_
+    facts = [(*_size_in_words(fitted, step.record_["rows"]),)]
     if step.task == "regression":
-        log_scale = hasattr(model, "merit_") and model.process_.scale.sign != 0
-        units = "on the logarithmic scale of the target" if log_scale else "in the target's units"
-        facts.append(("noise", f"{format_cell(float(np.sqrt(model.noise_variance_)))} (standard deviation, {units})"))
-    if hasattr(model, "degrees_of_freedom_"):
-        facts.append(("outliers", _outliers_in_words(model, step.record_.get("outliers", []))))
-    if hasattr(model, "n_censored_"):
-        facts.append(("censored", f"{plural(model.n_censored_, 'target')} known by an interval only"))
-    if hasattr(model, "noise_columns_"):
-        names = [*encoded_columns(pipeline), "the prediction"]
-        listed = ", ".join(dict.fromkeys(names[i] for i in model.noise_columns_))
-        facts.append(("noise depends on", listed or "nothing: one variance explains the targets as well"))
-    if hasattr(model, "selection_"):
-        rule = "merit" if hasattr(model, "merit_") else "the density of rows held out"
-        facts.append(("kernel", f"{_kernels_in_words(model)}, chosen by {rule} (kernel='auto')"))
-        width = np.asarray(getattr(model, "width_", np.nan))
-        if not learned_widths(pipeline) and np.isfinite(width).all():
+        units = "on the logarithmic scale of the target" if fitted.log_scale else "in the target's units"
+        noise = format_cell(float(np.sqrt(fitted.noise_variance[0])))
+        facts.append(("noise", f"{noise} (standard deviation, {units})"))
+    facts += _noise_facts(pipeline, fitted)
+    widths = learned_widths(pipeline)
+    if fitted.compared:
+        facts.append(("kernel", f"{_kernels_in_words(fitted)}, chosen by {fitted.chosen_by}"))
+        width = np.asarray(np.nan if fitted.width is None else fitted.width, dtype=float)
+        if not widths and np.isfinite(width).all():
             facts.append(("width", f"{format_width(width.flat[0])} for all inputs, in standard deviations"))
-    elif hasattr(model, "width_"):
-        facts.append(("width", _width_in_words(model)))
-    relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
+    elif fitted.width is not None:
+        facts.append(("width", _width_in_words(fitted)))
+    facts += _column_facts(pipeline, widths)
+    if fitted.extrapolation:
+        facts.append(("far from the data", fitted.extrapolation))
+    if fitted.calibration is not None:
+        what = "sets of classes" if step.task == "classification" else "intervals"
+        n, most = fitted.calibration.n_rows, fitted.calibration.max_coverage
+        facts.append(("calibrated", f"on {plural(n, 'row')}: {what} hold their coverage, up to {most:.1%}, for new "
+                      "rows drawn like these"))  # fmt: skip
+    facts.append(("log evidence", f"{np.sum(fitted.log_evidence):.2f}"))
+    return [*facts, ("status", ", ".join(dict.fromkeys(fitted.status)))]
+
+
+def _size_in_words(fitted: Fitted, rows: int) -> tuple[str, str]:
+    """How much the model keeps, and of what."""
+    kept, of = len(fitted.kept_rows), plural(rows, "row")
+    if not kept:
+        return "columns kept", f"{fitted.n_kept:,}: a linear model keeps no row"
+    return "rows kept", f"{kept:,} of {of} ({fitted.size})"
+
+
+def _noise_facts(pipeline: Pipeline, fitted: Fitted) -> list[tuple[str, str]]:
+    """What was learned of noise that is not normal with one variance."""
+    facts, noise = [], fitted.noise
+    if noise is not None and noise.degrees is not None:
+        rows = pipeline["columns"].record_.get("outliers", [])
+        facts.append(("outliers", _outliers_in_words(noise.degrees, rows)))
+    if noise is not None and noise.n_censored is not None:
+        facts.append(("censored", f"{plural(noise.n_censored, 'target')} known by an interval only"))
+    if fitted.noise_columns is not None:
+        names = [*encoded_columns(pipeline), "the prediction"]
+        listed = ", ".join(dict.fromkeys(names[i] for i in fitted.noise_columns[0]))
+        facts.append(("noise depends on", listed or "nothing: one variance explains the targets as well"))
+    return facts
+
+
+def _column_facts(pipeline: Pipeline, widths: dict[str, float]) -> list[tuple[str, str]]:
+    """Relevance and widths of the columns."""
+    facts, relevance = [], sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
     if relevance:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
         facts.append(("relevance", f"{listed} (shares of the columns)"))
-    widths = sorted(learned_widths(pipeline).items(), key=lambda item: item[1])
     if widths:
-        listed = ", ".join(f"{name} {format_width(width)}" for name, width in widths[:MAX_LISTED_COLUMNS])
+        ordered = sorted(widths.items(), key=lambda item: item[1])[:MAX_LISTED_COLUMNS]
+        listed = ", ".join(f"{name} {format_width(width)}" for name, width in ordered)
         facts.append(
             ("widths", f"{listed} (in standard deviations; a large one means nearly straight along the column)")
         )
-    if hasattr(getattr(model, "process_", None), "extrapolation"):
-        facts.append(("far from the data", model.process_.extrapolation))
-    if hasattr(model, "calibration_"):
-        what = "sets of classes" if step.task == "classification" else "intervals"
-        n, most = model.calibration_.n_rows, model.calibration_.max_coverage
-        facts.append(("calibrated", f"on {plural(n, 'row')}: {what} hold their coverage, up to {most:.1%}, for new "
-                      "rows drawn like these"))  # fmt: skip
-    facts.append(("log evidence", f"{np.sum(model.log_marginal_likelihood_):.2f}"))
-    status = model.status_ if isinstance(model.status_, str) else ", ".join(model.status_)
-    return [*facts, ("status", status)]
+    return facts
 
 
-def _outliers_in_words(model: Any, rows: list[int]) -> str:
+def _outliers_in_words(degrees: float, rows: list[int]) -> str:
     """Rows that count little, and how heavy the tails of the noise are."""
     listed = ", ".join(map(str, rows[:MAX_LISTED_COLUMNS])) + (", ..." if len(rows) > MAX_LISTED_COLUMNS else "")
-    tails = f"Student-t noise with {model.degrees_of_freedom_:.3g} degrees of freedom"
+    tails = f"Student-t noise with {degrees:.3g} degrees of freedom"
     return f"{plural(len(rows), 'row')}{': ' if rows else ''}{listed} ({tails})"
 
 
-def _kernels_in_words(model: Any) -> str:
+def _kernels_in_words(fitted: Fitted) -> str:
     """The kernels that predict, with their shares."""
-    records = getattr(model.selection_, "entries", model.selection_)  # of classes, of a regression
-    used = [record for record in records if record.share > 0.0]
+    used = [record for record in fitted.compared if record.share > 0.0]
     if len(used) == 1:
         return str(used[0].name)
     return ", ".join(f"{record.name} ({record.share:.0%})" for record in used)
 
 
-def _width_in_words(model: Any) -> str:
+def _width_in_words(fitted: Fitted) -> str:
     """How the widths were found, and the width where there is one for all inputs."""
-    one = np.ravel(model.width_)
+    one = np.ravel(fitted.width)
     parts = [f"one for each of {len(one)} inputs" if len(one) > 1 else f"{one[0]:.4g} for all inputs"]
-    rule = getattr(model, "width_rule_", None)
-    if rule is not None:
-        parts.append(WIDTH_RULES.get(rule, f"by the rule {rule!r}"))
-    if isinstance(model.width, str) and model.width == "auto":
-        parts.append("as width='auto' decided")
+    if fitted.width_rule is not None:
+        parts.append(WIDTH_RULES.get(fitted.width_rule, f"by the rule {fitted.width_rule!r}"))
     return ", ".join(parts)
 
 
-def row_weights(model: Any) -> np.ndarray:
-    """Weights (R, r) of the rows kept: the sum over the functions centred on a row."""
-    weights, rows = np.atleast_2d(model.weights_), model.basis_.rows
-    if np.array_equal(model.relevance_, rows[rows >= 0]):
-        return weights[:, : len(model.relevance_)]
-    found = np.zeros((len(weights), len(model.relevance_)))
-    for m in np.flatnonzero(rows >= 0):
-        found[:, np.searchsorted(model.relevance_, rows[m])] += weights[:, m]
-    return found
-
-
 def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
-    """The rows of the training table that were kept, with their weights: header and rows, the largest first.
+    """The rows of the training table that were kept, and what is known of each: header and rows, the largest first.
 
+    >>> from relvec import RVR
     >>> from relvec.app.tables.pipelines import fit_table
-    >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
-    >>> vectors_of(fitted.pipeline)[0]
+    >>> table = {"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}
+    >>> vectors_of(fit_table(table, "y", model=RVR(width=2.0)).pipeline)[0]
     ['row', 'weight', 'y', 'x']
     """
-    model, kept = pipeline[-1], pipeline["columns"].record_["relevance"]
-    weights = row_weights(model)
-    names = ["weight"] if len(weights) == 1 else [f"weight {label}" for label in model.classes_]
-    order = np.argsort(-np.abs(weights).max(axis=0), kind="stable")
+    notes, kept = pipeline[-1].fitted_.row_notes, pipeline["columns"].record_["relevance"]
+    classes = pipeline["columns"].target.levels
+    names = list(notes)
+    if len(names) > 1 and len(names) == len(classes):
+        names = [f"weight {label}" for label in classes]
     target = pipeline["columns"].target.name
     columns = [target, *(name for name in kept["columns"] if name != target)]
     cells = list(zip(*[kept["columns"][name] for name in columns], strict=True))
-    rows = [[kept["rows"][i], *(float(w) for w in weights[:, i]), *cells[i]] for i in order]
-    return ["row", *names, *columns], rows
+    known = list(zip(*notes.values(), strict=True)) or [()] * len(cells)
+    order = list(range(len(cells)))
+    if known and known[0] and not isinstance(known[0][0], str):
+        order.sort(key=lambda i: -max(map(abs, known[i])))
+    return ["row", *names, *columns], [[kept["rows"][i], *known[i], *cells[i]] for i in order]

@@ -15,10 +15,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from relvec import RVC, RVR
 from relvec.app.tables.cells import list_labels
 from relvec.app.tables.columns import NO_VALUE, Column, TableColumns, names_of, read_column
 from relvec.app.tables.doubts import find_doubts
+from relvec.app.tables.families import default_family, make_model
 from relvec.app.tables.kinds import describe
 from relvec.app.tables.table import Table, TableError, as_table
 from relvec.app.tables.target import ends_of, prepare_target, target_of
@@ -145,7 +145,7 @@ def fit_table(table: Any, target: str, *, model: Any = None, **options: Any) -> 
     target : str
         The column to predict. Rows where it is missing are left out.
     model : estimator, or function of the task that returns one, optional
-        By default `RVR()`, `RVC()` or `RVR(likelihood="poisson")`, depending on the task.
+        By default `GPRegressor()`, `GPClassifier()` or `RVR(likelihood="poisson")`, depending on the task.
     task : {"auto", "regression", "classification", "count"}, default "auto"
         "auto" chooses classes for text, booleans, two values, and a few whole numbers 0, 1, ... that are all common,
         and regression for other numbers.
@@ -165,7 +165,7 @@ def fit_table(table: Any, target: str, *, model: Any = None, **options: Any) -> 
     upper : str, optional
         A column of upper ends, for a regression whose targets are known by intervals only: the target column then holds
         lower ends. Equal ends are a target that was observed; an empty cell is no end. The default model is
-        ``RVR(likelihood="censored")``.
+        ``GPRegressor(likelihood="censored")``.
 
     Returns
     -------
@@ -186,7 +186,10 @@ def fit_table(table: Any, target: str, *, model: Any = None, **options: Any) -> 
 def fit_plan(plan: Plan, model: Any = None) -> FittedTable:
     """Fit a model as a plan says; `model` as `fit_table` takes it."""
     task, notes = plan.task, list(plan.notes)
-    chosen = default_model(task, plan.upper) if model is None else model(task) if callable(model) else clone(model)
+    if model is None:
+        chosen = make_model(default_family(task), task, plan.upper is not None)
+    else:
+        chosen = model(task) if callable(model) else clone(model)
     pipeline = _make_pipeline(TableColumns(plan.columns, plan.target, task), chosen)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
@@ -197,6 +200,18 @@ def fit_plan(plan: Plan, model: Any = None) -> FittedTable:
     record = _record(pipeline, plan.table, notes, time.perf_counter() - start)
     pipeline["columns"].record_ = record | {"upper": plan.upper}
     return FittedTable(pipeline, plan.table, tuple(notes))
+
+
+def inputs_of(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inputs (n, d) of a model and the targets (n,) of the rows that a plan fits.
+
+    >>> X, y = inputs_of(plan_table({"x": [0.0, 1.0, 2.0, 3.0], "c": list("abab"), "y": [0.1, 0.9, 2.1, 2.9]}, "y"))
+    >>> X.shape, y.tolist()
+    ((4, 3), [0.1, 0.9, 2.1, 2.9])
+    """
+    pipeline = _make_pipeline(TableColumns(plan.columns, plan.target, plan.task), None)
+    y = target_of(pipeline, plan.table)
+    return pipeline[:-1].fit_transform(plan.table.without(plan.target.name), y), y
 
 
 def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantiles: bool = False) -> Prediction:
@@ -224,12 +239,14 @@ def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantil
     (X, notes), model = transform_table(pipeline, as_table(table)), pipeline[-1]
     if pipeline["columns"].task == "classification":
         proba = model.predict_proba(X)
-        members = model.predict_set(X, coverage) if hasattr(model, "calibration_") else None
+        members = model.predict_set(X, coverage) if model.fitted_.calibration is not None else None
         return Prediction(proba=proba, label=model.classes_[np.argmax(proba, axis=1)], members=members,
                           notes=notes)  # fmt: skip
     mean, std = model.predict(X, return_std=True)
     levels = model.predict_quantiles(X, QUANTILES) if quantiles else None
-    if levels is not None and hasattr(model, "calibration_"):  # the ends of the calibrated intervals 0.9, 0.8, ..., 0.1
+    if (
+        levels is not None and model.fitted_.calibration is not None
+    ):  # the ends of the calibrated intervals 0.9, 0.8, ..., 0.1
         for i, q in enumerate(QUANTILES[: len(QUANTILES) // 2]):
             levels[:, [i, -1 - i]] = model.predict_interval(X, coverage=1.0 - 2.0 * q)
     interval = model.predict_interval(X, coverage=coverage)
@@ -270,13 +287,6 @@ def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> T
     if not complete.all():
         notes.append(f"{plural(int((~complete).sum()), 'row')} left out: a cell is missing there")
     return table.take(complete)
-
-
-def default_model(task: str, upper: str | None) -> Any:
-    """The estimator of a task; with a column of upper ends, that of censored targets."""
-    if upper is not None:
-        return RVR(likelihood="censored")
-    return RVC() if task == "classification" else RVR(likelihood="poisson") if task == "count" else RVR()
 
 
 def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
@@ -326,7 +336,9 @@ def encoded_columns(pipeline: Pipeline) -> list[str]:
 
 def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:
     """Facts about a fit for readers of the saved model, in plain types."""
-    rows = pipeline[-1].relevance_
+    fitted = pipeline[-1].fitted_
+    rows, noise = fitted.kept_rows, fitted.noise
+    outliers = () if noise is None or noise.outliers is None else noise.outliers
     shown = table.take(rows)
     return {
         "source": table.source,
@@ -334,7 +346,7 @@ def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) 
         "seconds": float(seconds),
         "notes": list(notes),
         "identifiers": names_of(pipeline["columns"].columns, "identifier"),
-        "outliers": [int(row) for row in table.numbers[getattr(pipeline[-1], "outliers_", [])]],
+        "outliers": [int(row) for row in table.numbers[list(outliers)]],
         "relevance": {
             "rows": [int(row) for row in shown.numbers],
             "columns": {name: list_labels(shown[name]) for name in shown.names},

@@ -1,0 +1,147 @@
+"""Which estimator fits a task, by the family of its model; and the family that held-out rows speak for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor
+from relvec.app.tables.table import TableError
+
+FAMILIES = {"rvm": "relevance vector machine", "gp": "Gaussian process", "linear": "sparse linear model"}
+FOLDS, MIN_ROWS_TO_COMPARE = 3, 20  # of the comparison, and the fewest rows that say anything
+MAX_ROWS_OF_FOLDS = 2000  # of more rows, one fold alone is held out
+LEAST_PROBABILITY = 1e-6  # of a class that no row fitted has
+
+
+def make_model(family: str, task: str, censored: bool = False) -> Any:
+    """Make the estimator of a family for a task, as it comes.
+
+    >>> make_model("rvm", "count")
+    RelevanceVectorRegressor(likelihood='poisson')
+    """
+    if censored and (family, task) != ("gp", "regression"):
+        raise TableError("targets known by intervals (--upper) are for a Gaussian process: choose --model gp")
+    if task == "classification":
+        return {"rvm": RVC, "gp": GPClassifier, "linear": SparseBayesianClassifier}[family]()
+    if task == "count":
+        if family == "gp":
+            raise TableError("a Gaussian process has no counts: choose --model rvm or linear, or --task regression")
+        columns: dict[str, Any] = {} if family == "rvm" else {"kernel": None, "basis": "linear"}
+        return RVR(likelihood="poisson", **columns)
+    if family == "gp":
+        return GPRegressor(likelihood="censored") if censored else GPRegressor()
+    return {"rvm": RVR, "linear": SparseBayesianRegressor}[family]()
+
+
+def family_of(model: Any) -> str:
+    """The family of an estimator.
+
+    >>> family_of(GPRegressor()), family_of(RVC())
+    ('gp', 'rvm')
+    """
+    if isinstance(model, GPRegressor | GPClassifier):
+        return "gp"
+    linear = isinstance(model, SparseBayesianRegressor | SparseBayesianClassifier)
+    return "linear" if linear or (model.kernel is None and model.basis == "linear") else "rvm"
+
+
+def default_family(task: str) -> str:
+    """The family that fits a task where nothing is compared."""
+    return "rvm" if task == "count" else "gp"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A family in a comparison.
+
+    Attributes
+    ----------
+    family : "rvm", "gp" or "linear".
+    size : functions, vectors or columns of the model, in the mean over the folds.
+    density : mean log density, or log probability, of held-out targets.
+    short : how far it is behind the best, and the standard error of that difference; 0 and 0 for the best.
+    error : that standard error.
+    seconds : of all fits.
+    chosen : whether it is the smallest whose density is within a standard error of the best.
+    """
+
+    family: str
+    size: float
+    density: float
+    short: float
+    error: float
+    seconds: float
+    chosen: bool = False
+
+    def cells(self) -> tuple[str, ...]:
+        """The comparison as a row of a table below `COMPARED_HEADER`."""
+        behind = "best" if self.short == 0.0 else f"-{self.short:.3f} ± {self.error:.3f}"
+        return (FAMILIES[self.family], f"{self.size:.0f}", f"{self.density:.3f}", behind, f"{self.seconds:.1f}",
+                "chosen" if self.chosen else "")  # fmt: skip
+
+
+COMPARED_HEADER = ("model", "size", "held-out log density", "behind the best", "seconds", "")
+
+
+def compare_families(
+    families: Sequence[str], make: Callable[[str], Any], X: np.ndarray, y: np.ndarray, task: str, seed: int = 0
+) -> list[Compared]:
+    """Compare families by the log density of rows held out, whole fits inside.
+
+    Parameters
+    ----------
+    families : of those in `FAMILIES`.
+    make : makes the estimator (or pipeline) of a family.
+    X, y : (n, d) inputs, (n,) targets.
+    task : "regression", "classification" or "count".
+    seed : of the folds.
+
+    Returns
+    -------
+    compared : the smallest whose density is within a standard error of the best is chosen.
+
+    Examples
+    --------
+    >>> x = np.linspace(0.0, 1.0, 60)[:, None]
+    >>> make = lambda family: make_model(family, "regression")
+    >>> found = compare_families(["linear", "rvm"], make, x, 2.0 * x[:, 0], "regression")
+    >>> [compared.family for compared in found if compared.chosen]
+    ['linear']
+    """
+    found = [_measure(family, make, X, y, task, seed) for family in families]
+    best = max(found, key=lambda item: item[1].mean())[1]
+    compared = []
+    for family, logs, size, seconds in found:
+        behind = best - logs
+        error = float(behind.std(ddof=1) / np.sqrt(len(behind))) if len(behind) > 1 else 0.0
+        compared.append(Compared(family, size, float(logs.mean()), float(behind.mean()), error, seconds))
+    close = [item for item in compared if item.short <= item.error]
+    smallest = min(close, key=lambda item: (item.size, item.short))
+    return [replace(item, chosen=item is smallest) for item in compared]
+
+
+def _measure(
+    family: str, make: Callable[[str], Any], X: np.ndarray, y: np.ndarray, task: str, seed: int
+) -> tuple[str, np.ndarray, float, float]:
+    """Log densities of held-out rows, the mean size of the models, and seconds."""
+    classes = task == "classification"
+    splitter = StratifiedKFold if classes and np.unique(y, return_counts=True)[1].min() >= FOLDS else KFold
+    folds = list(splitter(FOLDS, shuffle=True, random_state=seed).split(X, y))
+    began, logs, sizes = time.perf_counter(), [], []
+    for train, test in folds if len(X) <= MAX_ROWS_OF_FOLDS else folds[:1]:
+        model = make(family).fit(X[train], y[train])
+        if classes:
+            place = {label: i for i, label in enumerate(model.classes_.tolist())}
+            proba = np.column_stack([model.predict_proba(X[test]), np.full(len(test), LEAST_PROBABILITY)])
+            own = [place.get(label, len(place)) for label in y[test].tolist()]
+            logs.append(np.log(np.maximum(proba[np.arange(len(test)), own], LEAST_PROBABILITY)))
+        else:
+            logs.append(np.asarray(model.log_predictive_density(X[test], y[test])))
+        sizes.append(model.fitted_.n_kept)
+    return family, np.concatenate(logs), float(np.mean(sizes)), time.perf_counter() - began
