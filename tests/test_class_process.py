@@ -261,7 +261,7 @@ class Expert:
     def __init__(self, column):
         self.column, self.name = column, f"expert {column}"
 
-    def fit(self, rows, hint, clock, label):
+    def fit(self, rows, hint, clock):
         return self
 
     def signals(self, Q, moderation=1.0):
@@ -343,7 +343,7 @@ def test_a_model_from_elsewhere_takes_part():
     class Oracle:
         name, few, n_vectors, size, base_rates = "oracle", False, 1, 1, np.array([0.5, 0.5])
 
-        def fit(self, rows, hint, clock, label):
+        def fit(self, rows, hint, clock):
             return self
 
         def signals(self, Q, moderation=1.0):

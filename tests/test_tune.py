@@ -285,7 +285,7 @@ class TestLearning:
         basis = bound(Gaussian(width=1.0), np.arange(10.0)[:, None])
         setting = gaussian_setting(np.arange(10.0)[:, None], np.arange(10.0))(basis)
 
-        def interrupted(basis, setting, start, name):
+        def interrupted(basis, setting, start):
             if start[0] > 0.5:
                 raise KeyboardInterrupt
             assert setting.stop.wait(20.0)

@@ -1,7 +1,7 @@
 """Write the model files that the tests keep: python tools/model_files.py
 
 Run it when the schema or the names in files change, with another NAME, and keep the files that are there: they show
-that files written by earlier versions still load. `schema1-*` name classes by module; `schema1-public-*` by name.
+that files written by earlier versions still load.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from relvec import RVC, RVR, kernels
 from relvec.export.model_file import SCHEMA
 
 FOLDER = Path(__file__).parents[1] / "tests" / "files"
-NAME = f"schema{SCHEMA}-public"
+NAME = f"schema{SCHEMA}"
 
 
 def keep(name, model, rows, *methods):
