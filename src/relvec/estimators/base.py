@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -28,6 +28,7 @@ MIN_WEIGHT_SUM, MAX_WEIGHT_SUM = 1e-150, 1e30  # samples: the noise of more is t
 MAX_WEIGHT_SUM_OF_COUNTS = 1e15  # for classes and counts
 MAX_INPUT = 1e302  # sums of more, and quotients by a small width, overflow
 
+STORED = ("fitted_", "n_features_in_", "feature_names_in_", "classes_", "_metadata_request")  # beside the parameters
 SPARSE_BLOCK_NUMBERS = 4_000_000  # of a sparse matrix that are made dense at once to predict: 32 MB
 
 
@@ -38,6 +39,8 @@ class BaseModel(BaseEstimator):
     ----------
     fitted_ : the fitted model as one frozen record (`relvec.estimators.records`), for exports.
     """
+
+    record_type: ClassVar[type[Fitted]]
 
     fitted_: Fitted
 
@@ -52,6 +55,24 @@ class BaseModel(BaseEstimator):
 
     def __getstate__(self) -> dict:
         return super().__getstate__() | {"_relvec_version": __version__}  # for pickles; model files have their own
+
+    def stored_state(self) -> dict[str, Any]:
+        """Return what a model file holds: the parameters, the record of the fit, and what the columns are called."""
+        return {
+            name: value for name, value in vars(self).items() if name in self.get_params(deep=False) or name in STORED
+        }
+
+    def restore_fit(self, fitted: Any, columns: dict[str, Any]) -> None:
+        """Set the record of a fit, with what the columns and classes are called, and all attributes that follow.
+
+        Raises
+        ------
+        ValueError : where the record is of another family, or does not fit together.
+        """
+        if not isinstance(fitted, self.record_type):
+            raise ValueError(f"fitted_ is no {self.record_type.__name__} but {type(fitted).__name__}")
+        self.__dict__.update(columns)
+        self._set_fitted(fitted)
 
     @property
     def _takes_sparse(self) -> bool:
@@ -122,6 +143,10 @@ class BaseModel(BaseEstimator):
     @abstractmethod
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Fit the model to rows as they were given, and set the attributes."""
+
+    @abstractmethod
+    def _set_fitted(self, fitted: Any) -> None:
+        """Set public attributes from the record of a fit."""
 
     def _parameters(self) -> dict[str, Any]:
         """The parameters of the constructor by name."""

@@ -28,6 +28,7 @@ LIKELIHOODS = ("gaussian", "student-t", "poisson")
 class Machine(BaseModel):
     """A relevance vector machine of any dictionary."""
 
+    record_type = FittedRVM
     fitted_: FittedRVM
 
     def __sklearn_tags__(self) -> Any:

@@ -9,6 +9,7 @@ from relvec.estimators.records import FittedProcess
 class Process(BaseModel):
     """A process whose kernel the data choose."""
 
+    record_type = FittedProcess
     fitted_: FittedProcess
 
     def _copy_process(self, fitted: FittedProcess) -> None:

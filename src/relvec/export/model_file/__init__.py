@@ -14,7 +14,7 @@ that JSON does not have is an object with one key, the name of its kind:
     {"array": i}                          array number i of the table; {"scalar": i} its single element
     {"objects": {"shape": s, "items": l}} an array of Python objects
     {"float": "nan" | "inf" | "-inf"}, {"tuple": l}, {"dict": [[key, value], ...]}, {"slice": [start, stop, step]}
-    {"type": name}, {"dtype": descr}, {"ufunc": name}, {"random_state": state}
+    {"type": name}, {"dtype": descr}, {"ufunc": name}
     {"object": {"class": name, "state": {field: value}}}
 
 Only classes of two fixed lists are ever created: those of relvec and of scikit-learn in `classes.py`. Files name them
@@ -33,8 +33,6 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
 from relvec._version import __version__
-from relvec.export.exported import is_exportable
-from relvec.export.model_file.checks import check_fitted
 from relvec.export.model_file.classes import SKLEARN
 from relvec.export.model_file.decoding import TreeReader
 from relvec.export.model_file.encoding import TreeWriter
@@ -135,10 +133,8 @@ def loads(data: bytes) -> Any:
     """
     try:
         header, arrays = split_file(data)
-        reader = TreeReader(arrays, header["versions"])
+        reader = TreeReader(arrays, header["versions"], len(data))
         model = reader.decode(header["model"], 0)
-        for part in filter(is_exportable, reader.estimators):
-            check_fitted(part, max_numbers=len(data))
         check_steps(model, reader.estimators, max_numbers=len(data))
     except (ModelFileError, MemoryError, InconsistentVersionWarning):
         raise

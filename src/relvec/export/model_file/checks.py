@@ -10,11 +10,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from relvec.basis import Basis, Concat, KernelBasis, Monomials, Precomputed
+from relvec.estimators.base import BaseModel
 from relvec.estimators.noise import HeteroscedasticPredictor
-from relvec.estimators.records import Fitted
-from relvec.export.exported import ExportedModel, read_model
+from relvec.estimators.records import Fitted, FittedRVM
 from relvec.export.model_file.classes import storable_classes
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process import Component, ProcessPredictor, Scale, Structure, Units
@@ -91,24 +92,25 @@ def check_record(record: Any) -> None:
         raise ModelFileError(f"the parts of {name} do not fit together")
 
 
-def check_fitted(model: Any, max_numbers: int) -> None:
-    """Raise ModelFileError if an estimator of relvec is fitted and its parts do not predict finite numbers.
+def check_fitted(model: BaseModel, fitted: Any, columns: dict[str, Any], max_numbers: int) -> None:
+    """Raise ModelFileError if the record of a fit does not belong to an estimator, or predicts no finite numbers.
 
-    ``max_numbers`` bounds the row of zeros that is predicted.
+    ``columns`` are what columns and classes are called; ``max_numbers`` bounds the row of zeros that is predicted.
     """
-    if "fitted_" not in vars(model):
-        return
-    if not isinstance(model.fitted_, Fitted):
-        raise ModelFileError(f"fitted_ is of the wrong type, {type(model.fitted_).__name__}")
-    fitted, d = read_model(model), model.n_features_in_
-    if type(d) is not int or fitted.basis.n_features != d:
+    if not isinstance(fitted, Fitted):
+        raise ModelFileError(f"fitted_ is of the wrong type, {type(fitted).__name__}")
+    d, names, classes = (columns.get(name) for name in ("n_features_in_", "feature_names_in_", "classes_"))
+    if type(d) is not int or (isinstance(fitted, FittedRVM) and fitted.basis.n_features != d):
         raise ModelFileError(f"n_features_in_ is {d!r} and does not match the basis")
-    record = model.fitted_
-    if not (isinstance(record.predictors, list) and fitted.predictors and _has_all_outputs(fitted)):
+    if names is not None and not (isinstance(names, np.ndarray) and names.shape == (d,)):
+        raise ModelFileError("feature_names_in_ are not the names of as many columns")
+    if is_classifier(model) != isinstance(classes, np.ndarray):
+        raise ModelFileError("a classifier has classes, and a regressor has none")
+    if not (isinstance(fitted.predictors, list) and _has_all_outputs(fitted, classes)):
         raise ModelFileError("the predictive distributions do not match the outputs or classes")
-    calibration, records = record.calibration, [record]
+    calibration, records = fitted.calibration, [fitted]
     if calibration is not None:
-        outputs = 1 if fitted.classes is not None else len(record.predictors)
+        outputs = 1 if classes is not None else len(fitted.predictors)
         if len(calibration.scores) != outputs or not all(isinstance(m, Fitted) for m in calibration.folds):
             raise ModelFileError("the calibration does not match the outputs of the model")
         records += calibration.folds
@@ -118,15 +120,17 @@ def check_fitted(model: Any, max_numbers: int) -> None:
             raise ModelFileError(f"{type(predictor).__name__} does not predict finite numbers")
 
 
-def _has_all_outputs(fitted: ExportedModel) -> bool:
-    latent = [isinstance(p, LatentPredictor | AugmentedLatentPredictor) for p in fitted.predictors]
-    if fitted.classes is None:
-        return all(isinstance(p, Predictor) for p in fitted.predictors) and not (fitted.single and len(latent) != 1)
-    K = len(fitted.classes) if isinstance(fitted.classes, np.ndarray) and fitted.classes.ndim == 1 else 0
-    if isinstance(first := fitted.predictors[0], ClassModel):
-        return K > 1 and len(fitted.predictors) == 1 and len(first.base_rates) == K
-    functions = [int(p.n_outputs) for p, is_latent in zip(fitted.predictors, latent) if is_latent]
-    return K > 1 and all(latent) and functions in ([1], [K], [1] * K) and (functions == [1]) == (K == 2)
+def _has_all_outputs(fitted: Fitted, classes: np.ndarray | None) -> bool:
+    if classes is None:
+        own = fitted.predictors
+        return all(isinstance(p, Predictor) for p in own) and len(own) > 0 and not (fitted.single and len(own) != 1)
+    K = len(classes) if classes.ndim == 1 else 0
+    if isinstance(first := fitted.classifier, ClassModel):
+        return K > 1 and len(first.base_rates) == K
+    if not isinstance(first, LatentClasses):
+        return False
+    functions = [int(latent.n_outputs) for latent in first.latents]
+    return K > 1 and functions in ([1], [K], [1] * K) and (functions == [1]) == (K == 2)
 
 
 def _predicts(predictor: Predictor | ClassPredictor, d: int) -> bool:

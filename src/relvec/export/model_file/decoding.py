@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from relvec.export.model_file.checks import check_record
+from relvec.estimators.base import STORED, BaseModel
+from relvec.export.model_file.checks import check_fitted, check_record
 from relvec.export.model_file.classes import PLAIN_TYPES, find_class
 from relvec.export.model_file.encoding import REQUESTS
 from relvec.export.model_file.layout import MAX_KEYS, MAX_NESTING, ModelFileError, check_shape, parse_dtype
@@ -20,8 +21,8 @@ from relvec.export.model_file.layout import MAX_KEYS, MAX_NESTING, ModelFileErro
 class TreeReader:
     """Turns the tree back into values; `estimators` are those it has made."""
 
-    def __init__(self, arrays: list[np.ndarray], versions: dict[str, str]) -> None:
-        self.arrays = arrays
+    def __init__(self, arrays: list[np.ndarray], versions: dict[str, str], max_numbers: int) -> None:
+        self.arrays, self.max_numbers = arrays, max_numbers
         self.estimators: list[BaseEstimator] = []
         self.sklearn_version = versions["sklearn"]
 
@@ -86,11 +87,6 @@ class TreeReader:
             raise ModelFileError(f"{content!r} is not a function of numpy")
         return found
 
-    def _random(self, content: Any, depth: int) -> np.random.RandomState:
-        random = np.random.RandomState(0)
-        random.set_state(self.decode(content, depth))
-        return random
-
     def _object(self, content: dict[str, Any], depth: int) -> Any:
         cls: Any = find_class(content["class"])
         state = {field: self.decode(part, depth) for field, part in content["state"].items()}
@@ -98,16 +94,36 @@ class TreeReader:
             record = cls(**state)  # type: ignore[operator]
             check_record(record)
             return record
+        made = self._model(cls, state) if issubclass(cls, BaseModel) else self._step(cls, state)
+        if isinstance(made, BaseEstimator):
+            self.estimators.append(made)
+        return made
+
+    def _model(self, cls: Any, state: dict[str, Any]) -> BaseModel:
+        """An estimator of relvec: its parameters, and the record of its fit."""
+        made = cls(**{name: value for name, value in state.items() if name not in STORED})
+        if REQUESTS in state:
+            vars(made)[REQUESTS] = _restore_requests(made, state[REQUESTS])
+        if "fitted_" in state:
+            columns = {name: state[name] for name in STORED if name in state and name not in ("fitted_", REQUESTS)}
+            check_fitted(made, state["fitted_"], columns, self.max_numbers)
+            made.restore_fit(state["fitted_"], columns)
+        return made
+
+    def _step(self, cls: Any, state: dict[str, Any]) -> Any:
+        """A step of scikit-learn, or of a table: no attribute may take the place of one that its class has."""
+        made = cls.__new__(cls)
+        own = _parameter_names(cls)
+        for name in state:
+            if not name.isidentifier() or name.startswith("__") or (name not in own and name in dir(cls)):
+                raise ModelFileError(f"{cls.__name__} has no attribute {name!r} that a file may set")
         if state.get("memory") is not None:
             raise ModelFileError("a folder to write a cache to is not allowed")
-        made = cls.__new__(cls)
         if REQUESTS in state:
             state[REQUESTS] = _restore_requests(made, state[REQUESTS])
         if isinstance(made, BaseEstimator):
-            later = {name: value for name, value in _default_parameters(cls).items() if name not in state}
-            made.__setstate__({**state, **later, "_sklearn_version": self.sklearn_version})
+            made.__setstate__({**state, "_sklearn_version": self.sklearn_version})
             made.__dict__.pop("_sklearn_version", None)  # taken out by scikit-learn for its own classes only
-            self.estimators.append(made)
         else:
             made.__dict__.update(state)
         return made
@@ -124,7 +140,6 @@ _DECODERS: dict[str, Callable[..., Any]] = {
     "type": TreeReader._type,
     "dtype": TreeReader._dtype,
     "ufunc": TreeReader._ufunc,
-    "random_state": TreeReader._random,
     "object": TreeReader._object,
 }
 
@@ -138,7 +153,6 @@ def _restore_requests(part: Any, wanted: dict[str, dict[str, Any]]) -> Any:
     return request
 
 
-def _default_parameters(cls: type) -> dict[str, Any]:
-    """Default values of an estimator's parameters: a file of an older version may not know all of them."""
-    signature = inspect.signature(cls)
-    return {name: p.default for name, p in signature.parameters.items() if p.default is not p.empty}
+def _parameter_names(cls: type) -> set[str]:
+    """Names of the parameters of the constructor of a class."""
+    return set(inspect.signature(cls).parameters)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._metadata_requests import SIMPLE_METHODS
 
+from relvec.estimators.base import BaseModel
 from relvec.export.model_file.classes import PLAIN_TYPES, find_name
 from relvec.export.model_file.layout import MAX_KEYS, MAX_NESTING, describe_dtype
 
@@ -83,13 +84,12 @@ class TreeWriter:
             raise TypeError(_explain_refusal(value, where))
         return {"ufunc": value.__name__}
 
-    def _random(self, value: np.random.RandomState, where: str, depth: int) -> Any:
-        return {"random_state": self.encode(value.get_state(legacy=True), where, depth)}
-
     def _object(self, value: Any, where: str, depth: int) -> Any:
         cls = type(value)
         if is_dataclass(cls):
             state = {f.name: getattr(value, f.name) for f in fields(cls)}
+        elif isinstance(value, BaseModel):
+            state = value.stored_state()
         else:
             state = {name: part for name, part in vars(value).items() if name != "_skl_callbacks"}
         if REQUESTS in state:
@@ -110,7 +110,6 @@ _ENCODERS: dict[tuple[type, ...], Callable[..., Any]] = {
     (type,): TreeWriter._type,
     (np.dtype,): TreeWriter._dtype,
     (np.ufunc,): TreeWriter._ufunc,
-    (np.random.RandomState,): TreeWriter._random,
 }
 
 
@@ -118,6 +117,8 @@ def _explain_refusal(value: Any, where: str) -> str:
     content = (
         f"the function {value!r}"
         if callable(value)
+        else "a generator of random numbers (give random_state a whole number)"
+        if isinstance(value, np.random.RandomState | np.random.Generator)
         else f"an object of {type(value).__module__}.{type(value).__name__}"
     )
     return (
