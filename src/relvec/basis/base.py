@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 
 from relvec.kernels import as_rows
 from relvec.runtime.arrays import namespace
+from relvec.runtime.record import Record
 
 Seed = np.random.Generator | int | None
 
 
-class Basis(ABC):
+class Basis(ABC, Record):
     """A dictionary of M atoms, functions of a row x of d features; two are equal if all their fields are equal."""
 
     @property
@@ -119,6 +120,11 @@ class Basis(ABC):
         return all(_equal(value, vars(other)[name]) for name, value in vars(self).items())
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the atoms know their columns, those of all parts."""
+        return self.n_features is not None
 
 
 class ParameterFreeBasis(Basis):
@@ -219,6 +225,9 @@ class Monomials(ParameterFreeBasis):
 
     def _take(self, atoms: np.ndarray) -> Basis:
         return replace(self, terms=tuple(self.terms[m] for m in atoms))  # type: ignore[type-var]
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        return all(0 <= k < (self.n_features or 0) for term in self.terms for k in term)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +35,8 @@ class Concat(Basis):
     >>> basis.take([2, 0]).labels()
     ['K(., [2])', 'bias']
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {"order": "m"}
 
     parts: tuple[Basis, ...]
     order: np.ndarray | None = field(default=None, kw_only=True)  # atom m is number order[m] of the parts' atoms
@@ -129,6 +132,16 @@ class Concat(Basis):
         pulled = [part.vjp(X, Phi_bar[:, where]) for part, where in zip(self.parts, self.part_columns())]
         theta_bars, centres_bars = [[pair[i] for pair in pulled] for i in (0, 1)]
         return np.concatenate([np.empty(0), *theta_bars]), self._arrange([np.empty((0, X.shape[1])), *centres_bars])
+
+    @property
+    def is_bound(self) -> bool:
+        return self.n_features is not None and all(part.is_bound for part in self.parts)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        if not self.is_bound:
+            return self.order is None
+        order = np.arange(self.n_atoms) if self.order is None else np.sort(self.order)
+        return np.array_equal(order, np.arange(self.n_atoms))
 
 
 _NAMES: dict[str, Basis] = {"bias": Bias(), "linear": Linear(), "quadratic": Polynomial(degree=2)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +20,7 @@ from relvec.basis.base import (
 )
 from relvec.kernels import Kernel, as_kernel, as_rows
 from relvec.runtime.arrays import take, unique_rows
+from relvec.runtime.record import is_index
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,6 +36,8 @@ class KernelBasis(Basis):
     >>> basis.take([1])
     KernelBasis(Gaussian(width=0.94...), 1 centre)
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {"centres": "md", "centre_rows": "m"}
 
     kernel: Kernel
     centres: np.ndarray | None = None
@@ -118,6 +122,8 @@ class Precomputed(ParameterFreeBasis):
     array([[0.7]])
     """
 
+    SHAPES: ClassVar[dict[str, str]] = {"columns": "m"}
+
     columns: np.ndarray | None = field(default=None, kw_only=True)
     n_features: int | None = field(default=None, kw_only=True)
 
@@ -156,6 +162,9 @@ class Precomputed(ParameterFreeBasis):
 
     def _take(self, atoms: np.ndarray) -> Basis:
         return Precomputed(columns=freeze(self.rows[atoms]), n_features=self.n_features)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        return self.columns is None or is_index(self.columns, self.n_features or 0)
 
 
 def _name_centre(z: np.ndarray) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from relvec.hyperparameters.grvm import Placement
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.predictive import ClassPredictor, LatentPredictor, LinearPredictor, Predictor
 from relvec.runtime.brief import Brief
+from relvec.runtime.record import Record
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Fitted(Brief, ABC):
+class Fitted(Brief, Record, ABC):
     """What the records of both families have.
 
     Attributes
@@ -138,6 +139,18 @@ class FittedRVM(Fitted):
     theta : (p,) logarithms of the parameters of all kernels of the dictionary.
     """
 
+    FINITE: ClassVar[bool] = False
+    SHAPES: ClassVar[dict[str, str]] = {
+        "weights": "Rm",
+        "alpha": "Rm",
+        "gamma": "Rm",
+        "intercept": "R",
+        "noise_variance": "F",
+        "log_evidence": "F",
+        "certificate": "F",
+        "n_iter": "F",
+    }
+
     basis: Basis
     functions: list[LinearPredictor] | list[LatentPredictor]
     weights: np.ndarray
@@ -198,6 +211,10 @@ class FittedRVM(Fitted):
         np.add.at(sums.T, np.searchsorted(self.kept_rows, rows[on]), self.weights[:, on].T)
         return {"weight" if len(sums) == 1 else f"weight {i + 1}": row.tolist() for i, row in enumerate(sums)}
 
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        searches = len(self.functions) == len(self.status) == len(self.history) == sizes["F"]
+        return self.basis.is_bound and self.basis.n_atoms == sizes["m"] and searches
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FittedProcess(Fitted):
@@ -214,6 +231,17 @@ class FittedProcess(Fitted):
     selection : (F) what was compared.
     merit : (F,) log p(t | M) of the first kernel; None for classes.
     """
+
+    FINITE: ClassVar[bool] = False
+    SHAPES: ClassVar[dict[str, str]] = {
+        "vectors": "md",
+        "rows": "m",
+        "bounds": "F.",
+        "noise_variance": "F",
+        "log_evidence": "F",
+        "n_evaluations": "F",
+        "merit": "F",
+    }
 
     processes: list[ProcessPredictor]
     vectors: np.ndarray
@@ -269,3 +297,6 @@ class FittedProcess(Fitted):
     @property
     def extrapolation(self) -> str:
         return "" if self.class_process is None else self.class_process.extrapolation
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        return len(self.status) == len(self.selection) == sizes["F"]

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg.blas import daxpy
 
 from relvec.runtime.arrays import Array, add_diagonal, device_of, dots, like, namespace, overwrite, squares, to_host
+from relvec.runtime.record import Record
 from relvec.runtime.scratch import Scratch
 
 CONSTANT = 1.0  # prior variance of the constant, in variances of the target
@@ -102,7 +104,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Structure:
+class Structure(Record):
     """Which parts a kernel has, over n_inputs inputs.
 
     theta is [log a_j, log widths of part j] for each part, then log a_0 if there is a linear part, then the log of the
@@ -112,6 +114,8 @@ class Structure:
     >>> s.n_theta, s.name
     (8, 'gaussian[3] + matern32 + linear')
     """
+
+    FINITE: ClassVar[bool] = False
 
     parts: tuple[Part, ...]
     linear: bool
@@ -176,6 +180,10 @@ class Structure:
     def __call__(self, theta: np.ndarray, X: Array, Z: Array | None = None) -> Array:
         """The matrix k(x_i, z_j) (n, m), on the device of X; Z (m, d) is X itself where it is not given."""
         return Evaluated(self, theta, X, Z).K
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        grouped = [part.groups for part in self.parts if part.groups]
+        return all(len(g) == self.n_inputs and set(g) == set(range(len(set(g)))) for g in grouped)
 
 
 def parse_structure(name: str, n_inputs: int, groups: tuple[int, ...] = ()) -> Structure:

@@ -32,6 +32,7 @@ from relvec.inference.linalg import covariance_root, factor_lower, invert, solve
 from relvec.inference.predictive import Predictor
 from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
 from relvec.runtime.brief import Brief
+from relvec.runtime.record import Record, is_index
 
 _BLOCK = 2048
 _SPREAD_ROWS = 1000
@@ -49,12 +50,15 @@ _ROUNDING = 1e-11  # added to I - (I + G/s)^-1 so that it can be factored: a sha
 
 
 @dataclass(frozen=True, eq=False)
-class Component:
+class Component(Record):
     """One process: structure, theta (p,), vectors Z (m, d) in its units, weights a (m,), R (r, m), noise s, f and h.
 
     `varying` is h as a function of the standardised inputs and the mean (d + 1,), None where it is zero; exp(h) is one
     on average over the training rows.
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {"theta": "p", "Z": "md", "weights": "m", "R": "rm"}
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("noise", "spread")
 
     structure: Structure
     theta: np.ndarray
@@ -108,6 +112,10 @@ class Component:
         root = np.sqrt(np.broadcast_to(self.factor(X, self.mean(X)), len(C)))
         return root[:, None] * C * root
 
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        fits = self.varying is None or len(self.varying.centre) == sizes["d"] + 1
+        return fits and self.structure.n_theta == sizes["p"] and self.structure.n_inputs == sizes["d"]
+
 
 @dataclass(frozen=True, eq=False)
 class Compared:
@@ -141,6 +149,9 @@ class ProcessPredictor(Brief, Predictor):
     relevant : (m,) which vectors were chosen by relevance to the target, the others cover what the kernel allows; None
         where all rows are kept, or all were chosen for coverage
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {"shares": "k", "vectors": "mD", "relevant": "m"}
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("shares",)
 
     on_device: ClassVar[bool] = True
     is_normal: ClassVar[bool] = False
@@ -290,6 +301,14 @@ class ProcessPredictor(Brief, Predictor):
         logs = -0.5 * (np.log(2.0 * np.pi * variances) + (t - means) ** 2 / variances)
         mixed = logsumexp(logs, axis=0, b=self.shares[:, None])
         return mixed - np.log(u.y_scale) + self.scale.log_slope(y)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        Z = [component.Z.shape for component in self.components]
+        return bool(
+            Z == [(sizes["m"], len(self.units.columns))] * sizes["k"]
+            and np.isclose(self.shares.sum(), 1.0)
+            and is_index(self.units.columns, sizes["D"])
+        )
 
 
 def measure_spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:

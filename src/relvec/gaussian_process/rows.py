@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from relvec.gaussian_process.kernel import squared_distances
 from relvec.runtime.arrays import Array, like, take
+from relvec.runtime.record import Record
 
 _LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise divided by it overflows
 _PAIRS = 250_000  # of columns that are compared at once
@@ -47,8 +49,10 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class Units(Record):
     """From the user's units to the process's: x -> (x[columns] - centre) / scale, y -> (y - y_mean) / y_scale."""
+
+    SHAPES: ClassVar[dict[str, str]] = {"columns": "d", "centre": "d", "scale": "d"}
 
     columns: np.ndarray
     centre: np.ndarray

@@ -22,6 +22,7 @@ from relvec.gaussian_process.learn import climb, learn, log_posterior
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
 from relvec.runtime.clock import Clock
+from relvec.runtime.record import Record
 
 _OFFSETS = (0.1, 0.4, 1.5)  # standard deviations between the end of the targets and the pole of the logarithm
 _SKEWED = 0.3  # skewness below which only the scale as it is is tried
@@ -33,7 +34,7 @@ MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-nor
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Record):
     """u = sign log(sign (y - end) / scale + offset); sign 0 is u = y."""
 
     sign: int = 0

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+
+from relvec.runtime.record import Record, is_index
 
 OWN_SHARE = 0.5  # of its own probability in the score of a class: all would make the score of every last class 1
 
 
 @dataclass(frozen=True, eq=False)
-class ConformalScores:
+class ConformalScores(Record):
     """Scores of rows that took no part in the fit of the models they are compared by.
 
     Attributes
@@ -33,6 +35,9 @@ class ConformalScores:
     fold : (n,) the fold of each row, or None where the rows are no training rows.
     folds : the model of all other folds, for each fold (`relvec.estimators.fitted.FittedModel`).
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {"scores": "qn", "fold": "n"}
+    FINITE: ClassVar[bool] = False
 
     scores: np.ndarray
     randomised: bool = False
@@ -66,6 +71,12 @@ class ConformalScores:
         """
         k = rank(self.n_rows, coverage)
         return self.scores[:, k - 1] if k <= self.n_rows else np.full(len(self.scores), np.inf)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        scores, fold = self.scores, self.fold
+        if scores.dtype.kind != "f" or np.isnan(scores).any() or (fold is None) != (not self.folds):
+            return False
+        return bool((np.diff(scores) >= 0.0).all()) if fold is None else is_index(fold, len(self.folds))
 
 
 def rank(n: int, coverage: float) -> int:

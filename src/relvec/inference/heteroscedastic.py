@@ -16,10 +16,12 @@ posterior of a Gaussian model whose rows have the weights E exp(-psi_i'u). Sampl
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from relvec.inference.linalg import factor_ridge, inverse_triangular
+from relvec.runtime.record import Record, is_index
 
 CUT_OFF = 3.0  # standard deviations beyond which a column has no further effect
 BUMPS = (-1.5, -0.5, 0.5, 1.5)  # where bumps sit, in standard deviations
@@ -38,7 +40,7 @@ LEAST_SQUARE = 1e-280  # mean of squared residuals: a smaller one counts as this
 
 
 @dataclass(frozen=True, eq=False)
-class LogNoise:
+class LogNoise(Record):
     """The logarithm of the noise variance as a function of columns Z (n, p): the inputs and the predicted mean.
 
     Attributes
@@ -49,6 +51,17 @@ class LogNoise:
     mean, covariance : (k,), (k, k) posterior over the weights of the functions.
     least : the smallest expected variance; 0.0 for none.
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {
+        "centre": "p",
+        "scale": "p",
+        "columns": "k",
+        "places": "k",
+        "mean": "k",
+        "covariance": "kk",
+    }
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("least",)
+    MAY_BE_INFINITE: ClassVar[tuple[str, ...]] = ("places",)
 
     centre: np.ndarray
     scale: np.ndarray
@@ -80,6 +93,10 @@ class LogNoise:
         """E exp(-psi'u) (n,): how much rows count."""
         mean, spread = self.moments(Z)
         return _exp(-mean + 0.5 * spread)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        numbers_only = not np.isnan(self.places).any()
+        return numbers_only and is_index(self.columns, sizes["p"]) and bool((self.scale > 0.0).all())
 
 
 def mean_square(squares: np.ndarray, weights: np.ndarray) -> float:

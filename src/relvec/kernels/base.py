@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relvec.runtime.arrays import is_device_array, like
+from relvec.runtime.record import Record
 
 LEARNED = ("learn", "learn-per-feature")
 WIDTH_WORDS = ("scale", *LEARNED)
 Width = str | float | tuple[float, ...]
 
 
-class Kernel(ABC):
+class Kernel(ABC, Record):
     """A function k(x, z) of two points; subclasses are frozen dataclasses.
 
     `kernel(X, Z)` gives the (n, m) matrix of values, `a + b` and `a * b` give a `Sum` and a `Product`.

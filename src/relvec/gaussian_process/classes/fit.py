@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import softmax
@@ -11,7 +11,7 @@ from scipy.special import softmax
 from relvec.gaussian_process.classes.candidates import GivenKernel, ProcessCandidate, standard_candidates
 from relvec.gaussian_process.classes.choose import NOTHING, Selection, choose
 from relvec.gaussian_process.classes.learn import Effort, settle
-from relvec.gaussian_process.classes.model import Calibration
+from relvec.gaussian_process.classes.model import Calibration, ClassProcess
 from relvec.gaussian_process.classes.rows import ClassRows, merge, scale, standardise
 from relvec.gaussian_process.fit import rows_to_learn
 from relvec.gaussian_process.rows import Units
@@ -19,6 +19,7 @@ from relvec.inference.predictive import ClassPredictor
 from relvec.runtime.brief import Brief
 from relvec.runtime.clock import Clock
 from relvec.runtime.machine import most_vectors
+from relvec.runtime.record import Record
 
 _LEARNING, _PREDICTING = 120_000, 300_000  # numbers in the factors of K > 2 classes: 200 and 316 rows of three
 _PAIR_BYTES = 26.0  # of rows, in the matrix of a kernel while it is computed at once
@@ -26,12 +27,17 @@ FAR = 1e100  # standard deviations: inputs beyond are taken to be there, as squa
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class Member(Record):
     """A model whose log-odds are added, times `share`."""
+
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("share",)
 
     share: float
     calibration: Calibration
     model: Any  # a ClassProcess; benchmarks add others
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        return isinstance(self.model, ClassProcess) and self.share <= 1.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +51,8 @@ class ClassModel(Brief, ClassPredictor):
     status : how the fit ended: "converged", "max_vectors", "memory_limit", "time_limit" or "interrupted".
     messages : what was cut short.
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {"base_rates": "K"}
 
     units: Units
     members: tuple[Member, ...]
@@ -103,6 +111,11 @@ class ClassModel(Brief, ClassPredictor):
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """(n, K) class probabilities at X (n, d) in the user's units."""
         return softmax(self.scores(X), axis=1)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        members = [(m.model.vectors.shape[1], len(m.model.base_rates)) for m in self.members]
+        right = (len(self.units.columns), len(self.base_rates))
+        return members == [right] * len(members) and bool((self.base_rates > 0.0).all())
 
 
 def effort_for(rows: ClassRows, max_vectors: int | None = None, room: float = np.inf) -> Effort:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -11,13 +12,14 @@ from scipy.linalg.lapack import dpotrf
 from scipy.special import softmax
 
 from relvec.gaussian_process.classes.features import Features, LatentKernel
+from relvec.runtime.record import Record
 
 PROBIT = np.pi / 8.0  # sigmoid(f / sqrt(1 + v pi / 8)) is about the mean of sigmoid over N(f, v): MacKay 1992
 _BLOCK = 4096  # rows predicted at once
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Record):
     """How sure the latent functions make a model, learned from rows that took no part (`calibrate`).
 
         logit = log base rate + slope * (f - log base rate) / sqrt(1 + moderation * v pi / 8)
@@ -27,6 +29,8 @@ class Calibration:
     at its prior mean, the probabilities are the base rates, whatever the two numbers are.
     """
 
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("moderation",)
+
     slope: float = 1.0
     moderation: float = 1.0
 
@@ -35,7 +39,7 @@ INTEGRATED = Calibration()
 
 
 @dataclass(frozen=True, eq=False)
-class ClassProcess:
+class ClassProcess(Record):
     """The posterior of the latent functions, C = 1 for two classes, else C = K.
 
     Attributes
@@ -50,6 +54,15 @@ class ClassProcess:
     evaluations : of the evidence, that learning took.
     directions : (d, r) orthonormal, those of the inputs that the features of a linear kernel are; None for all inputs.
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {
+        "theta": "p",
+        "vectors": "md",
+        "weights": "qC",
+        "factors": "Cqq",
+        "base_rates": "K",
+    }
+    MAY_BE_INFINITE: ClassVar[tuple[str, ...]] = ("log_evidence", "gain")
 
     kernel: LatentKernel
     theta: np.ndarray
@@ -141,6 +154,19 @@ class ClassProcess:
     def probabilities(self, X: np.ndarray, calibration: Calibration = INTEGRATED) -> np.ndarray:
         """(n, K) class probabilities at standardised X (n, d)."""
         return calibrate_signals(self.signals(X, calibration.moderation), self.base_rates, calibration.slope)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        structure = self.kernel.structure
+        linear = sizes["d"] + 1 if structure.linear else 0
+        if self.directions is not None:
+            linear = sizes["q"] if structure.linear and self.directions.shape == (sizes["d"], sizes["q"] - 1) else -1
+        return (
+            self.kernel.n_theta == sizes["p"]
+            and structure.n_inputs == sizes["d"] > 0
+            and sizes["q"] == sizes["m"] + linear
+            and bool(structure.parts) == (sizes["m"] > 0)
+            and sizes["C"] == (1 if sizes["K"] == 2 else sizes["K"])
+        )
 
 
 def calibrate_signals(signals: np.ndarray, base_rates: np.ndarray, slope: float = 1.0) -> np.ndarray:

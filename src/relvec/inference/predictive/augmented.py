@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from relvec.inference.predictive.contract import Predictor
 from relvec.inference.predictive.latent import LatentPredictor
 from relvec.inference.predictive.linear import BLOCK_NUMBERS, LinearPredictor
 from relvec.kernels import Kernel
+from relvec.runtime.record import Record
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class Augmented:
 @dataclass(frozen=True, eq=False)
 class AugmentedPredictor(Predictor):
     """RVM*, RQ05 eq. (5)-(7): the model of each point has one more basis function, centred on it."""
+
+    SHAPES: ClassVar[dict[str, str]] = {"X": "nd", "root": "n", "remainder": "n", "precision": "m"}
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("root", "precision", "alpha")
 
     model: LinearPredictor  # the RVM
     kernel: Kernel  # of the function added
@@ -101,12 +106,15 @@ class AugmentedPredictor(Predictor):
 
 
 @dataclass(frozen=True, eq=False)
-class AugmentedLatentPredictor:
+class AugmentedLatentPredictor(Record):
     """RVM* for classes: one more basis function for every latent function, centred on the point predicted.
 
     RQ05 eq. (6)-(7) with the likelihood's curvature B at the mode in place of the noise precision, as T01 eq. (25) has
     it, and the residual t - p in place of the target's. The model itself, its mode and B, stays as it is.
     """
+
+    SHAPES: ClassVar[dict[str, str]] = {"X": "nd", "residual": "nK", "curvature": "nKK"}
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("alpha",)
 
     latent: LatentPredictor  # the posterior over the K latent functions
     kernel: Kernel  # of the functions added

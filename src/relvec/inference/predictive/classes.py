@@ -62,3 +62,7 @@ class LatentClasses(ClassPredictor):
     def _softmax(self, X: Array) -> Array:
         mean, covariance = self.latents[0].moments(X, self.averaged)
         return Categorical(mean.shape[1]).mean(mean) if covariance is None else softmax_normal(mean, covariance)
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        found = [latent.n_outputs for latent in self.latents]
+        return bool(found) and (len(found) == 1 or set(found) == {1})

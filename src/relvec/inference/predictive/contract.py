@@ -10,9 +10,10 @@ from scipy.special import ndtri
 
 from relvec.inference.evidence import LOG_2PI
 from relvec.runtime.arrays import Array, like, namespace
+from relvec.runtime.record import Record
 
 
-class Predictor(ABC):
+class Predictor(Record, ABC):
     """The distribution of new targets of one output, and of the function beneath their noise.
 
     ``noise`` says which of the two is meant. Quantiles and densities are those of a normal distribution unless a
@@ -72,7 +73,7 @@ class Predictor(ABC):
         return np.zeros(0, dtype=int)
 
 
-class ClassPredictor(ABC):
+class ClassPredictor(Record, ABC):
     """The probabilities of K classes."""
 
     on_device: ClassVar[bool] = False  # whether rows may be on a device

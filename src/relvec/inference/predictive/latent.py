@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from relvec.basis import Basis
 from relvec.inference.predictive.linear import BLOCK_NUMBERS
 from relvec.runtime.arrays import Array, array_slices, like, namespace, take
+from relvec.runtime.record import Record, is_index
 
 
 @dataclass(frozen=True, eq=False)
-class LatentPredictor:
+class LatentPredictor(Record):
     """A posterior over K latent functions f_c(x) = sum_m w_cm phi_m(x), for classes and counts."""
+
+    SHAPES: ClassVar[dict[str, str]] = {"scale": "m", "outputs": "k", "places": "k", "mean": "k", "root": "k."}
 
     basis: Basis  # bound basis of the m atoms kept
     scale: np.ndarray  # (m,) norms of the basis functions over the training rows
@@ -66,3 +70,7 @@ class LatentPredictor:
     def _weights_by_output(self) -> list[np.ndarray]:
         """Indices of the weights of each output."""
         return [np.flatnonzero(self.outputs == c) for c in range(self.n_outputs)]
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        indices = is_index(self.places, sizes["m"]) and is_index(self.outputs, self.n_outputs)
+        return self.basis.is_bound and self.basis.n_atoms == sizes["m"] and indices

@@ -22,6 +22,10 @@ class LinearPredictor(Predictor):
     inputs and targets of any magnitude pass without overflow.
     """
 
+    SHAPES: ClassVar[dict[str, str]] = {"scale": "m", "mean": "m", "root": "m."}
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("unit", "noise")
+    MAY_BE_INFINITE: ClassVar[tuple[str, ...]] = ("noise",)
+
     on_device: ClassVar[bool] = True
 
     basis: Basis  # bound basis of the k atoms kept
@@ -75,3 +79,6 @@ class LinearPredictor(Predictor):
             drawn += np.sqrt(self.noise) * rng.standard_normal(drawn.shape)
         drawn *= self.unit
         return drawn
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        return self.basis.is_bound and self.basis.n_atoms == sizes["m"] and bool((self.scale != 0.0).all())

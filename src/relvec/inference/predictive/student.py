@@ -25,6 +25,8 @@ class StudentPredictor(Predictor):
     log lambda, a mixture of about a hundred normal distributions with one mean. Quantiles are found by bisection.
     """
 
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("noise",)
+
     is_normal: ClassVar[bool] = False
 
     function: Predictor  # of a linear model, or a process
@@ -75,6 +77,9 @@ class StudentPredictor(Predictor):
         assert spread is not None
         log_scale, log_share = scale_nodes(self.degrees) if noise else (np.full(1, np.inf), np.zeros(1))
         return mean, spread[:, None] + self._scale2 * np.exp(-log_scale), log_share
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        return not self.function.is_count and 2.0 < self.degrees < np.inf
 
 
 @lru_cache(maxsize=32)
