@@ -9,7 +9,7 @@ are cross-conformal: calibrated on the 100 training rows in five folds, 40 draws
 
 `--exports` compares the intervals or sets of every fit in ONNX Runtime and in C, compiled by gcc, with Python's at
 1,000 rows: the largest difference of an end over the length of the interval, or the share of members that differ, the
-largest of the fits. "-" marks distributions that need the training rows and are not exported.
+largest of the fits. "-" marks what is not exported: processes to C, distributions that need the training rows.
 """
 
 from __future__ import annotations
@@ -118,32 +118,40 @@ def measure_fit(case: tuple[str, bool, int]) -> Found:
 
 
 def compare_exports(model: Any, X: np.ndarray) -> tuple[float, ...]:
-    """Largest differences of ONNX Runtime and of C from Python at X; nan where the model is not exported."""
+    """Largest differences of ONNX Runtime and of C from Python at X; nan where the model is not exported to it."""
+    classes = hasattr(model, "classes_")
+    expected = model.predict_set(X, COVERAGE).astype(float) if classes else model.predict_interval(X, COVERAGE)
+    mean, unit = (np.mean, 1.0) if classes else (np.max, np.diff(expected).max())
+    differences = []
+    for run in (run_onnx, run_c):
+        try:
+            differences.append(float(mean(np.abs(run(model, X, expected.shape[1], classes) - expected)) / unit))
+        except NotImplementedError:
+            differences.append(np.nan)
+    return tuple(differences)
+
+
+def run_onnx(model: Any, X: np.ndarray, n_columns: int, classes: bool) -> np.ndarray:
+    """Ends of intervals or members of sets (n, n_columns) by ONNX Runtime."""
     import onnxruntime
 
-    if hasattr(model, "classes_"):
-        expected = model.predict_set(X, COVERAGE).astype(float)
-        unit, names, function, size = 1.0, ["members"], "predict_set", expected.shape[1]
-    else:
-        expected = model.predict_interval(X, COVERAGE)
-        unit, names, function, size = np.diff(expected).max(), ["lower", "upper"], "predict_interval", 1
-    try:
-        graph, source = relvec.to_onnx(model, coverage=COVERAGE), relvec.to_c(model, coverage=COVERAGE)
-    except NotImplementedError:
-        return np.nan, np.nan
+    graph, names = relvec.to_onnx(model, coverage=COVERAGE), ["members"] if classes else ["lower", "upper"]
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
-    by_onnx = np.column_stack([np.asarray(part, float).reshape(len(X), -1) for part in session.run(names, {"X": X})])
+    return np.column_stack([np.asarray(part, float).reshape(len(X), -1) for part in session.run(names, {"X": X})])
+
+
+def run_c(model: Any, X: np.ndarray, n_columns: int, classes: bool) -> np.ndarray:
+    """Ends of intervals or members of sets (n, n_columns) by compiled C."""
+    source, found = relvec.to_c(model, coverage=COVERAGE), np.empty((len(X), n_columns))
     with tempfile.TemporaryDirectory() as folder:
         (path := Path(folder) / "model.c").write_text(source)
         subprocess.run(["gcc", "-O1", "-fPIC", "-shared", "-o", path.with_suffix(".so"), path, "-lm"], check=True)
-        call = getattr(ctypes.CDLL(str(path.with_suffix(".so"))), f"relvec_{function}")
-    by_c = np.empty_like(expected)
-    for row, found in zip(X, by_c):
-        parts = [np.zeros(size, np.intc if size > 1 else float) for _ in names]
+        call = getattr(ctypes.CDLL(str(path.with_suffix(".so"))), f"relvec_predict_{'set' if classes else 'interval'}")
+    for row, own in zip(X, found):
+        parts = [np.zeros(n_columns, np.intc)] if classes else [np.zeros(1), np.zeros(1)]
         call(*(np.ctypeslib.as_ctypes(part) for part in (np.ascontiguousarray(row), *parts)))
-        found[:] = np.concatenate(parts)
-    mean = np.mean if size > 1 else np.max
-    return tuple(float(mean(np.abs(found - expected)) / unit) for found in (by_onnx, by_c))
+        own[:] = np.concatenate(parts)
+    return found
 
 
 def measure_folds(case: tuple[str, int]) -> Found:

@@ -1,4 +1,4 @@
-"""Seconds from a table to a decision: fit, predict, evaluate, report and export on six tables, messy ones among them.
+"""Seconds from a table to a decision: fit, predict, evaluate and report on six tables, messy ones among them.
 
 Run `python benchmarks/paths.py`. Each command is a process of its own, start of Python included. A fit of 1,000 rows
 should take less than 10 s on two cores, and no command more than 60 s.
@@ -19,7 +19,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import messy
 
-COMMANDS = ("fit", "predict", "evaluate", "report", "export")
+COMMANDS = ("fit", "predict", "evaluate", "report")
 
 
 def make_tables() -> dict[str, tuple[str, bytes]]:
@@ -37,7 +37,7 @@ def make_tables() -> dict[str, tuple[str, bytes]]:
 
 def time_command(command: str, target: str, folder: str) -> tuple[float, float]:
     """Return wall and CPU seconds of a command on t.csv in the folder."""
-    words = {"fit": ["t.csv", "--target", target, "-o", "m.relvec"], "export": ["m.relvec", "--c"],
+    words = {"fit": ["t.csv", "--target", target, "-o", "m.relvec"],
              "report": ["m.relvec", "t.csv"], "evaluate": ["m.relvec", "t.csv"],
              "predict": ["m.relvec", "t.csv", "-o", "p.csv"]}[command]  # fmt: skip
     places = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -27,15 +27,16 @@ from exports import (
     CLASSIFIERS,
     DATA,
     NEW,
+    PROCESSES,
     REGRESSORS,
     compile_c,
     fitted,
     mixed_table,
     pointer,
     wide_latent,
-    with_varying_error_bars,
 )
-from relvec import RVC, RVR, basis, kernels
+from relvec import RVC, RVR, GPClassifier, GPRegressor, basis, kernels
+from relvec.app.tables import fit_table
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
@@ -89,14 +90,6 @@ def test_every_kernel_in_a_pipeline(name, compiled):
 
 
 @needs_gcc
-@pytest.mark.parametrize("part", [slice(None), slice(1, None)], ids=["pipeline", "estimator"])
-def test_error_bars_that_depend_on_the_inputs(part, compiled):
-    model, X = with_varying_error_bars()
-    mean, std = regression(compiled(model[part]), X)
-    np.testing.assert_allclose([mean[:, 0], std[:, 0]], model[part].predict(X, return_std=True), rtol=1e-9, atol=1e-9)
-
-
-@needs_gcc
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classification(name, compiled):
     model, y = CLASSIFIERS[name]
@@ -138,17 +131,6 @@ def test_outputs_counts_precomputed_and_no_error_bars(compiled):
     model = fitted(RVR(fit_intercept=False, width="scale"), X, np.zeros(len(X)))
     assert len(model.atoms_) == 0
     np.testing.assert_allclose(np.stack(regression(compiled(model), NEW))[:, :, 0], model.predict(NEW, return_std=True))
-
-
-@needs_gcc
-@pytest.mark.parametrize(
-    ("model", "several"), [(RVR(), True), (RVR(noise="heteroscedastic", width=1.0), False)], ids=str
-)
-def test_the_mean_alone_is_that_with_error_bars(model, several, compiled):
-    model = fitted(model, *DATA)
-    assert not several or len(model.process_.components) > 1
-    mean, _ = regression(compiled(model, std=False), NEW, std=False)
-    np.testing.assert_allclose(mean[:, 0], model.predict(NEW), rtol=1e-9, atol=1e-9)
 
 
 @needs_gcc
@@ -252,12 +234,28 @@ def test_what_c_cannot_express_is_refused_in_words(model, words):
         relvec.to_c(fitted(model, *DATA))
 
 
-def test_a_large_source_comes_with_a_warning_that_names_the_ways_out(monkeypatch):
-    model = fitted(REGRESSORS["gaussian"], *DATA)
-    monkeypatch.setattr("relvec.export.c99.LARGE_SOURCE_BYTES", len(relvec.to_c(model, std=False)))
-    with pytest.warns(UserWarning, match=r"std=False .* max_vectors=50"):
+PROCESS_FITS = {name: (model, DATA[1]) for name, model in PROCESSES.items()} | {
+    "two outputs": (GPRegressor(), np.column_stack([DATA[1], DATA[0][:, 1]])),
+    "classes": (GPClassifier(), DATA[1] > 0.7),
+}
+
+
+@pytest.mark.parametrize("name", PROCESS_FITS)
+@pytest.mark.parametrize("scaled", [False, True], ids=["estimator", "pipeline"])
+def test_processes_are_refused_with_what_to_do(name, scaled):
+    model, y = PROCESS_FITS[name]
+    model = fitted(make_pipeline(StandardScaler(), model) if scaled else model, DATA[0], y)
+    with pytest.raises(NotImplementedError, match=r"Gaussian process.* fit a relevance vector machine .* as ONNX"):
         relvec.to_c(model)
-    relvec.to_c(model, std=False)  # warnings are errors here
+
+
+def test_the_step_that_reads_tables_is_refused_and_the_steps_after_it_are_written():
+    table = {"x": DATA[0][:, 0].tolist(), "c": ["a", "b"] * 25, "y": DATA[1].tolist()}
+    pipeline = fit_table(table, "y", model=RVR(width=1.0)).pipeline
+    for whole in (pipeline, make_pipeline(pipeline[:1], *(step for _, step in pipeline.steps[1:]))):
+        with pytest.raises(NotImplementedError, match=r"TableColumns.* to_c\(pipeline\[1:\]\)"):
+            relvec.to_c(whole)
+    assert "void relvec_predict(" in relvec.to_c(pipeline[1:])
 
 
 def test_names_are_names_of_c():

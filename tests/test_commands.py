@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import messy
-from relvec import RVC, RVR, load
+from relvec import RVC, RVR, GPRegressor, load, save, to_c
 from relvec.app import cli
 from relvec.app.report.summary import learned_relevance
 from relvec.app.tables import evaluate_table, fit_table, predict_table, read_table
@@ -208,6 +208,17 @@ def test_report_is_one_page_that_needs_nothing_else(capsys, tmp_path, model, dat
     assert len(pictures) >= 4 and all(b"<svg" in picture for picture in pictures)
     if model == "houses":
         assert "H0" in page.text and 'the "Old" Town' in page.text
+
+
+def test_c_of_a_process_is_refused_in_the_words_of_to_c(capsys, tmp_path):
+    table = {"x": np.linspace(0.0, 3.0, 30).tolist(), "y": np.random.default_rng(0).normal(size=30).tolist()}
+    pipeline = fit_table(table, "y", model=RVR(width=1.0)).pipeline
+    pipeline.steps[-1] = ("model", GPRegressor(max_vectors=10).fit(pipeline[:-1].transform(table), table["y"]))
+    save(pipeline, tmp_path / "process.relvec")
+    assert cli.main(["export", str(tmp_path / "process.relvec"), "--c", str(tmp_path / "m.c")]) == 1
+    with pytest.raises(NotImplementedError) as refused:
+        to_c(pipeline[1:])
+    assert capsys.readouterr().err == f"relvec: {refused.value}\n" and not (tmp_path / "m.c").exists()
 
 
 def test_report_without_matplotlib(capsys, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import itertools
 import pickle
-import shutil
 import warnings
 
 import numpy as np
@@ -12,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import relvec
-from exports import compile_c, pointer
 from relvec import RVC, RVR
 from relvec.runtime.progress import watch
 
@@ -239,18 +237,10 @@ def test_onnx_predicts_the_same(kind, fitted):
         np.testing.assert_allclose(found[1], outputs(fitted[kind]), rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @every_kind
-def test_c99_predicts_the_same(kind, fitted, tmp_path):
-    loaded = compile_c(relvec.to_c(fitted[kind]), tmp_path / "model")
-    for row, expected in zip(np.ascontiguousarray(NEW), outputs(fitted[kind]), strict=True):
-        found = np.zeros(len(expected))
-        point, first, second = pointer(row), pointer(found), pointer(found[1:])
-        if kind == "regression":
-            loaded.relvec_predict(point, first, second)
-        else:
-            loaded.relvec_predict_proba(point, first)
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+def test_c_is_not_for_processes(kind, fitted):
+    with pytest.raises(NotImplementedError, match="fit a relevance vector machine"):
+        relvec.to_c(fitted[kind])
 
 
 # --- long and repeated fits ----------------------------------------------------------------------------------------

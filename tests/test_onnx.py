@@ -13,7 +13,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
 
 import relvec
-from exports import CLASSIFIERS, DATA, NEW, REGRESSORS, fitted, mixed_table, wide_latent, with_varying_error_bars
+from exports import (
+    CLASSIFIERS,
+    DATA,
+    NEW,
+    PROCESSES,
+    REGRESSORS,
+    fitted,
+    mixed_table,
+    wide_latent,
+    with_varying_error_bars,
+)
 from relvec import RVC, RVR, kernels
 from relvec.basis import Functions
 from relvec.export.onnx import pipelines, register
@@ -31,9 +41,9 @@ def run(model, inputs):
     return dict(zip([output.name for output in made.get_outputs()], made.run(None, inputs)))
 
 
-@pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.parametrize("name", [*REGRESSORS, *PROCESSES])
 def test_regression(name):
-    model, X = fitted(REGRESSORS[name], *DATA), NEW
+    model, X = fitted((REGRESSORS | PROCESSES)[name], *DATA), NEW
     found = run(relvec.to_onnx(model), {"X": X})
     mean, std = model.predict(X, return_std=True)
     assert found["mean"].dtype == np.float64 and found["mean"].shape == mean.shape
@@ -113,12 +123,12 @@ def test_a_pipeline_with_a_column_transformer(final):
         assert found["label"].tolist() == model.predict(frame).tolist()
 
 
-@pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.parametrize("name", [*REGRESSORS, *PROCESSES])
 def test_every_kernel_in_a_pipeline(name):
     pytest.importorskip("skl2onnx", reason="needs the extra onnx")
     X, y = DATA
     columns = ColumnTransformer([("n", StandardScaler(), [0, 1])], remainder="passthrough")
-    model = fitted(make_pipeline(columns, REGRESSORS[name]), X, y)
+    model = fitted(make_pipeline(columns, (REGRESSORS | PROCESSES)[name]), X, y)
     found = run(relvec.to_onnx(model, X), {"X": NEW})
     mean, std = model.predict(NEW, return_std=True)
     np.testing.assert_allclose(found["mean"][:, 0], mean, rtol=1e-6, atol=1e-6)

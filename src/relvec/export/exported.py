@@ -10,17 +10,12 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from relvec.basis import Basis, EmptyBasis
+from relvec.basis import Basis
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
-from relvec.estimators.noise import HeteroscedasticPredictor
 from relvec.estimators.records import FittedRVM
-from relvec.gaussian_process import ProcessPredictor, Scale
-from relvec.gaussian_process.expansion import expand
-from relvec.gaussian_process.target import AS_IT_IS
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.expansion import LinearExpansion
-from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.predictive import CountPredictor, LatentClasses, LinearPredictor, StudentPredictor
 
 
@@ -28,7 +23,7 @@ from relvec.inference.predictive import CountPredictor, LatentClasses, LinearPre
 class ExportedModel:
     """A fitted model as exports see it."""
 
-    basis: Basis  # bound basis of the m functions kept; empty for a process
+    basis: Basis | None  # bound basis of the m functions kept; None of a process
     # one for each output of a regression, for each dichotomy, or for all classes of a softmax
     # (`relvec.inference.predictive`), or a process
     predictors: list
@@ -59,7 +54,7 @@ def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
     elif fitted.classifier is not None:
         predictors = [fitted.classifier]
     return ExportedModel(
-        basis=fitted.basis if isinstance(fitted, FittedRVM) else EmptyBasis(model.n_features_in_),
+        basis=fitted.basis if isinstance(fitted, FittedRVM) else None,
         predictors=predictors,
         n_features=model.n_features_in_,
         single=not classifies and fitted.single,
@@ -93,48 +88,21 @@ def find_thresholds(calibration: ConformalScores | None, coverage: float) -> np.
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class ExportedOutput:
-    """The predictive distribution of one output of a regression, as exports write it."""
+def expand_machine(model: ExportedModel, predictor: Any, function: str) -> LinearExpansion:
+    """The target, or the latent function of counts, as a weighted sum of the basis functions of the model.
 
-    # expansions in weighted sums of functions: of the target, or of the latent function of counts
-    parts: list[LinearExpansion]
-    shares: np.ndarray  # (k,) their shares in a mixture
-    scale: Scale = AS_IT_IS  # the scale of the target on which the parts are normal
-    counts: bool = False  # whether targets are counts
-    noise: LogNoise | None = None  # that depends on the inputs, beside that of the parts
-
-    def needs_variance(self, std: bool) -> bool:
-        """Whether variances have to be computed, for standard deviations or for the mean."""
-        return std or self.counts or self.scale.sign != 0
-
-    @property
-    def function(self) -> ExportedOutput:
-        """The function on the scale of the target, without the noise that depends on the inputs."""
-        return replace(self, scale=AS_IT_IS, noise=None)
-
-
-def expand_output(model: ExportedModel, predictor: Any, function: str) -> ExportedOutput:
-    """One output of a regression; ``function`` is the export that asks, for the message."""
-    if type(predictor) is ProcessPredictor:
-        return ExportedOutput(expand(predictor, model.n_features), predictor.shares, predictor.scale)
+    For the message, ``function`` is the export that asks.
+    """
     if type(predictor) is StudentPredictor:  # its noise replaces that of the normal model
-        found = expand_output(model, predictor.function, function)
-        return replace(found, parts=[replace(part, noise=predictor.noise) for part in found.parts])
-    if type(predictor) is HeteroscedasticPredictor:
-        found = expand_output(model, predictor.function, function)
-        return replace(found, parts=[replace(part, noise=0.0) for part in found.parts], noise=predictor.noise)
+        return replace(expand_machine(model, predictor.function, function), noise=predictor.noise)
     counts = type(predictor) is CountPredictor
-    return ExportedOutput([_expand_linear(model, predictor, function)], np.ones(1), counts=counts)
-
-
-def _expand_linear(model: ExportedModel, predictor: Any, function: str) -> LinearExpansion:
-    linear = predictor.latent if type(predictor) is CountPredictor else predictor
+    linear = predictor.latent if counts else predictor
     if type(linear) is not LinearPredictor:
         raise NotImplementedError(f"{function} cannot translate the predictive distribution {type(predictor).__name__}")
+    assert model.basis is not None
     with np.errstate(over="ignore"):  # refused where the numbers are written
         unit = linear.unit / linear.scale
-        noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
+        noise = 0.0 if counts else float(linear.noise * linear.unit**2)
         root, none = linear.root * unit[:, None], np.zeros((len(unit), 0))
         return LinearExpansion(model.basis, linear.mean * unit, root, none, 0.0, noise)
 

@@ -75,11 +75,12 @@ examples:
   relvec report houses.relvec houses.csv --cv 5
   relvec report houses.relvec held_out.csv -o report.md
 """
-EXPORT = """The exported model takes numbers: the command prints which, and in which order.
+EXPORT = """The exported model takes numbers: the command prints which, and in which order. ONNX is for all models, C
+for relevance vector machines and linear models (relvec fit --kernel gaussian, or linear).
 
 examples:
   relvec export houses.relvec --onnx                  writes houses.onnx
-  relvec export houses.relvec --onnx there.onnx --c there.c
+  relvec export small.relvec --onnx there.onnx --c there.c
 """
 
 

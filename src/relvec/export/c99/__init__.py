@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 from relvec.export.c99.classification import add_classification
 from relvec.export.c99.regression import add_regression
 from relvec.export.c99.source import CSource
-from relvec.export.c99.steps import write_steps
+from relvec.export.c99.steps import check_translatable, write_steps
 from relvec.export.exported import read_model, split_pipeline
 
 __all__ = ["to_c"]
 
-LARGE_SOURCE_BYTES = 20_000_000  # beyond, compilers take minutes, and small devices have no room
+PROCESS_REFUSED = (
+    "C is for relevance vector machines and linear models, and this model is a Gaussian process, which would make "
+    "megabytes of source: fit a relevance vector machine (RVR, RVC, or relvec fit --kernel gaussian), or export the "
+    "process as ONNX (to_onnx, or relvec export --onnx)"
+)
 
 
 def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0.9) -> str:
-    """A fitted model as C99 source that needs nothing but math.h.
+    """Return a fitted relevance vector machine or linear model as C99 source that needs nothing but math.h.
 
     Parameters
     ----------
@@ -28,8 +31,7 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
     name : str, default "relvec"
         Prefix of the names in the source.
     std : bool, default True
-        Whether a regression has error bars. They need a table of m^2 numbers for m basis functions; a source of more
-        than 20 MB comes with a warning.
+        Whether a regression has error bars. They need a table of m^2 numbers for m basis functions.
     coverage : float, default 0.9
         Coverage of the intervals, or sets of classes, of a calibrated model (`calibrate`). Others have none.
 
@@ -45,7 +47,8 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
     Raises
     ------
     NotImplementedError
-        For kernels, basis functions and steps of a pipeline that have no translation to C.
+        For Gaussian processes, which are exported as ONNX, and for kernels, basis functions and steps of a pipeline
+        that have no translation to C.
 
     Examples
     --------
@@ -57,7 +60,10 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be a name in C, got {name!r}")
     steps, last = split_pipeline(model, "to_c")
+    check_translatable(steps)
     fitted = read_model(last, coverage)
+    if fitted.basis is None:
+        raise NotImplementedError(PROCESS_REFUSED)
     source = CSource(name)
     source.constant("FEATURES", steps[0].n_features_in_ if steps else fitted.n_features)
     if steps:
@@ -68,12 +74,4 @@ def to_c(model: Any, name: str = "relvec", std: bool = True, coverage: float = 0
         add_regression(source, fitted, bool(steps), std)
     else:
         add_classification(source, fitted, bool(steps))
-    text = source.text()
-    if len(text) > LARGE_SOURCE_BYTES:
-        warnings.warn(
-            f"the C source has {len(text) / 1e6:.0f} MB, most of it for error bars: std=False writes the mean of a "
-            "regression alone, and a model fitted with max_vectors=50 is small",
-            UserWarning,
-            stacklevel=2,
-        )
-    return text
+    return source.text()

@@ -10,9 +10,6 @@ from relvec.basis import Basis
 from relvec.export.c99.source import CSource, format_double, quote
 from relvec.export.c99.writer import RowWriter
 from relvec.export.exported import ExportedModel
-from relvec.export.formulas import process_scores
-from relvec.gaussian_process.classes import ClassModel
-from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
 from relvec.inference.predictive import LatentPredictor
@@ -22,35 +19,19 @@ _PROBABILITIES = "void @predict_proba(const double *x, double *p)"
 
 def add_classification(source: CSource, model: ExportedModel, prepared: bool) -> None:
     """NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if steps of a pipeline come before."""
-    assert model.classes is not None
+    assert model.classes is not None and model.basis is not None
     first, K = model.predictors[0], len(model.classes)
     _add_labels(source, model.classes)
-    if type(first) is ClassModel:
-        _add_process(source, model, first, prepared)
-    else:
-        if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
-            raise NotImplementedError(f"to_c cannot translate the predictive distribution {type(first).__name__}")
-        writer = RowWriter(source, [model.basis], model.n_features, prepared)
-        functions = [pair for predictor in model.predictors for pair in _dense_weights(predictor)]
-        softmax = K > 2 and len(model.predictors) == 1
-        write = _write_softmax if softmax else _write_logistic
-        variables, results = write(writer, model.basis, functions, K, model.averaged)
-        writer.add_function(_PROBABILITIES, results, variables)
+    if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
+        raise NotImplementedError(f"to_c cannot translate the predictive distribution {type(first).__name__}")
+    writer = RowWriter(source, model.basis, prepared)
+    functions = [pair for predictor in model.predictors for pair in _dense_weights(predictor)]
+    softmax = K > 2 and len(model.predictors) == 1
+    write = _write_softmax if softmax else _write_logistic
+    variables, results = write(writer, model.basis, functions, K, model.averaged)
+    writer.add_function(_PROBABILITIES, results, variables)
     if model.thresholds is not None:
         _add_set(source, model.thresholds[0])
-
-
-def _add_process(source: CSource, model: ExportedModel, process: ClassModel, prepared: bool) -> None:
-    """Probabilities of a process (`relvec.gaussian_process.classes.expansion`)."""
-    members = expand_members(process, model.n_features)
-    writer = RowWriter(source, [member.basis for member in members], model.n_features, prepared)
-    names = [score.name for score in process_scores(writer, members, log_prior_odds(process))]
-    if len(names) == 1:
-        results = [f"p[0] = 1.0 / (1.0 + exp({names[0]}));", f"p[1] = 1.0 / (1.0 + exp(-{names[0]}));"]
-        writer.add_function(_PROBABILITIES, results)
-    else:
-        results = [*(f"g[{c}] = {name};" for c, name in enumerate(names)), *_write_normalised("g")]
-        writer.add_function(_PROBABILITIES, results, f"    double g[{len(names)}], s = 0.0, top;\n    int c;\n")
 
 
 def _add_labels(source: CSource, classes: np.ndarray) -> None:
@@ -100,13 +81,9 @@ def _write_softmax(
     if averaged:
         _add_softmax(writer.source, functions, K)
         return f"    double f[{K}];\n", [*lines, "@average(phi, f, p);"]
-    return f"    double f[{K}], s = 0.0, top;\n    int c;\n", [*lines, *_write_normalised("f")]
-
-
-def _write_normalised(f: str) -> list[str]:
-    """Statements for p = softmax(f), with the variables s = 0, top and c."""
-    largest = [f"top = {f}[0];", f"for (c = 1; c < @CLASSES; c++) if ({f}[c] > top) top = {f}[c];"]
-    return [*largest, f"for (c = 0; c < @CLASSES; c++) s += (p[c] = exp({f}[c] - top));", _NORMALISE]
+    largest = ["top = f[0];", "for (c = 1; c < @CLASSES; c++) if (f[c] > top) top = f[c];"]
+    lines += [*largest, "for (c = 0; c < @CLASSES; c++) s += (p[c] = exp(f[c] - top));", _NORMALISE]
+    return f"    double f[{K}], s = 0.0, top;\n    int c;\n", lines
 
 
 def _write_logistic(

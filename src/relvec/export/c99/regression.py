@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from relvec.export.c99.source import CSource
 from relvec.export.c99.writer import RowWriter
-from relvec.export.exported import ExportedModel, expand_output
-from relvec.export.formulas import interval, moments
+from relvec.export.exported import ExportedModel, expand_machine
+from relvec.export.formulas import interval, machine_moments
+from relvec.inference.predictive import CountPredictor
 
 
 def add_regression(source: CSource, model: ExportedModel, prepared: bool, std: bool) -> None:
@@ -15,10 +16,11 @@ def add_regression(source: CSource, model: ExportedModel, prepared: bool, std: b
 
     A calibrated model has NAME_predict_interval(x, lower, upper) too.
     """
-    outputs = [expand_output(model, predictor, "to_c") for predictor in model.predictors]
-    bases = list({id(part.basis): part.basis for output in outputs for part in output.parts}.values())
+    outputs = [expand_machine(model, predictor, "to_c") for predictor in model.predictors]
+    counts = [type(predictor) is CountPredictor for predictor in model.predictors]
+    assert model.basis is not None
     source.constant("OUTPUTS", len(outputs))
-    writer = RowWriter(source, bases, model.n_features, prepared)
+    writer = RowWriter(source, model.basis, prepared)
 
     def add(name: str, results: tuple[str, ...], assign: Callable[[int], list[str]]) -> None:
         """A function that sets results of every output by these statements."""
@@ -27,12 +29,14 @@ def add_regression(source: CSource, model: ExportedModel, prepared: bool, std: b
         writer.add_function(head, [line for i in range(len(outputs)) for line in assign(i)])
 
     def assign_moments(i: int) -> list[str]:
-        mean, variance = moments(writer, outputs[i], std)
+        mean, variance = machine_moments(writer, outputs[i], counts[i], std)
         return [f"mean[{i}] = {mean.name};", *([] if variance is None else [f"std[{i}] = sqrt({variance.name});"])]
 
     def assign_interval(i: int) -> list[str]:
         assert model.thresholds is not None
-        lower, upper = interval(writer, outputs[i], model.thresholds[i])
+        centre, variance = machine_moments(writer, outputs[i], counts[i], True)
+        assert variance is not None
+        lower, upper = interval(centre, variance, model.thresholds[i], counts[i])
         return [f"lower[{i}] = {lower.name};", f"upper[{i}] = {upper.name};"]
 
     add("predict", ("mean", "std") if std else ("mean",), assign_moments)

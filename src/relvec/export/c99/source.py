@@ -66,7 +66,7 @@ def quote(label: Any) -> str:
 
 _OPERATIONS = {
     "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}", "negative": "-{}",
-    "reciprocal": "1.0 / {}", "maximum": "fmax({}, {})", "minimum": "fmin({}, {})",
+    "reciprocal": "1.0 / {}", "maximum": "fmax({}, {})",
 }  # fmt: skip
 
 

@@ -21,12 +21,23 @@ def write_steps(steps: list[Any], n_inputs: int) -> str:
     return "\n".join([*known.lines, *(f"    x[{i}] = {column};" for i, column in enumerate(columns))])
 
 
+def check_translatable(steps: list[Any]) -> None:
+    """Refuse steps that have no translation, such as the first of a pipeline for tables."""
+    for step in steps:
+        if sklearn_name(step) == "Pipeline":
+            check_translatable([part for _, part in step.steps])
+        elif not (isinstance(step, str) or step is None or sklearn_name(step) in _RULES):
+            raise NotImplementedError(
+                f"to_c cannot translate the step {type(step).__name__}; it can translate {', '.join(sorted(_RULES))}. "
+                "The first step can be left out, to_c(pipeline[1:]): the C function then takes what that step returns"
+            )
+
+
 def _add_step(known: Statements, step: Any, columns: list[str]) -> list[str]:
     """Append a step; return its columns."""
     if isinstance(step, str) or step is None:
         return columns if step != "drop" else []
-    if sklearn_name(step) not in _RULES:
-        raise NotImplementedError(f"to_c cannot translate the step {step!r}")
+    check_translatable([step])
     return list(_RULES[sklearn_name(step)](known, step, columns))
 
 

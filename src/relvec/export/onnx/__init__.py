@@ -12,7 +12,7 @@ from relvec.export.exported import ExportedModel, is_exportable, read_model
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.pipelines import convert_pipeline, register
-from relvec.export.onnx.writer import add_regression
+from relvec.export.onnx.regression import add_regression
 
 __all__ = ["register", "to_onnx"]
 

@@ -9,9 +9,9 @@ from numpy.polynomial import chebyshev
 from scipy.special import erfcx
 
 from relvec.export.exported import ExportedModel
-from relvec.export.formulas import process_scores
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns
+from relvec.export.onnx.processes import process_scores
 from relvec.export.onnx.writer import RowsWriter, add_matrix
 from relvec.gaussian_process.classes import ClassModel
 from relvec.gaussian_process.classes.expansion import expand_members, log_prior_odds
@@ -31,6 +31,7 @@ def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str,
     if type(model.predictors[0]) is ClassModel:
         choice, proba = add_class_process(graph, model.predictors[0], model.n_features, x)
         return g("Gather", labels, choice, axis=0), proba
+    assert model.basis is not None
     columns, averaged = add_columns(graph, model.basis, x), model.averaged
     if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
         raise NotImplementedError(

@@ -22,7 +22,7 @@ from relvec.export.exported import read_model, split_pipeline
 from relvec.export.onnx.classification import add_classification, add_set, onnx_labels
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.kernels import add_monomials
-from relvec.export.onnx.writer import add_regression
+from relvec.export.onnx.regression import add_regression
 
 _MAX_COMPARED_ROWS = 100  # on which a graph is compared with the pipeline
 

@@ -1,12 +1,11 @@
-"""Numbers of all rows as ONNX graphs: means, standard deviations and intervals of regression."""
+"""Numbers of all rows as ONNX graphs."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from relvec.basis import Basis
-from relvec.export.exported import ExportedModel, expand_output
-from relvec.export.formulas import Number, Writer, interval, moments
+from relvec.export.formulas import Number, Writer
 from relvec.export.onnx.graph import Graph, GraphArithmetic
 from relvec.export.onnx.kernels import add_columns
 from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
@@ -38,6 +37,7 @@ class RowsWriter(GraphArithmetic, Writer):
         return self.graph.total(self.graph.node("Mul", product, product), 1, keep=True)
 
     def noise_variance(self, noise: LogNoise, mean: Number) -> Number:
+        """`LogNoise.variance` at the inputs and a predicted mean."""
         g, c, straight = self.graph.node, self.graph.constant, np.isinf(noise.places)
         Z = g("Concat", self._x, mean.name, axis=1)
         chosen = Number(self, g("Gather", Z, c(noise.columns.astype(np.int64)), axis=1))
@@ -50,19 +50,6 @@ class RowsWriter(GraphArithmetic, Writer):
         if noise.covariance.any():
             log = log + Number(self, self._squares(Psi.name, np.linalg.cholesky(noise.covariance))) * 0.5
         return log.exp()
-
-
-def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True) -> list[str]:
-    """Mean and, if asked, standard deviation of new targets at x, (n, q); and the ends of intervals, if calibrated."""
-    writer, found = RowsWriter(graph, x), []
-    for i, predictor in enumerate(model.predictors):
-        output = expand_output(model, predictor, "to_onnx")
-        mean, variance = moments(writer, output, std)
-        found.append([mean, *([] if variance is None else [variance.sqrt()])])
-        if model.thresholds is not None:
-            found[-1] += interval(writer, output, model.thresholds[i])
-    names = [[number.name for number in each] for each in zip(*found, strict=True)]
-    return [each[0] if len(each) == 1 else graph.node("Concat", *each, axis=1) for each in names]
 
 
 def add_matrix(graph: Graph, weights: np.ndarray) -> str:
