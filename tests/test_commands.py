@@ -6,6 +6,7 @@ import html.parser
 import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -615,6 +616,16 @@ def test_a_constant_target_shows_no_relevance(capsys, tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},5\n" for i in range(12)))
     out = run(capsys, "fit", "t.csv", "--target", "y")
     assert "1 different number;" in out and "relevance" not in out
+
+
+def test_the_next_command_runs_whatever_the_files_are_called(capsys, tmp_path):
+    data, model = tmp_path / "my table.csv", tmp_path / "it's $HOME; a model.relvec"
+    data.write_text("x,y\n" + "".join(f"{i},{2 * i % 7}\n" for i in range(20)))
+    fit = run(capsys, "fit", str(data), "--target", "y", "--kernel", "linear", "--holdout", "0", "-o", str(model))
+    calibrate = run(capsys, "calibrate", str(model), str(data))
+    for out, rest in ((fit, ["report", str(model), str(data), "--cv"]), (calibrate, ["predict", str(model)])):
+        words = shlex.split(out.split("next:  relvec ")[1].splitlines()[0])
+        assert words[: len(rest)] == rest
 
 
 def test_the_next_command_runs_on_three_rows(capsys, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if folder is not None:
         columns = dict(zip([*data.feature_names, "progression"], [*data.data.T, data.target]))
         write_table(as_table(columns), folder / "diabetes.csv")
-        table = f"{folder / 'diabetes.csv'} --target progression"
+        table = f"{shlex.quote(str(folder / 'diabetes.csv'))} --target progression"
     print(f"\nnext:  relvec fit {table}")
     return 0
 
