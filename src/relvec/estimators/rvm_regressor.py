@@ -26,22 +26,18 @@ class RelevanceVectorRegressor(MachineRegressor):
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
         "learn-per-feature" maximise the evidence over widths with tied precisions (`relvec.hyperparameters.widths`);
         "scale" is r^2 = n_features * X.var(), the quickest; "auto" is "learn-per-feature" up to 32 features, and
-        "scale" beyond and for counts. "grvm" is the one width of most evidence over weights and centres
-        (`relvec.hyperparameters.grvm_widths`), "grvm-per-feature" climbs from there.
+        "scale" beyond and for counts. "grvm" is the one width of most evidence over weights and centres (GRVM).
     centres : {"data", "move", "grvm"}, default "data"
-        Where kernels sit. "data": on training rows. "move": anywhere in the box of the training rows
-        (`relvec.hyperparameters.centres`). "grvm": moved by GRVM's section 4 (`relvec.hyperparameters.grvm`).
+        Where kernels sit: on training rows, moved in their box, or moved as in GRVM's section 4.
     basis : Basis, str, callable, or list of these, optional
         Further basis functions, appended to the kernel's; see `relvec.basis`.
     fit_intercept : bool, default True
         Whether a constant basis function, with its own precision, is among the candidates.
     solver : {"sequential", "mackay", "em"} or an object of `relvec.solvers`, default "sequential"
-        How the evidence is maximised. `relvec.solvers.Sequential` has the prior over sets of functions, prices,
-        restarts and steps; `MacKay` and `EM` have hyperpriors.
+        How the evidence is maximised. `Sequential` has the prior over sets of functions, prices and restarts.
     likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
-        "student-t" is for noise with heavy tails and gross errors (see `outliers_`); the evidence is a variational
-        bound. "poisson" is for counts: the sum of functions is the logarithm of the rate, the posterior is Laplace's
-        approximation, `predict` gives the mean count, and `score` the fraction of deviance explained (D^2).
+        "student-t" is for heavy tails and gross errors (see `outliers_`); the evidence is a variational bound.
+        "poisson" is for counts: the sum of functions is the logarithm of the rate (Laplace's approximation).
     predictive : {"rvm", "augmented"} or Augmented, default "rvm"
         "rvm" is T01 eq. (21)-(22), sure of itself away from the data, where no basis function reaches. "augmented" is
         RVM* (RQ05): one more basis function at each point predicted. It keeps the training rows, O(N) a point.
@@ -51,16 +47,14 @@ class RelevanceVectorRegressor(MachineRegressor):
         The fit ends when no single move gains more than this many nats of evidence. None: 1e-4, and 0.3 where a model
         has more than 300 functions; `certificate_` is the gain that is left.
     max_functions : int, optional
-        Most basis functions, not counting the constant: of such models, the one of highest evidence that additions,
-        deletions and exchanges find (see `relvec.relevance_path`).
+        Most basis functions, not counting the constant (see `relvec.relevance_path`).
     share_alpha : bool, default False
-        Whether outputs of a two-dimensional y share the precisions of the weights (M-SBL), in units of each output's
-        root mean square: a function is in the models of all outputs or of none.
+        Whether outputs of a two-dimensional y share the precisions of the weights (M-SBL): a function is in the models
+        of all outputs or of none.
     warm_start : bool, default False
         Whether a further call of `fit` starts from the functions, precisions and widths of the last one.
     memory_limit : float or str, default "4GB"
-        Bytes, or such as "500MB" or "2GiB", that a fit may take besides the data it is given. Where nothing else fits
-        the candidates are searched in subsets (TF03 6.2), and `status_` says "candidates" unless all were looked at.
+        Bytes, or such as "500MB" or "2GiB", that a fit may take besides the data it is given.
     time_limit : float, optional
         Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``.
     random_state : int, RandomState or None
