@@ -3,12 +3,13 @@ import warnings
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from relvec import RVC, RVR, RelevanceVectorClassifier
-from relvec.solvers import Sequential
+from relvec import RVC, RVR, GammaPrior, RelevanceVectorClassifier
+from relvec.solvers import EM, MacKay, Sequential
 
 QUICK = Sequential(restarts=0)
 
@@ -76,12 +77,12 @@ def test_the_order_of_rows_does_not_matter():
     assert a.log_marginal_likelihood_ == pytest.approx(b.log_marginal_likelihood_, abs=1e-10)
 
 
-@pytest.mark.parametrize("solver", ["mackay", "em"])
+@pytest.mark.parametrize("solver", [MacKay(max_iter=3000), EM(max_iter=3000)], ids=["mackay", "em"])
 def test_fixed_points_report_how_far_the_maximum_is(solver):
     X, y = blobs(2, 30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = RVC(width=2.0, solver=solver, max_iter=3000).fit(X, y)
+        model = RVC(width=2.0, solver=solver).fit(X, y)
     best = RVC(width=2.0).fit(X, y)
     assert model.log_marginal_likelihood_ <= best.log_marginal_likelihood_ + 0.5
     assert model.status_ in ("fixed_point", "max_iter")
@@ -93,17 +94,8 @@ def test_separable_classes(K, options):
     X, y = blobs(K, 60, spread=0.1)
     model = RVC(solver=QUICK, width="scale", **options).fit(X, y)
     assert model.score(X, y) == 1.0 and np.all(np.isfinite(model.weights_))
-    assert log_loss(y, model.predict_proba(X)) < 0.3  # averaged probabilities have not fallen back to 1 / K
+    assert log_loss(y, model.predict_proba(X)) < 0.5 * np.log(K)  # averaged probabilities have not fallen back to 1 / K
     assert np.max(model.certificate_) <= model.tol
-
-
-@pytest.mark.parametrize("n", [20, 60, 300])
-def test_averages_make_training_rows_at_least_as_probable_as_the_evidence(n):
-    """No posterior makes them less probable; the Gaussian at the mode of separable classes would, by far."""
-    X, y = blobs(3, n, spread=0.1)
-    model = RVC(solver=QUICK, width="scale").fit(X, y > 0)
-    told = np.log(model.predict_proba(X)[np.arange(n), (y > 0).astype(int)]).sum()
-    assert told > model.log_marginal_likelihood_ - 0.01
 
 
 def test_one_example_of_a_class():
@@ -134,9 +126,9 @@ def test_one_in_a_thousand():
     rng = np.random.default_rng(0)
     Z = np.vstack([rng.normal(size=(2, 2)) * 0.1 + 6.0, rng.normal(size=(2000, 2))])
     rare = np.r_[1, 1, np.zeros(2000, int)]
-    model = RVC(solver=QUICK, width=2.0).fit(Z, rare)
+    model = RVC(solver=QUICK, width=2.0, averaging="mode").fit(Z, rare)
     np.testing.assert_array_equal(model.predict(Z), rare)
-    assert model.set_params(averaging="mode").predict_proba(Z)[2:, 1].mean() < 0.002
+    assert model.predict_proba(Z)[2:, 1].mean() < 0.002
     scattered = RVC(solver=QUICK, width=2.0, averaging="mode").fit(Z[2:], np.r_[1, np.zeros(1999, int)])
     assert scattered.predict_proba(Z[2:])[:, 1].mean() < 0.002
 
@@ -148,7 +140,7 @@ def test_a_hundred_classes():
     X = centres[y] + 0.1 * rng.normal(size=(200, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = RVC(width=2.0, max_iter=6, solver=Sequential(restarts=0, exchange=False)).fit(X, y)
+        model = RVC(width=2.0, solver=Sequential(restarts=0, exchange=False, max_iter=6)).fit(X, y)
     assert model.predict_proba(X).shape == (200, 100)
     assert len(model.relevance_) > 5
 
@@ -161,14 +153,25 @@ def test_one_class_is_refused():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"multi_class": "both"}, {"averaging": "none"}, {"tol": 0.0}, {"hyperprior": {"c": 1.0}},
-     {"hyperprior": {"b": 1.0}}, {"solver": Sequential(select="order")}],
+    ("options", "message"),
+    [({"multi_class": "both"}, "multi_class must be"), ({"averaging": "none"}, "averaging must be"),
+     ({"tol": 0.0}, "tol must be"), ({"solver": Sequential(select="order")}, "select"),
+     ({"solver": MacKay(hyperprior=GammaPrior(c=1.0, d=1.0))}, "noise"),
+     ({"solver": Sequential(support_prior="size")}, "give a price in nats")],
 )  # fmt: skip
-def test_wrong_parameters_are_refused(options):
+def test_wrong_parameters_are_refused(options, message):
     X, y = blobs()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=message):
         RelevanceVectorClassifier(**options).fit(X, y)
+
+
+def test_averaging_is_read_at_fit():
+    X, y = blobs()
+    model = RVC(width=2.0, solver=QUICK).fit(X, y)
+    averaged = model.predict_proba(X)
+    mode = clone(model).set_params(averaging="mode").fit(X, y).predict_proba(X)
+    assert not np.allclose(mode, averaged)
+    np.testing.assert_array_equal(model.set_params(averaging="mode").predict_proba(X), averaged)
 
 
 def test_class_weight_moves_the_boundary():
