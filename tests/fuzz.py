@@ -69,7 +69,7 @@ def models():
 def seal(header: bytes, arrays: bytes) -> bytes:
     """A file with a right checksum around any header and arrays."""
     rest = len(header).to_bytes(8, "little") + header + arrays
-    return b"relvec-model 01\n" + hashlib.sha256(rest).digest() + rest
+    return b"relvec-model 02\n" + hashlib.sha256(rest).digest() + rest
 
 
 def split(file: bytes) -> tuple[bytes, bytes]:

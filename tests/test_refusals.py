@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fuzz
-from relvec import RVC, RVR, kernels, relevance_path, save, solvers
+from relvec import RVC, RVR, GPClassifier, GPRegressor, kernels, relevance_path, save, solvers
 from relvec.app import cli
 from relvec.app.tables import TableError, as_table, evaluate_table, fit_table
 from relvec.app.tables.evaluation import calibrate_table, holds_training_rows
@@ -34,7 +34,11 @@ LABELS = np.where(X[:, 0] > 0.0, "b", "a")
     (lambda: solvers.Stepwise(support_prior="x"), "support_prior must be 'flat' or 'size', got 'x'"),
     (lambda: RVR(likelihood="gamma").fit(X, Y), "likelihood must be one of 'gaussian'.*got 'gamma'"),
     (lambda: RVR(kernel="precomputed", basis="linear").fit(X @ X.T, Y), "other basis functions make no sense"),
-    (lambda: RVR(likelihood="student-t").fit(np.arange(10_001.0)[:, None], np.zeros(10_001)), "predictive='rvm'"),
+    (lambda: GPRegressor(likelihood="gamma").fit(X, Y), "likelihood must be one of 'gaussian'.*got 'gamma'"),
+    (lambda: GPRegressor(noise="loud").fit(X, Y), "noise must be one of 'auto'.*got 'loud'"),
+    (lambda: GPRegressor(likelihood="student-t").fit(np.arange(10_001.0)[:, None], np.zeros(10_001)),
+     "10000 rows: for more fit a sample of the rows, or RelevanceVectorRegressor"),
+    (lambda: GPClassifier(kernel="laplace").fit(X, LABELS), "kernel must be 'auto', 'gaussian'.*got 'laplace'"),
     (lambda: relevance_path(X, Y, max_functions=1, n_folds=0).best, "n_folds=2 or more"),
     (lambda: change_priors([[1.0, 0.0]], [0.5, 0.5], [0.0, 1.0]), "probability 0 for all classes"),
     (lambda: fit_classes(X, np.zeros(30, dtype=int), 1), "at least two classes, got 1"),

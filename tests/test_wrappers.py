@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import is_classifier, is_regressor
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_friedman1
 from sklearn.feature_selection import SelectFromModel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from relvec import RVC, RVR, plot
+from relvec import RVC, RVR, GPClassifier, GPRegressor, plot
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def rows():
     return X, np.exp(1.0 + np.sin(X[:, 0]) + 0.1 * rng.normal(size=80))
 
 
-@pytest.mark.parametrize("model", [RVR(), RVR(width=2.0), RVR(width=2.0, predictive="augmented")], ids=str)
+@pytest.mark.parametrize("model", [GPRegressor(), RVR(width=2.0), RVR(width=2.0, predictive="augmented")], ids=str)
 def test_intervals_reach_through_a_pipeline(rows, model):
     X, y = rows
     pipe = make_pipeline(StandardScaler(), model).fit(X, y)
@@ -56,17 +57,17 @@ def test_an_interval_is_asked_for_alone(rows, options):
 
 def test_select_from_model_keeps_the_inputs_that_matter():
     X, y = make_friedman1(150, n_features=12, noise=0.5, random_state=0)
-    chosen = SelectFromModel(RVR()).fit(X, y)
+    chosen = SelectFromModel(GPRegressor()).fit(X, y)
     assert chosen.get_support().tolist() == [True] * 5 + [False] * 7
 
 
-@pytest.mark.parametrize("model", [RVR(), RVC()], ids=str)
+@pytest.mark.parametrize("model", [GPRegressor(), GPClassifier()], ids=str)
 def test_relevance_that_was_not_learned_is_not_drawn(model):
     """A constant function has no slope: equal bars would claim that all inputs matter."""
     pytest.importorskip("matplotlib")
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
-    y = X[:, 0] > 0 if isinstance(model, RVC) else X[:, 0] ** 2 + 0.1 * rng.normal(size=40)
+    y = X[:, 0] > 0 if is_classifier(model) else X[:, 0] ** 2 + 0.1 * rng.normal(size=40)
     model.fit(X, y)
     display = plot.FeatureRelevanceDisplay.from_estimator(model, ax=plot.new_figure().subplots())
     assert "slope" in display.meaning and int(np.argmax(display.relevance)) == 0
@@ -75,25 +76,25 @@ def test_relevance_that_was_not_learned_is_not_drawn(model):
         plot.FeatureRelevanceDisplay.from_estimator(model)
 
 
-@pytest.mark.parametrize(("model", "score"), [(RVR(), "of the target&#x27;s variance explained"), (RVC(), "log loss")])
+@pytest.mark.parametrize(("model", "score"), [(GPRegressor(), "of the target&#x27;s variance explained"), (GPClassifier(), "log loss")])
 def test_a_notebook_shows_how_good_a_process_is_and_which_inputs_matter(rows, model, score):
     X, y = rows
     X = np.c_[X, np.random.default_rng(5).normal(size=len(X))]
-    line = model.fit(X, y > y.mean() if isinstance(model, RVC) else y)._repr_html_().rsplit("<pre>", 1)[1]
-    assert score in line and "inputs by relevance" in line
+    line = model.fit(X, y > y.mean() if is_classifier(model) else y)._repr_html_().rsplit("<pre>", 1)[1]
+    assert score in line and "inputs by relevance" in line and f"{len(model.vectors_)} vectors kept" in line
     assert ("x3" in line) == (model.feature_relevance_[2] > 0.01)
 
 
 @pytest.mark.parametrize("model", [RVR(width=2.0), RVC(width=2.0)], ids=str)
 def test_a_notebook_shows_what_was_fitted(rows, model):
     X, y = rows
-    assert "rows kept" not in model._repr_html_()
-    model.fit(X, y > y.mean() if isinstance(model, RVC) else y)
+    assert "kept" not in model._repr_html_()
+    model.fit(X, y > y.mean() if is_classifier(model) else y)
     page = model._repr_html_()
-    assert f"{len(model.relevance_)} rows kept, 2 inputs" in page and model.status_ in page
-    assert "rows kept" in model._repr_mimebundle_()["text/html"]
+    assert f"{len(model.weights_)} functions kept; 2 inputs" in page and model.status_ in page
+    assert "functions kept" in model._repr_mimebundle_()["text/html"]
     line = page.rsplit("<pre>", 1)[1]
-    assert ("noise" in line) == isinstance(model, RVR)
+    assert ("noise" in line) == is_regressor(model)
     assert "relevance" not in line  # one width has learned none
     model.fitted_ = replace(model.fitted_, width=np.array([1.0, 2.0]), feature_relevance=np.array([0.2, 0.8]))
     assert "inputs by relevance: x2, x1" in model._repr_html_()
