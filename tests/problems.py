@@ -1,6 +1,7 @@
 """Small problems for the tests of searches, a fit over the columns of a matrix, and the dense gain of every move."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -10,7 +11,7 @@ from relvec import RVR
 from relvec.basis import Functions
 from relvec.design import DenseDesign
 from relvec.inference.likelihoods import Categorical
-from relvec.solvers import Problem, Sequential, Start
+from relvec.solvers import Problem, Sequential, Start, as_solver
 from relvec.solvers.gaussian import model as gaussian_model
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem
 from relvec.solvers.laplace.scan import ScanSettings, scan
@@ -39,9 +40,10 @@ class Columns:
         return self.Phi[X[:, 0].astype(int)]
 
 
-def fit(Phi, t, **options):
+def fit(Phi, t, solver=SEARCH, max_iter=None, hyperprior=None, **options):
     """Fit a regression over the columns of Phi (N, M); return it, and which of the columns it kept."""
-    options = {"solver": SEARCH, "random_state": 0, "fit_intercept": False, **options}
+    own = {name: value for name, value in (("max_iter", max_iter), ("hyperprior", hyperprior)) if value is not None}
+    options = {"solver": replace(as_solver(solver), **own), "random_state": 0, "fit_intercept": False, **options}
     model = RVR(kernel=None, basis=Functions(Columns(Phi)), **options)
     model.fit(np.arange(len(t))[:, None], t)
     return model, columns_kept(model, Phi)

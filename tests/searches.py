@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from problems import Columns, columns_kept, problem_of, random_problem
-from relvec import RVC, RVR
+from relvec import RVC, RVR, GammaPrior
 from relvec.basis import Functions
 from relvec.design import DenseDesign
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
@@ -111,7 +111,7 @@ def laplace(solver, kind, jitter, n=50, width=1.5, steep=2.0, K=3, first=None, s
     return search(model, Phi, t, first, weights)
 
 
-NOISE, RATES = {"hyperprior": {"c": 2.0, "d": 0.1}}, {"hyperprior": {"a": 0.1, "b": 0.2}}
+NOISE, RATES = GammaPrior(c=2.0, d=0.1), GammaPrior(a=0.1, b=0.2)
 
 
 def two(solver, jitter, **options) -> Found:
@@ -149,7 +149,6 @@ REGRESSION: dict[str, Callable[[float], Found]] = {
     "TF03 in order": partial(regression, Sequential(select="order", restarts=0, noise_every=5), M=12),
     "TF03's rule": partial(regression, Sequential(select="gain", stop="tf03"), M=20),
     "fixed noise": partial(regression, Sequential(), noise_variance=0.02),
-    "a prior of the noise": partial(regression, Sequential(restarts=2), **NOISE),
     "no noise": partial(regression, Sequential(), noise=0.0, width=3.0, M=12),
     "copies": partial(regression, Sequential(restarts=0), copies=True),
     "300 columns": partial(regression, Sequential(restarts=3), N=60, M=300, width=0.8, noise=0.3),
@@ -157,10 +156,10 @@ REGRESSION: dict[str, Callable[[float], Found]] = {
     "3100 columns, no exchange": partial(regression, Sequential(restarts=0, exchange=False), N=30, M=3100, width=0.5),
     "MacKay": partial(regression, MacKay(), M=20),
     "MacKay, fixed noise": partial(regression, MacKay(prune_alpha=1e3), M=20, noise_variance=0.02, copies=True),
-    "MacKay, prior of the noise": partial(regression, MacKay(prune_alpha=1e4), M=20, **NOISE),
-    "MacKay, prior of the weights": partial(regression, MacKay(), **RATES),
+    "MacKay, prior of the noise": partial(regression, MacKay(prune_alpha=1e4, hyperprior=NOISE), M=20),
+    "MacKay, prior of the weights": partial(regression, MacKay(hyperprior=RATES)),
     "EM": partial(regression, EM(prune_alpha=1e3), M=20),
-    "EM, prior of the weights": partial(regression, EM(), **RATES),
+    "EM, prior of the weights": partial(regression, EM(hyperprior=RATES)),
     **{f"mixed {seed}": partial(mixed, seed) for seed in range(6)},
     **{f"MacKay, mixed {seed}": partial(mixed, seed, solver=MacKay(prune_alpha=1e6)) for seed in range(3)},
     **{f"TF03, mixed {seed}": partial(mixed, seed, solver=Sequential(select="gain")) for seed in (0, 2, 3)},
@@ -180,10 +179,10 @@ LAPLACE: dict[str, Callable[[float], Found]] = {
     "three classes together": partial(three, Sequential(restarts=5), share_alpha=True),
     "three classes together, wide": partial(three, Sequential(restarts=1), share_alpha=True, width=3.0, steep=5.0),
     "MacKay, two classes": partial(two, MacKay(prune_alpha=1e4)),
-    "MacKay, counts, prior": partial(counts, MacKay(), n=40, **RATES),
+    "MacKay, counts, prior": partial(counts, MacKay(hyperprior=RATES), n=40),
     "MacKay, three classes together": partial(three, MacKay(prune_alpha=1e3), share_alpha=True, n=25, tol=0.1),
     "EM, two classes": partial(two, EM(prune_alpha=50.0), n=25, tol=0.1),
-    "EM, three classes together, prior": partial(three, EM(), share_alpha=True, n=40, **RATES),
+    "EM, three classes together, prior": partial(three, EM(hyperprior=RATES), share_alpha=True, n=40),
 }  # fmt: skip
 CASES = REGRESSION | LAPLACE
 

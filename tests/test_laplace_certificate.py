@@ -6,6 +6,7 @@ import pytest
 from relvec import RVC, RVR
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
+from relvec.solvers import Sequential
 from relvec.solvers.laplace.precisions import relax
 from relvec.solvers.laplace.problem import TRUSTED, LaplaceModel
 
@@ -97,7 +98,7 @@ class TestPrice:
 
     def test_every_function_is_worth_its_price(self):
         X, t = self.rows()
-        free, paid = RVC(width=1.0).fit(X, t), RVC(width=1.0, complexity_price=3.0).fit(X, t)
+        free, paid = RVC(width=1.0).fit(X, t), RVC(width=1.0, solver=Sequential(price=3.0)).fit(X, t)
         assert 0 < len(paid.relevance_) < len(free.relevance_)
         assert free.log_marginal_likelihood_ > paid.log_marginal_likelihood_
         assert paid.status_ == "converged" and paid.certificate_ <= paid.tol
@@ -112,24 +113,16 @@ class TestPrice:
 
     def test_without_a_price_it_is_the_search_of_the_papers(self):
         X, t = self.rows()
-        one, other = RVC(width=1.0).fit(X, t), RVC(width=1.0, complexity_price=0).fit(X, t)
+        one, other = RVC(width=1.0).fit(X, t), RVC(width=1.0, solver=Sequential(price=0)).fit(X, t)
         np.testing.assert_array_equal(one.weights_, other.weights_)
 
     def test_a_price_is_paid_in_a_softmax_too(self):
         X, _ = self.rows(90)
         y = np.digitize(X[:, 0] + np.random.default_rng(1).normal(size=90), [-1.0, 1.0])
-        few = RVC(width=1.5, complexity_price=4.0).fit(X, y)
+        few = RVC(width=1.5, solver=Sequential(price=4.0)).fit(X, y)
         assert np.isfinite(few.alpha_).sum() < np.isfinite(RVC(width=1.5).fit(X, y).alpha_).sum()
-
-    def test_a_price_asks_for_the_relevance_vector_machine(self):
-        X, t = self.rows(60)
-        assert RVC(complexity_price=1.0).fit(X, t).kernel_ is not None
 
     @pytest.mark.parametrize("price", [-1.0, np.nan, np.inf, "much"])
     def test_prices_that_make_no_sense_are_refused(self, price):
-        with pytest.raises(ValueError, match="complexity_price must be a number of nats"):
-            RVC(complexity_price=price).fit(*self.rows(20))
-
-    def test_fixed_points_know_no_price(self):
-        with pytest.raises(ValueError, match="complexity_price needs solver='sequential'"):
-            RVC(width=1.0, solver="mackay", complexity_price=1.0).fit(*self.rows(20))
+        with pytest.raises(ValueError, match="price must be None or a number of nats"):
+            Sequential(price=price)

@@ -200,7 +200,7 @@ def test_histories_never_fall(seed):
 def test_a_search_cut_short_has_a_posterior():
     Phi, t = sinc_problem(80)
     with pytest.warns(match="max_iter"):
-        model = RVR(kernel="precomputed", fit_intercept=False, max_iter=3).fit(Phi[:, :80], t)
+        model = RVR(kernel="precomputed", fit_intercept=False, solver=Sequential(max_iter=3)).fit(Phi[:, :80], t)
     assert model.n_iter_ == 3 and np.all(model.gamma_ > 0.0) and np.isfinite(model.log_marginal_likelihood_)
 
 
