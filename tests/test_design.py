@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from places import find_place
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis, Linear
 from relvec.design import DenseDesign, Rows, cholesky, compress, make_rows
 from relvec.design.device import DeviceDesign, device_matrix, device_rows
 from relvec.kernels import Gaussian, LogDistance, Matern
 from relvec.runtime import machine
-from relvec.runtime.arrays import as_device
 from relvec.solvers import Sequential
 from relvec.solvers.gaussian.model import GaussianModel
 
@@ -38,16 +38,14 @@ def on_device(spec):
     """The rows computed by another array library."""
 
     def rows(basis, X, y, w):
-        pytest.importorskip(spec.partition(":")[0])
-        return device_rows(basis, as_device(spec).to_device(X), y[:, None], w)
+        return device_rows(basis, find_place(spec).to_device(X), y[:, None], w)
 
     return rows
 
 
 def whole_on_device(basis, X, y, w):
-    pytest.importorskip("torch")
     t, root = y * np.sqrt(w), np.sqrt(w)
-    return Rows(DeviceDesign(device_matrix(basis, as_device("torch:cpu").to_device(X), root)), t[:, None], np.zeros(1))
+    return Rows(DeviceDesign(device_matrix(basis, find_place("torch:cpu").to_device(X), root)), t[:, None], np.zeros(1))
 
 
 DESIGNS = {

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from relvec.app.tables.formats import excel
 from relvec.inference.process.fit import TrainingRows
 from relvec.inference.process.predictor import _covariance_kernel, _has_unit_variance
 from scipy.spatial.distance import cdist
@@ -16,12 +17,12 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
+from places import find_place
 from relvec import RVC, RVR, SparseBayesianRegressor, to_c
 from relvec.app import cli
 from relvec.app.cli import fit as fit_command
 from relvec.app.tables import TableError, binary, fit_table, read_table
 from relvec.app.tables.cells import mark_missing
-from relvec.app.tables.formats import excel
 from relvec.app.tables.table import TableLimits
 from relvec.basis import KernelBasis, Precomputed
 from relvec.basis.concat import numbers_per_entry
@@ -392,9 +393,7 @@ def test_some_of_the_training_rows_weigh_as_much_as_all():
 
 @pytest.mark.parametrize("place", [None, "array_api_strict"])
 def test_a_covariance_has_as_little_added_as_lets_it_be_factored(place):
-    if place is not None:
-        pytest.importorskip(place)
-    there = np.array if place is None else arrays.as_device(place).to_device
+    there = np.array if place is None else find_place(place).to_device
     singular = np.ones((4, 4))
     L = arrays.to_host(linalg.factor_lower(there(singular)))
     np.testing.assert_allclose(L @ L.T, singular, atol=1e-6)

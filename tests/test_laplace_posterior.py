@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import oracle
+from places import find_place
 from relvec.inference.laplace import (
     Weighting,
     _approach,
@@ -19,7 +20,6 @@ from relvec.inference.laplace import (
 )
 from relvec.inference.laplace_posterior import apply_curvature
 from relvec.inference.likelihoods import Bernoulli, Categorical
-from relvec.runtime import arrays as _xp
 from relvec.solvers.laplace.precisions import correct_curvature
 
 PLACES = [None, "torch:cpu", "array_api_strict"]
@@ -29,8 +29,7 @@ PLACES = [None, "torch:cpu", "array_api_strict"]
 def put(request):
     if request.param is None:
         return lambda x: x
-    pytest.importorskip(request.param.partition(":")[0])
-    return _xp.as_device(request.param).to_device
+    return find_place(request.param).to_device
 
 
 def weights_of(K=3, n=40, per=4, seed=0):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import oracle
+from places import find_place
 from problems import BETA, dictionary, fit, model_of, problem_of, sinc_problem
 from relvec import RVR
 from relvec.basis import KernelBasis
 from relvec.design import DenseDesign
 from relvec.kernels import Gaussian
-from relvec.runtime import arrays as _xp
 from relvec.solvers import Sequential
 from relvec.solvers import active_set as _columns
 from relvec.solvers.gaussian import proposals as _proposals
@@ -44,8 +44,7 @@ PLACES = [None, "torch:cpu", "array_api_strict"]
 def put(request):
     if request.param is None:
         return lambda x: x
-    pytest.importorskip(request.param.partition(":")[0])
-    return _xp.as_device(request.param).to_device
+    return find_place(request.param).to_device
 
 
 @pytest.mark.parametrize("start", [0, 7])

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -150,46 +149,15 @@ def test_an_array_of_another_library_goes_through_the_host_and_a_tensor_leaves_i
     assert given == [("detach",)]
 
 
-@pytest.fixture(params=[False, True], ids=["without CUDA", "with CUDA"])
-def cuda(request, monkeypatch):
-    """A PyTorch that finds a CUDA device, or none."""
-    torch = SimpleNamespace(
-        device=lambda name: SimpleNamespace(type=name.partition(":")[0], name=name),
-        cuda=SimpleNamespace(is_available=lambda: request.param),
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    library = SimpleNamespace(float64="float64", float32="float32", zeros=lambda *shape, **options: None)
-    monkeypatch.setattr(arrays, "_compat", lambda part="": library)
-    return request.param
-
-
-def test_pytorch_is_asked_for_the_device_named(cuda):
-    assert arrays.as_device("torch").device.type == ("cuda" if cuda else "cpu")
-    assert arrays.as_device("cpu").device.name == arrays.as_device("torch:cpu").device.name == "cpu"
-    if cuda:
-        assert arrays.as_device("cuda:1").device.name == "cuda:1"
-    else:
-        with pytest.raises(ValueError, match="PyTorch finds no CUDA device here; leave device at None"):
-            arrays.as_device("cuda:1")
-
-
-def test_auto_is_cuda_where_there_is_one_and_rows_are_many(cuda):
-    assert arrays.pick_device("auto", np.zeros((9_999, 1))) is None
-    assert arrays.pick_device("auto", np.zeros((10_000, 1))) == ("cuda" if cuda else None)
-
-
-def test_cupy_is_asked_for_the_device_with_that_number(cuda, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=lambda number: number)))
-    assert arrays.as_device("cupy").device == 0 and arrays.as_device("cupy:1").device == 1
-
-
-def test_a_device_without_double_precision_has_single(cuda, monkeypatch):
+def test_a_device_without_double_precision_has_single(monkeypatch):
     def zeros(*shape, dtype, device):
         if dtype == "float64":
             raise TypeError("MPS has no float64")
 
-    monkeypatch.setattr(arrays._compat(), "zeros", zeros)
-    assert arrays.as_device("mps").dtype == "float32"
+    library = SimpleNamespace(float64="float64", float32="float32", zeros=zeros)
+    monkeypatch.setitem(arrays._known, Tensor, library)
+    monkeypatch.setattr(arrays, "_compat", lambda part="": SimpleNamespace(device=lambda x: "mps"))
+    assert arrays.device_of(Tensor([1.0])).dtype == "float32"
 
 
 def test_a_missing_interface_is_named(monkeypatch):

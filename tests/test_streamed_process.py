@@ -1,4 +1,4 @@
-"""The default process of many rows: one model from memory, disk, Dask and devices; limits that are kept and told."""
+"""The process of many rows: one model from memory, disk, Dask and devices; limits that are kept and told."""
 
 import warnings
 from dataclasses import replace
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec import RVR
+from places import find_place
+from relvec import GPRegressor
 from relvec.design import LocalSamples, draw_rows
 from relvec.design import readers as readers_module
 from relvec.estimators.processes import regression as regression_module
@@ -52,7 +53,7 @@ def fit_quietly(model, *data):
 
 def assert_same(model, other, X):
     assert model.selection_[0].name == other.selection_[0].name
-    np.testing.assert_array_equal(model.relevance_, other.relevance_)
+    np.testing.assert_array_equal(model.vector_rows_, other.vector_rows_)
     np.testing.assert_allclose(model.log_marginal_likelihood_, other.log_marginal_likelihood_, rtol=1e-7)
     for a, b in zip(model.predict(X, return_std=True), other.predict(X, return_std=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
@@ -61,14 +62,14 @@ def assert_same(model, other, X):
 def test_one_model_from_memory_disk_and_dask(small_draws, tmp_path, monkeypatch):
     da = pytest.importorskip("dask.array")
     X, y = waves()
-    model = fit_quietly(RVR(), X, y)
+    model = fit_quietly(GPRegressor(), X, y)
     assert hasattr(model, "process_") and len(model.process_.vectors) < 120
     stored = np.memmap(tmp_path / "X", "float64", "w+", shape=X.shape)
     stored[:] = X
     monkeypatch.setattr(readers_module, "MAX_PASSES_SHARE", 0.0)
-    assert_same(fit_quietly(RVR(), stored, y), model, X)
+    assert_same(fit_quietly(GPRegressor(), stored, y), model, X)
     chunks = da.from_array(X, chunks=(400, 1)), da.from_array(y, chunks=400)
-    assert_same(fit_quietly(RVR(), *chunks), model, X)
+    assert_same(fit_quietly(GPRegressor(), *chunks), model, X)
 
 
 PLACES = ["torch:cpu", "array_api_strict:device1"]
@@ -76,12 +77,12 @@ PLACES = ["torch:cpu", "array_api_strict:device1"]
 
 @pytest.mark.parametrize("place", PLACES)
 def test_one_model_on_a_device(place, small_draws):
-    pytest.importorskip(place.partition(":")[0])
+    place = find_place(place)
     X, y = waves()
-    model, there = fit_quietly(RVR(), X, y), fit_quietly(RVR(device=place), X, y)
+    model, there = fit_quietly(GPRegressor(), X, y), fit_quietly(GPRegressor(), place.to_device(X), place.to_device(y))
     assert_same(there, model, X)
-    mean, std = there.predict(arrays.as_device(place).to_device(X[:7]), return_std=True)
-    assert arrays.device_of(mean) == arrays.device_of(std) == arrays.as_device(place)
+    mean, std = there.predict(place.to_device(X[:7]), return_std=True)
+    assert arrays.device_of(mean) == arrays.device_of(std) == place
     np.testing.assert_allclose(arrays.to_host(std), model.predict(X[:7], return_std=True)[1], rtol=1e-6)
 
 
@@ -182,9 +183,9 @@ def test_vectors_grow_beyond_the_first_limit_where_rows_held_out_gain(monkeypatc
     y = np.sin(3.0 * X[:, 0]) * np.cos(2.0 * X[:, 1]) * np.sin(X[:, 2]) + 0.001 * rng.standard_normal(600)
     for module in (fit_module, regression_module):
         monkeypatch.setattr(module, "MAX_VECTORS", 80)
-    model, capped = RVR().fit(X[:450], y[:450]), fit_quietly(RVR(max_vectors=80), X[:450], y[:450])
-    assert capped.status_ == "max_vectors" and len(capped.relevance_) == 80
-    assert model.status_ != "max_vectors" and len(model.relevance_) > 80
+    model, capped = GPRegressor().fit(X[:450], y[:450]), fit_quietly(GPRegressor(max_vectors=80), X[:450], y[:450])
+    assert capped.status_ == "max_vectors" and len(capped.vector_rows_) == 80
+    assert model.status_ != "max_vectors" and len(model.vector_rows_) > 80
     error, worse = (np.std(m.predict(X[450:]) - y[450:]) for m in (model, capped))
     assert error < 0.5 * worse
     z = (y[450:] - capped.predict(X[450:])) / capped.predict(X[450:], return_std=True)[1]
@@ -208,7 +209,7 @@ def test_error_bars_of_many_rows_follow_the_inputs(small_draws, monkeypatch):
     rng = np.random.default_rng(1)
     X = rng.uniform(-2.0, 2.0, (1800, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * np.exp(X[:, 1]) * rng.standard_normal(1800)
-    model, plain = (RVR(noise=noise).fit(X[:900], y[:900]) for noise in ("auto", "constant"))
+    model, plain = (GPRegressor(noise=noise).fit(X[:900], y[:900]) for noise in ("auto", "constant"))
     assert 1 in model.noise_columns_ and plain.process_.components[0].varying is None
     gain = model.log_predictive_density(X[900:], y[900:]) - plain.log_predictive_density(X[900:], y[900:])
     assert np.mean(gain) > 0.2
@@ -218,7 +219,7 @@ def test_progress_tells_rows_vectors_and_density(small_draws):
     X, y = waves()
     seen = []
     with watch(seen.append):
-        fit_quietly(RVR(), X, y)
+        fit_quietly(GPRegressor(), X, y)
     last = [p for p in seen if np.isfinite(p.density)][-1]
     assert last.rows == N and last.size > 0
     assert f"{N:,} rows" in str(last) and "held-out density" in str(last)
@@ -228,7 +229,6 @@ def test_progress_tells_rows_vectors_and_density(small_draws):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_evidence_on_a_device_is_that_of_the_host(place):
-    pytest.importorskip(place.partition(":")[0])
     from relvec.gaussian_process.learn import log_posterior
     from relvec.gaussian_process.priors import default_prior
 
@@ -239,7 +239,7 @@ def test_evidence_on_a_device_is_that_of_the_host(place):
         structure = parse_structure(name, 3)
         prior, theta = default_prior(structure), rng.normal(size=structure.n_theta) * 0.3
         here = log_posterior(structure, prior, rows)(theta)
-        there = log_posterior(structure, prior, replace(rows, X=arrays.as_device(place).to_device(rows.X)))(theta)
+        there = log_posterior(structure, prior, replace(rows, X=find_place(place).to_device(rows.X)))(theta)
         np.testing.assert_allclose(there[0], here[0], rtol=1e-10)
         np.testing.assert_allclose(there[1], here[1], rtol=1e-7, atol=1e-9)
 

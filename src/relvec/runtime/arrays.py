@@ -17,8 +17,6 @@ import numpy as np
 
 Array = Any  # an array of whichever library
 
-MIN_ROWS_FOR_A_DEVICE = 10_000  # of a fit or a prediction with device="auto": fewer are done before a device is ready
-_TORCH_DEVICES = ("cpu", "cuda", "mps", "xpu")
 # where array-api-compat is found: scipy's copy has moved
 _COMPAT_PACKAGES = ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat")
 
@@ -201,56 +199,6 @@ def device_of(x: Array) -> Device:
     """The device of an array of another library."""
     xp, device = namespace(x), _raw_device(x)
     return Device(xp, device, _float_type(xp, device))
-
-
-def as_device(spec: str) -> Device:
-    """The device that a parameter ``device`` names: "cuda", "cuda:1", "torch", "torch:cuda", "cupy", "cupy:1".
-
-    >>> as_device("tpu")
-    Traceback (most recent call last):
-        ...
-    ValueError: device must be None, 'auto', 'cuda', 'cuda:1', 'cpu', 'mps', 'torch', 'torch:cuda' or 'cupy'; got 'tpu'
-    """
-    library, _, where = str(spec).partition(":")
-    if library in _TORCH_DEVICES:
-        library, where = "torch", str(spec)
-    if library not in ("torch", "cupy", "array_api_strict"):
-        raise ValueError(
-            "device must be None, 'auto', 'cuda', 'cuda:1', 'cpu', 'mps', 'torch', 'torch:cuda' or 'cupy'; "
-            f"got {spec!r}"
-        )
-    try:
-        module = import_module(library)
-    except ImportError:
-        raise ImportError(f"device={spec!r} needs {library}: pip install relvec[{library}]") from None
-    if library == "array_api_strict":
-        device = module.Device(where or "CPU_DEVICE")
-        return Device(module, device, _float_type(module, device))
-    xp = _compat(f".{library}")
-    if library == "cupy":
-        device = module.cuda.Device(int(where or 0))
-    else:
-        device = module.device(where or ("cuda" if module.cuda.is_available() else "cpu"))
-        if device.type == "cuda" and not module.cuda.is_available():
-            raise ValueError(f"device={spec!r}: PyTorch finds no CUDA device here; leave device at None for the CPU")
-    return Device(xp, device, _float_type(xp, device))
-
-
-def pick_device(spec: Any, X: Any) -> Any:
-    """The device that ``device`` stands for with rows X: "auto" is PyTorch's CUDA device where that pays, or None.
-
-    >>> pick_device("auto", [[1.0], [2.0]]), pick_device("cupy", [[1.0], [2.0]])
-    (None, 'cupy')
-    """
-    if not (isinstance(spec, str) and spec == "auto"):
-        return spec
-    if (X.shape[0] if hasattr(X, "shape") else len(X)) < MIN_ROWS_FOR_A_DEVICE:
-        return None
-    try:
-        torch = import_module("torch")
-    except ImportError:
-        return None
-    return "cuda" if torch.cuda.is_available() else None
 
 
 def _float_type(xp: Any, device: Any) -> Any:
