@@ -1,5 +1,6 @@
 """The process for classes: evidence, gradient, weights, order, far away, two classes and more, the choice."""
 
+import shutil
 import weakref
 from dataclasses import replace
 
@@ -13,7 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import relvec
-from relvec import RVC
+from exports import compile_c, pointer
+from relvec import GPClassifier
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
 from relvec.gaussian_process.classes import choose as choosing
@@ -153,7 +155,7 @@ def test_far_away_probabilities_are_the_base_rates(n_classes):
 def test_a_line_goes_on_no_further_than_logistic_regression():
     X, y = datasets.load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X[:, :10])
-    model = RVC(kernel="auto").fit(X, y)
+    model = GPClassifier().fit(X, y)
     far = 10.0 * np.sign(np.random.default_rng(0).normal(size=(40, 10)))
     logistic = LogisticRegression(max_iter=1000).fit(X, y)
     assert np.abs(model.decision_function(far)).max() <= np.abs(logistic.decision_function(far)).max()
@@ -203,7 +205,7 @@ def test_classes_that_change_places_often_along_some_of_the_inputs_are_learned(n
     X = rng.uniform(-1.5, 1.5, size=(1000, 3))
     f = np.sin(5.0 * X[:, 0]) * np.cos(4.0 * X[:, 1])
     y = np.digitize(f, [0.0] if n_classes == 2 else [-0.3, 0.3])
-    P = RVC().fit(X[:500], y[:500]).predict_proba(X[500:])
+    P = GPClassifier().fit(X[:500], y[:500]).predict_proba(X[500:])
     assert -np.log(P[np.arange(500), y[500:]]).mean() < 0.4 * np.log(n_classes)  # base rates: log K
 
 
@@ -296,7 +298,7 @@ def test_an_irrelevant_category_is_one_input():
     levels = np.eye(20)[np.random.default_rng(1).integers(0, 20, 300)]
     losses = []
     for Z in (X, np.hstack([X, levels])):
-        model = RVC().fit(Z[:200], y[:200])
+        model = GPClassifier().fit(Z[:200], y[:200])
         losses.append(-np.log(model.predict_proba(Z[200:])[np.arange(100), y[200:]]).mean())
     assert losses[1] < losses[0] + 0.02
     assert "gaussian[4]" in [entry.name for entry in model.selection_.entries]
@@ -326,10 +328,9 @@ def test_held_out_rows_shorten_widths_and_ask_for_vectors():
 
 def test_the_calibration_curve_of_the_folds_is_an_attribute():
     X, y = table(150)
-    model = RVC().fit(X, y)
+    model = GPClassifier().fit(X, y)
     nominal, observed, weight = model.calibration_curve_.T
     assert weight.sum() == pytest.approx(150) and np.average(np.abs(nominal - observed), weights=weight) < 0.15
-    assert not hasattr(model.set_params(predictive="rvm").fit(X, y), "calibration_curve_")
 
 
 def test_a_model_from_elsewhere_takes_part():
@@ -446,7 +447,7 @@ def test_slopes_are_differences_of_latent_means(structure, n_classes):
 def test_feature_relevance_names_the_inputs_that_matter_by_default():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 6))
-    relevance = RVC().fit(X, (X[:, 1] + X[:, 4] > 0).astype(int)).feature_relevance_
+    relevance = GPClassifier().fit(X, (X[:, 1] + X[:, 4] > 0).astype(int)).feature_relevance_
     assert set(np.argsort(-relevance)[:2]) == {1, 4} and relevance[[1, 4]].sum() > 0.9
 
 
@@ -456,14 +457,14 @@ def test_feature_relevance_names_the_inputs_that_matter_by_default():
 def fitted_sum(n_classes):
     """A classifier whose process is a sum of two kernels, one of them with a linear part."""
     X, y = table(90, n_classes)
-    model = RVC().fit(X, y)
+    model = GPClassifier().fit(X, y)
     rows, units = standardise(merge(X, y, n_classes))
     members = [
         Member(0.7, Calibration(1.7, 1.0), learn(rows, STRUCTURES[2])),
         Member(0.4, Calibration(0.9, 0.3), learn(rows, STRUCTURES[1])),
     ]
     process = ClassModel(units, tuple(members), rows.base_rates, model.selection_)
-    model.fitted_ = replace(model.fitted_, predictors=[process], processes=[process])
+    model.fitted_ = replace(model.fitted_, classifier=process, class_process=process)
     return model, np.ascontiguousarray(2.0 * table(40, seed=9)[0])
 
 
@@ -477,14 +478,25 @@ def test_a_sum_of_two_kernels_in_onnx(n_classes):
     np.testing.assert_allclose(proba, model.predict_proba(new), atol=1e-9)
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_sum_of_two_kernels_in_c(n_classes, tmp_path):
+    model, new = fitted_sum(n_classes)
+    predict = compile_c(relvec.to_c(model), tmp_path / "model").relvec_predict_proba
+    found = np.zeros((len(new), n_classes))
+    for row, p in zip(new, found, strict=True):
+        predict(pointer(row), pointer(p))
+    np.testing.assert_allclose(found, model.predict_proba(new), atol=1e-9)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_sum_of_two_kernels_in_a_file(n_classes, tmp_path):
     model, new = fitted_sum(n_classes)
     relvec.save(model, tmp_path / "model")
     np.testing.assert_array_equal(relvec.load(tmp_path / "model").predict_proba(new), model.predict_proba(new))
-    process = model.fitted_.predictors[0]
+    process = model.process_
     broken = replace(process, members=(replace(process.members[0], model=process),))
-    model.fitted_ = replace(model.fitted_, predictors=[broken], processes=None)
+    model.fitted_ = replace(model.fitted_, classifier=broken, class_process=broken)
     relvec.save(model, tmp_path / "broken")
     with pytest.raises(ModelFileError):
         relvec.load(tmp_path / "broken")
@@ -495,8 +507,8 @@ def test_a_wide_table_keeps_no_factor_of_all_its_inputs(n_classes, tmp_path):
     # A factor of 8,000 inputs took 1.5 GB.
     rng = np.random.default_rng(0)
     X, new = rng.normal(1.0, 2.0, size=(24, 90)), rng.normal(size=(20, 90))
-    model = RVC().fit(X, np.digitize(X[:, :30].sum(axis=1), [30.0] if n_classes == 2 else [24.0, 36.0]))
-    process = model.fitted_.predictors[0]
+    model = GPClassifier().fit(X, np.digitize(X[:, :30].sum(axis=1), [30.0] if n_classes == 2 else [24.0, 36.0]))
+    process = model.process_
     assert [member.model.factors.shape[1] for member in process.members] == [25]
     P = model.predict_proba(new)
     wide = replace(process, members=tuple(replace(m, model=m.model.widen()) for m in process.members))
@@ -510,7 +522,7 @@ def test_a_wide_table_keeps_no_factor_of_all_its_inputs(n_classes, tmp_path):
     for wrong in (directions[1:], directions[:, 1:], directions[0], None):
         broken = replace(process.members[0].model, directions=wrong)
         broken = replace(process, members=(replace(process.members[0], model=broken),))
-        model.fitted_ = replace(model.fitted_, predictors=[broken], processes=None)
+        model.fitted_ = replace(model.fitted_, classifier=broken, class_process=broken)
         relvec.save(model, tmp_path / "broken")
         with pytest.raises(ModelFileError, match="do not fit together"):
             relvec.load(tmp_path / "broken")
@@ -533,28 +545,14 @@ def test_a_choice_holds_one_fold_at_a_time(monkeypatch):
     assert len(most) == 5 and max(most) <= 4  # two of the last fold, until they are replaced
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"kernel": "gaussian"}, {"width": 1.0}, {"predictive": "rvm"}, {"multi_class": "ovr"}, {"solver": "em"}],
-    ids=str,
-)
-def test_a_model_that_is_asked_for_is_the_machine(given):
-    X, y = table(40)
-    model = RVC(**given).fit(X, y)
-    assert hasattr(model, "alpha_") and not hasattr(model, "selection_")
-
-
-def test_a_process_and_a_machine_have_attributes_of_their_own():
+def test_a_process_has_attributes_of_its_own():
     X, y = table(60, 3)
-    model = RVC().fit(X, y)
-    assert not any(hasattr(model, name) for name in ("alpha_", "gamma_", "covariance_"))
-    assert model.weights_.shape == (3, model.basis_.n_atoms) and len(model.relevance_per_class_) == 3
-    np.testing.assert_array_equal(model.relevance_vectors_, X[model.relevance_])
+    model = GPClassifier().fit(X, y)
+    machine = ("weights_", "alpha_", "gamma_", "covariance_", "basis_", "atoms_", "relevance_", "certificate_")
+    assert not any(hasattr(model, name) for name in machine)
+    np.testing.assert_array_equal(model.vectors_, X[model.vector_rows_])
+    assert np.all(np.diff(model.vector_rows_) > 0) and model.process_.n_vectors >= len(model.vectors_)
     assert model.feature_relevance_.sum() == pytest.approx(1.0)
-    same = RVC().fit(np.ones((4, 3)), y[:4] > 0)  # no input for a process
-    assert hasattr(same, "alpha_") and not hasattr(same, "selection_")
-    model.set_params(predictive="rvm").fit(X, y)
-    assert hasattr(model, "covariance_") and not hasattr(model, "process_")
 
 
 @pytest.mark.parametrize(("kernel", "width"), [("gaussian", 1.5), ("matern32", [1.0, 2.0, 3.0]), ("matern52", "scale")])
@@ -563,11 +561,11 @@ def test_a_process_with_a_given_kernel_holds_its_widths(kernel, width, n_classes
     X, y = table(80, n_classes)
     X = 10.0 * X + 3.0
     wide = np.multiply(10.0, width).tolist() if not isinstance(width, str) else width
-    model = RVC(kernel=kernel, width=wide, predictive="process", max_vectors=20).fit(X, y)
+    model = GPClassifier(kernel=kernel, width=wide, max_vectors=20).fit(X, y)
     if not isinstance(width, str):
         np.testing.assert_allclose(model.width_, np.broadcast_to(wide, 3))
-    assert model.width_rule_ == "given" and 1 <= len(model.relevance_) <= 20
-    small = RVC(kernel=kernel, width=width, predictive="process", max_vectors=20).fit(X / 10.0, y)
+    assert model.width_rule_ == "given" and 1 <= len(model.vectors_) <= 20
+    small = GPClassifier(kernel=kernel, width=width, max_vectors=20).fit(X / 10.0, y)
     np.testing.assert_allclose(model.predict_proba(X[:9]), small.predict_proba(X[:9] / 10.0), atol=1e-6)
     far = np.full((1, 3), 1e4)
     np.testing.assert_allclose(model.predict_proba(far)[0], np.bincount(y) / len(y), atol=0.03)
@@ -576,23 +574,27 @@ def test_a_process_with_a_given_kernel_holds_its_widths(kernel, width, n_classes
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
-def test_a_process_is_asked_for_by_name():
+def test_a_kernel_is_compared_or_given():
     X, y = table(60)
-    assert "gaussian[ranges]" in {e.name for e in RVC(predictive="process").fit(X, y).selection_.entries}
-    learned = RVC(kernel="matern32", predictive="process").fit(X, y)
+    assert "gaussian[ranges]" in {e.name for e in GPClassifier().fit(X, y).selection_.entries}
+    learned = GPClassifier(kernel="matern32").fit(X, y)
     assert {e.name for e in learned.selection_.entries} == {"matern32", "matern32[3]"}
-    for refused in ({"basis": "linear"}, {"multi_class": "ovr"}, {"kernel": "cauchy"}):
-        with pytest.raises(ValueError, match="predictive='process'"):
-            RVC(predictive="process", **refused).fit(X, y)
-    with pytest.raises(ValueError, match="a column that varies"):
-        RVC(predictive="process").fit(np.ones((3, 2)), [0, 1, 0])
+    with pytest.raises(ValueError, match="kernel must be 'auto', 'gaussian', 'matern32' or 'matern52', got 'cauchy'"):
+        GPClassifier(kernel="cauchy").fit(X, y)
+
+
+def test_columns_that_do_not_vary_leave_the_base_rates():
+    y = np.arange(300) % 3 > 0
+    model = GPClassifier().fit(np.ones((300, 2)), y)
+    np.testing.assert_allclose(model.predict_proba([[1.0, 1.0], [5.0, 0.0]]), [[1 / 3, 2 / 3]] * 2, atol=0.01)
+    assert model.vectors_.shape == (0, 2) and model.feature_relevance_.tolist() == [0.5, 0.5]
 
 
 def test_no_more_vectors_are_kept_than_asked_for():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 4))
     y = (np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=150) > 0).astype(int)
-    assert 1 <= len(RVC(max_vectors=12).fit(X, y).relevance_) <= 12
+    assert 1 <= len(GPClassifier(max_vectors=12).fit(X, y).vectors_) <= 12
     rows = standardise(merge(X, y, 2))[0]
     each, one = (Structure((Part(GAUSSIAN, kind),), False, 4) for kind in (True, False))
     members = tuple(Member(0.5, Calibration(), learn(rows, structure)) for structure in (each, one))
@@ -604,21 +606,21 @@ def test_no_more_vectors_are_kept_than_asked_for():
 def test_class_weights_multiply_sample_weights():
     X, y = table(80)
     weights = 1.0 + np.arange(80) % 2
-    one = RVC(class_weight={0: 1.0, 1: 2.0}).fit(X, y, sample_weight=weights)
-    other = RVC().fit(X, y, sample_weight=weights * np.where(y == 1, 2.0, 1.0))
+    one = GPClassifier(class_weight={0: 1.0, 1: 2.0}).fit(X, y, sample_weight=weights)
+    other = GPClassifier().fit(X, y, sample_weight=weights * np.where(y == 1, 2.0, 1.0))
     np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
 
 
 def test_a_time_limit_is_told():
     X, y = table(300)
     with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"):
-        model = RVC(time_limit=1e-6).fit(X, y)
+        model = GPClassifier(time_limit=1e-6).fit(X, y)
     assert model.status_ == "time_limit" and np.isfinite(model.predict_proba(X)).all()
 
 
 def test_rows_at_the_end_of_the_numbers_have_probabilities():
     X, _ = table(60)
-    model = RVC().fit(X, X[:, 0] > 0)
+    model = GPClassifier().fit(X, X[:, 0] > 0)
     far = model.predict_proba([[1e100, 0.0, 0.0], [1e160, 0.0, 0.0], [1.7e308, -1.7e308, 1.7e308]])
     assert np.isfinite(far).all()
     np.testing.assert_allclose(far[0], far[1])

@@ -103,7 +103,7 @@ def test_one_restart_that_gains_little_does_not_end_the_search():
     X = rng.uniform(-3.0, 3.0, (300, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] ** 2 + 0.2 * rng.standard_normal(300)
     # the first that holds the noise low gains nothing, the second 17 nats
-    assert RVR(width=2.0, predictive="rvm").fit(X, y).log_marginal_likelihood_ > -9.0
+    assert RVR(width=2.0).fit(X, y).log_marginal_likelihood_ > -9.0
 
 
 def test_a_search_restarts_while_that_gains():

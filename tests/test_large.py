@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import relvec.estimators.laplace as laplace_search
-from relvec import RVC, RVR
+from relvec import RVC, RVR, GPClassifier, GPRegressor
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import DenseDesign, LocalSamples, gram_rows, readers, samples, tall_qr
 from relvec.design import streamed as stream
@@ -195,7 +195,8 @@ def test_ranks_that_passes_have_time_for():
     assert stream.max_rank(400_000, 5e7) < 1000
 
 
-def test_a_table_as_they_come():
+@pytest.mark.parametrize("make", [RVR, GPRegressor])
+def test_a_table_as_they_come(make):
     """Whole numbers, flags, a constant, a copy, a heavy tail, wild outliers and much noise, in single precision."""
     pd = pytest.importorskip("pandas")
     rng, n = np.random.default_rng(0), 6000
@@ -210,7 +211,7 @@ def test_a_table_as_they_come():
     ).astype(np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = RVR().fit(table, y)
+        model = make().fit(table, y)
     mean = model.predict(table)
     assert np.sqrt(np.mean((mean - f) ** 2)) < 0.5 * f.std()
     assert f.min() - 2.0 * f.std() < mean.min() and mean.max() < f.max() + 2.0 * f.std()
@@ -357,10 +358,6 @@ def fitted():
     return X, y, RVR(width=4.0).fit(X, y)
 
 
-def blocks_of(X, *others, size=170):
-    return ((X[i : i + size], *(t[i : i + size] for t in others)) for i in range(0, len(X), size))
-
-
 @pytest.mark.parametrize("disk", [False, True])
 def test_memory_map(disk, fitted, tmp_path, monkeypatch):
     if disk:
@@ -439,12 +436,12 @@ def test_weights_names_and_errors_on_disk(fitted, tmp_path, on_disk):
         plain = RVR(width=4.0, solver=solver).fit(X, y, sample_weight=w)
         model = RVR(width=4.0, solver=solver).fit(mapped, y, sample_weight=w)
         check_same(model, plain, X)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(ValueError, match="X has 900 rows and y has 899: give a target for every row"):
         RVR().fit(mapped, y[1:])
     with pytest.raises(ValueError, match="classes and counts need their rows in memory"):
         RVC().fit(mapped, y > 0.1)
     with pytest.raises(ValueError, match="predictive='rvm'"):
-        RVR(predictive="process").fit(mapped, y)
+        RVR(width=4.0, predictive="augmented").fit(mapped, y)
     mapped[5, 1] = np.nan
     with pytest.raises(ValueError, match="not finite between rows"):
         RVR(width=4.0).fit(mapped, y)
@@ -503,12 +500,14 @@ def test_arrays_stay_within_the_limit(kind, n, limit):
 
 
 @pytest.mark.parametrize("kind", ["values", "classes"])
-def test_a_default_fit_stays_within_the_limit_and_says_that_it_was_reached(kind):
+def test_a_process_stays_within_the_limit_and_says_that_it_was_reached(kind):
     """A rough function with little noise, for which every further vector gains."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (900, 2))
     y = np.sin(6.0 * X[:, 0]) * np.cos(7.0 * X[:, 1]) + 0.01 * rng.standard_normal(900)
-    model, y = (RVR(memory_limit="20MB"), y) if kind == "values" else (RVC(memory_limit="20MB"), y > 0.0)
+    model, y = (
+        (GPRegressor(memory_limit="20MB"), y) if kind == "values" else (GPClassifier(memory_limit="20MB"), y > 0.0)
+    )
     type(model)().fit(X[:60], y[:60])
     tracemalloc.start()
     try:
@@ -520,20 +519,20 @@ def test_a_default_fit_stays_within_the_limit_and_says_that_it_was_reached(kind)
     assert model.status_ == "memory_limit" and model.score(X, y) > 0.5
 
 
-@pytest.mark.parametrize("make", [RVR, RVC])
-def test_the_status_of_a_default_fit_says_that_max_vectors_was_reached(make):
+@pytest.mark.parametrize("make", [GPRegressor, GPClassifier])
+def test_the_status_of_a_process_says_that_max_vectors_was_reached(make):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (120, 2))
     y = np.sin(3.0 * X[:, 0]) * np.cos(3.0 * X[:, 1]) + 0.1 * rng.standard_normal(120)
-    y = y if make is RVR else y > 0.0
+    y = y if make is GPRegressor else y > 0.0
     model = make(max_vectors=12).fit(X, y)
-    assert model.status_ == "max_vectors" and len(model.relevance_) <= 12
+    assert model.status_ == "max_vectors" and len(model.vectors_) <= 12
     assert make(max_vectors=120).fit(X, y).status_ == "converged"
 
 
-def test_rows_that_a_default_fit_has_no_room_for_are_refused_with_the_least_that_would_do():
+def test_rows_that_a_process_has_no_room_for_are_refused_with_the_least_that_would_do():
     X = np.random.default_rng(0).uniform(-2.0, 2.0, (9000, 40))
-    for make in (RVR, RVC):
+    for make in (GPRegressor, GPClassifier):
         with pytest.raises(ValueError, match=r"set it to '\d+MB' or more"):
             make(memory_limit="20MB").fit(X, X[:, 0] > 0.0)
 

@@ -65,7 +65,7 @@ def draw(kind: str, seed: int, number: int) -> Problem:
         y = rng.poisson(np.exp(np.clip(signal + 1.0, -5.0, 5.0))).astype(float)
         return Problem(RVR(width=width, likelihood="poisson"), X, y, weights)
     y = (signal + 10.0 ** rng.uniform(-3, 0) * rng.normal(size=n) > 0.0).astype(float)
-    return Problem(RVC(width=width, predictive="rvm"), X, y, weights)
+    return Problem(RVC(width=width), X, y, weights)
 
 
 def draw_hard_regression(seed: int, number: int) -> Problem:
