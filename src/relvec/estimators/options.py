@@ -79,6 +79,11 @@ class FitOptions:
         return False
 
     @property
+    def noise_asked(self) -> str:
+        """The parameter that asks for the noise, for messages."""
+        return f"{'noise' if self.noise == 'heteroscedastic' else 'likelihood'}={self.noise!r}"
+
+    @property
     def most_rows(self) -> int | None:
         """Most rows that noise can be learned from by rows; None for any number."""
         return None
@@ -86,7 +91,7 @@ class FitOptions:
     def check_elsewhere(self, where: str) -> None:
         """Refuse what rows that are not in memory do not allow; ``where`` they are, in words."""
         if self.noise not in ("auto", "constant"):
-            raise ValueError(f"{where} are fitted with normal noise alone: noise={self.noise!r} needs rows in memory")
+            raise ValueError(f"{where} are fitted with normal noise alone: {self.noise_asked} needs rows in memory")
 
     def limited(self, seconds: float | None) -> Self:
         """The options with so many seconds for the whole fit; as they are for None."""

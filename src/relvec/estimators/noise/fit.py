@@ -78,7 +78,7 @@ def _quietly(fit: Callable[[Any, Any], Model], options: FitOptions, source: Memo
 
 def check_rows(options: Any, source: Any) -> None:
     """Refuse rows that do not allow for noise that is learned by rows."""
-    asked = "noise='heteroscedastic'" if options.noise == "heteroscedastic" else f"likelihood='{options.noise}'"
+    asked = options.noise_asked
     if not isinstance(source, MemorySource):
         raise ValueError(f"{asked} needs all rows in memory, as a dense array")
     if source.n_targets > 1 and options.noise != "censored":
