@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec import RVC, RVR
+from relvec import RVC, RVR, GPClassifier, GPRegressor
 from relvec.basis import Bias, Concat, KernelBasis, Linear, Polynomial
 from relvec.design import (
     MODEL_BYTES_PER_ROW,
@@ -185,11 +186,11 @@ class TestOnWorkers:
                 killed.append(next(iter(client.run(os.getpid).values())))
                 os.kill(killed[0], signal.SIGKILL)
 
-        alone = RVR(max_vectors=64).fit(X, Y)
+        alone = GPRegressor(max_vectors=64).fit(X, Y)
         with watch(kill):
-            model = RVR(max_vectors=64).fit(*chunked(X, Y))
-        assert killed and len(alone.relevance_) == 64
-        assert np.array_equal(model.relevance_, alone.relevance_)
+            model = GPRegressor(max_vectors=64).fit(*chunked(X, Y))
+        assert killed and len(alone.vectors_) == 64
+        assert np.array_equal(model.vector_rows_, alone.vector_rows_)
         assert model.log_marginal_likelihood_ == pytest.approx(alone.log_marginal_likelihood_, rel=1e-9)
         for there, here in zip(model.predict(X, return_std=True), alone.predict(X, return_std=True), strict=True):
             assert np.allclose(there, here, rtol=1e-6)
@@ -321,7 +322,7 @@ def test_classes_and_counts_within_the_memory_limit_are_brought_here(model, y, m
     monkeypatch.setattr(DaskSamples, "persisted", lambda self: stayed.append(self) or self)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one iteration is not enough
-        clone(model).set_params(memory_limit="10MB", max_iter=1).fit(*chunked(X, y))
+        clone(model).set_params(memory_limit="10MB", solver=replace(QUICK, max_iter=1)).fit(*chunked(X, y))
     assert stayed, "more than 10 MB do not come here"
 
 
@@ -375,7 +376,7 @@ def test_learned_widths_of_classes():
 
 @pytest.mark.usefixtures("here")
 def test_classes_without_low_rank_are_searched_in_subsets():
-    model = RVC(kernel="log_distance", width=1.0, memory_limit="10MB", max_iter=2, solver=QUICK)
+    model = RVC(kernel="log_distance", width=1.0, memory_limit="10MB", solver=replace(QUICK, max_iter=2))
     with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
         model.fit(*chunked(X, WAVE, W))
     assert 64 <= model.n_candidates_ < 1000 and model.n_subsets_ == 1
@@ -498,7 +499,7 @@ def test_models(model, tolerance):
 @pytest.mark.usefixtures("here")
 def test_learned_widths():
     one = X[:3200, :1], np.sinc(X[:3200, 0]) + 0.1 * RNG.standard_normal(3200)
-    alone, model = (RVR(predictive="rvm", tol=1e-2).fit(*rows) for rows in (one, chunked(*one)))
+    alone, model = (RVR(tol=1e-2).fit(*rows) for rows in (one, chunked(*one)))
     assert np.allclose(model.width_, alone.width_)
     assert_same_on(one[0], model, alone)
     assert model.tuning_.agreement == alone.tuning_.agreement
@@ -539,7 +540,7 @@ def test_tables():
         model.predict(parts[["b", "a"]])
     many = RVR(kernel=None, basis="linear").fit(parts[["a", "b"]], parts[["y", "w"]])
     assert many.predict(parts[["a", "b"]]).compute().shape == (4000, 2)
-    label = RVC(width=3.0, max_iter=5, tol=1.0)
+    label = RVC(width=3.0, solver=Sequential(max_iter=5), tol=1.0)
     with pytest.warns(UserWarning):
         label.fit(table[["a", "b"]][:200], np.where(Y[:200] > 0.1, "up", "down"))
     proba = label.predict_proba(parts[["a", "b"]])
@@ -590,28 +591,31 @@ def test_digits_that_a_gram_matrix_would_lose():
         (RVR(kernel="precomputed"), (X, Y), "precomputed"),
         (RVR(width=2.5, solver="em"), (X, Y), "must be 'sequential'"),
         (RVR(width=2.5, solver=Sequential(select="gain")), (X, Y), "select='batch'"),
-        (RVR(width=2.5, predictive="process"), (X, Y), "use predictive='auto' or 'rvm'"),
+        (RVR(width=2.5, predictive="augmented"), (X, Y), "predictive='rvm' alone"),
+        (RVR(width=2.5, likelihood="student-t"), (X, Y), "likelihood='student-t' needs rows in memory"),
+        (GPRegressor(noise="heteroscedastic"), (X, Y), "noise='heteroscedastic' needs"),
+        (GPRegressor(likelihood="student-t"), (X, Y), "likelihood='student-t' needs"),
+        (GPRegressor(likelihood="censored"), (X, Y), "likelihood='censored' needs"),
+        (GPClassifier(memory_limit="10MB"), (X, WAVE), "a process of classes needs them in memory: raise the limit"),
         (RVR(width=2.5, likelihood="poisson"), (X, Y), "whole numbers"),
         (RVR(width=2.5, likelihood="poisson", noise_variance=1.0), (X, COUNTS), "leave noise_variance"),
         (RVR(width=2.5, centres="move"), (X, Y), "centres that move"),
-        (RVR(width=2.5, device="torch"), (X, Y), "leave device at None"),
         (RVC(width=2.5), (X, Y), "Unknown label type: continuous"),
         (RVC(width=2.5), (X, np.where(Y > 1.0, np.nan, Y > 0.1)), "NaN"),
         (RVC(width=2.5), (X, np.zeros(4000)), "only one class"),
         (RVC(width=2.5), (X, np.column_stack([WAVE, WAVE])), "one label for every row"),
         (RVC(width=2.5), (X, WAVE, 1.0 * (WAVE == "above")), "at least 2 classes need samples"),
         (RVC(width=2.5, class_weight={"above": 0.0}, solver=QUICK), (X, WAVE), "at least 2 classes need samples"),
-        (RVC(width=2.5, predictive="augmented"), (X, WAVE), "use predictive='auto' or 'rvm'"),
+        (RVC(width=2.5, predictive="augmented"), (X, WAVE), "predictive='rvm' alone"),
         (RVC(width=2.5, multi_class="all"), (X, WAVE), "multi_class must be"),
         (RVC(width=2.5, solver="em"), (X, WAVE), "must be 'sequential'"),
-        (RVC(width=2.5, hyperprior={"a": 1.0, "b": 1.0}), (X, WAVE), "no closed form"),
         (RVC(kernel="precomputed"), (X, WAVE), "precomputed"),
     ],
 )
 def test_what_is_refused(model, data, message):
     with pytest.raises(ValueError, match=message):
         model.fit(*chunked(*data))
-    assert not hasattr(model, "weights_")
+    assert not hasattr(model, "fitted_")
 
 
 @pytest.mark.usefixtures("here")
@@ -627,7 +631,7 @@ def test_covariances_and_other_columns_are_refused(alone):
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("model", [RVR(kernel="log_distance", width=1.0), RVR(width=0.1, basis="linear")])
 def test_a_kernel_without_low_rank_is_searched_in_subsets(model):
-    model = clone(model).set_params(memory_limit="20MB", max_iter=5)
+    model = clone(model).set_params(memory_limit="20MB", solver=Sequential(max_iter=5))
     with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
         model.fit(*chunked(X, Y, W))
     assert 0 < model.n_candidates_ < 1000
@@ -672,10 +676,11 @@ def test_labels_in_a_column_and_chunks_without_rows_are_those_of_one_array():
 
 
 @pytest.mark.usefixtures("here")
-def test_classes_whose_rows_stay_with_the_workers_have_a_relevance_vector_machine_by_default():
-    with pytest.warns(ConvergenceWarning, match="MAX_ITER"):
-        model = RVC(max_iter=3).fit(*chunked(X, WAVE))
-    assert len(model.relevance_) and not hasattr(model, "selection_")
+def test_a_process_of_classes_within_the_memory_limit_is_fitted_here(monkeypatch):
+    monkeypatch.setattr("relvec.estimators.sources.dask.GATHERED_BYTES_PER_ROW", 0.0)
+    alone, model = (GPClassifier(max_vectors=10).fit(*rows) for rows in ((X, WAVE), chunked(X, WAVE)))
+    found = model.predict_proba(chunked(X[:50])[0])
+    assert isinstance(found, da.Array) and np.array_equal(found.compute(), alone.predict_proba(X[:50]))
 
 
 @pytest.mark.usefixtures("here")
