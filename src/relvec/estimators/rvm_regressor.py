@@ -44,8 +44,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     noise_variance : float, optional
         Fixed noise variance; None learns it.
     tol : float, optional
-        The fit ends when no single move gains more than this many nats of evidence. None: 1e-4, and 0.3 where a model
-        has more than 300 functions; `certificate_` is the gain that is left.
+        Nats that no single move gains any more. None: 1e-4, and 0.3 where a model has more than 300 functions.
     max_functions : int, optional
         Most basis functions, not counting the constant (see `relvec.relevance_path`).
     share_alpha : bool, default False
@@ -74,8 +73,7 @@ class RelevanceVectorRegressor(MachineRegressor):
         those rows; absent for ``kernel="precomputed"``.
     centres_ : (p, n_features) where the kernels sit, in the order of `weights_`: `relevance_vectors_` unless centres
         were given or moved, when `relevance_` is empty.
-    intercept_ : weight of the constant, 0.0 where it is not in the model.
-    noise_variance_ : noise variance; nan for counts.
+    intercept_, noise_variance_ : weight of the constant, 0.0 where it is not in the model; nan for counts.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi.
     certificate_ : nats: the largest gain that any single move still offered; inf where it was not established.
     status_, n_iter_ : how the fit ended ("converged", or the name of a warning), and the steps it took.
@@ -85,14 +83,12 @@ class RelevanceVectorRegressor(MachineRegressor):
         absent for kernels without.
     feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, summing to 1 (T01 section 4.3).
         `feature_importances_` has the roots, as shares.
-    tuning_, placement_ : how widths were learned (`relvec.hyperparameters.widths.Tuning`), and how well the data place
-        moved centres (`relvec.hyperparameters.grvm.Placement`); only where they were.
+    tuning_, placement_ : how widths were learned, and how well the data place moved centres; only where they were.
     coef_ : (n_features,) only for a purely linear model; `coef_std_`, `selected_` and `gain_` as in
         `SparseBayesianRegressor`, for columns of X alone.
-    degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and training rows that count less than
-        a quarter of a usual row, the worst first.
+    degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
     n_candidates_, n_subsets_, compression_ : functions that were candidates, the subsets they were searched in, and how
-        the rows were reduced to the rank of the dictionary (`relvec.design.Compression`), or None.
+        rows were compressed, or None.
     calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
     fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
