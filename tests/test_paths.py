@@ -40,7 +40,7 @@ def test_every_step_is_one_command(tables, capsys, monkeypatch, name, target):
     assert run("predict", f"{name}.relvec", f"{name}.csv").count("\n") >= 121
     run("report", f"{name}.relvec", f"{name}.csv", "-o", f"{name}.html")
     assert (tables / f"{name}.html").stat().st_size > 20_000
-    run("fit", f"{name}.csv", "--target", target, "--kernel", "gaussian", "--holdout", "0", "-o", "small.relvec")
+    run("fit", f"{name}.csv", "--target", target, "--model", "rvm", "--holdout", "0", "-o", "small.relvec")
     assert "written" in run("export", "small.relvec", "--c")
     assert (tables / "small.c").stat().st_size > 1000
 

@@ -76,7 +76,7 @@ examples:
   relvec report houses.relvec held_out.csv -o report.md
 """
 EXPORT = """The exported model takes numbers: the command prints which, and in which order. ONNX is for all models, C
-for relevance vector machines and linear models (relvec fit --kernel gaussian, or linear).
+for relevance vector machines and linear models (relvec fit --model rvm, or linear).
 
 examples:
   relvec export houses.relvec --onnx                  writes houses.onnx

@@ -15,7 +15,7 @@ __all__ = ["to_c"]
 
 PROCESS_REFUSED = (
     "C is for relevance vector machines and linear models, and this model is a Gaussian process, which would make "
-    "megabytes of source: fit a relevance vector machine (RVR, RVC, or relvec fit --kernel gaussian), or export the "
+    "megabytes of source: fit a relevance vector machine (RVR, RVC, or relvec fit --model rvm), or export the "
     "process as ONNX (to_onnx, or relvec export --onnx)"
 )
 
