@@ -5,8 +5,8 @@
 
 `write` fits the regressor and the classifier named, as they come, to fold 0 of five tables and of five sets of
 classes (RELVEC_DATA), and stores means, standard deviations and probabilities of the test rows. `compare` does the
-same here and prints the largest differences, relative to the standard deviation of the training targets; exit code 1 where one is
-above 1e-10.
+same here and prints the largest differences, relative to the standard deviation of the training targets; exit code 1
+where one is above 1e-10.
 """
 
 from __future__ import annotations

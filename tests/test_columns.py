@@ -261,7 +261,8 @@ def suspicious(request):
     return {
         "Unnamed: 0": np.arange(n), "patient": rng.permutation(n) + 4000, "customer": rng.integers(0, 50, n), "x": x,
         "feet": 3.28 * x - 1.0, "zero": np.where(np.arange(n) % 2, 0.0, -0.0), "c": c, "town": np.char.add("town ", c),
-        "twice": 2.0 * y, "near": y + 1e-3 * rng.normal(size=n), "exp": np.exp(y), "close": y + 0.01 * rng.normal(size=n),
+        "twice": 2.0 * y, "near": y + 1e-3 * rng.normal(size=n), "exp": np.exp(y),
+        "close": y + 0.01 * rng.normal(size=n),
         "y": y,
     }  # fmt: skip
 

@@ -1077,7 +1077,8 @@ def test_copies_of_basis_functions_add_nothing(seed, N, M):
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((N, M))
     y = A[:, 0] + 0.3 * rng.standard_normal(N)
-    model = RVR(kernel=None, basis="linear", tol=1e-6, solver=Sequential(support_prior="flat"))  # a prior over sets counts copies
+    flat = Sequential(support_prior="flat")  # a prior over sets counts copies
+    model = RVR(kernel=None, basis="linear", tol=1e-6, solver=flat)
     a, b = quiet(model, A, y), quiet(clone(model), np.hstack([A, -A, 2.0 * A]), np.asarray(y))
     assert b.log_marginal_likelihood_ == pytest.approx(a.log_marginal_likelihood_, abs=1e-4)
     assert relative(b.predict(np.hstack([A, -A, 2.0 * A])), a.predict(A)) < 1e-2

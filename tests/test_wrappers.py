@@ -76,7 +76,10 @@ def test_relevance_that_was_not_learned_is_not_drawn(model):
         plot.FeatureRelevanceDisplay.from_estimator(model)
 
 
-@pytest.mark.parametrize(("model", "score"), [(GPRegressor(), "of the target&#x27;s variance explained"), (GPClassifier(), "log loss")])
+EXPLAINED = "of the target&#x27;s variance explained"
+
+
+@pytest.mark.parametrize(("model", "score"), [(GPRegressor(), EXPLAINED), (GPClassifier(), "log loss")])
 def test_a_notebook_shows_how_good_a_process_is_and_which_inputs_matter(rows, model, score):
     X, y = rows
     X = np.c_[X, np.random.default_rng(5).normal(size=len(X))]
