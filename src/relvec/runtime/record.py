@@ -38,7 +38,7 @@ class Record:
     def check(self) -> None:
         """Raise ValueError unless the fields are those of a model."""
         name, sizes = type(self).__name__, dict[str, int]()
-        for field in _hints(type(self)):  # type: ignore[arg-type]
+        for field in annotations_of(type(self)):  # type: ignore[arg-type]
             value = getattr(self, field)
             numeric = isinstance(value, np.ndarray | numbers.Real)
             if self.FINITE and field not in self.MAY_BE_INFINITE and numeric and not _is_finite(np.asarray(value)):
@@ -55,7 +55,7 @@ class Record:
 
 def check_types(record: Any) -> None:
     """Raise ValueError unless the fields of a dataclass have the types that are annotated."""
-    for field, hint in _hints(type(record)).items():  # type: ignore[arg-type]
+    for field, hint in annotations_of(type(record)).items():  # type: ignore[arg-type]
         value = getattr(record, field)
         if not _matches(value, hint):
             raise ValueError(f"{type(record).__name__}.{field} is of the wrong type, {type(value).__name__}")
@@ -67,10 +67,12 @@ def is_index(values: np.ndarray, size: int) -> bool:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
-    """The annotations of a record, evaluated once."""
+def annotations_of(cls: type) -> dict[str, Any]:
+    """The annotations of a record by field, evaluated once."""
+    if not is_dataclass(cls):
+        return {}
     hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls)} if is_dataclass(cls) else {}
+    return {field.name: hints[field.name] for field in fields(cls)}
 
 
 def _matches(value: Any, hint: Any) -> bool:

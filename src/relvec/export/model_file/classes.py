@@ -6,6 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from relvec.export.model_file.layout import ModelFileError
+from relvec.runtime.record import annotations_of
 
 # Public prefix of a name in files: the modules where the classes of that prefix are defined today, and the classes.
 RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
@@ -83,6 +84,8 @@ def storable_classes() -> dict[str, type]:
             found |= {f"{prefix}.{name}": getattr(import_module(module), name) for name in names}
     for module, names in SKLEARN.items():
         found |= {f"{module}.{name}": getattr(import_module(module), name) for name in names}
+    for cls in found.values():
+        annotations_of(cls)  # evaluated here, so that no file makes a load compile anything
     return found
 
 
