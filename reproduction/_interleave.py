@@ -9,7 +9,7 @@ from relvec import RVR
 from relvec.basis import Basis, Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
 from relvec.estimators.gaussian import gaussian_problem
-from relvec.estimators.options import resolve_options
+from relvec.estimators.options import machine_options
 from relvec.estimators.sources.base import target_units
 from relvec.hyperparameters.shared_precision import Columns
 from relvec.hyperparameters.targets import EvaluatedModel, GaussianTarget
@@ -36,7 +36,7 @@ def fit_interleaved(
     """
     weights = np.ones(len(y))
     (unit,), (variance,) = target_units(y[:, None], weights)
-    options = resolve_options(RVR().get_params(deep=False), "RVR", True, None, True)
+    options = machine_options(RVR().get_params(deep=False), classes=False, earlier=None)
     problem = gaussian_problem(options, unit, variance, len(y))
     basis = Concat((KernelBasis(Gaussian(width="learn-per-feature")), Bias())).bind(X)
     basis = basis.with_theta(basis.theta + np.log(start))

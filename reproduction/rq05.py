@@ -10,12 +10,12 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
-from relvec.inference.process import Process
 from scipy.stats import ttest_rel
+from sklearn.base import clone
 
-from relvec import RVR
+from relvec import RVR, GPRegressor
 from relvec.basis import KernelBasis
-from relvec.estimators.gaussian import NOISE_FLOOR, augment, condition
+from relvec.estimators.gaussian import augment
 from relvec.inference.evidence import gaussian
 from relvec.inference.predictive import Augmented, AugmentedPredictor, LinearPredictor
 from relvec.kernels import Gaussian, Kernel, LogDistance
@@ -27,7 +27,7 @@ from reproduction._priors import sample_functions
 
 # Tables 1 and 2 --------------------------------------------------------------------------------------------------
 
-MODELS = ("RVM", "RVM*", "process", "GP")
+MODELS = ("RVM", "RVM*", "GPRegressor", "GP")
 LOSSES = ("squared", "absolute", "-log density")
 _Z90 = 1.6448536269514722
 STARTS = (2.0, 4.0)  # of Appendix C, tried beside that of the table
@@ -43,12 +43,12 @@ def losses(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> list[float]:
 def compare(X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, unit: float) -> dict[str, float]:
     """The losses of all models on one partition, for targets times ``unit``."""
     rvm = RVR(width="learn-per-feature").fit(X, y)
-    star, process = (as_fitted(rvm, spec, X, y) for spec in (Augmented(), Process()))
+    star = as_fitted(rvm, Augmented(), X, y)
     gp = better_gp(rvm, X, y)
     found = {
         "RVM": rvm.predict(X_test, return_std=True),
         "RVM*": star.predict(X_test, return_std=True),
-        "process": process.predict(X_test, return_std=True),
+        "GPRegressor": GPRegressor().fit(X, y).predict(X_test, return_std=True),
         "GP": gp.predict(X_test),
         "RVM* refitted to the vectors": refitted(star, X, y).moments(X_test, True, True),
     }
@@ -66,17 +66,12 @@ def better_gp(rvm: RVR, X: np.ndarray, y: np.ndarray) -> ExactGP:
     return max((fit_gp(X, y, start) for start in starts[: 1 if len(X) > 1000 else 2]), key=lambda gp: gp.log_evidence)
 
 
-def as_fitted(rvm: RVR, predictive: Augmented | Process, X: np.ndarray, y: np.ndarray) -> RVR:
-    """The same model with another predictive distribution; its widths and support are not searched again."""
+def as_fitted(rvm: RVR, predictive: Augmented, X: np.ndarray, y: np.ndarray) -> RVR:
+    """The same model as RVM*; its widths and support are not searched again."""
     model, found = copy(rvm), rvm.fitted_
     functions, weights, unit = found.functions, np.ones(len(X)), found.functions[0].unit
     targets, variances = y[None] / unit, np.array([y.var() / unit**2])
-    if isinstance(predictive, Augmented):
-        predictors = augment(predictive, functions, found.alpha, rvm.kernel_, X, weights, targets, variances)
-    else:
-        predictors, processes = condition(predictive, functions, found.alpha, found.basis, (rvm.kernel_,),
-                                          rvm.fit_intercept, X, weights, targets, variances, [NOISE_FLOOR])  # fmt: skip
-        model.process_, model.noise_variance_ = processes[0], predictors[0].noise * unit**2
+    predictors = augment(predictive, functions, found.alpha, rvm.kernel_, X, weights, targets, variances)
     model.fitted_ = replace(found, predictors=predictors)
     return model
 
@@ -324,32 +319,40 @@ def hole_data(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return x, np.sinc(x[:, 0] / 4.0) + 0.1 * rng.standard_normal(80)
 
 
+BESIDE = {
+    "RVM": RVR(width=2.0),
+    "RVM*": RVR(width=2.0, predictive="augmented"),
+    "GPRegressor": GPRegressor(),
+}
+
+
 def figure_2(context: Context) -> Outcome:
     """Standard deviations in the data, in a gap and beyond the data, in units of the one in the data."""
     X, t = hole_data(context.rng())
     values = {}
-    for name in ("rvm", "augmented", "process"):
-        std = RVR(width=2.0, predictive=name).fit(X, t).predict([[6.0], [0.0], [30.0]], return_std=True)[1]
+    for name, model in BESIDE.items():
+        std = clone(model).fit(X, t).predict([[6.0], [0.0], [30.0]], return_std=True)[1]
         values[f"std in the gap over that in the data, {name}"] = std[1] / std[0]
         values[f"std at 30 over that in the data, {name}"] = std[2] / std[0]
     return Outcome(values, {"bands": partial(bands_figure, context)})
 
 
 def bands_figure(context: Context) -> Any:
-    """RQ05 figure 2 with the process beside it: predictions below, standard deviations above."""
+    """RQ05 figure 2 with `GPRegressor` beside it: predictions below, standard deviations above."""
     X, t = hole_data(context.rng())
     x = np.linspace(-20.0, 20.0, 401)[:, None]
     figure = new_figure(12.0, 5.0)
     axes = figure.subplots(2, 3, sharex=True, sharey="row", height_ratios=(1, 2))
-    for (above, below), name in zip(axes.T, ("rvm", "augmented", "process"), strict=True):
-        model = RVR(width=2.0, predictive=name).fit(X, t)
+    for (above, below), (name, model) in zip(axes.T, BESIDE.items(), strict=True):
+        model = clone(model).fit(X, t)
         mean, std = model.predict(x, return_std=True)
         above.plot(x, std, color=LINE)
-        above.set_title(f'predictive="{name}"')
+        above.set_title(name)
         below.fill_between(x[:, 0], mean - 2.0 * std, mean + 2.0 * std, color=LINE, alpha=0.25, lw=0)
         below.plot(x, mean, color=LINE)
         below.plot(X[:, 0], t, ".", color="0.4", ms=4)
-        below.plot(model.relevance_vectors_[:, 0], t[model.relevance_], "o", mfc="none", color=VECTOR)
+        rows = model.relevance_ if isinstance(model, RVR) else model.vector_rows_
+        below.plot(X[rows, 0], t[rows], "o", mfc="none", color=VECTOR)
     axes[0, 0].set_ylabel("standard deviation")
     return figure
 
@@ -358,7 +361,8 @@ def bands_figure(context: Context) -> Any:
 
 _ASSUMED = (
     "features have unit variance, and widths are learned per feature from the same start for every partition",
-    "RVM* and process take the widths and vectors of the RVM; the GP is the better of two starts",
+    "RVM* takes the widths and vectors of the RVM; the GP is the better of two starts",
+    "GPRegressor is as it comes: the data choose its kernel",
     "'RVM* refitted to the vectors' is footnote 3: only the targets of the relevance vectors are used",
 )
 
