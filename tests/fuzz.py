@@ -24,8 +24,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from relvec import RVC, RVR, kernels
-from relvec.export.model_file import ModelFileError, dumps, loads
+from relvec import RVC, RVR, GPClassifier, GPRegressor, kernels
+from relvec.export.model_file import SCHEMA, ModelFileError, dumps, loads
 
 # What the interpreter reports when a file makes it run, start, open or import something.
 FORBIDDEN = tuple("exec compile open os. subprocess. pickle. marshal. ctypes. socket. import shutil.".split())
@@ -58,10 +58,13 @@ def models():
         ("c", OneHotEncoder(handle_unknown="ignore"), [2]),
     ])  # fmt: skip
     kernel = kernels.Gaussian(2.0) + kernels.Linear() * kernels.Matern(1.5, 1.0)
+    small = {"max_vectors": 6}
     fitted = [
         RVR(kernel=kernel, basis=["linear"], width="scale").fit(X, y),
         RVC(width="scale").fit(X, np.array(["a", "b", "c"])[np.digitize(y, [-0.4, 0.4])]),
-        make_pipeline(columns, RVR(random_state=np.random.RandomState(0), width="scale")).fit(mixed, y),
+        make_pipeline(columns, RVR(random_state=0, width="scale")).fit(mixed, y),
+        GPRegressor(**small).fit(X, y),
+        GPClassifier(**small).fit(X, y > 0.0),
     ]
     return [dumps(model) for model in fitted]
 
@@ -69,7 +72,7 @@ def models():
 def seal(header: bytes, arrays: bytes) -> bytes:
     """A file with a right checksum around any header and arrays."""
     rest = len(header).to_bytes(8, "little") + header + arrays
-    return b"relvec-model 02\n" + hashlib.sha256(rest).digest() + rest
+    return b"relvec-model %02d\n" % SCHEMA + hashlib.sha256(rest).digest() + rest
 
 
 def split(file: bytes) -> tuple[bytes, bytes]:

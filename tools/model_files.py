@@ -1,7 +1,6 @@
 """Write the model files that the tests keep: python tools/model_files.py
 
-Run it when the schema or the names in files change, with another NAME, and keep the files that are there: they show
-that files written by earlier versions still load.
+They show that files written by an earlier version of the same schema still load. Run it when the schema changes.
 """
 
 from pathlib import Path
@@ -13,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import relvec
-from relvec import RVC, RVR, kernels
+from relvec import RVC, RVR, GPClassifier, GPRegressor, kernels
 from relvec.export.model_file import SCHEMA
 
 FOLDER = Path(__file__).parents[1] / "tests" / "files"
@@ -38,6 +37,8 @@ def main():
     keep("counts", RVR(likelihood="poisson", width="scale").fit(X, rng.poisson(np.exp(y))), X[:5], "predict")
     keep("softmax", RVC(width="scale").fit(X, label), X[:5], "predict_proba")
     keep("binary", RVC(kernel="laplace", width="scale").fit(X, label > 0), X[:5], "predict_proba")
+    keep("process", GPRegressor(max_vectors=10).fit(X, y), X[:5], "predict")
+    keep("process-classes", GPClassifier(max_vectors=10).fit(X, label), X[:5], "predict_proba")
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": rng.choice(["u", "v"], 40)})
     columns = ColumnTransformer([("n", StandardScaler(), ["a", "b"]), ("c", OneHotEncoder(), ["c"])])
     keep("pipeline", make_pipeline(columns, RVR(width="scale")).fit(frame, y), frame.iloc[:5], "predict")
