@@ -72,7 +72,8 @@ def moved_centres(model: Any) -> np.ndarray | None:
 
 def check_single(model: Any) -> None:
     """Refuse a model of several outputs."""
-    if not final_step(model).fitted_.single:
+    fitted = final_step(model).fitted_
+    if fitted.classifier is None and not fitted.single:
         raise ValueError("the model has several outputs; fit one output to draw it")
 
 
