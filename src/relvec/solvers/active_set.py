@@ -35,7 +35,7 @@ def as_solver(spec: str | SolverSpec) -> SolverSpec:
     """A solver from its name ("sequential", "mackay", "em") or the object itself.
 
     >>> as_solver("mackay")
-    MacKay(prune_gamma=2.220446049250313e-16, prune_alpha=1000000000000.0, time_limit=None)
+    MacKay(prune_gamma=2.220446049250313e-16, ...)
     """
     if isinstance(spec, str) and spec in _SOLVERS:
         return _SOLVERS[spec]()

@@ -49,11 +49,11 @@ class ConformalSets(ConformalPredictions):
         Examples
         --------
         >>> import numpy as np
-        >>> from relvec import RVC
+        >>> from relvec import GPClassifier
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(300, 1))
         >>> y = np.where(X[:, 0] + rng.normal(size=300) > 0.0, "high", "low")
-        >>> model = RVC().fit(X[:100], y[:100]).calibrate(X[100:200], y[100:200])
+        >>> model = GPClassifier().fit(X[:100], y[:100]).calibrate(X[100:200], y[100:200])
         >>> model.predict_set([[-3.0], [0.0], [3.0]], coverage=0.9).tolist()
         [[False, True], [True, True], [True, False]]
         """
