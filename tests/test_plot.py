@@ -1,6 +1,7 @@
 """Pictures: what is drawn, where, and what is refused."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from relvec import RVC, RVR
+from relvec import RVC, RVR, GPClassifier, GPRegressor
 from relvec.plot import (
     CalibrationDisplay,
     FeatureRelevanceDisplay,
@@ -32,10 +33,25 @@ def test_fit_circles_the_relevance_vectors(data):
     X, y = data
     model, ax = RVR(width=3.0).fit(X, y), new_figure().subplots()
     assert plot_fit(model, X, y, ax, truth=lambda X: np.sinc(X[:, 0] / np.pi)) is ax
-    circles = next(line for line in ax.lines if line.get_label().startswith("relevance vectors"))
+    circles = next(line for line in ax.lines if line.get_label().startswith("vectors"))
     np.testing.assert_array_equal(circles.get_xdata(), X[model.relevance_, 0])
     np.testing.assert_array_equal(circles.get_ydata(), y[model.relevance_])
-    assert circles.get_label() == f"relevance vectors ({len(model.relevance_)} of 60)"
+    assert circles.get_label() == f"vectors ({len(model.relevance_)} of 60)"
+
+
+def test_rows_that_a_process_keeps_are_circled(data, flat):
+    X, y = data
+    model = GPRegressor(max_vectors=12).fit(X, y)
+    display = FitDisplay.from_estimator(model, X, y, ax=new_figure().subplots())
+    assert f"vectors ({len(model.vectors_)} of 60)" in [line.get_label() for line in display.ax_.lines]
+    with pytest.raises(ValueError, match="a process is not found by a search"):
+        HistoryDisplay.from_estimator(model)
+    X, _, labels = flat
+    model = GPClassifier(max_vectors=10).fit(X, labels)
+    shown = FeatureRelevanceDisplay.from_estimator(model, ax=new_figure().subplots())
+    np.testing.assert_array_equal(shown.relevance, model.feature_relevance_)
+    surface = SurfaceDisplay.from_estimator(model, X, labels, n_grid=10, ax=new_figure().subplots())
+    assert surface.centres is None
 
 
 def test_predictions_count_the_bars_that_hold(data):
@@ -155,7 +171,7 @@ def test_feature_relevance_is_what_the_model_learned_if_it_has(flat):
     shuffled = FeatureRelevanceDisplay.from_estimator(model, X, y, n_repeats=3, ax=new_figure().subplots())
     assert shuffled.relevance[0] > 5 * shuffled.relevance[1] and shuffled.error is not None
     model = RVR(width=[2.0, 4.0]).fit(X, y)
-    model.feature_relevance_ = np.array([0.75, 0.25])
+    model.fitted_ = replace(model.fitted_, feature_relevance=np.array([0.75, 0.25]))
     learned = FeatureRelevanceDisplay.from_estimator(model, ax=new_figure().subplots())
     assert learned.relevance.tolist() == [0.75, 0.25] and learned.error is None
     bars = [bar.get_width() for bar in learned.ax_.patches]
