@@ -209,7 +209,7 @@ def _densities(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int
     """Mean log density (K,) of rows in folds that took no part, under the models of each size."""
     if not n_folds:
         return np.full(most, np.nan)
-    total, classes = np.zeros(most), isinstance(plain, RelevanceVectorClassifier)
+    total, classes = np.zeros(most), isinstance(plain, MachineClassifier)
     folds = (StratifiedKFold if classes else KFold)(n_folds, shuffle=True, random_state=0)
     for train, test in folds.split(y, y):
         part: Callable[[np.ndarray], Any] = lambda rows: _safe_indexing(X, rows)  # noqa: E731
