@@ -76,6 +76,9 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
         if counts and (options.predictive is not None or options.noise_variance is not None):
             raise ValueError("counts have no noise variance and no augmented distribution: leave noise_variance at "
                              "None and predictive at 'rvm' with likelihood='poisson'")  # fmt: skip
+        if options.predictive is not None and given["likelihood"] == "student-t":
+            raise ValueError("Student-t noise has no augmented distribution, whose variances would be taken for noise: "
+                             "leave predictive at 'rvm' with likelihood='student-t'")  # fmt: skip
         summed = not counts and can_be_summed(options)
         source = self._regression_source(options, X, y, sample_weight, counts=counts, summed=summed)
         self._set_fitted(fit(options, source, _search_for_counts(source) if counts else GaussianSearch.of))
