@@ -1,0 +1,114 @@
+"""The dictionary of a sparse model: a process learns widths from few rows, functions of several scales follow it.
+
+Widths are used as ratios: Gaussian functions as wide as the process's, half and twice (or four times) as wide sit on
+every row, or on a draw of the rows; beside them its rough part where it has one, the columns of X and a constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear
+from relvec.gaussian_process.fit import noise_floor
+from relvec.gaussian_process.kernel import Part, Shape, Structure
+from relvec.gaussian_process.priors import Floors
+from relvec.gaussian_process.rows import (
+    Rows,
+    Units,
+    find_categories,
+    neighbour_distance,
+    row_hash,
+    standardise,
+    without_copies,
+)
+from relvec.gaussian_process.selection import compare
+from relvec.gaussian_process.target import AS_IT_IS
+from relvec.kernels import Gaussian, Kernel, Matern
+from relvec.runtime.clock import Clock
+
+LEARNED_ROWS = 400  # distinct rows that widths are learned from
+SCALES = ((0.5, 1.0, 2.0), (1.0, 2.0, 4.0))  # of functions in widths of the process: what is compared
+MAX_CENTRES, MAX_FUNCTIONS = 1000, 3000  # rows that functions sit on, and kernels in a dictionary
+_FEWER_CENTRES, _MANY_ROWS = 500, 2000  # of so many rows fewer are centres: each costs a pass over all of them
+_NO_EFFECT = 1e6  # standard deviations wide in columns that tell nothing new
+_NU = {Shape.MATERN32: 1.5, Shape.MATERN52: 2.5}
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedWidths:
+    """What the process learned: its structure's name, and for each part its shape and lengths (d,) in units of X."""
+
+    name: str
+    parts: tuple[tuple[str, np.ndarray], ...]
+
+    def kernels(self, scales: tuple[float, ...]) -> tuple[Kernel, ...]:
+        """Return the kernels of a dictionary of Gaussian functions of some scales, and the rough parts."""
+        found: dict[Kernel, None] = {}
+        for shape, lengths in self.parts:
+            for scale in scales:  # a width r is sqrt(2) lengths: exp(-|x - z|^2 / r^2) = exp(-|x - z|^2 / 2 l^2)
+                found[Gaussian(width=tuple(np.sqrt(2.0) * scale * lengths))] = None
+            if shape in _NU:
+                found[Matern(nu=_NU[shape], width=tuple(lengths))] = None
+        return tuple(found)
+
+    @property
+    def widths(self) -> np.ndarray:
+        """The narrowest width of each input (d,), in the convention of `relvec.kernels.Gaussian`."""
+        return np.sqrt(2.0) * np.min([lengths for _, lengths in self.parts], axis=0)
+
+
+def learn_widths(rows: Rows, clock: Clock) -> LearnedWidths:
+    """Learn the widths of single parts, one for all inputs or one an input, and keep those of most merit."""
+    scaled, units = standardise(without_copies(rows))
+    few = scaled.take(slice(0, LEARNED_ROWS))
+    floors = Floors(noise_floor(rows.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(few.X))
+    d = few.X.shape[1]
+    if d == 0:
+        return LearnedWidths("constant", ((Shape.GAUSSIAN, np.ones(rows.X.shape[1])),))
+    best = compare(_candidates(d, find_categories(scaled.X)), few, floors, clock)[0]
+    structure, theta = best.structure, best.mode.theta
+    parts = [
+        (part.shape, _in_units(np.broadcast_to(np.exp(part.log_lengths(theta[at])), d), units, rows.X))
+        for part, at in zip(structure.parts, structure.widths)
+    ]
+    return LearnedWidths(structure.name, tuple(parts))
+
+
+def _candidates(n_inputs: int, groups: tuple[int, ...]) -> tuple[Structure, ...]:
+    """Single parts, smooth or rough, of one width or one an input, with and without a linear part.
+
+    Sums of two parts are not among them: a dictionary has several scales of its own.
+    """
+    parts = [Part(shape) for shape in (Shape.GAUSSIAN, Shape.MATERN32)]
+    if n_inputs > 1:
+        parts += [Part(shape, True, groups=groups) for shape in (Shape.GAUSSIAN, Shape.MATERN32)]
+    return tuple(Structure((part,), linear, n_inputs) for part in parts for linear in (False, True))
+
+
+def _in_units(lengths: np.ndarray, units: Units, X: np.ndarray) -> np.ndarray:
+    """Lengths (d,) of all columns of X, from those of the standardised columns that vary."""
+    size = np.abs(X).max(axis=0, initial=0.0)
+    found = _NO_EFFECT * np.where(size > 0.0, size, 1.0)
+    found[units.columns] = lengths * units.scale
+    return found
+
+
+def columns_alone(X: np.ndarray) -> Basis:
+    """Return the dictionary of the columns of X (n, d) and a constant."""
+    return Concat((Linear(), Bias())).bind(X)
+
+
+def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray) -> Basis:
+    """Return the dictionary of kernels on distinct rows, or a draw of them, the columns of X (n, d) and a constant.
+
+    The rows are in the order of a hash of their inputs, so that the first of them are a draw.
+    """
+    most = _FEWER_CENTRES if len(rows) > _MANY_ROWS else MAX_CENTRES
+    centres = rows.X[: max(min(most, MAX_FUNCTIONS // max(len(kernels), 1)), 1)]
+    own = row_hash(X + 0.0)
+    order = np.argsort(own, kind="stable")
+    first = order[np.searchsorted(own[order], row_hash(centres))]  # the first of the rows with these inputs
+    parts = [KernelBasis(kernel, centres, centre_rows=first) for kernel in kernels]
+    return Concat((*parts, Linear(), Bias())).bind(X)

@@ -1,0 +1,198 @@
+"""How many functions: searches in folds at a ladder of prices, judged by the density of the rows that each leaves out.
+
+All of the search is inside each fold, since a support that was chosen with a row is not surprised by it. The folds go
+down the ladder together, price by price, and turn back when their rows have lost density for some time: what a
+crowded model costs is not spent. Rows with equal or nearly equal inputs are in one fold. Large tables have one fold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relvec.design import DenseDesign
+from relvec.gaussian_process.rows import Rows, row_hash
+from relvec.inference.error_bars import HeldOut
+from relvec.inference.evidence import LOG_2PI
+from relvec.runtime.clock import Clock
+from relvec.solvers.gaussian.model import GaussianModel
+from relvec.solvers.loop import Problem
+from relvec.solvers.price import PRICES_NATS, Ladder, sharpen
+from relvec.solvers.stepwise import count
+
+FOLDS, ONE_FOLD_ROWS, MOST_HELD = 5, 1500, 1000  # folds; rows from which there is one, and its rows at most
+NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
+MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the noise too
+MAX_FUNCTIONS = 300  # where no number is given
+NOISE_START, NOISE_FLOOR = 0.1, 1e-8  # of the target's variance
+_AT_FLOOR = 10.0  # noise variances below so many times the floor explain the noise too
+_PATIENCE, _LOST_NATS = 3, 0.02  # prices beyond the best, and nats a row lost, after which folds turn back
+_TIE_ERRORS, _TIE_NATS = 0.5, 0.02  # a smaller model may lose so many standard errors, and so much a row
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """The models of the folds at one price.
+
+    Attributes
+    ----------
+    price : nats a function; inf for the constant alone.
+    n_functions : the mean number of functions in the folds.
+    loss : mean negative log density of held-out targets, at the best common factor of variances.
+    losses : (n,) those of each row.
+    held : what was predicted of the rows.
+    refused : whether some model has its noise at the floor.
+    """
+
+    price: float
+    n_functions: float
+    loss: float
+    losses: np.ndarray
+    held: HeldOut
+    refused: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """The search without some rows, and what it has to predict: their columns, targets, weights, scatter, inputs."""
+
+    ladder: Ladder
+    unit: float
+    index: np.ndarray
+    Phi: np.ndarray
+    rows: Rows
+
+
+def make_folds(rows: Rows) -> list[np.ndarray]:
+    """Return the rows (m,) that each fold leaves out, by a hash of their rounded inputs.
+
+    >>> X = np.repeat(np.arange(50.0), 2)[:, None] + np.tile([0.0, 1e-6], 50)[:, None]
+    >>> folds = make_folds(Rows(X, np.zeros(100), np.ones(100), np.zeros(100)))
+    >>> len(folds), all(set(fold // 2 * 2) <= set(fold) for fold in folds)
+    (5, True)
+    """
+    X, n = rows.X, len(rows)
+    deviation = X.std(axis=0)
+    rounded = np.round((X - X.mean(axis=0)) / np.where(deviation > 0.0, deviation, 1.0) / NEAR_COPY)
+    _, group = np.unique(row_hash(rounded + 0.0), return_inverse=True)
+    place = np.cumsum(np.bincount(group)) / n  # groups in the order of their hash, as shares of the rows
+    if n > ONE_FOLD_ROWS:
+        return [np.flatnonzero(place[group] <= min(1.0 / FOLDS, MOST_HELD / n))]
+    fold = np.minimum((place[group] * FOLDS).astype(int), FOLDS - 1)
+    return [found for k in range(FOLDS) if len(found := np.flatnonzero(fold == k)) and len(found) < n]
+
+
+def make_problem(Phi: np.ndarray, rows: Rows, noise_variance: float | None = None) -> tuple[Problem, float]:
+    """Return the problem of columns Phi (n, M), the last of ones, and rows, and the unit of its target.
+
+    A noise variance that is given is in the units of the targets.
+    """
+    root, n = np.sqrt(rows.weight), rows.total
+    unit = float(np.sqrt((rows.weight @ rows.y**2 + rows.scatter.sum()) / n)) or 1.0
+    mean = rows.weight @ rows.y / n
+    variance = max(float((rows.weight @ (rows.y - mean) ** 2 + rows.scatter.sum()) / n) / unit**2, NOISE_FLOOR)
+    problem = Problem(
+        design=DenseDesign(np.asfortranarray(Phi * root[:, None]), overwrite=True),
+        target=np.ascontiguousarray(rows.y * root / unit),
+        target_norm2_outside=float(rows.scatter.sum()) / unit**2,
+        n_samples=n,
+        noise_variance=None if noise_variance is None else noise_variance / unit**2,
+        noise_start=NOISE_START * variance,
+        noise_floor=NOISE_FLOOR * variance,
+        order=np.arange(Phi.shape[1]),
+        bias=Phi.shape[1] - 1,
+        tol=1e-3,
+    )
+    return problem, unit
+
+
+class Comparison:
+    """The searches of one dictionary, in folds."""
+
+    def __init__(self, Phi: np.ndarray, rows: Rows, most: int, noise_variance: float | None = None):
+        self.rows, self.folds = rows, []
+        for index in make_folds(rows):
+            kept = np.delete(np.arange(len(rows)), index)
+            problem, unit = make_problem(Phi[kept], rows.take(kept), noise_variance)
+            ladder = Ladder(problem, most_functions(problem, most))
+            self.folds.append(Fold(ladder, unit, index, Phi[index], rows.take(index)))
+
+    def run(self, clock: Clock, prices: tuple[float, ...] = PRICES_NATS) -> list[Level]:
+        """Return the levels that were reached, the constant alone first."""
+        constant = self._level(np.inf, [fold.ladder.model for fold in self.folds])
+        losses: list[float] = []
+        for price in prices:
+            models = [fold.ladder.descend(price) for fold in self.folds]
+            losses.append(self._level(price, models).loss)
+            best = int(np.argmin(losses))
+            if len(losses) - 1 - best >= _PATIENCE and losses[-1] > losses[best] + _LOST_NATS:
+                break
+            if any(fold.ladder.is_full for fold in self.folds) or clock.up(f"prices below {price} nats"):
+                break
+        reached = prices[: len(losses)]
+        levels = [self._level(price, [fold.ladder.ascend(price) for fold in self.folds]) for price in reached[::-1]]
+        return [constant, *levels[::-1]]
+
+    def _level(self, price: float, models: list[GaussianModel]) -> Level:
+        found = [_predict(fold, model) for fold, model in zip(self.folds, models)]
+        mean, variance, scatter = map(np.concatenate, zip(*found))
+        index = np.concatenate([fold.index for fold in self.folds])
+        rows = self.rows.take(index)
+        squares = ((rows.y - mean) ** 2 + scatter) / variance
+        held = HeldOut(np.column_stack([rows.X, mean]), squares, rows.weight)
+        losses = 0.5 * (LOG_2PI + np.log(variance * held.factor) + squares / held.factor)
+        refused = any(model.core.beta * model.problem.noise_floor * _AT_FLOOR > 1.0 for model in models)
+        refused = refused and not models[0].problem.fixed_noise
+        size = float(np.mean([count(model) for model in models]))
+        return Level(price, size, float(rows.weight @ losses / rows.total), losses, held, refused)
+
+
+def _predict(fold: Fold, model: GaussianModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and variance (m,) of single targets at the rows of a fold, and their scatter about their means."""
+    p, scale = model.full_posterior, model.problem.design.scale[model.active]
+    Phi = fold.Phi[:, model.active] / scale * fold.unit
+    spread = np.einsum("ij,ij->i", *[Phi @ p.root] * 2)
+    return Phi @ p.mean, spread + fold.unit**2 / p.beta, fold.rows.scatter / fold.rows.weight
+
+
+def most_functions(problem: Problem, most: int) -> int:
+    """Return how many functions a model of a problem may have."""
+    return max(min(most, int(MAX_SHARE * problem.n_samples)), 1)
+
+
+def choose_level(levels: list[Level]) -> int:
+    """Return the level of least loss, or a smaller model's that loses next to nothing (both are in one order).
+
+    Losses of two levels are compared row by row.
+    """
+    judged = [i for i, level in enumerate(levels) if not level.refused] or [0]
+    best = min(judged, key=lambda i: levels[i].loss)
+    w = levels[best].held.weights
+    for i in sorted(judged, key=lambda i: levels[i].n_functions):
+        if levels[i].n_functions >= levels[best].n_functions:
+            break
+        more = levels[i].losses - levels[best].losses
+        lost = w @ more / w.sum()
+        error = np.sqrt(w**2 @ (more - lost) ** 2) / w.sum()
+        if lost < min(_TIE_ERRORS * error, _TIE_NATS):
+            return i
+    return best
+
+
+def search_to(problem: Problem, price: float, most: int, prices: tuple[float, ...] = PRICES_NATS) -> GaussianModel:
+    """Return the model of all rows at a price, found as those of the folds were: down the ladder beyond it and back."""
+    ladder = Ladder(problem, most_functions(problem, most))
+    if price == np.inf:
+        return sharpen(ladder.model)
+    reached = prices[: min(prices.index(price) + _PATIENCE, len(prices))]
+    for n, step in enumerate(reached, 1):
+        ladder.descend(step)
+        if ladder.is_full and step <= price:
+            break
+    model = ladder.model
+    for step in reached[:n][::-1]:
+        model = ladder.ascend(step)
+        if step >= price:
+            break
+    return sharpen(model)

@@ -1,0 +1,156 @@
+"""A sparse model that predicts: widths learned by a process, functions chosen by evidence, their number by other rows.
+
+`fit_sparse` takes arrays and gives a record. What is given is taken as it is: with ``kernels`` no widths are learned,
+with ``price`` no number of functions is chosen, and held-out rows then set the error bars alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relvec.basis import Basis, centres_of, kernels_of
+from relvec.gaussian_process.rows import Rows, merge
+from relvec.hyperparameters.dictionary import SCALES, build, columns_alone, learn_widths
+from relvec.hyperparameters.held_out import (
+    MAX_FUNCTIONS,
+    Comparison,
+    Level,
+    choose_level,
+    make_problem,
+    search_to,
+)
+from relvec.inference.error_bars import ErrorBars, Reach, learn_error_bars, learn_reach
+from relvec.inference.evidence import Posterior
+from relvec.inference.predictive.calibrated import CalibratedPredictor
+from relvec.inference.predictive.linear import LinearPredictor
+from relvec.runtime.clock import Clock
+from relvec.solvers.loop import Problem
+from relvec.solvers.price import PRICES_NATS
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFit:
+    """A sparse model of one output.
+
+    Attributes
+    ----------
+    basis : bound dictionary of M functions, the constant last.
+    problem : the problem that was solved, in scaled units; its columns and targets belong to merged rows.
+    unit : of the target.
+    active : (k,) the functions kept, ascending.
+    posterior : over their weights, in scaled units.
+    price : nats that a function cost; inf where the constant alone predicts best.
+    levels : held-out density and size at each price that was tried.
+    bars, reach : of the error bars.
+    """
+
+    basis: Basis
+    problem: Problem
+    unit: float
+    active: np.ndarray
+    posterior: Posterior
+    price: float
+    levels: tuple[Level, ...]
+    bars: ErrorBars
+    reach: Reach
+
+    @property
+    def predictor(self) -> CalibratedPredictor:
+        """Return what predicts: T01's function with honest error bars."""
+        p, scale = self.posterior, self.problem.design.scale[self.active]
+        function = LinearPredictor(
+            basis=self.basis.take(self.active),
+            scale=scale,
+            unit=self.unit,
+            mean=p.mean,
+            root=p.root,
+            noise=1.0 / p.beta,
+        )
+        return CalibratedPredictor(function=function, bars=self.bars, reach=self.reach)
+
+    @property
+    def n_functions(self) -> int:
+        """Return the number of functions, the constant not counted."""
+        return int(np.count_nonzero(self.active != self.problem.bias))
+
+    @property
+    def log_evidence(self) -> float:
+        """Return the log evidence in the units of the target."""
+        return float(self.posterior.log_evidence - self.problem.n_samples * np.log(self.unit))
+
+
+def fit_sparse(
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, *, basis: Basis | None = None,
+    price: float | None = None, max_functions: int | None = None, noise_variance: float | None = None,
+    time_limit: float | None = None,
+) -> SparseFit:  # fmt: skip
+    """Return the sparse model of rows X (n, d) and targets y (n,).
+
+    Parameters
+    ----------
+    weights : (n,) frequencies of the rows; one each where not given.
+    basis : bound dictionary, a constant last; where not given several are compared whose widths a process learned.
+    price : nats a function, one of `relvec.solvers.price.PRICES_NATS`; chosen by held-out density where not given.
+    max_functions : most functions, the constant not counted; 300 and a third of the rows where not given.
+    noise_variance : in the units of the targets; learned where not given.
+    time_limit : seconds, for learning widths and for going down the ladder of prices.
+
+    Examples
+    --------
+    >>> X = np.linspace(-10.0, 10.0, 100)[:, None]
+    >>> y = np.sinc(X[:, 0] / np.pi) + 0.05 * np.random.default_rng(0).standard_normal(100)
+    >>> model = fit_sparse(X, y)
+    >>> mean, variance = model.predictor.moments(np.array([[0.5], [200.0]]), True, True)
+    >>> model.n_functions < 15, bool(abs(mean[0] - 0.959) < 0.05), bool(variance[1] >= y.var())
+    (True, True, True)
+    """
+    clock = Clock(time_limit)
+    rows = merge(X, y, weights)
+    most = MAX_FUNCTIONS if max_functions is None else max_functions
+    widths = None
+    if basis is None:
+        learned = learn_widths(rows, clock)
+        widths = learned.widths
+        dictionaries = [columns_alone(X), *(build(learned.kernels(scales), rows, X) for scales in SCALES)]
+    else:
+        dictionaries, widths = [basis], _widths_of(basis, rows)
+    prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
+    compared: list[tuple[Basis, np.ndarray, list[Level]]] = []
+    for dictionary in dictionaries:
+        if compared and clock.up("another dictionary"):
+            break
+        Phi = dictionary(rows.X)
+        compared.append((dictionary, Phi, Comparison(Phi, rows, most, noise_variance).run(clock, prices)))
+    owner, level, levels = _choose(compared, price)
+    basis, Phi, _ = compared[owner]
+    problem, unit = make_problem(Phi, rows, noise_variance)
+    model = search_to(problem, level.price, most)
+    model = model.keep(np.argsort(model.active, kind="stable"))
+    variance = float(
+        (rows.weight @ (rows.y - rows.weight @ rows.y / rows.total) ** 2 + rows.scatter.sum()) / rows.total
+    )
+    kept = centres_of(basis.take(model.active)) if len(model.active) else np.zeros((0, X.shape[1]))
+    reach = learn_reach(kept, widths, rows.X, rows.weight, variance)
+    bars = learn_error_bars(level.held)
+    return SparseFit(basis, problem, unit, model.active, model.full_posterior, level.price, tuple(levels), bars, reach)
+
+
+def _choose(
+    compared: list[tuple[Basis, np.ndarray, list[Level]]], price: float | None
+) -> tuple[int, Level, list[Level]]:
+    """Return the dictionary, by its place, and the level to take, with all levels of that dictionary."""
+    if price is not None:
+        levels = compared[0][2]
+        return 0, levels[-1], levels
+    best = [levels[choose_level(levels)] for _, _, levels in compared]
+    owner = choose_level(best)
+    return owner, best[owner], compared[owner][2]
+
+
+def _widths_of(basis: Basis, rows: Rows) -> np.ndarray:
+    """Return the narrowest width (d,) of each input among the kernels of a dictionary; inf where there is none."""
+    inverse = [kernel.inverse_square_widths(rows.X.shape[1]) for kernel in kernels_of(basis)]
+    with np.errstate(divide="ignore"):
+        return np.max([np.zeros(rows.X.shape[1]), *inverse], axis=0) ** -0.5

@@ -1,0 +1,223 @@
+"""Error bars that held-out residuals have shown to be honest, and that return to the prior's away from the data.
+
+A support and its precisions were chosen to suit the targets, which leave-one-out formulas at that support do not see:
+the posterior's variances are too small. With z the residuals of rows that the whole search has not seen, in predicted
+standard deviations, all variances are multiplied by F(x): the mean of z^2, or where the rows show clearly that it
+depends on the inputs or the mean, a function of these (`relvec.inference.heteroscedastic`).
+
+The basis functions kept say nothing where none of them reaches. With the correlations k of a Gaussian kernel and V the
+centres kept,
+
+    rho^2(x) = k(x, V) k(V, V)^-1 k(V, x)
+
+is the share of a process's variance that values at V explain. Where it falls below its least value at any training row
+the share 1 - rho^2(x) / least of the targets' variance is added: none inside, all of it far away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize_scalar
+from scipy.spatial.distance import cdist
+from scipy.special import gammaln
+
+from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
+from relvec.inference.linalg import factor_lower
+
+_LEAST_ROWS = 60  # that tell whether error bars depend on the inputs
+_MOST_INPUTS = 32  # of more inputs, they may depend on the mean alone
+_FOLDS = 5
+_LEAST_GAIN_NATS = 0.05  # a row at rows that took no part
+_GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
+_MOST_GAIN_NATS = 5.0  # of a row that count: one row far off does not outweigh all others
+_NARROWEST_SHARE = 0.1  # of the rows: no error bar elsewhere is narrower by its factor than theirs
+_DEGREES = (3.0, 50.0)  # of freedom of Student-t tails, at least and at most
+_WIDEST = 3.0  # standard deviations of an input: no kernel of the reach is wider, so that ten of them are far
+_JITTER = 1e-9  # on the diagonal of correlations before they are factored
+_LEAST_SHARE = 1e-100  # of the variance explained at training rows: kernels are widened until it has digits
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What the search predicted of rows that it had not seen, each by the models of other rows.
+
+    Attributes
+    ----------
+    Z : (n, d + 1) their inputs, and their predicted means.
+    squares : (n,) mean squared residuals of single targets, in predicted variances of these.
+    weights : (n,) how many targets each row stands for.
+    """
+
+    Z: np.ndarray
+    squares: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def factor(self) -> float:
+        """Mean of the squares."""
+        return float(self.weights @ self.squares / self.weights.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorBars:
+    """What variances are multiplied by, and the tails of residuals.
+
+    Attributes
+    ----------
+    factor : mean square of held-out residuals, in predicted variances.
+    varying : the factor as a function of the inputs and the mean, where it depends on them; else None.
+    degrees : of freedom of Student-t residuals; None where they are normal.
+    """
+
+    factor: float = 1.0
+    varying: LogNoise | None = None
+    degrees: float | None = None
+
+    def factors(self, X: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Return the factors (n,) of variances at X (n, d), where the means are (n,)."""
+        if self.varying is None:
+            return np.full(len(X), self.factor)
+        return self.varying.variance(np.column_stack([X, mean]))
+
+
+def learn_error_bars(held: HeldOut) -> ErrorBars:
+    """Return the error bars that fit held-out rows, no more complicated than they show clearly.
+
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.uniform(-1.0, 1.0, (400, 2))
+    >>> noise = np.exp(2.0 * Z[:, 0]) * rng.standard_normal(400)
+    >>> bars = learn_error_bars(HeldOut(Z, noise**2, np.ones(400)))
+    >>> bars.varying is not None, bars.degrees is None
+    (True, True)
+    """
+    varying = _learn_varying(held)
+    w = held.weights
+    z2 = held.squares / (held.factor if varying is None else varying.variance(held.Z))
+    level = float(w @ z2 / w.sum())
+    if varying is not None:
+        varying = replace(varying, level=varying.level + np.log(level), least=varying.least * level)
+    degrees = _learn_degrees(z2 / level, w) if len(w) >= _LEAST_ROWS else None
+    return ErrorBars(held.factor, varying, degrees)
+
+
+def _learn_varying(held: HeldOut) -> LogNoise | None:
+    """Return the factor as a function of the inputs, where rows that took no part in learning it gain clearly."""
+    Z, squares, w = held.Z, held.squares, held.weights
+    if len(w) < _LEAST_ROWS:
+        return None
+    if Z.shape[1] > _MOST_INPUTS + 1:
+        Z = np.where(np.arange(Z.shape[1]) < Z.shape[1] - 1, 0.0, Z)  # constants say nothing
+    found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w).level
+    if w @ density_gains(np.log(found.variance(Z)), plain, squares) < _LEAST_GAIN_NATS * w.sum():
+        return None
+    logs = held_out_logs(Z, squares, w, np.arange(len(w)) % _FOLDS)
+    if not _gains_clearly(density_gains(*logs, squares), w):
+        return None
+    found = replace(found, covariance=np.zeros_like(found.covariance))
+    return replace(found, least=float(np.quantile(found.variance(Z), _NARROWEST_SHARE)))
+
+
+def _learn_degrees(squares: np.ndarray, w: np.ndarray) -> float | None:
+    """Return the degrees of freedom of t-distributed residuals of variance one, where these gain clearly."""
+
+    def density(degrees: float) -> np.ndarray:
+        return log_density(squares, degrees)
+
+    low, high = np.log(_DEGREES)
+    found = minimize_scalar(lambda log: -(w @ density(np.exp(log))), bounds=(low, high), method="bounded")
+    degrees = float(np.exp(found.x))
+    return degrees if _gains_clearly(density(degrees) - log_density(squares, None), w) else None
+
+
+def log_density(squares: np.ndarray, degrees: float | None) -> np.ndarray:
+    """Log density (n,) of residuals with squares (n,) and variance one: normal, or Student-t of so many degrees.
+
+    >>> from scipy.stats import t
+    >>> scale = np.sqrt(3.0 / 5.0)
+    >>> bool(np.isclose(log_density(np.array([4.0]), 5.0)[0], t.logpdf(2.0, 5.0, scale=scale)))
+    True
+    """
+    if degrees is None:
+        return -0.5 * (np.log(2.0 * np.pi) + squares)
+    constant = gammaln(0.5 * (degrees + 1.0)) - gammaln(0.5 * degrees) - 0.5 * np.log(np.pi * (degrees - 2.0))
+    return constant - 0.5 * (degrees + 1.0) * np.log1p(squares / (degrees - 2.0))
+
+
+def _gains_clearly(gains: np.ndarray, weight: np.ndarray) -> bool:
+    some = np.clip(gains, -_MOST_GAIN_NATS, _MOST_GAIN_NATS)
+    mean = weight @ some / weight.sum()
+    error = np.sqrt(weight**2 @ (some - mean) ** 2) / weight.sum()
+    return bool(weight @ gains > _LEAST_GAIN_NATS * weight.sum() and mean > _GAIN_ERRORS * error)
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """How far the functions kept reach: the variance added where they do not.
+
+    Attributes
+    ----------
+    centres : (p, d) where the functions kept sit, and the mean of the inputs.
+    widths : (d,) of the kernel of the reach, exp(-|x - z|^2 / width^2) summed over the inputs.
+    least : the least share of the variance that the centres explain at any training row.
+    variance : of the targets, in their units.
+    """
+
+    centres: np.ndarray
+    widths: np.ndarray
+    least: float
+    variance: float
+
+    @cached_property
+    def root(self) -> np.ndarray:
+        """Lower triangular L (p, p) with L L' the correlations of the centres."""
+        K = self._correlations(self.centres)
+        K.flat[:: len(K) + 1] += _JITTER
+        return factor_lower(K)
+
+    def share(self, X: np.ndarray) -> np.ndarray:
+        """Return the share (n,) of the variance that is added at X (n, d)."""
+        return np.maximum(1.0 - self.explained(X) / self.least, 0.0)
+
+    def explained(self, X: np.ndarray) -> np.ndarray:
+        """Return rho^2 (n,) at X (n, d)."""
+        return np.einsum("ij,ij->j", *[self._half(X)] * 2)
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Return the covariance (n, n) of what is added at X: the process's given the centres, scaled to `share`."""
+        half = self._half(X)
+        C = self._correlations(X, X) - half.T @ half
+        left = np.maximum(C.diagonal(), 0.0)
+        scale = np.sqrt(np.divide(self.share(X), left, out=np.zeros_like(left), where=left > 0.0))
+        C *= self.variance * scale[:, None] * scale
+        C.flat[:: len(C) + 1] = self.variance * self.share(X)
+        return C
+
+    def _half(self, X: np.ndarray) -> np.ndarray:
+        """L^-1 k(V, X) (p, n)."""
+        return solve_triangular(self.root, self._correlations(X).T, lower=True, check_finite=False)
+
+    def _correlations(self, X: np.ndarray, Z: np.ndarray | None = None) -> np.ndarray:
+        Z = self.centres if Z is None else Z
+        return np.exp(-cdist(X / self.widths, Z / self.widths, "sqeuclidean"))
+
+
+def learn_reach(centres: np.ndarray, widths: np.ndarray, X: np.ndarray, weights: np.ndarray, variance: float) -> Reach:
+    """Return the reach of functions on centres (p, d) for training rows X (n, d) and targets of some variance.
+
+    Widths (d,) are those of the functions, but no wider than three standard deviations of an input.
+    """
+    mean = weights @ X / weights.sum()
+    deviation = np.sqrt(weights @ (X - mean) ** 2 / weights.sum())
+    deviation = np.where(deviation > 0.0, deviation, np.maximum(np.abs(mean), 1.0))
+    places = np.unique(np.vstack([centres.reshape(-1, X.shape[1]), mean]), axis=0)
+    widths = np.minimum(widths, _WIDEST * deviation)
+    while True:
+        reach = Reach(places, widths, 1.0, variance)
+        least = float(reach.explained(X).min())
+        if least > _LEAST_SHARE:
+            return replace(reach, least=least)
+        widths = 2.0 * widths

@@ -1,0 +1,80 @@
+"""Predictions of a sparse model whose error bars were set by held-out rows and return to the prior's far away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from relvec.inference.error_bars import ErrorBars, Reach, log_density
+from relvec.inference.linalg import covariance_root
+from relvec.inference.predictive.contract import Predictor
+from relvec.inference.predictive.linear import LinearPredictor
+
+_BLOCK_NUMBERS = 1_000_000  # correlations with the centres that are held at once
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CalibratedPredictor(Predictor):
+    """T01 eq. (21) with the variances of eq. (22) times F(x), and a share of the prior's away from the data.
+
+    The variance of a new target is F(x) (phi'Sigma phi + noise) + share(x) variance, see `relvec.inference.error_bars`.
+    """
+
+    is_normal: ClassVar[bool] = False
+
+    function: LinearPredictor  # T01's
+    bars: ErrorBars
+    reach: Reach
+
+    def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        mean, spread = self.function.moments(X, variance, noise)
+        if spread is None:
+            return mean, None
+        step = max(_BLOCK_NUMBERS // len(self.reach.centres), 16)
+        added = [self.reach.share(X[i : i + step]) for i in range(0, len(X), step)]
+        return mean, self.bars.factors(X, mean) * spread + self.reach.variance * np.concatenate([np.zeros(0), *added])
+
+    def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
+        root = np.sqrt(self.bars.factors(X, self.function.moments(X, False, False)[0]))
+        return root[:, None] * self.function.covariance(X, noise) * root + self.reach.covariance(X)
+
+    def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
+        mean, _ = self.function.moments(X, False, False)
+        drawn = covariance_root(self.covariance(X, False)) @ rng.standard_normal((len(X), n_samples))
+        drawn += mean[:, None]
+        if noise:
+            deviation = np.sqrt(self.bars.factors(X, mean) * self.function.noise) * self.function.unit
+            drawn += deviation[:, None] * self._standard_noise(rng, drawn.shape)
+        return drawn
+
+    def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
+        mean, variance = self.moments(X, True, noise)
+        assert variance is not None
+        return mean[:, None] + np.sqrt(variance)[:, None] * self._standard_quantiles(q, noise)
+
+    def log_density(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        mean, variance = self.moments(X, True, True)
+        assert variance is not None
+        deviation = np.sqrt(variance)
+        return log_density(((y - mean) / deviation) ** 2, self.bars.degrees) - np.log(deviation)
+
+    @property
+    def noise_columns(self) -> np.ndarray:
+        varying = self.bars.varying
+        return np.zeros(0, dtype=int) if varying is None else np.unique(varying.columns)
+
+    def _standard_quantiles(self, q: np.ndarray, noise: bool) -> np.ndarray:
+        """Quantiles of residuals of variance one; those of the function beneath the noise are normal."""
+        degrees = self.bars.degrees
+        if degrees is None or not noise:
+            return ndtri(q)
+        return stdtrit(degrees, q) * np.sqrt((degrees - 2.0) / degrees)
+
+    def _standard_noise(self, rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
+        degrees = self.bars.degrees
+        if degrees is None:
+            return rng.standard_normal(shape)
+        return rng.standard_t(degrees, shape) * np.sqrt((degrees - 2.0) / degrees)
