@@ -17,8 +17,8 @@ from relvec.inference.error_bars import HeldOut
 from relvec.inference.evidence import LOG_2PI
 from relvec.runtime.clock import Clock
 from relvec.solvers.gaussian.model import GaussianModel
-from relvec.solvers.loop import Problem
-from relvec.solvers.price import PRICES_NATS, Ladder, sharpen
+from relvec.solvers.loop import Problem, Start
+from relvec.solvers.price import PRICES_NATS, Ladder, continue_from, sharpen
 from relvec.solvers.stepwise import count
 
 FOLDS, ONE_FOLD_ROWS, MOST_HELD = 5, 1500, 1000  # folds; rows from which there is one, and its rows at most
@@ -28,7 +28,8 @@ MAX_FUNCTIONS = 300  # where no number is given
 NOISE_START, NOISE_FLOOR = 0.1, 1e-8  # of the target's variance
 _AT_FLOOR = 10.0  # noise variances below so many times the floor explain the noise too
 _PATIENCE, _LOST_NATS = 3, 0.02  # prices beyond the best, and nats a row lost, after which folds turn back
-_TIE_ERRORS, _TIE_NATS = 0.5, 0.02  # a smaller model may lose so many standard errors, and so much a row
+LIKE_FOLDS = 0.75  # of the functions that the folds have, at least, in the model of all rows
+_TIE_ERRORS, _TIE_NATS = 0.25, 0.02  # a smaller model may lose so many standard errors, and so much a row
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,7 @@ class Level:
     losses : (n,) those of each row.
     held : what was predicted of the rows.
     refused : whether some model has its noise at the floor.
+    models : of the folds, with the precisions of weights in the units of X and the targets.
     """
 
     price: float
@@ -51,6 +53,7 @@ class Level:
     losses: np.ndarray
     held: HeldOut
     refused: bool
+    models: list[Start]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +148,8 @@ class Comparison:
         refused = any(model.core.beta * model.problem.noise_floor * _AT_FLOOR > 1.0 for model in models)
         refused = refused and not models[0].problem.fixed_noise
         size = float(np.mean([count(model) for model in models]))
-        return Level(price, size, float(rows.weight @ losses / rows.total), losses, held, refused)
+        starts = [_in_units(fold, model) for fold, model in zip(self.folds, models)]
+        return Level(price, size, float(rows.weight @ losses / rows.total), losses, held, refused, starts)
 
 
 def _predict(fold: Fold, model: GaussianModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -154,6 +158,11 @@ def _predict(fold: Fold, model: GaussianModel) -> tuple[np.ndarray, np.ndarray, 
     Phi = fold.Phi[:, model.active] / scale * fold.unit
     spread = np.einsum("ij,ij->i", *[Phi @ p.root] * 2)
     return Phi @ p.mean, spread + fold.unit**2 / p.beta, fold.rows.scatter / fold.rows.weight
+
+
+def _in_units(fold: Fold, model: GaussianModel) -> Start:
+    p, scale = model.posterior, model.problem.design.scale[model.active]
+    return Start(model.active, p.alpha * (scale / fold.unit) ** 2, p.beta / fold.unit**2)
 
 
 def most_functions(problem: Problem, most: int) -> int:
@@ -180,19 +189,32 @@ def choose_level(levels: list[Level]) -> int:
     return best
 
 
-def search_to(problem: Problem, price: float, most: int, prices: tuple[float, ...] = PRICES_NATS) -> GaussianModel:
-    """Return the model of all rows at a price, found as those of the folds were: down the ladder beyond it and back."""
-    ladder = Ladder(problem, most_functions(problem, most))
-    if price == np.inf:
+def search_like(problem: Problem, unit: float, level: Level, most: int, prices: tuple[float, ...]) -> GaussianModel:
+    """Return the model of all rows at the price of a level, found as those of the folds were: down the ladder and back.
+
+    Where it has far fewer functions than they, an end of the search that they did not meet, that of a lower price. From
+    the model of a single fold the search goes on.
+    """
+    most = most_functions(problem, most)
+    if len(level.models) == 1 and level.price < np.inf:
+        (start,) = level.models
+        scale = problem.design.scale[start.active]
+        beta = start.beta * unit**2 if problem.noise_variance is None else 1.0 / problem.noise_variance
+        own = Start(start.active, start.alpha * (unit / scale) ** 2, beta)
+        return sharpen(continue_from(problem, own, level.price, most))
+    ladder = Ladder(problem, most)
+    if level.price == np.inf:
         return sharpen(ladder.model)
-    reached = prices[: min(prices.index(price) + _PATIENCE, len(prices))]
-    for n, step in enumerate(reached, 1):
-        ladder.descend(step)
-        if ladder.is_full and step <= price:
+    reached: list[float] = []
+    for price in prices:
+        ladder.descend(price)
+        reached.append(price)
+        if ladder.is_full and price <= level.price:
             break
-    model = ladder.model
-    for step in reached[:n][::-1]:
-        model = ladder.ascend(step)
-        if step >= price:
+    found = ladder.model
+    for price in reached[::-1]:
+        model = ladder.ascend(price)
+        if price > level.price or count(model) < LIKE_FOLDS * level.n_functions:
             break
-    return sharpen(model)
+        found = model
+    return sharpen(found)

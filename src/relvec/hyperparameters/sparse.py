@@ -19,7 +19,7 @@ from relvec.hyperparameters.held_out import (
     Level,
     choose_level,
     make_problem,
-    search_to,
+    search_like,
 )
 from relvec.inference.error_bars import ErrorBars, Reach, learn_error_bars, learn_reach
 from relvec.inference.evidence import Posterior
@@ -126,7 +126,7 @@ def fit_sparse(
     owner, level, levels = _choose(compared, price)
     basis, Phi, _ = compared[owner]
     problem, unit = make_problem(Phi, rows, noise_variance)
-    model = search_to(problem, level.price, most)
+    model = search_like(problem, unit, level, most, tuple(other.price for other in levels[1:]))
     model = model.keep(np.argsort(model.active, kind="stable"))
     variance = float(
         (rows.weight @ (rows.y - rows.weight @ rows.y / rows.total) ** 2 + rows.scatter.sum()) / rows.total

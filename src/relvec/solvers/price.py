@@ -1,7 +1,8 @@
 """Models of one problem at a price in nats a function: additions down a ladder of prices, deletions up it again.
 
 At a price p a model's score is its log evidence less p for every function but the constant. Single additions from a
-few functions end early, single deletions from many keep too much: each model is the better of both ways, with exchanges.
+few functions end early, single deletions from many keep too much: each model is the better of both ways, after
+exchanges.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _MIN_NEWTON_GAIN_NATS = 0.02
 _GROWN_STEPS, _DELETED_STEPS, _FINAL_STEPS = 20, 8, 50  # Newton steps on precisions and noise
 _MAX_DELETION_LOSS_NATS = 1.0  # above the price: a deletion that loses more before the others settle is not tried
 _DELETED_AT_ONCE = 4  # a quarter of the functions that do not pay leave together
-_MAX_EXCHANGES = 6  # at each price
-_OVERSHOOT = 2.0  # times the most functions allowed, from which the weakest leave again
+_EXCHANGES = ((100, 6), (np.inf, 1))  # at each price, of models of up to so many functions
+_OVERSHOOT, _FEW = 2.0, 150  # times a small number of functions allowed, from which the weakest leave again
 
 
 class Ladder:
@@ -33,7 +34,8 @@ class Ladder:
 
     def __init__(self, problem: Problem, most: int):
         self.problem, self.most = problem, most
-        self._reach = min(int(_OVERSHOOT * most) + 10, max(int(problem.n_samples) // 3, most))
+        beyond = int(_OVERSHOOT * most) + 10 if most <= _FEW else most
+        self._reach = max(min(beyond, int(problem.n_samples) // 3), most)
         self.model = add_constant(_empty(problem).relax(_FINAL_STEPS))
         self._grown = [self.model]
 
@@ -60,6 +62,12 @@ class Ladder:
 def score(model: Model, price: float) -> float:
     """Log evidence less a price for every function but the constant."""
     return model.objective - price * count(model)
+
+
+def continue_from(problem: Problem, start: Start, price: float, most: int) -> Model:
+    """Return the model of a problem at a price, from a model of nearly the same problem on."""
+    model = _grow(add_constant(model_of(problem, start).relax(_GROWN_STEPS)), price, most)
+    return _prune(_exchange(_prune(model, price, most), price), price, most)
 
 
 def sharpen(model: Model) -> Model:
@@ -108,7 +116,7 @@ def _prune(model: Model, price: float, most: int) -> Model:
 
 
 def _exchange(model: Model, price: float) -> Model:
-    for _ in range(_MAX_EXCHANGES):
+    for _ in range(next(n for size, n in _EXCHANGES if model.size <= size)):
         swapped = model.core.exchange(max(0.1, 0.1 * price)) if model.size else None
         if swapped is None:
             break
