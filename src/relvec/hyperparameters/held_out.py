@@ -68,7 +68,7 @@ class Fold:
 
 
 def make_folds(rows: Rows) -> list[np.ndarray]:
-    """Return the rows (m,) that each fold leaves out, by a hash of their rounded inputs.
+    """Return the rows (m,) that each fold leaves out, by a hash of their rounded inputs; none where all are copies.
 
     >>> X = np.repeat(np.arange(50.0), 2)[:, None] + np.tile([0.0, 1e-6], 50)[:, None]
     >>> folds = make_folds(Rows(X, np.zeros(100), np.ones(100), np.zeros(100)))
@@ -115,8 +115,9 @@ class Comparison:
 
     def __init__(self, Phi: np.ndarray, rows: Rows, most: int, noise_variance: float | None = None):
         self.rows, self.folds = rows, []
-        for index in make_folds(rows):
-            kept = np.delete(np.arange(len(rows)), index)
+        everything = np.arange(len(rows))
+        for index in make_folds(rows) or [everything]:
+            kept = np.delete(everything, index) if len(index) < len(rows) else everything
             problem, unit = make_problem(Phi[kept], rows.take(kept), noise_variance)
             ladder = Ladder(problem, most_functions(problem, most))
             self.folds.append(Fold(ladder, unit, index, Phi[index], rows.take(index)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from relvec.basis import Basis, centres_of, kernels_of
 from relvec.gaussian_process.rows import Rows, merge
-from relvec.hyperparameters.dictionary import SCALES, build, columns_alone, learn_widths
+from relvec.hyperparameters.dictionary import SCALES, LearnedWidths, build, columns_alone, learn_widths
 from relvec.hyperparameters.held_out import (
     MAX_FUNCTIONS,
     Comparison,
@@ -37,6 +37,7 @@ class SparseFit:
     Attributes
     ----------
     basis : bound dictionary of M functions, the constant last.
+    learned : the widths that a process learned; None where the dictionary was given.
     problem : the problem that was solved, in scaled units; its columns and targets belong to merged rows.
     unit : of the target.
     active : (k,) the functions kept, ascending.
@@ -47,6 +48,7 @@ class SparseFit:
     """
 
     basis: Basis
+    learned: LearnedWidths | None
     problem: Problem
     unit: float
     active: np.ndarray
@@ -83,8 +85,8 @@ class SparseFit:
 
 def fit_sparse(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, *, basis: Basis | None = None,
-    price: float | None = None, max_functions: int | None = None, noise_variance: float | None = None,
-    time_limit: float | None = None,
+    learned: LearnedWidths | None = None, price: float | None = None, max_functions: int | None = None,
+    noise_variance: float | None = None, time_limit: float | None = None,
 ) -> SparseFit:  # fmt: skip
     """Return the sparse model of rows X (n, d) and targets y (n,).
 
@@ -92,6 +94,7 @@ def fit_sparse(
     ----------
     weights : (n,) frequencies of the rows; one each where not given.
     basis : bound dictionary, a constant last; where not given several are compared whose widths a process learned.
+    learned : such widths, where they were learned before.
     price : nats a function, one of `relvec.solvers.price.PRICES_NATS`; chosen by held-out density where not given.
     max_functions : most functions, the constant not counted; 300 and a third of the rows where not given.
     noise_variance : in the units of the targets; learned where not given.
@@ -111,7 +114,7 @@ def fit_sparse(
     most = MAX_FUNCTIONS if max_functions is None else max_functions
     widths = None
     if basis is None:
-        learned = learn_widths(rows, clock)
+        learned = learn_widths(rows, clock) if learned is None else learned
         widths = learned.widths
         dictionaries = [columns_alone(X), *(build(learned.kernels(scales), rows, X) for scales in SCALES)]
     else:
@@ -134,7 +137,9 @@ def fit_sparse(
     kept = centres_of(basis.take(model.active)) if len(model.active) else np.zeros((0, X.shape[1]))
     reach = learn_reach(kept, widths, rows.X, rows.weight, variance)
     bars = learn_error_bars(level.held)
-    return SparseFit(basis, problem, unit, model.active, model.full_posterior, level.price, tuple(levels), bars, reach)
+    return SparseFit(
+        basis, learned, problem, unit, model.active, model.full_posterior, level.price, tuple(levels), bars, reach
+    )
 
 
 def _choose(

@@ -160,7 +160,7 @@ class Reach:
 
     Attributes
     ----------
-    centres : (p, d) where the functions kept sit, and the mean of the inputs.
+    centres : (p, d) where the functions kept sit; the mean of the inputs where none of them has a place.
     widths : (d,) of the kernel of the reach, exp(-|x - z|^2 / width^2) summed over the inputs.
     least : the least share of the variance that the centres explain at any training row.
     variance : of the targets, in their units.
@@ -213,7 +213,7 @@ def learn_reach(centres: np.ndarray, widths: np.ndarray, X: np.ndarray, weights:
     mean = weights @ X / weights.sum()
     deviation = np.sqrt(weights @ (X - mean) ** 2 / weights.sum())
     deviation = np.where(deviation > 0.0, deviation, np.maximum(np.abs(mean), 1.0))
-    places = np.unique(np.vstack([centres.reshape(-1, X.shape[1]), mean]), axis=0)
+    places = np.unique(centres, axis=0) if len(centres) else mean[None, :]
     widths = np.minimum(widths, _WIDEST * deviation)
     while True:
         reach = Reach(places, widths, 1.0, variance)
