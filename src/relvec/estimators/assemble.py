@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, input_columns, is_inputs
+from relvec.basis import Basis, Bias, Concat, KernelBasis, Linear, input_columns, is_inputs, leaves
 from relvec.estimators.options import MachineOptions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import Source
@@ -162,7 +162,7 @@ def inclusion(model: FittedRVM, n_features: int) -> Inclusion | None:
 
 def describe_widths(basis: Basis, variances: np.ndarray) -> dict[str, Any]:
     """The first kernel of a dictionary, its width, and the relevance of features with variances (d,)."""
-    kernels: list[Kernel] = [part.kernel for part in getattr(basis, "parts", ()) if isinstance(part, KernelBasis)]
+    kernels: list[Kernel] = [part.kernel for part in leaves(basis) if isinstance(part, KernelBasis)]
     if not kernels:
         return {}
     width: Any = getattr(kernels[0], "width", None)

@@ -17,9 +17,11 @@ from relvec.estimators.pipeline import fit
 from relvec.estimators.predictions.classes import ClassPredictions
 from relvec.estimators.predictions.regression import RegressionPredictions
 from relvec.estimators.records import FittedRVM
+from relvec.estimators.sources import MemorySource
 from relvec.estimators.sources.classes import ClassRows
 from relvec.estimators.sources.regression import RegressionRows
 from relvec.estimators.sources.summary import can_be_summed
+from relvec.estimators.sparse import fit_sparse_model
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 
 LIKELIHOODS = ("gaussian", "student-t", "poisson")
@@ -81,7 +83,10 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
                              "leave predictive at 'rvm' with likelihood='student-t'")  # fmt: skip
         summed = not counts and can_be_summed(options)
         source = self._regression_source(options, X, y, sample_weight, counts=counts, summed=summed)
-        self._set_fitted(fit(options, source, _search_for_counts(source) if counts else GaussianSearch.of))
+        if options.learns_dictionary and isinstance(source, MemorySource) and source.place is None:
+            self._set_fitted(fit_sparse_model(options, source))
+        else:
+            self._set_fitted(fit(options, source, _search_for_counts(source) if counts else GaussianSearch.of))
 
     def _set_fitted(self, fitted: FittedRVM) -> None:
         """Set public attributes, in the units of X and y."""

@@ -42,6 +42,7 @@ class EarlierModel:
     alpha: np.ndarray  # (K, m) their precisions in each output; inf where a function is not in its model
     noise_variance: np.ndarray  # (K,) nan where there is no noise
     theta: np.ndarray | None  # (p,) logarithms of the kernels' parameters of the whole dictionary
+    tuning: Any = None  # how its widths were learned
 
     def without_functions(self) -> EarlierModel:
         """The parameters of kernels alone."""
@@ -155,6 +156,8 @@ class MachineOptions(FitOptions):
     max_functions: int | None = None  # most functions, the constant not counted, or None
     groups: np.ndarray | None = None  # (d,) numbers of the groups of columns that have one precision, or None
     share_alpha: bool = False  # whether outputs of a regression share their precisions
+    learns_dictionary: bool = False  # whether a process learns the dictionary, and held-out rows choose the size
+    honest: bool = False  # whether held-out rows set the error bars, where they can
     price: float | None = 0.0  # nats that a function of a model of classes or counts costs; None by their number
 
     @property
@@ -304,6 +307,8 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
         fit_intercept=bool(given["fit_intercept"]),
         solver=solver,
         predictive=as_augmented(given["predictive"], classes),
+        learns_dictionary=not classes and learns_dictionary(given),
+        honest=is_word(given["predictive"], "auto"),
         noise_variance=given.get("noise_variance"),
         tol=TOL if tol is None else float(tol),
         tol_of_many=TOL_OF_MANY if tol is None else None,
@@ -355,6 +360,16 @@ def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
     return Stepwise(prior, most, float(solver.price or 0.0), solver.max_iter, solver.time_limit)
 
 
+def learns_dictionary(given: Mapping[str, Any]) -> bool:
+    """Whether nothing but the data is to decide on the dictionary of a regression and on its size."""
+    usual: dict[str, Any] = {
+        "kernel": "auto", "width": "auto", "centres": "data", "basis": None, "fit_intercept": True,
+        "solver": "sequential", "likelihood": "gaussian", "tol": None, "share_alpha": False,
+    }  # fmt: skip
+    plain = is_word(given["predictive"], "auto") or is_word(given["predictive"], "rvm")
+    return plain and all(type(given[name]) is type(value) and given[name] == value for name, value in usual.items())
+
+
 def resolve_price(solver: Solver, classes: bool, counts: bool, columns: bool) -> float | None:
     """Nats that a function of a model of classes or counts costs; None where the number of columns decides."""
     if not isinstance(solver, Sequential) or not (classes or counts):
@@ -404,11 +419,12 @@ def as_augmented(spec: Any, classes: bool) -> Augmented | None:
     >>> as_augmented("augmented", False)
     Augmented(alpha=None)
     """
-    if is_word(spec, "rvm"):
+    if is_word(spec, "rvm") or (is_word(spec, "auto") and not classes):
         return None
     found = Augmented() if is_word(spec, "augmented") else spec
     if not isinstance(found, Augmented):
-        raise ValueError(f"predictive must be 'rvm', 'augmented' or an Augmented(), got {spec!r}")
+        words = "'rvm'" if classes else "'auto', 'rvm'"
+        raise ValueError(f"predictive must be {words}, 'augmented' or an Augmented(), got {spec!r}")
     if classes and isinstance(found.alpha, str):
         raise ValueError("with classes the alpha of Augmented must be None or a positive number, got 'evidence'")
     return found

@@ -172,7 +172,7 @@ class FittedRVM(Fitted):
     @property
     def relevance(self) -> np.ndarray:
         """Training rows (r,) that kernels are centred on, ascending."""
-        return self.basis.rows[self.basis.rows >= 0]
+        return np.unique(self.basis.rows[self.basis.rows >= 0])
 
     @property
     def centres(self) -> np.ndarray:
@@ -182,7 +182,7 @@ class FittedRVM(Fitted):
     @property
     def earlier(self) -> EarlierModel:
         """The model for a warm start."""
-        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta)
+        return EarlierModel(self.basis, self.alpha, self.noise_variance, self.theta, self.tuning)
 
     @property
     def covariances(self) -> list[np.ndarray]:
@@ -200,7 +200,7 @@ class FittedRVM(Fitted):
 
     @property
     def kept_rows(self) -> np.ndarray:
-        return np.unique(self.relevance)
+        return self.relevance
 
     @property
     def row_notes(self) -> dict[str, list]:

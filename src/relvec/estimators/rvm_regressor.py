@@ -17,9 +17,13 @@ class RelevanceVectorRegressor(MachineRegressor):
 
     Parameters
     ----------
-    kernel : str, Kernel, callable or None, default "gaussian"
-        A name ("gaussian" or "rbf", "laplace", "cauchy", "log_distance", "matern32", "matern52", "polynomial",
-        "linear", "linear_spline", "precomputed"), an object of `relvec.kernels`, any ``callable(X, Z) -> (n, m)``
+    kernel : str, Kernel, callable or None, default "auto"
+        With "auto" a process learns widths on few rows; functions of several such widths on the rows, the columns of X
+        and a constant are the candidates, and held-out rows choose how many are kept and set the error bars. That is so
+        for dense rows in memory with `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`, `tol` and
+        `share_alpha` as they come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian" or "rbf", "laplace",
+        "cauchy", "log_distance", "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an
+        object of `relvec.kernels`, any ``callable(X, Z) -> (n, m)``
         including scikit-learn's Gaussian-process kernels, or None for no kernel. It need not be positive definite.
     width : float, array-like (n_features,), or "auto" (default), "learn", "learn-per-feature", "scale", "grvm", \
 "grvm-per-feature"
@@ -38,9 +42,11 @@ class RelevanceVectorRegressor(MachineRegressor):
     likelihood : {"gaussian", "student-t", "poisson"}, default "gaussian"
         "student-t" is for heavy tails and gross errors (see `outliers_`); the evidence is a variational bound.
         "poisson" is for counts: the sum of functions is the logarithm of the rate (Laplace's approximation).
-    predictive : {"rvm", "augmented"} or Augmented, default "rvm"
+    predictive : {"auto", "rvm", "augmented"} or Augmented, default "auto"
         "rvm" is T01 eq. (21)-(22), sure of itself away from the data, where no basis function reaches. "augmented" is
-        RVM* (RQ05): one more basis function at each point predicted. It keeps the training rows, O(N) a point.
+        RVM* (RQ05): one more basis function at each point predicted. It keeps the training rows, O(N) a point. "auto"
+        is T01's mean with error bars set by held-out rows where ``kernel="auto"`` has these, which return to the
+        spread of the targets away from the data, and "rvm" elsewhere.
     noise_variance : float, optional
         Fixed noise variance; None learns it.
     tol : float, optional
@@ -105,15 +111,15 @@ class RelevanceVectorRegressor(MachineRegressor):
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(100)
     >>> model = RVR().fit(X, y)
     >>> len(model.relevance_) < 12, model.status_
-    (True, 'converged')
+    (True, 'held_out')
     >>> mean, std = model.predict([[0.0]], return_std=True)
     >>> bool(abs(mean[0] - 1.0) < 2 * std[0])
     True
     """
 
     def __init__(
-        self, *, kernel: Any = "gaussian", width: Any = "auto", centres: str = "data", basis: Any = None,
-        fit_intercept: bool = True, solver: Any = "sequential", likelihood: str = "gaussian", predictive: Any = "rvm",
+        self, *, kernel: Any = "auto", width: Any = "auto", centres: str = "data", basis: Any = None,
+        fit_intercept: bool = True, solver: Any = "sequential", likelihood: str = "gaussian", predictive: Any = "auto",
         noise_variance: float | None = None, tol: float | None = None, max_functions: int | None = None,
         share_alpha: bool = False, warm_start: bool = False, memory_limit: Any = "4GB",
         time_limit: float | None = None, random_state: Any = None, verbose: Any = None,

@@ -26,8 +26,10 @@ from relvec.inference.evidence import Posterior
 from relvec.inference.predictive.calibrated import CalibratedPredictor
 from relvec.inference.predictive.linear import LinearPredictor
 from relvec.runtime.clock import Clock
+from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem
 from relvec.solvers.price import PRICES_NATS
+from relvec.solvers.stepwise import Stepwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,8 @@ class SparseFit:
     posterior : over their weights, in scaled units.
     price : nats that a function cost; inf where the constant alone predicts best.
     levels : held-out density and size at each price that was tried.
+    largest_gain : nats that a single move would still gain at that price.
+    cut : stages that the time limit left out.
     bars, reach : of the error bars.
     """
 
@@ -55,6 +59,8 @@ class SparseFit:
     posterior: Posterior
     price: float
     levels: tuple[Level, ...]
+    largest_gain: float
+    cut: tuple[str, ...]
     bars: ErrorBars
     reach: Reach
 
@@ -138,8 +144,23 @@ def fit_sparse(
     reach = learn_reach(kept, widths, rows.X, rows.weight, variance)
     bars = learn_error_bars(level.held)
     return SparseFit(
-        basis, learned, problem, unit, model.active, model.full_posterior, level.price, tuple(levels), bars, reach
+        basis,
+        learned,
+        problem,
+        unit,
+        model.active,
+        model.full_posterior,
+        level.price,
+        tuple(levels),
+        _largest_gain(model, level.price),
+        tuple(clock.cut),
+        bars,
+        reach,
     )
+
+
+def _largest_gain(model: GaussianModel, price: float) -> float:
+    return 0.0 if price == np.inf else max(Stepwise("flat", price=price).largest_gain(model), 0.0)
 
 
 def _choose(

@@ -114,7 +114,7 @@ class Stepwise:
             if moved is not None and self.score(moved) > self.score(model) + SETTINGS.min_gain_share * tol:
                 return _state(moved, action)
         sharp = model.sharpen()
-        return _state(sharp, "reestimate").stepped(done=True, largest_gain=self._largest_gain(sharp))
+        return _state(sharp, "reestimate").stepped(done=True, largest_gain=self.largest_gain(sharp))
 
     def score(self, model: Model) -> float:
         """Log evidence plus log prior of the set, but for a constant; -inf for models that are too large."""
@@ -154,7 +154,7 @@ class Stepwise:
             large = more
         return max(eliminate(large, k), key=self.score) if large is not model else None
 
-    def _largest_gain(self, model: Model) -> float:
+    def largest_gain(self, model: Model) -> float:
         """The certificate: the most that a single move still gains in evidence plus prior."""
         p, k, M = model.full_posterior, count(model), n_candidates(model.problem)
         left = [0.0]

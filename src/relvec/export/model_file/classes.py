@@ -18,6 +18,9 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.estimators.rvm_classifier": ("RelevanceVectorClassifier",),
         "relvec.estimators.rvm_regressor": ("RelevanceVectorRegressor",),
         "relvec.estimators.records": ("FittedProcess", "FittedRVM"),
+        "relvec.estimators.sparse": ("SparseChoice",),
+        "relvec.hyperparameters.dictionary": ("LearnedWidths",),
+        "relvec.inference.error_bars": ("ErrorBars", "Reach"),
         "relvec.estimators.noise": ("HeteroscedasticPredictor", "NoiseFit"),
         "relvec.inference.heteroscedastic": ("LogNoise",),
         "relvec.inference.priors": ("GammaPrior",),
@@ -37,8 +40,8 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
     "relvec.likelihoods": {"relvec.inference.likelihoods": ("Bernoulli", "Categorical", "Poisson")},
     "relvec.predictive": {
         "relvec.inference.predictive": (
-            "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CountPredictor", "LatentClasses",
-            "LatentPredictor", "LinearPredictor", "StudentPredictor",
+            "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CalibratedPredictor", "CountPredictor",
+            "LatentClasses", "LatentPredictor", "LinearPredictor", "StudentPredictor",
         ),
         "relvec.inference.conformal": ("ConformalScores",),
     },

@@ -1,6 +1,7 @@
 """Predictive distributions of a fitted model."""
 
 from relvec.inference.predictive.augmented import Augmented, AugmentedLatentPredictor, AugmentedPredictor
+from relvec.inference.predictive.calibrated import CalibratedPredictor
 from relvec.inference.predictive.classes import LatentClasses
 from relvec.inference.predictive.contract import ClassPredictor, Predictor
 from relvec.inference.predictive.counts import CountPredictor
@@ -9,6 +10,6 @@ from relvec.inference.predictive.linear import LinearPredictor
 from relvec.inference.predictive.student import StudentPredictor
 
 __all__ = [
-    "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "ClassPredictor", "CountPredictor",
-    "LatentClasses", "LatentPredictor", "LinearPredictor", "Predictor", "StudentPredictor",
+    "Augmented", "AugmentedLatentPredictor", "AugmentedPredictor", "CalibratedPredictor", "ClassPredictor",
+    "CountPredictor", "LatentClasses", "LatentPredictor", "LinearPredictor", "Predictor", "StudentPredictor",
 ]  # fmt: skip
