@@ -7,13 +7,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from sklearn.base import is_regressor
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import relvec
 from exports import assert_exports, compile_c, pointer, run_onnx
-from relvec import RVC, RVR
+from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor
 from relvec.export.model_file import ModelFileError, dumps, loads
 from relvec.inference.conformal import ConformalScores, class_scores, cross_interval, cross_set, rank
 
@@ -44,7 +45,7 @@ def skewed(seed, n=700):
 def skewed_process():
     """Return a default fit on a logarithmic scale, calibrated on 200 rows, and further rows."""
     X, y = skewed(0)
-    return RVR().fit(X[:80], y[:80]).calibrate(X[80:280], y[80:280]), X[280:], y[280:]
+    return GPRegressor().fit(X[:80], y[:80]).calibrate(X[80:280], y[80:280]), X[280:], y[280:]
 
 
 def share_inside(interval, y):
@@ -117,15 +118,19 @@ def test_sets_of_classes_hold_their_coverage(randomised):
     np.testing.assert_array_equal(sets, model.predict_set(X[::-1])[::-1])  # a row has its set wherever it stands
 
 
-@pytest.mark.parametrize("model", [RVR(), RVC()], ids=["RVR", "RVC"])
+@pytest.mark.parametrize(
+    "model",
+    [RVR(), RVC(), GPRegressor(), GPClassifier(), SparseBayesianRegressor(), SparseBayesianClassifier()],
+    ids=lambda model: type(model).__name__,
+)
 def test_estimators_as_they_come_hold_their_coverage(model):
     def covered(model, X, y):
-        if isinstance(model, RVR):
+        if is_regressor(model):
             return share_inside(model.predict_interval(X), y)
         return model.predict_set(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)].mean()
 
-    found = mean_coverage(model.fit, data if isinstance(model, RVR) else classes_of, covered, draws=40)
-    assert 0.885 < found < (0.915 if isinstance(model, RVR) else 0.95)
+    found = mean_coverage(model.fit, data if is_regressor(model) else classes_of, covered, draws=40)
+    assert 0.885 < found < (0.915 if is_regressor(model) else 0.95)
 
 
 def test_sets_before_calibration_are_the_models_own():
@@ -235,8 +240,8 @@ def test_scores_of_classes():
 
 
 MODELS = {
-    "rvm": RVR(width=1.0, predictive="rvm"),
-    "process of an rvm": RVR(width=1.0, predictive="process"),
+    "machine": RVR(width=1.0),
+    "process": GPRegressor(),
     "counts": RVR(likelihood="poisson", width=1.0),
 }
 
@@ -264,7 +269,9 @@ def test_intervals_in_onnx_and_c(name, tmp_path):
     np.testing.assert_allclose(np.column_stack([found["lower"], found["upper"]]), expected, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("model", "in_c"), [(RVC(), False), (RVC(width=1.0), True)], ids=["process", "rvm"])
+@pytest.mark.parametrize(
+    ("model", "in_c"), [(GPClassifier(), False), (RVC(width=1.0), True)], ids=["process", "machine"]
+)
 def test_sets_in_onnx_and_c(model, in_c, tmp_path):
     X, y = classes_of(0, 400)
     model.fit(X[:100], y[:100]).calibrate(X[100:300], y[100:300])

@@ -41,7 +41,7 @@ def test_the_search_on_a_line_finds_the_maximum():
 
 
 def test_groups_enter_together_with_one_precision():
-    model = SparseBayesianRegressor(groups=GROUPS).fit(X, Y[:, 0])
+    model = SparseBayesianRegressor(column_groups=GROUPS).fit(X, Y[:, 0])
     assert sorted(set(GROUPS[model.selected_])) == [0, 5] and model.selected_.sum() == 8
     norms = np.linalg.norm(X[:, model.selected_] - X[:, model.selected_].mean(axis=0), axis=0)
     scaled = (model.alpha_[:-1] / norms**2).reshape(2, 4)
@@ -57,9 +57,9 @@ def test_groups_enter_together_with_one_precision():
 
 
 def test_units_of_columns_do_not_matter_in_groups():
-    model = SparseBayesianRegressor(groups=GROUPS).fit(X, Y[:, 0])
+    model = SparseBayesianRegressor(column_groups=GROUPS).fit(X, Y[:, 0])
     scale = np.geomspace(1e3, 1e-3, 40)
-    other = SparseBayesianRegressor(groups=GROUPS).fit(X * scale, Y[:, 0])
+    other = SparseBayesianRegressor(column_groups=GROUPS).fit(X * scale, Y[:, 0])
     np.testing.assert_allclose(other.coef_ * scale, model.coef_, rtol=1e-5, atol=1e-8)
 
 
@@ -97,15 +97,14 @@ def test_kernels_share_precisions_too():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("model", "message"),
     [
-        ({"groups": GROUPS[:5]}, "5 labels"),
-        ({"groups": GROUPS, "kernel": "gaussian", "basis": None}, "columns of X"),
-        ({"groups": GROUPS, "solver": "em"}, "solver"),
-        ({"share_alpha": True, "likelihood": "poisson"}, "likelihood"),
-        ({"groups": [GROUPS, GROUPS]}, "label for each column"),
+        (SparseBayesianRegressor(column_groups=GROUPS[:5]), "5 labels"),
+        (SparseBayesianRegressor(column_groups=GROUPS, solver="em"), "solver"),
+        (SparseBayesianRegressor(column_groups=[GROUPS, GROUPS]), "label for each column"),
+        (RVR(share_alpha=True, likelihood="poisson"), "likelihood"),
     ],
 )
-def test_what_cannot_share_is_refused(parameters, message):
+def test_what_cannot_share_is_refused(model, message):
     with pytest.raises(ValueError, match=message):
-        SparseBayesianRegressor(**parameters).fit(X, np.abs(Y).round())
+        model.fit(X, np.abs(Y).round())

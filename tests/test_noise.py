@@ -10,14 +10,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from exports import assert_exports
-from relvec import RVR
+from relvec import RVR, GPRegressor
 from relvec.export.model_file import ModelFileError, dumps, loads
 from relvec.inference.heteroscedastic import MAX_COLUMNS, learn_log_noise
 from relvec.inference.predictive import StudentPredictor
 from relvec.inference.student import Tails, bound_of_scales, learn_tails
 
 LINE = RVR(kernel=None, basis="linear", likelihood="student-t")
-CURVE = RVR(width=2.0, predictive="rvm", likelihood="student-t")
+CURVE = RVR(width=2.0, likelihood="student-t")
 
 
 def curve(seed, n, kind="normal"):
@@ -46,14 +46,14 @@ def test_gross_errors_hardly_matter_and_are_named():
     worst = np.abs(y - model.predict(X))[model.outliers_]
     assert (np.diff(worst) < 0.5).all()  # the worst first, but for the function's own variance
     assert (np.diff(model.fitted_.noise.bounds) > 0.0).all()
-    plain = RVR(width=2.0, predictive="rvm").fit(*curve(0, 300)[:2])
+    plain = RVR(width=2.0).fit(*curve(0, 300)[:2])
     assert abs(density - plain.log_predictive_density(*curve(9, 1000)[:2]).mean()) < 0.01
     assert not len(clean.outliers_) and clean.degrees_of_freedom_ > 15.0
 
 
 def test_a_process_with_gross_errors():
     X, y, f, bad = curve(0, 60, "outliers")
-    model = RVR(likelihood="student-t").fit(X, y)
+    model = GPRegressor(likelihood="student-t").fit(X, y)
     assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.2
     assert set(bad) <= set(model.outliers_) and len(model.outliers_) < len(bad) + 5
     assert model.process_.scale.sign == 0 and model.merit_
@@ -62,17 +62,15 @@ def test_a_process_with_gross_errors():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"predictive": "rvm"}], ids=["default", "rvm"])
-def test_errors_and_densities_beside_normal_noise_on_average(options):
+@pytest.mark.parametrize("make", [GPRegressor, RVR], ids=["process", "machine"])
+def test_errors_and_densities_beside_normal_noise_on_average(make):
     clean, dirty, gains = [], [], []
     for seed in range(4):
-        plain, student = (
-            RVR(likelihood=kind, **options).fit(*curve(seed, 150)[:2]) for kind in ("gaussian", "student-t")
-        )
+        plain, student = (make(likelihood=kind).fit(*curve(seed, 150)[:2]) for kind in ("gaussian", "student-t"))
         new = curve(seed + 100, 1000)[:2]
         gains.append(student.log_predictive_density(*new).mean() - plain.log_predictive_density(*new).mean())
         clean.append(rmse(plain))
-        dirty.append(rmse(RVR(likelihood="student-t", **options).fit(*curve(seed, 150, "outliers")[:2])))
+        dirty.append(rmse(make(likelihood="student-t").fit(*curve(seed, 150, "outliers")[:2])))
     assert np.mean(dirty) < 1.1 * np.mean(clean) and np.min(gains) > -0.01
 
 
@@ -181,18 +179,19 @@ def test_files_and_exports(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("model", "message"),
     [
-        ({"noise_variance": 1.0}, "leave noise_variance at None"),
-        ({"predictive": "augmented", "kernel": "gaussian"}, "'auto' and 'rvm'"),
-        ({"noise": "heteroscedastic"}, "is for likelihood='gaussian'"),
-        ({"noise": "loud"}, "noise must be"),
+        (RVR(likelihood="student-t", noise_variance=1.0), "leave noise_variance at None"),
+        (RVR(likelihood="student-t", predictive="augmented"), "leave predictive at 'rvm'"),
+        (GPRegressor(likelihood="student-t", noise="heteroscedastic"), "is for likelihood='gaussian'"),
+        (GPRegressor(likelihood="student-t", noise="loud"), "noise must be"),
+        (RVR(likelihood="censored"), "likelihood must be one of 'gaussian', 'student-t', 'poisson'"),
     ],
 )
-def test_refusals(options, message):
+def test_refusals(model, message):
     X, y, _, _ = curve(0, 30)
     with pytest.raises(ValueError, match=message):
-        RVR(likelihood="student-t", **options).fit(X, y)
+        model.fit(X, y)
 
 
 def test_several_outputs_are_refused():
@@ -216,8 +215,7 @@ def wavy(seed, n, kind="along an input"):
 @pytest.mark.parametrize("kind, gain", [("along an input", 0.3), ("with the mean", 0.1), ("constant", -0.005)])
 def test_varying_noise_is_found_where_there_is_any(kind, gain):
     X, y = wavy(0, 300, kind)
-    options = {"width": 2.0, "predictive": "rvm"}
-    plain, varying = (RVR(noise=noise, **options).fit(X, y) for noise in ("constant", "heteroscedastic"))
+    plain, varying = (GPRegressor(noise=noise).fit(X, y) for noise in ("constant", "heteroscedastic"))
     new = wavy(1, 2000, kind)
     assert varying.log_predictive_density(*new).mean() > plain.log_predictive_density(*new).mean() + gain
     assert (varying.log_marginal_likelihood_ > plain.log_marginal_likelihood_ + 5.0) == (kind != "constant")
@@ -230,31 +228,11 @@ def test_varying_noise_is_found_where_there_is_any(kind, gain):
         np.testing.assert_array_equal(loads(dumps(varying)).predict_interval(X), varying.predict_interval(X))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_rows_that_narrow_functions_pass_through_do_not_look_free_of_noise(seed):
-    rng = np.random.default_rng(seed)
-    X, y = rng.uniform(-3.0, 3.0, (1120, 2)), rng.exponential(size=1120) ** 2
-    plain, varying = (
-        RVR(width=0.6, predictive="rvm", noise=noise).fit(X[:120], y[:120]) for noise in ("constant", "heteroscedastic")
-    )
-    new = X[120:], y[120:]
-    assert varying.log_predictive_density(*new).mean() > plain.log_predictive_density(*new).mean() - 0.02
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind, gain", [("along an input", 0.1), ("with the mean", 0.1), ("constant", -0.02)])
-def test_varying_noise_of_a_default_process(kind, gain):
-    X, y = wavy(0, 200, kind)
-    plain, varying = (RVR(noise=noise).fit(X, y) for noise in ("constant", "heteroscedastic"))
-    new = wavy(1, 2000, kind)
-    assert varying.log_predictive_density(*new).mean() > plain.log_predictive_density(*new).mean() + gain
-
-
-@pytest.mark.parametrize("kind", ["rvm", "pipeline", pytest.param("process", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["alone", "pipeline", pytest.param("logarithm", marks=pytest.mark.slow)])
 def test_varying_noise_in_onnx_and_c(kind, tmp_path):
     X, y = wavy(0, 200)
-    y = np.exp(y) if kind == "process" else y  # on a logarithmic scale
-    model = RVR(noise="heteroscedastic", **({} if kind == "process" else {"width": 2.0, "predictive": "rvm"}))
+    y = np.exp(y) if kind == "logarithm" else y
+    model = GPRegressor(noise="heteroscedastic")
     if kind == "pipeline":
         model, X = make_pipeline(StandardScaler(), model), X * [10.0, 0.1]
     model.fit(X[:120], y[:120])
@@ -276,7 +254,7 @@ def test_varying_noise_in_onnx_and_c(kind, tmp_path):
 def test_varying_noise_of_a_process_on_a_logarithmic_scale():
     X, y = wavy(0, 120)
     y = np.exp(y)
-    plain, varying = (RVR(noise=noise).fit(X, y) for noise in ("constant", "heteroscedastic"))
+    plain, varying = (GPRegressor(noise=noise).fit(X, y) for noise in ("constant", "heteroscedastic"))
     assert varying.process_.scale.sign == 1
     new = wavy(1, 2000)[0], np.exp(wavy(1, 2000)[1])
     assert varying.log_predictive_density(*new).mean() > plain.log_predictive_density(*new).mean() + 0.2
@@ -320,7 +298,7 @@ def test_the_bound_of_varying_noise_against_dense_formulas_and_quadrature():
 
 def test_log_noise_in_files_is_checked():
     X, y = wavy(0, 200)
-    model = RVR(width=2.0, predictive="rvm", noise="heteroscedastic").fit(X, y)
+    model = GPRegressor(noise="heteroscedastic").fit(X, y)
     noise = model.fitted_.predictors[0].noise
     object.__setattr__(noise, "columns", noise.columns + 5)
     with pytest.raises(ModelFileError):
@@ -338,28 +316,32 @@ def test_squares_of_any_spread_leave_precisions_positive(seed):
     assert np.isfinite(added) and np.all(np.isfinite(noise.mean))
 
 
-@pytest.mark.parametrize("options", [{"noise": "heteroscedastic"}, {"likelihood": "student-t"}], ids=str)
-def test_noise_that_rows_learn_keeps_a_time_limit_and_says_what_it_cannot_do(options, tmp_path):
+@pytest.mark.parametrize(
+    "model",
+    [GPRegressor(noise="heteroscedastic"), GPRegressor(likelihood="student-t"), RVR(likelihood="student-t")],
+    ids=str,
+)
+def test_noise_that_rows_learn_keeps_a_time_limit_and_says_what_it_cannot_do(model, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, (60, 1))
     y = np.sin(X[:, 0]) + 0.1 * rng.standard_t(3, 60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = RVR(time_limit=0.05, **options).fit(X, y)
-    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+        limited = clone(model).set_params(time_limit=0.05).fit(X, y)
+    assert np.all(np.isfinite(limited.predict(X, return_std=True)))
     with pytest.raises(ValueError, match="fit a model for each"):
-        RVR(**options).fit(X, np.column_stack([y, y]))
-    with pytest.raises(ValueError, match="needs all rows in memory"):
+        clone(model).fit(X, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="needs (all )?rows in memory"):
         on_disk = np.memmap(tmp_path / "X", "float64", "w+", shape=(20_000, 9))
-        RVR(kernel=None, basis="linear", memory_limit="10MB", **options).fit(on_disk, np.ones(20_000))
+        clone(model).set_params(memory_limit="10MB").fit(on_disk, np.ones(20_000))
 
 
 def test_varying_noise_of_copies_is_that_of_weights():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     y = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.normal(size=60)
-    copied = RVR(noise="heteroscedastic").fit(np.vstack([X, X[:20]]), np.append(y, y[:20]))
-    weighted = RVR(noise="heteroscedastic").fit(X, y, np.where(np.arange(60) < 20, 2.0, 1.0))
+    copied = GPRegressor(noise="heteroscedastic").fit(np.vstack([X, X[:20]]), np.append(y, y[:20]))
+    weighted = GPRegressor(noise="heteroscedastic").fit(X, y, np.where(np.arange(60) < 20, 2.0, 1.0))
     assert copied.noise_columns_.tolist() == weighted.noise_columns_.tolist()
     np.testing.assert_allclose(copied.predict(X, return_std=True), weighted.predict(X, return_std=True), rtol=1e-5)
 

@@ -6,9 +6,10 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 import oracle
-from relvec import RVC, RVR, SparseBayesianClassifier, SparseBayesianRegressor, relevance_path
+from relvec import RVC, RVR, GPRegressor, SparseBayesianClassifier, SparseBayesianRegressor, relevance_path
 from relvec.app.cli.entry import main
 from relvec.plot import RelevancePathDisplay, new_figure
+from relvec.solvers import Sequential
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-8.0, 8.0, (90, 1))
@@ -28,10 +29,10 @@ def reestimated(model, keep, X=X, Y=Y):
     return -minimize(minus, start, method="L-BFGS-B").fun
 
 
-@pytest.mark.parametrize("estimator", [None, RVR(), RVR(kernel="gaussian", width=2.0)], ids=["no", "default", "width"])
+@pytest.mark.parametrize("estimator", [None, RVR(), RVR(width=2.0)], ids=["no", "default", "width"])
 def test_evidence_is_never_below_that_of_the_plain_fit_cut_down(estimator):
     path = relevance_path(X, Y, estimator, n_folds=0)
-    plain = (estimator or RVR()).set_params(predictive="rvm").fit(X, Y)
+    plain = (estimator or RVR()).fit(X, Y)
     functions = np.array([name != "bias" for name in plain.atoms_])
     assert len(path.sizes) == functions.sum() and np.all(np.diff(path.log_evidence) >= 0.0)
     assert path.log_evidence[-1] >= plain.log_marginal_likelihood_ - 1e-6
@@ -64,10 +65,10 @@ def test_a_sparse_matrix_has_the_path_of_its_rows():
 
 @pytest.mark.parametrize("k", [1, 3, 100])
 def test_a_model_of_at_most_k_functions(k):
-    model = RVR(kernel="gaussian", width=2.0, max_functions=k).fit(X, Y)
+    model = RVR(width=2.0, max_functions=k).fit(X, Y)
     assert sum(name != "bias" for name in model.atoms_) <= k
     assert model.certificate_ <= 1e-4 and model.status_ == "converged"
-    plain = RVR(kernel="gaussian", width=2.0).fit(X, Y)
+    plain = RVR(width=2.0).fit(X, Y)
     assert model.log_marginal_likelihood_ <= plain.log_marginal_likelihood_ + 0.5
     if k == 100:
         assert model.log_marginal_likelihood_ >= plain.log_marginal_likelihood_ - 1e-6
@@ -75,13 +76,13 @@ def test_a_model_of_at_most_k_functions(k):
 
 def test_classes():
     y = WIDE[:, [3, 50]] @ [2.0, -2.0] + 0.5 * RNG.standard_normal(80) > 0.0
-    path = relevance_path(WIDE[:, :60], y, SparseBayesianClassifier(complexity_price=0.0), max_functions=4, n_folds=3)
+    path = relevance_path(WIDE[:, :60], y, SparseBayesianClassifier(solver=Sequential(price=0.0)), max_functions=4, n_folds=3)
     assert set(path.functions[1]) == {"x3", "x50"} and np.all(np.diff(path.log_evidence) >= 0.0)
     assert path.log_density[1] > path.log_density[0] + 0.05
-    plain = SparseBayesianClassifier(complexity_price=0.0).fit(WIDE[:, :60], y)
+    plain = SparseBayesianClassifier(solver=Sequential(price=0.0)).fit(WIDE[:, :60], y)
     for k in (1, 3):  # never below the plain fit cut down, the precisions estimated again
         own = np.argsort(-np.abs(plain.coef_ / np.where(plain.selected_, plain.coef_std_, 1.0)))[:k]
-        cut = SparseBayesianClassifier(complexity_price=0.0).fit(WIDE[:, own], y)
+        cut = SparseBayesianClassifier(solver=Sequential(price=0.0)).fit(WIDE[:, own], y)
         assert path.log_evidence[k - 1] >= cut.log_marginal_likelihood_ - 1e-3
 
 
@@ -102,7 +103,9 @@ def test_what_has_no_path_is_refused():
         relevance_path(X, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="max_functions"):
         RVR(max_functions=0).fit(X, Y)
-    with pytest.raises(ValueError, match="likelihood='poisson' does not have"):
+    with pytest.raises(ValueError, match="relevance path"):
+        relevance_path(X, Y, GPRegressor())
+    with pytest.raises(ValueError, match="counts have no such search"):
         RVR(max_functions=2, likelihood="poisson").fit(X, Y)
 
 
