@@ -18,7 +18,7 @@ def draw_sinc(path):
     X = np.linspace(-10, 10, 100)[:, None]
     y = sinc(X) + np.random.default_rng(0).normal(0, 0.1, 100)
     figure = new_figure(7.2, 3.6)
-    plot_fit(RVR(kernel="gaussian", width=3.0).fit(X, y), X, y, figure.subplots(), truth=sinc)
+    plot_fit(RVR().fit(X, y), X, y, figure.subplots(), truth=sinc)
     figure.savefig(path, dpi=110)
 
 

@@ -8,7 +8,7 @@ from sklearn.datasets import make_classification
 from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.svm import SVC
 
-from relvec import RVC
+from relvec import RVC, GPClassifier
 from relvec.inference.decisions import bayes_decision, reject
 from relvec.plot import LINE, POINT, TRUTH, VECTOR, CalibrationDisplay, new_figure
 
@@ -82,17 +82,16 @@ def draw_calibration():
 
 
 def draw_reliability():
-    """The relevance vector machine, and the process that RVC is as it comes: reliability at new rows."""
+    """The relevance vector machine and the process of classes, as they come: reliability at new rows."""
     X, y = make_classification(5400, 20, n_informative=6, flip_y=0.1, random_state=0)
     figure, numbers = new_figure(9.2, 4.4), []
-    for ax, model, name in zip(
-        figure.subplots(1, 2), (RVC(predictive="rvm"), RVC()), ('RVC(predictive="rvm")', "RVC()")
-    ):
+    for ax, model in zip(figure.subplots(1, 2), (RVC(), GPClassifier()), strict=True):
+        name = f"{type(model).__name__}()"
         model.fit(X[:400], y[:400])
         P = model.predict_proba(X[400:])
         CalibrationDisplay.from_probabilities(y[400:], P, model.classes_, ax=ax)
         ax.set_title(f"{name}: log loss {log_loss(y[400:], P):.3f}", fontsize="medium", loc="left")
-        numbers.append(f"{name} log loss {log_loss(y[400:], P):.3f}, {len(model.relevance_)} vectors")
+        numbers.append(f"{name} log loss {log_loss(y[400:], P):.3f}, {model.fitted_.n_kept} vectors")
     return figure, "; ".join(numbers)
 
 

@@ -18,7 +18,7 @@ def draw_rows(rng, n):
 
 def main():
     rng = np.random.default_rng(0)
-    model = RVR(predictive="rvm", width=2.0).fit(*draw_rows(rng, 100))
+    model = RVR(width=2.0).fit(*draw_rows(rng, 100))
     X, y = draw_rows(rng, 300)
     grid = np.linspace(-3.0, 3.0, 200)[:, None]
     figure = new_figure(9.2, 3.6)
@@ -33,7 +33,7 @@ def main():
     left.set_title("90% intervals, noise with a heavy tail", fontsize="medium", loc="left")
     coverages = np.linspace(0.1, 0.95, 18)
     held = np.zeros((2, len(coverages), DRAWS))
-    plain = RVR(predictive="rvm", width=2.0).fit(*draw_rows(np.random.default_rng(1), 100))
+    plain = RVR(width=2.0).fit(*draw_rows(np.random.default_rng(1), 100))
     for d in range(DRAWS):
         model.calibrate(*draw_rows(rng, 200))
         X, y = draw_rows(rng, 500)

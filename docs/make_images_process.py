@@ -6,21 +6,21 @@ import numpy as np
 from make_images_regression import IMAGES
 from sklearn.datasets import make_friedman1
 
-from relvec import RVR
+from relvec import GPRegressor
 from relvec.plot import LINE, POINT, new_figure
 
 VECTORS = (8, 16, 32, 64, 128, 256)
 
 
 def measure(X, y, X_test, y_test, max_vectors):
-    """Root mean square error, mean negative log density, certificate in nats a row, and the vectors kept."""
+    """Root mean square error, mean negative log density, gap of the bounds in nats a row, and the vectors kept."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = RVR(max_vectors=max_vectors).fit(X, y)
+        model = GPRegressor(max_vectors=max_vectors).fit(X, y)
     mean = model.predict(X_test)
     error = np.sqrt(np.mean((mean - y_test) ** 2))
     density = -np.mean(model.log_predictive_density(X_test, y_test))
-    return error, density, model.certificate_ / len(y), len(model.relevance_)
+    return error, density, np.diff(model.bounds_)[0] / len(y), len(model.vectors_)
 
 
 def draw_vectors():

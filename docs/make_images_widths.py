@@ -22,7 +22,7 @@ def tied_evidence(X, y, widths):
     """Evidence of all functions with one precision in common, at each width, up to a constant."""
     weights = np.ones(len(y))
     units, variances = target_units(y[:, None], weights)
-    problem = gaussian_problem(RVR(predictive="rvm")._options(), units[0], variances[0], weights.sum(), 0)
+    problem = gaussian_problem(RVR()._options(), units[0], variances[0], weights.sum(), 0)
     basis = Concat((KernelBasis(Gaussian(width=1.0)), Bias())).bind(X)
     setting = WidthProblem.of(basis, X, [GaussianTarget(y / units[0], weights, problem)], np.zeros(1, dtype=bool))
     columns = Columns.of(basis, np.arange(basis.n_atoms))
@@ -62,7 +62,7 @@ def draw_starts():
 def draw_relevance():
     """Friedman #1: the relevance of the inputs, and where every start ended."""
     X, y = make_friedman1(240, noise=1.0, random_state=0)
-    model = RVR(predictive="rvm").fit(X, y)
+    model = RVR().fit(X, y)
     figure = new_figure(9.2, 3.6)
     left, right = figure.subplots(1, 2)
     FeatureRelevanceDisplay.from_estimator(model, ax=left)
