@@ -9,7 +9,7 @@ from sklearn.datasets import make_friedman1
 from relvec import GPRegressor
 from relvec.plot import LINE, POINT, new_figure
 
-VECTORS = (8, 16, 32, 64, 128, 256)
+VECTORS = (8, 16, 32, 64, 128)
 
 
 def measure(X, y, X_test, y_test, max_vectors):

@@ -9,6 +9,7 @@ from sklearn.datasets import make_friedman1
 from relvec import RVR
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.estimators.gaussian import gaussian_problem
+from relvec.estimators.options import machine_options
 from relvec.estimators.sources.base import target_units
 from relvec.hyperparameters import shared_precision as tied
 from relvec.hyperparameters.shared_precision import Columns
@@ -22,7 +23,8 @@ def tied_evidence(X, y, widths):
     """Evidence of all functions with one precision in common, at each width, up to a constant."""
     weights = np.ones(len(y))
     units, variances = target_units(y[:, None], weights)
-    problem = gaussian_problem(RVR()._options(), units[0], variances[0], weights.sum(), 0)
+    options = machine_options(RVR().get_params(), classes=False, earlier=None)
+    problem = gaussian_problem(options, units[0], variances[0], weights.sum(), 0)
     basis = Concat((KernelBasis(Gaussian(width=1.0)), Bias())).bind(X)
     setting = WidthProblem.of(basis, X, [GaussianTarget(y / units[0], weights, problem)], np.zeros(1, dtype=bool))
     columns = Columns.of(basis, np.arange(basis.n_atoms))

@@ -8,15 +8,18 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from relvec.app.cli.arguments import make_parser
 from test_house import house
 
 ROOT = Path(__file__).parents[1]
 OPTIONAL = set(house.OPTIONAL)
+OUTPUTS = runpy.run_path(str(ROOT / "tools" / "outputs.py"))
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -137,12 +140,9 @@ def test_examples_in_the_pages_run(page, tmp_path, monkeypatch):
     """The blocks of one page run in order, in one namespace and in an empty folder."""
     monkeypatch.chdir(tmp_path)
     namespace: dict = {"__name__": "__main__"}
-    text = page.read_text()
-    for match in FENCE.finditer(text):
-        # Blank lines in front: an error then shows the line of the page.
-        source = "\n" * (text[: match.start(1)].count("\n")) + match[1]
+    for block in OUTPUTS["BLOCK"].finditer(page.read_text()):
         try:
-            exec(compile(source, str(page), "exec"), namespace)
+            OUTPUTS["run_block"](block, namespace, str(page))
         except ModuleNotFoundError as error:
             if error.name and error.name.split(".")[0] in OPTIONAL:
                 pytest.skip(f"{error.name} is not installed")
@@ -164,10 +164,10 @@ def test_pages_print_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     old = page.read_text()
     try:
-        new = runpy.run_path(str(ROOT / "tools" / "outputs.py"))["refreshed"](old)
+        new = OUTPUTS["refreshed"](old)
     except ModuleNotFoundError as error:
         pytest.skip(f"{error.name} is not installed")
-    (claimed, words), (printed, now) = numbers_and_words(old), numbers_and_words(new)
+    (claimed, words), (printed, now) = (numbers_and_words(OUTPUTS["timeless"](text)) for text in (old, new))
     assert now == words
     np.testing.assert_allclose(printed, claimed, rtol=0.1, atol=0.02)
 
@@ -202,6 +202,13 @@ def test_the_numbers_of_the_readme_are_those_of_the_guide(page, heading):
         rows = [table[name] for table in measured if name in table and cells.keys() <= table[name].keys()]
         plain = [{key: row[key].replace("*", "") for key in cells} for row in rows]
         assert {key: value.replace("*", "") for key, value in cells.items()} in plain, name
+
+
+def test_the_project_is_described_by_one_line():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["description"]
+    described = {name: (ROOT / name).read_text().split("\n\n")[1] for name in ("README.md", "docs/index.md")}
+    described["relvec --help"] = make_parser().description
+    assert {name: " ".join(text.split()) for name, text in described.items()} == dict.fromkeys(described, f"{project}.")
 
 
 @pytest.mark.slow

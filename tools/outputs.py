@@ -1,7 +1,8 @@
 """Run the examples of the pages and write what they print beneath them: `python tools/outputs.py [PAGE ...]`.
 
-Without pages it takes the README and the guide. A block of Python that is followed by a block of text owns that text.
-`--check` changes nothing and says which pages would change.
+Without pages it takes the README and the guide. A block of Python, or of shell, that is followed by a block of text
+owns that text; shell blocks without one are not run, and those with one hold `relvec` commands alone. `--check` changes
+nothing and says which pages would change.
 """
 
 from __future__ import annotations
@@ -11,14 +12,38 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SECONDS = re.compile(r", fitted in \d+ s$")  # other on every machine
-BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?P<between>\s+)(?:```text\n(?P<text>.*?)```)?", re.DOTALL)
+FAMILIES = "sparse linear model|relevance vector machine|Gaussian process"
+SECONDS = re.compile(rf"^(  (?:{FAMILIES}) .*?)\d+\.\d(?=(?: +chosen)?$)|(?<=fitted in )\d+(?= s$)", re.MULTILINE)
+BLOCK = re.compile(
+    r"^```(?P<language>python|bash)\n(?P<code>.*?)^```$(?P<between>\s+)(?:^```text\n(?P<text>.*?)^```$)?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def timeless(text: str) -> str:
+    """The text without the seconds that fits took, which are other on every machine."""
+    return SECONDS.sub(r"\1", text)
+
+
+def run_block(block: re.Match, names: dict, page: str = "<page>") -> None:
+    """Run a block of Python in the namespace of its page, or the commands of a shell block that owns a text."""
+    if block["language"] == "python":
+        before = "\n" * block.string.count("\n", 0, block.start("code"))  # an error then shows the line of the page
+        exec(compile(before + block["code"], page, "exec"), names)
+    elif block["text"] is not None:
+        from relvec.app.cli import main
+
+        for line in block["code"].splitlines():
+            program, *arguments = shlex.split(line, comments=True)
+            if program != "relvec" or main(arguments) != 0:
+                raise RuntimeError(f"{page}: {line}")
 
 
 def refreshed(page: str) -> str:
@@ -29,11 +54,13 @@ def refreshed(page: str) -> str:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exec(compile(match["code"], "<page>", "exec"), names)
+            run_block(match, names)
         if match["text"] is None:
             return match[0]
-        lines = [SECONDS.sub("", line.rstrip()) for line in printed.getvalue().rstrip().splitlines()]
-        return f"```python\n{match['code']}```{match['between']}```text\n" + "\n".join(lines) + "\n```"
+        text = "\n".join(line.rstrip() for line in printed.getvalue().rstrip().splitlines()) + "\n"
+        if timeless(text) == timeless(match["text"]):
+            return match[0]
+        return f"```{match['language']}\n{match['code']}```{match['between']}```text\n{text}```"
 
     return BLOCK.sub(run, page)
 

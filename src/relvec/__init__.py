@@ -1,4 +1,4 @@
-"""relvec: sparse Bayesian learning and the relevance vector machine.
+"""Small models with error bars: relevance vector machines, Gaussian processes and sparse linear models.
 
 Modules are imported when one of their names is first used.
 """

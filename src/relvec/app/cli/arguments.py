@@ -88,7 +88,8 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of the command line. The parsed arguments have the ``module`` whose `run` does the work."""
     parser = argparse.ArgumentParser(
         prog="relvec",
-        description="Small models with honest error bars from a table: relevance vector machines and processes.",
+        description="Small models with error bars, for scikit-learn and the command line: relevance vector machines, "
+        "Gaussian processes and sparse linear models.",
         epilog=OVERVIEW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
