@@ -9,10 +9,12 @@ import runpy
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from relvec.app.cli.arguments import make_parser
 from test_house import house
@@ -209,6 +211,17 @@ def test_the_project_is_described_by_one_line():
     described = {name: (ROOT / name).read_text().split("\n\n")[1] for name in ("README.md", "docs/index.md")}
     described["relvec --help"] = make_parser().description
     assert {name: " ".join(text.split()) for name, text in described.items()} == dict.fromkeys(described, f"{project}.")
+
+
+def test_the_calls_of_the_papers_run():
+    page, names = (ROOT / "docs" / "guide" / "papers.md").read_text(), {}
+    exec(FENCE.search(page)[1], names)
+    calls = re.findall(r"\| `([^|]*)` \|$", page, re.MULTILINE)
+    assert len(calls) > 30
+    for call in calls:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # such as of TF03's own rule for stopping
+            assert eval(call, names) is not None, call
 
 
 @pytest.mark.slow
