@@ -3,7 +3,8 @@ A noisy function of one input
 =============================
 
 The example that every paper on the relevance vector machine begins with: :math:`\\sin(x)/x` with Gaussian noise. A
-hundred points go in; a few remain, circled, and carry the whole prediction. The noise is learned with them.
+hundred points go in; a few remain, circled, and carry the whole prediction. The noise and the width of the kernels are
+learned with them.
 """
 
 import numpy as np
@@ -19,7 +20,7 @@ def sinc(X):
 
 
 y = sinc(X) + rng.normal(0, 0.1, 100)
-model = RVR(kernel="gaussian", width=3.0).fit(X, y)
+model = RVR().fit(X, y)
 print(f"{len(model.relevance_)} of {len(X)} points kept; noise {model.noise_variance_**0.5:.3f} (true: 0.1)")
 
 # %%

@@ -10,7 +10,7 @@ and ``relvec report`` do the same from a shell.
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_diabetes
 
-from relvec import plot
+from relvec import RVR, plot
 from relvec.app.report import plain_warnings, report
 from relvec.app.report.summary import summary, vectors_of
 from relvec.app.tables import as_table, evaluate_table, fit_table, predict_table
@@ -21,7 +21,7 @@ columns["sex"] = ["a" if value == 1 else "b" for value in columns["sex"]]  # cod
 table = as_table({**columns, "progression": data.target})
 
 train, test = table.take(range(0, 300)), table.take(range(300, 442))
-fitted = fit_table(train, "progression")
+fitted = fit_table(train, "progression", model=RVR())
 for column in fitted.pipeline["columns"].columns:
     print(f"{column.name:4s} {column.kind:9s} {column.note}")
 
