@@ -41,7 +41,7 @@ RUNNER := pytest-xdist hypothesis mpmath
 TARGET_minimal := . $(RUNNER)
 # scikit-learn 1.7 hands pytest what pytest 9 refuses.
 TARGET_oldest = . $(RUNNER) 'pytest<9' $$($(PYTHON) tools/oldest.py)
-TARGET_newest := '.[test,plot,data,onnx,dask]'
+TARGET_newest := '.[test,plot,tables,onnx,dask]'
 
 # The standing guards with a seed from the clock: mutated files and tables, hostile data, certificates computed again.
 # An hour at night: make guards ARGS="--seconds 3600".
@@ -132,11 +132,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.stamp-run: $(BUILD) | $(BIN)/python
-	$(PIP) -e '.[plot]'
+	$(PIP) -e '.[plot,tables]'
 	touch $@
 
 $(VENV)/.stamp-test: $(BUILD) | $(BIN)/python
-	$(PIP) -e '.[test,plot,data,onnx,dask]'
+	$(PIP) -e '.[test,plot,tables,onnx,dask]'
 	touch $@
 
 $(VENV)/.stamp-coverage: $(VENV)/.stamp-test
@@ -153,11 +153,11 @@ $(VENV)/.stamp-browser: $(VENV)/.stamp-test
 	touch $@
 
 $(VENV)/.stamp-docs: $(BUILD) | $(BIN)/python
-	$(PIP) -e '.[docs,plot]'
+	$(PIP) -e '.[docs,plot,tables]'
 	touch $@
 
 $(VENV)/.stamp-bench: $(BUILD) | $(BIN)/python
-	$(PIP) -e '.[bench,plot,onnx,dask]'
+	$(PIP) -e '.[bench,plot,tables,onnx,dask]'
 	touch $@
 
 $(VENV)/.stamp-build: $(BUILD) | $(BIN)/python

@@ -15,8 +15,8 @@ Parts:
   rows of 12 features, for RVR from disk: what the fit took besides its data, or the limit it asks for (Linux).
 - disk: the sinc from a memory map on disk.
 - table: 12 features, 5 of them of use (Friedman #1), with all defaults: learned widths, candidates in subsets.
-- parquet: the same table, a million rows in a Parquet file, by the command `relvec fit`; once as it comes, once with
-  the whole table and all rows held in memory. The peak is that of the command.
+- parquet: the same table, a million rows in a Parquet file, by the command `relvec fit`. The peak is that of the
+  command.
 - kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): RVR() as it comes and with at most 4,096 vectors,
   beside sparse processes of the literature (plain PyTorch) and boosted trees; --device says where relvec and the sparse
   processes work, --peer-seconds how long the latter learn.
@@ -147,19 +147,15 @@ def robot_arm(who: str, device: str | None, seconds: float) -> dict:
             "predict s": time.perf_counter() - began, "peak MB": peak, "status or steps": steps}  # fmt: skip
 
 
-HELD = "from relvec.app.tables import binary; from relvec.design import readers; binary.MAX_HELD_CELLS = 10**12; "
-HELD += "readers.MAX_PASSES_SHARE = 1.0; "
-
-
-def parquet(n: int, where: str) -> dict:
-    """The command `relvec fit` on a Parquet file, read as it comes or held in memory."""
+def parquet(n: int) -> dict:
+    """Run the command `relvec fit` on a Parquet file."""
     import pyarrow
     from pyarrow.parquet import write_table
 
     from relvec import load
 
     X, y, X_test, f_test = friedman(n, np.random.default_rng(0))
-    command = ("" if where == "file" else HELD) + "from relvec.app.cli.entry import main; raise SystemExit(main())"
+    command = "from relvec.app.cli.entry import main; raise SystemExit(main())"
     with tempfile.TemporaryDirectory() as folder:
         columns = {f"x{i + 1}": column for i, column in enumerate(X.T)} | {"y": y}
         write_table(pyarrow.table(columns), f"{folder}/table.parquet", row_group_size=100_000)
@@ -171,7 +167,7 @@ def parquet(n: int, where: str) -> dict:
         pipeline = load(f"{folder}/m.relvec")
     model = pipeline[-1]
     mean = pipeline.predict({f"x{i + 1}": column for i, column in enumerate(X_test.T)})
-    return {"read from": where, "N": n, "seconds": seconds, "CPU s": used.ru_utime + used.ru_stime,
+    return {"N": n, "seconds": seconds, "CPU s": used.ru_utime + used.ru_stime,
             "peak MB": used.ru_maxrss / 1024, "RMSE": float(np.sqrt(np.mean((mean - f_test) ** 2))),
             "log evidence": f"{model.log_marginal_likelihood_:.6f}", **told(model)}  # fmt: skip
 
@@ -279,7 +275,7 @@ def child(part: str, n: int, extra: str) -> dict:
         return {"N": n, **row, "RMSE": rmse(model, X_test, f_test), "noise": float(np.sqrt(model.noise_variance_)),
                 "idle features": idle, **told(model)}  # fmt: skip
     if part == "parquet":
-        return parquet(n, extra)
+        return parquet(n)
     if part == "defaults":
         return defaults(n, *extra.split())
     if part == "kin40k":
@@ -322,7 +318,7 @@ def jobs(part: str, sizes: tuple[int, ...], device: str, seconds: float, draws: 
         "defaults": [(n, f"{kind} 30MB") for kind in ("values", "classes") for n in DEFAULTS],
         "disk": [(1_000_000, "1e8")],
         "table": [(400_000, "")],
-        "parquet": [(1_000_000, "file"), (1_000_000, "memory")],
+        "parquet": [(1_000_000, "")],
         "kin40k": [(36_000, f"{who} {device} {seconds}") for who in KIN40K_METHODS],
         "growth": [(n, str(split)) for n in GROWTH for split in range(draws)],
         "peers": [(10_000, f"{kind} {who}") for kind in ("regression", "classes") for who in ("fastrvm", "relvec")],

@@ -54,7 +54,7 @@ class Dataset:
             "RELVEC_DATA=FOLDER."
         )
         if self.openml is not None:
-            text += f" With network access and pip install 'relvec[data]', OpenML's table {self.openml} is used."
+            text += f" With network access and pip install 'relvec[tables]', OpenML's table {self.openml} is used."
         return text
 
     def _from_openml(self, path: Path | None) -> dict[str, np.ndarray]:

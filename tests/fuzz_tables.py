@@ -7,6 +7,7 @@ beyond a multiple of the file's length is a failure.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -44,17 +45,17 @@ HOSTILE = [
 
 
 def files() -> list[tuple[str, bytes]]:
-    """Return the files that are mutated, and their endings; those of Parquet and Excel where pandas can write them."""
+    """Return the files that are mutated, and their endings."""
+    import pandas
+
     out = io.BytesIO()
     np.savez(out, x=np.arange(12.0), y=np.arange(12.0) ** 2)
+    frame = pandas.DataFrame({"Price": np.arange(30.0) ** 2, "Town": list("abc") * 10, "Rooms": np.arange(30) % 7})
     others = []
-    with contextlib.suppress(ImportError):
-        import pandas
-
-        frame = pandas.DataFrame({"Price": np.arange(30.0) ** 2, "Town": list("abc") * 10, "Rooms": np.arange(30) % 7})
-        for ending, write in ((".parquet", frame.to_parquet), (".xlsx", partial(frame.to_excel, index=False))):
-            write(written := io.BytesIO())
-            others.append((ending, written.getvalue()))
+    for ending, write in ((".parquet", frame.to_parquet), (".xlsx", partial(frame.to_excel, index=False)),
+                          (".feather", partial(frame.to_feather, compression="uncompressed"))):  # fmt: skip
+        write(written := io.BytesIO())
+        others.append((ending, written.getvalue()))
     return [*others,
         (".csv", messy.houses(40)), (".csv", messy.patients(30)), (".jsonl", messy.calls(30)), (".npz", out.getvalue()),
         (".csv.gz", gzip.compress(messy.houses(40))), (".tsv", messy.houses(20).replace(b",", b"\t")),
@@ -190,7 +191,8 @@ def make_case() -> Callable[[int, int], list[str]]:
     # Parsed: the header of a .npy file, a literal that numpy does not run.
     originals, watch = files(), Watch(allowed=("compile",))
     with tempfile.TemporaryDirectory() as folder:
-        "\0".encode("unicode_escape")
+        for encoding in ("unicode_escape", "latin-1", "utf-16"):
+            codecs.lookup(encoding)
         for ending, data in originals:  # imports what reading needs
             (whole := Path(folder) / f"whole{ending}").write_bytes(data)
             read_table(whole)

@@ -11,6 +11,8 @@ from relvec.app.tables.cells import list_labels
 from relvec.app.tables.columns import Column, TableColumns, numbers_of
 from relvec.app.tables.target import prepare_target
 
+pytest.importorskip("pandas")
+
 
 def kind(cells, name="x", **options):
     return describe(as_table({name: cells, "end": ["1"] * len(cells)}), **options)[0]
@@ -262,8 +264,7 @@ def suspicious(request):
         "Unnamed: 0": np.arange(n), "patient": rng.permutation(n) + 4000, "customer": rng.integers(0, 50, n), "x": x,
         "feet": 3.28 * x - 1.0, "zero": np.where(np.arange(n) % 2, 0.0, -0.0), "c": c, "town": np.char.add("town ", c),
         "twice": 2.0 * y, "near": y + 1e-3 * rng.normal(size=n), "exp": np.exp(y),
-        "close": y + 0.01 * rng.normal(size=n),
-        "y": y,
+        "close": y + 0.01 * rng.normal(size=n), "y": y,
     }  # fmt: skip
 
 

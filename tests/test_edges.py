@@ -21,9 +21,8 @@ from places import find_place
 from relvec import RVC, RVR, SparseBayesianRegressor, to_c
 from relvec.app import cli
 from relvec.app.cli import fit as fit_command
-from relvec.app.tables import TableError, binary, fit_table, read_table
+from relvec.app.tables import TableError, as_table, fit_table
 from relvec.app.tables.cells import mark_missing
-from relvec.app.tables.table import TableLimits
 from relvec.basis import KernelBasis, Precomputed
 from relvec.basis.concat import numbers_per_entry
 from relvec.design import DenseDesign, dense, readers, samples
@@ -230,67 +229,8 @@ def test_scalers_without_clipping_and_empty_columns_are_written_as_they_are():
 # ---------------------------------------------------------------- tables
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_first_version_of_feather_is_read(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.feather
-
-    try:
-        pyarrow.feather.write_feather(pa.table({"x": [1.5, 2.5]}), tmp_path / "t.feather", version=1)
-    except (TypeError, ValueError):
-        pytest.skip("this Arrow writes no version 1")
-    assert read_table(tmp_path / "t.feather")["x"].tolist() == [1.5, 2.5]
-
-
-@pytest.fixture
-def large(tmp_path, monkeypatch):
-    """A Parquet file that stays on disk."""
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    table = pa.table({"x": X[:, 0], "c": pa.array(LABELS).dictionary_encode(), "y": Y})
-    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    monkeypatch.setattr(binary, "MAX_HELD_CELLS", 0)
-    return tmp_path / "t.parquet"
-
-
-def test_no_rows_of_a_file_on_disk_are_no_cells(large):
-    table = read_table(large)
-    assert table.is_stored and [len(table.take(slice(0, 0))[name]) for name in table.names] == [0, 0, 0]
-
-
-def test_a_column_on_disk_that_unpacks_to_too_much_is_refused(large, monkeypatch):
-    table = read_table(large)
-    column = table.columns["x"]
-    monkeypatch.setattr(binary, "LIMITS", TableLimits(min_unpacked_bytes=8, unpacked_per_byte=0))
-    with pytest.raises(TableError, match="column 'x' unpacks to more than 8 bytes"):
-        column.read()
-
-
-def test_a_file_that_is_called_parquet_and_is_not(tmp_path):
-    (tmp_path / "t.parquet").write_text("x,y\n1,2\n")
-    with pytest.raises(TableError, match="not a readable Parquet file"):
-        read_table(tmp_path / "t.parquet")
-
-
-def test_a_workbook_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["x"])
-    book.save(tmp_path / "t.xlsx")
-    monkeypatch.setattr(excel, "LIMITS", TableLimits(min_unpacked_bytes=10, unpacked_per_byte=0))
-    with pytest.raises(TableError, match="it unpacks to more than 10 bytes"):
-        read_table(tmp_path / "t.xlsx")
-
-
-def test_empty_cells_after_the_last_column_are_no_cells(tmp_path):
-    (tmp_path / "t.csv").write_text("x,y\n1,2,\n3,4,,\n")
-    table = read_table(tmp_path / "t.csv")
-    assert table["x"].tolist() == ["1", "3"] and table["y"].tolist() == ["2", "4"]
-
-
 def test_words_for_missing_cells_leave_dates_alone():
-    dates = np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]")
+    dates = as_table({"day": np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]")})["day"]
     assert mark_missing(dates, ("none",)) is dates
 
 
@@ -343,13 +283,6 @@ def test_stray_cells_of_rows_held_out_are_missing_as_in_the_fit(folder, capsys):
     assert cli.main(["fit", "t.csv", "--target", "y", "--holdout", "0.4"]) == 0
     told = capsys.readouterr().out
     assert "'broken'" in told and "scores on 24 rows kept out of the fit" in told
-
-
-def test_a_large_file_is_fitted_as_a_small_one(large, folder, monkeypatch, capsys):
-    gave_back = []
-    monkeypatch.setattr(fit_command, "unmap_freed_arrays", lambda: gave_back.append(True))
-    assert cli.main(["fit", str(large), "--target", "y", "--holdout", "0"]) == 0
-    assert gave_back == [True] and "60 rows, 3 columns" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- processes of classes

@@ -80,12 +80,12 @@ ls -l "$wheel" "$sdist"
 
 say "$(basename "$sdist"), compiled here"
 new_environment
-install "$sdist"
+install "$sdist[tables]"
 use
 
 say "$(basename "$wheel"), without a compiler"
 new_environment
-without_compiler install "$wheel"
+without_compiler install "$wheel[tables]"
 without_compiler use
 if [ ${#tests[@]} -gt 0 ]; then
     install pytest pytest-xdist hypothesis mpmath

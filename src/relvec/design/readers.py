@@ -88,7 +88,7 @@ def _dataset(X: Any) -> Any:
     try:
         from pyarrow import dataset
     except ImportError as error:
-        raise ImportError("Parquet files need pyarrow and pandas: pip install 'relvec[data]'") from error
+        raise ImportError("Parquet files need pyarrow and pandas: pip install 'relvec[tables]'") from error
     try:
         return dataset.dataset(str(X), format="parquet") if isinstance(X, str | Path) else X
     except ValueError as error:

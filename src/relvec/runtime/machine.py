@@ -31,7 +31,6 @@ MIN_MEMORY_BYTES = 1e7  # less does not hold the workspace of any fit
 _MAX_ROW_SHARE = 0.6  # of a memory limit for arrays as long as the rows; the rest is for the search
 _ARRAYS_SHARE, _LIBRARY_BYTES = 0.9, 5e6  # of it for all arrays of a process; what BLAS and the C library take besides
 _MIN_PARALLEL_MULTIPLICATIONS = 1e8  # from which a product gains more than the synchronisation of threads costs
-_M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 4_000_000  # of mallopt: arrays of so many bytes have pages of their own
 
 _lock = threading.Lock()
 _inside = 0
@@ -52,15 +51,6 @@ def release_memory() -> None:
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
-
-
-def unmap_freed_arrays() -> None:
-    """Have the C library return arrays of some megabytes to the system when they are freed, and leave no holes.
-
-    This is a setting of the whole process, so that it is up to programs. Products of such arrays take a tenth longer.
-    """
-    with suppress(OSError, AttributeError):  # another C library than glibc
-        ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
 
 
 def memory_bytes(limit: Any) -> float:

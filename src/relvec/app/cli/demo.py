@@ -17,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 
 from relvec import RVR, plot
 from relvec.app.cli.files import check_output, naming_output
-from relvec.app.tables import as_table, write_table
 from relvec.runtime.files import write_atomically
 
 
@@ -38,11 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
     _demo_diabetes(data, pictures)
     table = "YOUR_TABLE.csv --target COLUMN"
     if folder is not None:
-        columns = dict(zip([*data.feature_names, "progression"], [*data.data.T, data.target]))
-        write_table(as_table(columns), folder / "diabetes.csv")
+        _write_csv(folder / "diabetes.csv", [*data.feature_names, "progression"], [*data.data.T, data.target])
         table = f"{shlex.quote(str(folder / 'diabetes.csv'))} --target progression"
     print(f"\nnext:  relvec fit {table}")
     return 0
+
+
+def _write_csv(path: Path, names: list[str], columns: list[np.ndarray]) -> None:
+    text = io.StringIO()
+    np.savetxt(text, np.column_stack(columns), "%.10g", ",", header=",".join(names), comments="")
+    with naming_output(path):
+        write_atomically(path, text.getvalue().encode())
 
 
 def _demo_sinc(folder: Path | None) -> None:

@@ -64,11 +64,16 @@ def find_doubts(table: Table, columns: list[Column], y: np.ndarray, use: Collect
         known = "it determines the target" if share <= MAX_LEAK else f"it explains all but {share:.1%} of the target"
         if share <= MAX_LEAK and not kept:
             note = f"left out: {known}, as a copy or what is known only afterwards does; --use {column.name!r} keeps it"
-            found.append(replace(column, kind="leak", note=note))
+            found.append(_noted(column, note, "leak"))
         else:
             note = f"{known}: if it is known only afterwards, give --drop {column.name!r}"
-            found.append(replace(column, note="; ".join(filter(None, [column.note, note]))))
+            found.append(_noted(column, note))
     return _leave_out_copies(found, values, use)
+
+
+def _noted(column: Column, note: str, kind: str | None = None) -> Column:
+    """Return a column with a further note, and of another kind."""
+    return replace(column, kind=kind or column.kind, note="; ".join(filter(None, [column.note, note])))
 
 
 def _measure_leak(column: Column, values: np.ndarray, y: np.ndarray) -> float:
@@ -136,7 +141,7 @@ def _leave_out_copies(columns: list[Column], values: dict[str, np.ndarray], use:
             gaps = np.array_equal(np.isnan(values[columns[first].name]), np.isnan(values[name]))
             if name not in use and gaps and min(np.abs(one - other).max(), np.abs(one + other).max()) <= SAME:
                 note = f"left out: the same as {columns[first].name!r} but for units or names; --use {name!r} keeps it"
-                found[second] = replace(columns[second], kind="copy", note=note)
+                found[second] = _noted(columns[second], note, "copy")
     return found
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from relvec.app.tables import readers
-from relvec.app.tables.inputs import LIMITS, Limits, open_source
+from relvec.app.tables.formats import readers
+from relvec.app.tables.formats.inputs import LIMITS, Limits, open_source
 from relvec.app.tables.table import Table, TableError, import_optional, text_type
 from relvec.app.tables.text import escape_controls, on_terminal
 from relvec.runtime.files import write_atomically
@@ -77,6 +77,7 @@ def read_table(path: str | Path, format: str | None = None, sheet: str | None = 
     if sheet is not None and chosen != "excel":
         raise TableError(f"{source.name}: read as {chosen}, which has no sheets: leave --sheet out")
     table = READERS[chosen](source)
+    readers.release_unused()
     if not table.names:
         raise TableError(f"{source.name}: no columns found")
     if len(table) == 0:

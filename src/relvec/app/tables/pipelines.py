@@ -23,6 +23,7 @@ from relvec.app.tables.kinds import describe
 from relvec.app.tables.table import Table, TableError, as_table
 from relvec.app.tables.target import ends_of, prepare_target, target_of
 from relvec.app.tables.text import plural
+from relvec.runtime.machine import release_memory
 
 __all__ = ["FittedTable", "Plan", "Prediction", "fit_plan", "fit_table", "plan_table", "predict_table"]
 
@@ -185,6 +186,7 @@ def fit_table(table: Any, target: str, *, model: Any = None, **options: Any) -> 
 
 def fit_plan(plan: Plan, model: Any = None) -> FittedTable:
     """Fit a model as a plan says; `model` as `fit_table` takes it."""
+    release_memory()  # that of the plan: whole columns were parsed
     task, notes = plan.task, list(plan.notes)
     if model is None:
         chosen = make_model(default_family(task), task, plan.upper is not None)

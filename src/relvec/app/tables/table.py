@@ -28,16 +28,16 @@ class TableError(ValueError):
 
 
 def import_optional(name: str, purpose: str) -> Any:
-    """Import a package of the extra ``tables``, or raise a `TableError` that says what to install."""
+    """Import a package of the extra ``tables``, or raise an ImportError that says what to install."""
     try:
         return import_module(name)
     except ImportError as error:
         package = name.split(".")[0]
-        raise TableError(f"{purpose} needs {package}, which is not installed: pip install 'relvec[tables]'") from error
+        raise ImportError(f"{purpose} needs {package}, which is not installed: pip install 'relvec[tables]'") from error
 
 
 def import_pandas() -> Any:
-    """Import pandas, or raise a `TableError` that says how to install it."""
+    """Import pandas, or raise an ImportError that says how to install it."""
     return import_optional("pandas", "working with tables")
 
 

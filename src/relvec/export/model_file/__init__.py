@@ -136,7 +136,7 @@ def loads(data: bytes) -> Any:
         reader = TreeReader(arrays, header["versions"], len(data))
         model = reader.decode(header["model"], 0)
         check_steps(model, reader.estimators, max_numbers=len(data))
-    except (ModelFileError, MemoryError, InconsistentVersionWarning):
+    except (ModelFileError, MemoryError, ImportError, InconsistentVersionWarning):
         raise
     except Exception as error:  # whatever a constructor may say to values that no model has
         raise ModelFileError(f"the file is not a model: {error}") from error

@@ -6,16 +6,19 @@ import csv
 import io
 import json
 import re
+import sys
 import zipfile
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from relvec.app.tables.inputs import Source
+from relvec.app.tables.formats.inputs import Source
 from relvec.app.tables.table import Table, TableError, as_text, import_optional, make_table, text_type, unique_names
+from relvec.runtime.machine import release_memory
 
-__all__ = ["read_csv", "read_excel", "read_feather", "read_json", "read_npz", "read_parquet", "read_tsv"]
+__all__ = ["read_csv", "read_excel", "read_feather", "read_json", "read_npz", "read_parquet", "read_tsv",
+           "release_unused"]  # fmt: skip
 
 DELIMITERS = (",", ";", "\t", "|")
 HEADER_BYTES = 4_000_000  # of a text, in which the header is looked for
@@ -132,7 +135,7 @@ def _load_records(text: str, name: str) -> Iterator[tuple[str, Any]]:
     for i, part in enumerate([text] if whole else text.split("\n"), start=1):
         where = name if whole else f"{name}, line {i}"
         try:
-            record = json.loads(part) if part.strip() else None
+            record: Any = json.loads(part) if part.strip() else None
         except (ValueError, RecursionError) as error:
             raise TableError(f"{where}: not valid JSON: {error}") from error
         if whole:
@@ -150,13 +153,13 @@ def read_excel(source: Source) -> Table:
         titles = [sheet.title for sheet in book.worksheets]
         if source.sheet is not None and source.sheet not in titles:
             raise TableError(f"{source.name}: there is no sheet {source.sheet!r}; there are {', '.join(titles)}")
-        rows = list(_filled_rows(book.worksheets[titles.index(source.sheet or titles[0])], source))
+        filled = list(_filled_rows(book.worksheets[titles.index(source.sheet or titles[0])], source))
     except TableError:
         raise
     except Exception as error:  # openpyxl checks little: a damaged file may end in any error
         raise TableError(f"{source.name}: not a readable Excel file (.xlsx): {error}") from error
-    width = max(map(len, rows), default=0)
-    header, *rows = ([*row, *[None] * (width - len(row))] for row in rows or [[]])
+    width = max(map(len, filled), default=0)
+    header, *rows = ([*row, *[None] * (width - len(row))] for row in filled or [()])
     names, notes = unique_names(("" if cell is None else cell for cell in header), source.name)
     if len(titles) > 1 and source.sheet is None:
         listed = ", ".join(map(repr, titles))
@@ -212,6 +215,13 @@ def read_npz(source: Source) -> Table:
 
 
 # Arrow ------------------------------------------------------------------------------------------------------------
+
+
+def release_unused() -> None:
+    """Return the memory that pyarrow has freed to the system, where it was used."""
+    if "pyarrow" in sys.modules:
+        _arrow().default_memory_pool().release_unused()
+    release_memory()
 
 
 def _arrow() -> Any:
