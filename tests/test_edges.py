@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from relvec.app.tables.formats import excel
 from relvec.inference.process.fit import TrainingRows
 from relvec.inference.process.predictor import _covariance_kernel, _has_unit_variance
 from scipy.spatial.distance import cdist

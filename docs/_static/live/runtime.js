@@ -28,7 +28,7 @@ async function load(say) {
   const { wheel } = await (await fetch("wheel.json")).json();
   say("Starting Python. The first time this loads some 40 MB ...");
   const python = await loadPyodide({ indexURL: new URL("pyodide/", location.href).href });
-  await python.loadPackage(["numpy", "scipy", "scikit-learn", "matplotlib"]);
+  await python.loadPackage(["numpy", "scipy", "scikit-learn", "matplotlib", "pandas", "pyarrow", "openpyxl"]);
   await python.loadPackage(new URL(wheel, location.href).href);
   python.runPython(PROGRAM);
   return python;
