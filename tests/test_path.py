@@ -76,7 +76,9 @@ def test_a_model_of_at_most_k_functions(k):
 
 def test_classes():
     y = WIDE[:, [3, 50]] @ [2.0, -2.0] + 0.5 * RNG.standard_normal(80) > 0.0
-    path = relevance_path(WIDE[:, :60], y, SparseBayesianClassifier(solver=Sequential(price=0.0)), max_functions=4, n_folds=3)
+    path = relevance_path(
+        WIDE[:, :60], y, SparseBayesianClassifier(solver=Sequential(price=0.0)), max_functions=4, n_folds=3
+    )
     assert set(path.functions[1]) == {"x3", "x50"} and np.all(np.diff(path.log_evidence) >= 0.0)
     assert path.log_density[1] > path.log_density[0] + 0.05
     plain = SparseBayesianClassifier(solver=Sequential(price=0.0)).fit(WIDE[:, :60], y)
