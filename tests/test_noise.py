@@ -331,7 +331,7 @@ def test_noise_that_rows_learn_keeps_a_time_limit_and_says_what_it_cannot_do(mod
     assert np.all(np.isfinite(limited.predict(X, return_std=True)))
     with pytest.raises(ValueError, match="fit a model for each"):
         clone(model).fit(X, np.column_stack([y, y]))
-    with pytest.raises(ValueError, match="needs (all )?rows in memory"):
+    with pytest.raises(ValueError, match=r"needs (all )?rows in memory"):
         on_disk = np.memmap(tmp_path / "X", "float64", "w+", shape=(20_000, 9))
         clone(model).set_params(memory_limit="10MB").fit(on_disk, np.ones(20_000))
 
