@@ -16,7 +16,7 @@ from relvec.gaussian_process.learn import learn, log_posterior
 from relvec.gaussian_process.merit import Merit, hessian, laplace, measure_curvature
 from relvec.gaussian_process.predictor import exact_component, measure_spread, prediction_error, sparse_component
 from relvec.gaussian_process.priors import default_prior
-from relvec.gaussian_process.rows import Rows, find_categories, merge, rounding_step, standardise
+from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge, rounding_step, standardise
 from relvec.gaussian_process.target import AS_IT_IS, Scale, candidate_scales, choose_scale
 from relvec.gaussian_process.vectors import pivots
 from relvec.runtime.clock import Clock
@@ -29,7 +29,7 @@ STRUCTURES = [
     Structure((Part(GAUSS, True), Part(ROUGH, True)), False, 3),
     Structure((Part(GAUSS, True, groups=(0, 1, 1)), Part(ROUGH, True)), True, 3),
 ]
-FEW = default_candidates(2)[:4]
+FEW, FEW_OF_FOUR = (default_candidates(d)[:4] for d in (2, 4))
 
 
 def table(n=80, d=3, seed=0, noise=0.2):
@@ -355,6 +355,46 @@ def test_copies_of_records_do_not_make_the_noise_vanish(times):
     assert once.noise_variance > 0.1
     single = np.r_[X, X[:1]], np.r_[y, y[:1] + 1.0]  # a second measurement that differs
     assert fit_process(*single, candidates=FEW).bounds.total == 151
+
+
+@pytest.mark.parametrize("kind", ["exact", "rounded", "mixed"])
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_copies_neither_cost_density_nor_put_the_noise_at_its_floor(kind, share):
+    (X, y), (X_new, y_new) = table(400, 4, 1, noise=0.5), table(1000, 4, 2, noise=0.5)
+    rng = np.random.default_rng(3)
+    own = int((1.0 - share) * 400)
+    index = np.r_[np.arange(own), rng.integers(0, own, 400 - own)]
+    copied, targets = X[index], y[index]
+    if kind == "rounded":
+        copied[own:] += 1e-9 * rng.normal(size=copied[own:].shape)
+    if kind == "mixed":  # a few rows were measured a second time
+        copied, targets = np.r_[copied, X[:8]], np.r_[targets, np.zeros(8)]
+        targets[-8:] = np.sin(2 * X[:8, 0]) + 0.5 * X[:8, 1] + 0.5 * rng.normal(size=8)
+    pairs = (copied, targets), (X[:own], y[:own])
+    with_copies, without = (fit_process(*rows, candidates=FEW_OF_FOUR) for rows in pairs)
+    assert with_copies.status == "converged"
+    assert with_copies.bounds.total == pytest.approx(own + (8 if kind == "mixed" else 0), abs=1e-6)
+    gain = with_copies.log_density(X_new, y_new) - without.log_density(X_new, y_new)
+    assert gain.mean() > -0.05
+
+
+def test_second_measurements_count_as_such():
+    rng = np.random.default_rng(0)
+    X, y = np.repeat(rng.normal(size=(50, 2)), 4, axis=0), rng.integers(0, 3, 200).astype(float)  # equal by chance
+    assert fit_process(X, y, candidates=FEW).bounds.total == 200
+    assert fit_process(X, y + 0.1 * rng.normal(size=200), candidates=FEW).bounds.total == 200
+
+
+def test_rows_that_are_equal_up_to_rounding_are_one_row_and_neighbours_are_not():
+    rng = np.random.default_rng(0)
+    for n, d in ((12, 3), (300, 2), (5000, 6)):
+        X, y = 1e3 + rng.normal(size=(n, d)), rng.normal(size=(n, 1))
+        twice, both = np.r_[X, X + 1e-9 * rng.normal(size=X.shape)], np.r_[y, y]
+        assert len(np.unique(join_near_rows(twice, both), axis=0)) == n
+        np.testing.assert_array_equal(join_near_rows(X, y), X)
+        np.testing.assert_array_equal(join_near_rows(twice, rng.normal(size=both.shape)), twice)
+    line = rng.uniform(size=(5000, 1))
+    assert len(np.unique(join_near_rows(line, np.round(line)))) > 4500  # of two levels
 
 
 def test_noiseless_targets_are_told():

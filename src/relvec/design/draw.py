@@ -1,7 +1,7 @@
 """A draw of rows that depends on nothing but their content: not on their order, their blocks, or where they are.
 
 Rows are drawn by a hash of inputs and targets, so that those with equal inputs are drawn one by one; copies of a row in
-both are one row with the sum of their weights.
+both, which may differ by rounding, are one row with the sum of their weights.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 
 from relvec.basis import row_hash64
 from relvec.design.samples import Block, Samples
+
+_MANTISSA = 2.0**33  # digits that count where rows are compared
 
 
 class Draw(NamedTuple):
@@ -46,8 +48,14 @@ def draw_rows(samples: Samples, size: int) -> Draw:
 def _draw_block(size: int, block: Block) -> Draw:
     used = np.flatnonzero(block.weights > 0.0)
     X, targets = block.X[used], block.targets[used]
-    hashed = row_hash64(np.column_stack([X, targets]))
+    hashed = row_hash64(_round(np.column_stack([X, targets])))
     return _lowest(size, Draw(hashed, block.start + used, X, targets, block.weights[used], len(used)))
+
+
+def _round(values: np.ndarray) -> np.ndarray:
+    """Numbers to ten digits: what unit, storage and order of summation leave of them."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(mantissa * _MANTISSA), exponent)
 
 
 def _join(size: int, a: Draw, b: Draw) -> Draw:

@@ -26,6 +26,7 @@ from relvec.gaussian_process.rows import (
     Units,
     far_exponent,
     find_categories,
+    join_near_rows,
     merge,
     neighbour_distance,
     rounding_step,
@@ -172,10 +173,11 @@ def prepare(
         weights = np.asarray(weights, dtype=float)
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
     exponent = int(far_exponent(y))
-    y = np.ldexp(y, -exponent)
+    X, y = join_near_rows(X, y[:, None]), np.ldexp(y, -exponent)
     scale = choose_scale(X, y, weights, clock) if target is None else target.in_units(exponent)
-    raw = merge(X, scale.forward(y), weights)
-    rows, units = standardise(without_copies(raw))
+    u = scale.forward(y)
+    raw = merge(X, u, weights)
+    rows, units = standardise(without_copies(raw, X, u, weights))
     held = None if noise_variance is None else np.ldexp(noise_variance, -2 * exponent) / units.y_scale**2
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X), held)
     if scale.sign == 0:
@@ -216,10 +218,12 @@ def compare_structures(
     """
     rows, _ = standardise(merge(X, np.zeros(len(X)), weights))
     candidates, clock = default_candidates(*_layout(rows)), Clock(time_limit)
+    X = join_near_rows(X, targets)
     merits: list[dict[Structure, float]] = []
     for y in targets.T:
-        raw = merge(X, np.ldexp(y, -int(far_exponent(y))), weights)
-        rows, units = standardise(without_copies(raw))
+        t = np.ldexp(y, -int(far_exponent(y)))
+        raw = merge(X, t, weights)
+        rows, units = standardise(without_copies(raw, X, t, weights))
         floors = Floors(noise_floor(raw.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(rows.X))
         found = [c for c in compare(candidates, rows.take(slice(0, MERIT_ROWS)), floors, clock) if not c.refused]
         n = max(c.n_rows for c in found)

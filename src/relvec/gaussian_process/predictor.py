@@ -319,7 +319,14 @@ def measure_spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float
     """
     few = rows.take(slice(0, _SPREAD_ROWS))
     mean, variance = leave_one_out(structure, theta, few)
-    return max(1.0, float(np.mean((few.y - mean) ** 2 / variance))) if len(few) >= 30 else 1.0
+    single = single_variance(variance, structure.noise(theta), few.weight)
+    errors = (few.y - mean) ** 2 + few.scatter / few.weight
+    return max(1.0, float(np.mean(errors / single))) if len(few) >= 30 else 1.0
+
+
+def single_variance(variance: np.ndarray, noise: float, weight: np.ndarray) -> np.ndarray:
+    """Variances (n,) of one target each from those of the means of w targets, noise s / w included."""
+    return np.maximum(variance - noise / weight, 0.0) + noise
 
 
 def vary_error_bars(
@@ -382,7 +389,7 @@ def _gains_clearly(gains: np.ndarray, weight: np.ndarray) -> bool:
 def _left_out(parts: list[Component], shares: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (n,) of single targets of the mixture at each row, from the others."""
     left = [leave_one_out(part.structure, part.theta, rows) for part in parts]
-    variances = [np.maximum(v - part.noise / rows.weight, 0.0) + part.noise for (_, v), part in zip(left, parts)]
+    variances = [single_variance(v, part.noise, rows.weight) for (_, v), part in zip(left, parts)]
     return mix(shares, [mean for mean, _ in left], variances)
 
 

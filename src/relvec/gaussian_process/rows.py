@@ -1,11 +1,12 @@
 """The rows a process learns from: merged where they repeat, standardised, in an order of their own.
 
 Rows with equal inputs are one row with their mean target, their total weight and the scatter of the targets about
-that mean; the evidence of the merged rows is that of the rows themselves (`evidence`). Weights are frequencies: a row
-of weight two and the row twice give the same record. Where no repeated row has two different targets they are copies
-of a record and no second measurements, which would put the noise at zero: weights then count relative to their mean
-(`without_copies`). The order is that of a hash of the inputs, so that neither the order in which rows come nor copies
-of them change a subset, a hold-out or the last bit of a sum.
+that mean; the evidence of the merged rows is that of the rows themselves (`evidence`). Inputs that are equal up to
+rounding are equal (`join_near_rows`). Weights are frequencies: a row of weight two and the row twice give the same
+record. Rows that share their target more often than neighbours do are copies of a record and no second measurements,
+which would put the noise at zero: the weights then sum to the number of different records (`without_copies`). The
+order is that of a hash of the inputs, so that neither the order in which rows come nor copies of them change a subset,
+a hold-out or the last bit of a sum.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from relvec.gaussian_process.kernel import squared_distances
 from relvec.runtime.arrays import Array, like, take
 from relvec.runtime.record import Record
 
 _LEAST_WEIGHT = 1e-100  # of the largest: less is as good as none, and noise divided by it overflows
+_NEIGHBOUR_ROWS = 500  # that distances and targets of neighbours are looked at
+_ROUNDING_SHARE = 0.03  # of the distance of neighbours: rows closer than that are one row
+_FEW_LEVELS = 0.2  # from which share of equal neighbours on targets have few levels
+_TARGET_ROUNDING = 1e-9  # standard deviations
+_GRIDS = 4  # that are shifted against each other, so that no pair of rounded rows is apart in all
 _PAIRS = 250_000  # of columns that are compared at once
 _NEAR_ONE = 300  # powers of two from one, up to which sums of products of four numbers have a double
 _GOLDEN, _MIX1, _MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -96,15 +104,88 @@ def merge(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Ro
     return Rows(X[first], mean, total, scatter)
 
 
-def without_copies(rows: Rows) -> Rows:
-    """The rows, with weights of mean one where all targets of repeated rows are equal.
+def without_copies(rows: Rows, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> Rows:
+    """The merged rows of X (n, d), y (n,), the weights of copies as many as there are records.
 
-    >>> without_copies(merge(np.array([[1.0], [2.0], [1.0]]), np.array([3.0, 5.0, 3.0]))).total
+    A second measurement has the target of the first about as often as the nearest other row has. Where more than half
+    of the equal targets are in excess of that, they are copies; of few levels, where that is often, only if all are.
+
+    >>> X, y = np.array([[1.0], [2.0], [1.0]]), np.array([3.0, 5.0, 3.0])
+    >>> without_copies(merge(X, y), X, y).total
     2.0
     """
-    if rows.total <= len(rows) or rows.scatter.sum() > 1e-20 * (rows.weight @ rows.y**2):
+    records = merge(np.column_stack([X, y]), y, weights)
+    if rows.total <= len(records):
         return rows
-    return Rows(rows.X, rows.y, rows.weight * (len(rows) / rows.total), rows.scatter)
+    row, n = np.unique(row_hash(records.X[:, :-1]), return_inverse=True)[1], len(rows)
+    weight = np.bincount(row, records.weight, n)
+    pairs = np.maximum(weight * (weight - 1.0), 0.0)
+    equal = np.bincount(row, np.maximum(records.weight * (records.weight - 1.0), 0.0), n)
+    more = np.flatnonzero(pairs > 0.0)
+    if not len(more):
+        return rows
+    same = float(np.average(equal[more] / pairs[more], weights=weight[more] - 1.0))
+    if same < 1.0:
+        chance = _share_of_equal_neighbours(records)
+        copies = (same - chance) / (1.0 - chance) if chance < _FEW_LEVELS else 0.0
+        if copies <= 0.5 * same:
+            return rows
+    factor = len(records) / rows.total
+    return Rows(rows.X, rows.y, rows.weight * factor, rows.scatter * factor)
+
+
+def _share_of_equal_neighbours(records: Rows) -> float:
+    """How often the nearest row with other inputs has the target of a record, the last of its columns of inputs."""
+    X, y = records.X[:, :-1], records.X[:, -1]
+    first = np.unique(row_hash(X), return_index=True)[1][:_NEIGHBOUR_ROWS]  # in the order of their hash
+    if len(first) < 2:
+        return 0.0
+    D = squared_distances(standardise_inputs(X[first], np.ones(len(first)))[0])
+    np.fill_diagonal(D, np.inf)
+    return float(np.mean(y[first] == y[first][D.argmin(1)]))
+
+
+def join_near_rows(X: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """X (n, d) with rows made equal that are equal up to rounding, and have the same targets (n, q).
+
+    Rounding is far below the distance of neighbours, which that of some rows tells: even if all lie on a line, n rows
+    are k / n times as far apart as k of them. Rows are joined that share a cell of one of several shifted grids; all
+    get the inputs of the one of least hash.
+
+    >>> X = np.array([[0.0], [1.0 + 1e-12], [3.0], [1.0]])
+    >>> [len(np.unique(join_near_rows(X, np.array(y)[:, None]))) for y in ([1.0, 2.0, 3.0, 2.0], [1.0, 2.0, 3.0, 4.0])]
+    [3, 4]
+    """
+    n, hashed = len(X), row_hash(X + 0.0)
+    if n < 3:
+        return X
+    order = np.argsort(hashed, kind="stable")
+    inputs, outputs = (standardise_inputs(values[order], np.ones(n))[0] for values in (X, targets))
+    step = _ROUNDING_SHARE * _typical_distance(inputs)
+    if step <= 0.0:
+        return X
+    scaled = np.column_stack([inputs / step, outputs / _TARGET_ROUNDING])
+    shifts = np.random.default_rng(0).random((_GRIDS, scaled.shape[1]))
+    cells = [np.unique(row_hash(np.floor(scaled + shift)), return_inverse=True)[1] for shift in shifts]
+    label = cells[0]
+    for cell in cells[1:]:
+        size = int(label.max()) + 1
+        graph = coo_array((np.ones(n), (label, size + cell)), shape=(size + int(cell.max()) + 1,) * 2)
+        label = connected_components(graph, directed=False)[1][label]
+    joined = np.empty_like(X)
+    joined[order] = X[order][np.unique(label, return_index=True)[1]][np.unique(label, return_inverse=True)[1]]
+    return joined
+
+
+def _typical_distance(X: np.ndarray) -> float:
+    """A length below the distance of most neighbours among standardised rows X (n, d), however many are copies."""
+    n = len(X)
+    k = min(_NEIGHBOUR_ROWS, n // 8)
+    if k >= 10:
+        few = np.unique(X[:k], axis=0)
+        return neighbour_distance(few, k) * k / n
+    D = squared_distances(X)
+    return float(np.sqrt(np.median(D[D > 0.0]))) / n if np.any(D > 0.0) else 0.0
 
 
 def row_hash(X: np.ndarray) -> np.ndarray:

@@ -161,7 +161,8 @@ def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None
     The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y and the
     mean squared error.
     """
-    rows, units = standardise(without_copies(merge(X, scale.forward(y), weights)))
+    u = scale.forward(y)
+    rows, units = standardise(without_copies(merge(X, u, weights), X, u, weights))
     raw, slope = merge(X, y, weights), merge(X, scale.log_slope(y), weights).take(slice(0, _ROWS))
 
     def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> tuple[float, float]:
