@@ -9,12 +9,13 @@ from scipy.special import logsumexp
 from relvec import GPRegressor, load, save
 from relvec.gaussian_process import Part, Shape, Structure, compare_structures, default_candidates, fit_process
 from relvec.gaussian_process.bound import Sums, bounds
+from relvec.gaussian_process.error_bars import measure_spread, prediction_error
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import learn, log_posterior
 from relvec.gaussian_process.merit import Merit, hessian, laplace, measure_curvature
-from relvec.gaussian_process.predictor import exact_component, measure_spread, prediction_error, sparse_component
+from relvec.gaussian_process.predictor import exact_component, sparse_component
 from relvec.gaussian_process.priors import default_prior
 from relvec.gaussian_process.rows import Rows, find_categories, join_near_rows, merge, rounding_step, standardise
 from relvec.gaussian_process.target import AS_IT_IS, Scale, candidate_scales, choose_scale
@@ -235,6 +236,48 @@ def test_error_bars_follow_noise_that_depends_on_an_input():
     inside = (low < y_new) & (y_new < high)
     for some in (X_new[:, 1] < -0.3, X_new[:, 1] > 0.3):
         assert 0.8 < inside[some].mean() < 0.98
+
+
+def test_error_bars_of_few_rows_know_that_they_are_uncertain():
+    X, y = varying_table(120, 0)
+    process = fit_process(X, y, candidates=default_candidates(3)[:2], target=AS_IT_IS)
+    component, new = process.components[0], np.array([[0.0, 0.9, 0.0], [0.0, -0.9, 0.0]])
+    rows = process.units.inputs(new)
+    tails = component.tails(rows, component.mean(rows))
+    assert component.varying.covariance.any() and (tails > component.tail).all()
+    y_far = process.predict(new)[0] + 8.0 * np.sqrt(process.predict(new)[1])
+    assert (process.log_density(new, y_far) > -0.5 * 8.0**2).all()  # what a normal density has there, and less
+    grid = np.linspace(-60.0, 60.0, 60_001)
+    density = np.exp(process.log_density(np.repeat(new[:1], len(grid), 0), grid))
+    low, high = process.quantiles(new[:1], np.array([0.05, 0.95]), True)[0]
+    assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-4)
+    assert np.trapezoid(density * ((grid > low) & (grid < high)), grid) == pytest.approx(0.9, abs=2e-3)
+
+
+def test_noise_of_heavy_tails_is_told_from_normal_noise():
+    (X, y), (X_new, y_new) = table(300, 3, 0, noise=0.0), table(2000, 3, 1, noise=0.0)
+    found = {}
+    for name, draw in (("normal", np.random.RandomState(0).standard_normal), ("t", heavy_noise)):
+        targets, fresh = y + 0.3 * draw(300), y_new + 0.3 * draw(2000)
+        both = (fit_process(X, targets, candidates=default_candidates(3)[:2], vary=vary) for vary in (True, False))
+        gain = np.subtract(*(process.log_density(X_new, fresh) for process in both)).mean()
+        found[name] = gain
+    assert found["normal"] > -0.01 and found["t"] > 0.05
+
+
+def heavy_noise(n):
+    return np.random.RandomState(n).standard_t(2.5, n)
+
+
+def test_error_bars_of_pure_noise_follow_nothing():
+    inside = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        (X, y), (X_new, y_new) = ((rng.normal(size=(n, 5)), rng.normal(size=n)) for n in (100, 500))
+        process = fit_process(X, y, candidates=default_candidates(5)[:2])
+        low, high = process.quantiles(X_new, np.array([0.05, 0.95]), True).T
+        inside.append(np.mean((low < y_new) & (y_new < high)))
+    assert min(inside) > 0.8 and 0.86 < np.mean(inside) < 0.94
 
 
 def test_error_bars_are_nowhere_narrower_than_those_of_a_tenth_of_the_rows():

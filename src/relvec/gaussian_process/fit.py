@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relvec.gaussian_process.bound import Bounds, bounds
+from relvec.gaussian_process.error_bars import measure_spread, prediction_error, vary_error_bars
 from relvec.gaussian_process.evidence import evidence, losses
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import climb, log_posterior
@@ -15,10 +16,7 @@ from relvec.gaussian_process.predictor import (
     Component,
     ProcessPredictor,
     exact_component,
-    measure_spread,
-    prediction_error,
     sparse_component,
-    vary_error_bars,
 )
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import (

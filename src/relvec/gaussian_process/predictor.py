@@ -6,9 +6,9 @@ A component is a process on m vectors Z with weights a (m,) and a matrix R (r, m
     variance(x) = f exp(h(x)) (k(x, x) - |R k(Z, x)|^2 + s)
 
 in the units of the process (`rows.Units`). f is at least one: the mean square of the residuals of rows left out one at
-a time, in their standard deviations (`measure_spread`), times what fitting hyperparameters to the same rows hides
-(`prediction_error`); h is zero unless rows left out say that errors depend on the inputs (`vary_error_bars`). Several
-components are averaged: the mean of their mixture and its variance.
+a time, in their standard deviations, times what fitting hyperparameters to the same rows hides; h is zero unless rows
+left out say that errors depend on the inputs, and the distribution is a Student t where they ask for it
+(`error_bars`). Several components are averaged: the mean of their mixture and its variance.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 
+from relvec.gaussian_process import tails
 from relvec.gaussian_process.bound import Bounds, Sums, Vectors, sum_rows
-from relvec.gaussian_process.evidence import leave_one_out, posterior
+from relvec.gaussian_process.evidence import posterior
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.merit import Merit
 from relvec.gaussian_process.rows import Rows, Units
 from relvec.gaussian_process.target import Scale
-from relvec.inference.heteroscedastic import LogNoise, constant_noise, density_gains, held_out_logs, learn_log_noise
+from relvec.inference.heteroscedastic import LogNoise
 from relvec.inference.linalg import covariance_root, factor_lower, invert, solve_lower
 from relvec.inference.predictive import Predictor
 from relvec.runtime.arrays import Array, add_diagonal, like, namespace, row_slices, squares, to_host
@@ -35,15 +36,6 @@ from relvec.runtime.brief import Brief
 from relvec.runtime.record import Record, is_index
 
 _BLOCK = 2048
-_SPREAD_ROWS = 1000
-_LEAST_VARYING_ROWS = 60  # that tell whether error bars depend on the inputs
-_MOST_VARYING_INPUTS = 32  # of more inputs, they may depend on the mean alone
-_FOLDS = 5
-_LEAST_GAIN = 0.1  # nats a row at rows that took no part: one row in a hundred, far off in the wrong place, costs that
-_GAIN_ERRORS = 2.5  # standard errors that the gain is to be above zero
-_NARROWEST_SHARE = 0.1  # of the rows learned from: no error bar elsewhere is narrower by its factor than theirs
-_MOST_GAIN = 5.0  # nats of a row that count: one row far off does not outweigh all others
-_PRIOR_CURVATURE = 0.3  # of the logarithms of hyperparameters under the priors: 1/2^2 to 1/1.7^2
 _SMALL = 1e-3  # of the noise: directions that add less to a variance are left out of R
 _MAX_EIGEN_VECTORS = 1024  # more have a root R of full rank from Cholesky factors, a tenth of the work
 _ROUNDING = 1e-11  # added to I - (I + G/s)^-1 so that it can be factored: a share of k(x, x)
@@ -58,7 +50,7 @@ class Component(Record):
     """
 
     SHAPES: ClassVar[dict[str, str]] = {"theta": "p", "Z": "md", "weights": "m", "R": "rm"}
-    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("noise", "spread")
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ("noise", "spread", "tail")
 
     structure: Structure
     theta: np.ndarray
@@ -68,6 +60,7 @@ class Component(Record):
     noise: float
     spread: float = 1.0
     varying: LogNoise | None = None
+    tail: float = 0.0
 
     def __post_init__(self) -> None:
         for array in (self.theta, self.Z, self.weights, self.R):
@@ -92,6 +85,12 @@ class Component(Record):
             return self.spread
         return like(X, self.spread * self.varying.variance(np.column_stack([to_host(X), to_host(mean)])))
 
+    def tails(self, X: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """Tails (q,) of targets at standardised X (q, d), where the means are (q,)."""
+        if self.varying is None:
+            return np.full(len(mean), self.tail)
+        return tails.join(self.tail, self.varying.moments(np.column_stack([X, mean]))[1])
+
     def mean(self, X: Array) -> Array:
         """Mean (q,) at standardised X (q, d), on the device of both."""
         return self.structure(self.theta, X, self.Z) @ self.weights
@@ -114,7 +113,8 @@ class Component(Record):
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         fits = self.varying is None or len(self.varying.centre) == sizes["d"] + 1
-        return fits and self.structure.n_theta == sizes["p"] and self.structure.n_inputs == sizes["d"]
+        sized = self.structure.n_theta == sizes["p"] and self.structure.n_inputs == sizes["d"]
+        return fits and sized and self.tail < 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +258,8 @@ class ProcessPredictor(Brief, Predictor):
             c, mine = self.components[i], which == i
             standard = covariance_root(c.covariance(rows, noise)) @ rng.standard_normal((len(rows), mine.sum()))
             mean = c.mean(rows)[:, None]
+            if noise:
+                standard *= np.sqrt(tails.draw_factors(c.tails(rows, mean[:, 0]), mine.sum(), rng))
             added = 0.0 if noise else u.y_scale**2 * c.noise * np.reshape(c.factor(rows, mean[:, 0]), (-1, 1))
             drawn[:, mine] = self.scale.inverse(u.y_mean + u.y_scale * (mean + standard), added)
         return drawn
@@ -283,10 +285,11 @@ class ProcessPredictor(Brief, Predictor):
         return self.scale.log_slope(y)
 
     def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
-        """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
+        """Quantiles (n, n_q) of a new target, t on the scale of the target, or of the function, normal there, at X."""
         u, (mean, deviation) = self.units, self.location(X, noise)
-        latent = mean[:, None] + deviation[:, None] * ndtri(q)  # u rises with y
         rows = u.inputs(X)
+        tail = sum(s * c.tails(rows, c.mean(rows)) for s, c in zip(self.shares, self.components)) if noise else 0.0
+        latent = mean[:, None] + deviation[:, None] * tails.quantiles(q, tail)  # u rises with y
         noises = [
             s * c.noise * np.reshape(c.factor(rows, c.mean(rows)), (-1, 1))
             for s, c in zip(self.shares, self.components)
@@ -298,7 +301,8 @@ class ProcessPredictor(Brief, Predictor):
         u, rows = self.units, self.units.inputs(X)
         t = (self.scale.forward(y) - u.y_mean) / u.y_scale
         means, variances = map(np.array, zip(*(c.predict(rows) for c in self.components)))
-        logs = -0.5 * (np.log(2.0 * np.pi * variances) + (t - means) ** 2 / variances)
+        tail = np.array([c.tails(rows, mean) for c, mean in zip(self.components, means)])
+        logs = tails.log_density((t - means) ** 2, variances, tail)
         mixed = logsumexp(logs, axis=0, b=self.shares[:, None])
         return mixed - np.log(u.y_scale) + self.scale.log_slope(y)
 
@@ -311,105 +315,12 @@ class ProcessPredictor(Brief, Predictor):
         )
 
 
-def measure_spread(structure: Structure, theta: np.ndarray, rows: Rows) -> float:
-    """How much too narrow the densities are: the mean of z^2 over rows left out one at a time, at least one.
-
-    Multiplying all variances of a process leaves its mean as it is, and this factor is the best for those rows (Bachoc
-    2013). It differs from one where no candidate fits well.
-    """
-    few = rows.take(slice(0, _SPREAD_ROWS))
-    mean, variance = leave_one_out(structure, theta, few)
-    single = single_variance(variance, structure.noise(theta), few.weight)
-    errors = (few.y - mean) ** 2 + few.scatter / few.weight
-    return max(1.0, float(np.mean(errors / single))) if len(few) >= 30 else 1.0
-
-
-def single_variance(variance: np.ndarray, noise: float, weight: np.ndarray) -> np.ndarray:
-    """Variances (n,) of one target each from those of the means of w targets, noise s / w included."""
-    return np.maximum(variance - noise / weight, 0.0) + noise
-
-
-def vary_error_bars(
-    parts: list[Component], shares: np.ndarray, rows: Rows, units: Units, scale: Scale
-) -> list[Component]:
-    """The components with a factor of their variances that depends on the inputs; as they are where that is no gain.
-
-    A process has one noise and one smoothness everywhere. Rows left out one at a time tell where that is wrong.
-    """
-    few = rows.take(slice(0, _SPREAD_ROWS))
-    return follow_inputs(parts, few, *_left_out(parts, shares, few), units, scale)
-
-
-def follow_inputs(
-    parts: list[Component], rows: Rows, mean: np.ndarray, variance: np.ndarray, units: Units, scale: Scale
-) -> list[Component]:
-    """The components with error bars that depend on the inputs, where rows that took no part gain by it.
-
-    mean, variance : (n,) of the targets of such rows, in the order of their hash.
-
-    The logarithm of squared errors, in predicted variances, is learned as a sparse sum of functions of single inputs
-    and of the mean (`relvec.inference.heteroscedastic`). Rows that took no part in learning that have to gain clearly,
-    on the scale of the target and in its own units.
-    """
-    if len(rows) < _LEAST_VARYING_ROWS:
-        return parts
-    squares, w = ((rows.y - mean) ** 2 + rows.scatter / rows.weight) / variance, rows.weight
-    inputs = rows.X if rows.X.shape[1] <= _MOST_VARYING_INPUTS else np.zeros_like(rows.X)  # constants say nothing
-    Z = np.column_stack([inputs, mean])
-    found, plain = learn_log_noise(Z, squares, w)[0], constant_noise(Z, squares, w).level
-    if w @ density_gains(np.log(found.variance(Z)), plain, squares) < _LEAST_GAIN * rows.total:
-        return parts
-    logs = held_out_logs(Z, squares, w, np.arange(len(rows)) % _FOLDS)
-    if not _gains_clearly(density_gains(*logs, squares), w):
-        return parts
-    if scale.sign:  # those who take mean and deviation of the target are to gain as well
-        u, v = units.y_mean + units.y_scale * np.array([rows.y, mean]), units.y_scale**2 * variance
-        moments = [scale.moments(u[1], v * np.exp(log)) for log in logs]
-        losses = [0.5 * (np.log(s) + (scale.inverse(u[0]) - m) ** 2 / s) for m, s in moments]
-        if not _gains_clearly(losses[1] - losses[0], w):
-            return parts
-    found = replace(found, covariance=np.zeros_like(found.covariance))
-    found = replace(found, least=float(np.quantile(found.variance(Z), _NARROWEST_SHARE)))
-    # squared errors are those predicted in the mean, and the factor, in units of that of one variance, is one
-    level = np.log(w @ (squares / found.variance(Z)) / rows.total) - plain
-    average = float(w @ found.variance(Z) / rows.total * np.exp(level))
-    shift = float(level - np.log(average))
-    varying = replace(found, level=found.level + shift, least=found.least * np.exp(shift))
-    return [replace(part, spread=part.spread * average, varying=varying) for part in parts]
-
-
-def _gains_clearly(gains: np.ndarray, weight: np.ndarray) -> bool:
-    """Whether gains (n,) in nats are above zero in the mean, by several standard errors if none counts beyond 5."""
-    some = np.clip(gains, -_MOST_GAIN, _MOST_GAIN)
-    mean = weight @ some / weight.sum()
-    error = np.sqrt(weight**2 @ (some - mean) ** 2) / weight.sum()
-    return bool(weight @ gains > _LEAST_GAIN * weight.sum() and mean > _GAIN_ERRORS * error)
-
-
-def _left_out(parts: list[Component], shares: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (n,) of single targets of the mixture at each row, from the others."""
-    left = [leave_one_out(part.structure, part.theta, rows) for part in parts]
-    variances = [single_variance(v, part.noise, rows.weight) for (_, v), part in zip(left, parts)]
-    return mix(shares, [mean for mean, _ in left], variances)
-
-
 def mix(
     shares: np.ndarray, means: Sequence[np.ndarray], variances: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (n,) of a mixture with these shares (k,), from means and variances (n,) of its parts."""
     mean = shares @ np.array(means)
     return mean, shares @ (np.array(variances) + (np.array(means) - mean) ** 2)
-
-
-def prediction_error(merit: Merit, n_rows: float) -> float:
-    """How much larger squared errors at new rows are than at the rows that p hyperparameters were fitted to.
-
-    (n + p) / (n - p), Akaike's final prediction error (1969), where p counts the hyperparameters that the rows
-    determine: directions whose curvature is mostly the evidence's and not the prior's. At most 2.
-    """
-    determined = 1.0 - _PRIOR_CURVATURE / np.maximum(merit.eigenvalues, _PRIOR_CURVATURE)
-    p = min(float(np.nansum(determined)), n_rows / 3.0)
-    return (n_rows + p) / (n_rows - p)
 
 
 def exact_component(structure: Structure, theta: np.ndarray, rows: Rows) -> Component:

@@ -16,9 +16,10 @@ from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
 from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums
+from relvec.gaussian_process.error_bars import follow_inputs
 from relvec.gaussian_process.fit import LastStage, Prepared, learn_kernels, messages, prepare, rows_to_learn, status
 from relvec.gaussian_process.kernel import Structure
-from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of, follow_inputs
+from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
 from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_vectors
 from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import Scale
