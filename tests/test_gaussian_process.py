@@ -12,6 +12,8 @@ from relvec.gaussian_process.bound import Sums, bounds
 from relvec.gaussian_process.error_bars import measure_spread, prediction_error
 from relvec.gaussian_process.evidence import evidence, leave_one_out, posterior, predict
 from relvec.gaussian_process.expansion import expand
+from relvec.gaussian_process.fit import floor_targets, prepare
+from relvec.gaussian_process.floor import choose_better
 from relvec.gaussian_process.kernel import Evaluated
 from relvec.gaussian_process.learn import learn, log_posterior
 from relvec.gaussian_process.merit import Merit, hessian, laplace, measure_curvature
@@ -30,7 +32,7 @@ STRUCTURES = [
     Structure((Part(GAUSS, True), Part(ROUGH, True)), False, 3),
     Structure((Part(GAUSS, True, groups=(0, 1, 1)), Part(ROUGH, True)), True, 3),
 ]
-FEW, FEW_OF_FOUR = (default_candidates(d)[:4] for d in (2, 4))
+FEW, FEW_OF_THREE, FEW_OF_FOUR = (default_candidates(d)[:4] for d in (2, 3, 4))
 
 
 def table(n=80, d=3, seed=0, noise=0.2):
@@ -278,6 +280,68 @@ def test_error_bars_of_pure_noise_follow_nothing():
         low, high = process.quantiles(X_new, np.array([0.05, 0.95]), True).T
         inside.append(np.mean((low < y_new) & (y_new < high)))
     assert min(inside) > 0.8 and 0.86 < np.mean(inside) < 0.94
+
+
+def awkward(kind, n, rng):
+    X = rng.normal(size=(n, 4))
+    line = X[:, 0] + 0.3 * rng.normal(size=n)
+    if kind == "subjects":  # rows that belong together share an error
+        X = np.repeat(X[: -(-n // 10)], 10, axis=0)[:n] + 0.01 * rng.normal(size=(n, 4))
+        return X, X[:, 0] + np.repeat(rng.normal(size=-(-n // 10)), 10)[:n] + 0.05 * rng.normal(size=n)
+    if kind == "heavy":
+        return X, line + 0.3 * rng.standard_t(1.5, size=n)
+    return X, rng.normal(size=n) if kind == "noise" else line
+
+
+def line_density(X, y, X_new, y_new, linear):
+    """Mean log density of a constant or least squares line, with error bars of the residuals."""
+    A, B = (np.column_stack([Z, np.ones(len(Z))])[:, 0 if linear else -1 :] for Z in (X, X_new))
+    weights = np.linalg.lstsq(A, y, rcond=None)[0]
+    variance = np.sum((y - A @ weights) ** 2) / max(len(y) - A.shape[1], 1)
+    return np.mean(-0.5 * np.log(2 * np.pi * variance) - 0.5 * (y_new - B @ weights) ** 2 / variance)
+
+
+@pytest.mark.parametrize(("kind", "n"), [
+    ("noise", 6), ("noise", 15), ("noise", 60), ("noise", 700), ("line", 12), ("line", 60), ("heavy", 200),
+    ("subjects", 200),
+])  # fmt: skip
+def test_no_fit_is_far_behind_a_constant_or_a_line(kind, n):
+    losses = []
+    for seed in range(4):
+        (X, y), (X_new, y_new) = (awkward(kind, m, np.random.default_rng([seed, m])) for m in (n, 2000))
+        process = fit_process(X, y, candidates=default_candidates(4)[:5])
+        own = process.log_density(X_new, y_new).mean()
+        baselines = [line_density(X, y, X_new, y_new, linear) for linear in (False, True) if n > 5 or not linear]
+        losses.append(max(baselines) - own)
+    few = kind == "subjects" or n < 10  # of which any model may be wrong by chance
+    assert max(losses) < (0.6 if few else 0.3) and np.mean(losses) < (0.3 if few else 0.1)
+
+
+def test_a_baseline_in_the_place_of_a_process_says_so_and_is_a_whole_model(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(700, 3)), rng.normal(size=700)
+    for slope, name in ((0.0, "constant"), (1.0, "linear")):
+        t = y + slope * X[:, 0]
+        process = fit_process(X, t, candidates=FEW_OF_THREE, floored=False)
+        own, others = floor_targets(X, t, None, prepare(X, t, None, process.scale, Clock()))
+        held = np.arange(600, 700)
+        density = process.log_density(own.raw_X[held], np.interp(held, held, t[:100]))
+        assert choose_better(process, density + 50.0, [held], [own, *others]) is process
+        process = choose_better(process, density - 50.0, [held], [own, *others])
+        assert (
+            process.selection[0].name in ("linear", name)
+            and process.status == "baseline"
+            and "ahead of" in process.messages[-1]
+        )
+        mean, variance = process.predict(X[:5])
+        assert process.samples(X[:5], 7, np.random.RandomState(0), True).shape == (5, 7)
+        np.testing.assert_allclose(process.covariance(X[:5], True).diagonal(), variance)
+        line, _ = (part.basis(X[:5]) @ part.weights for part in expand(process, 3) * 2)
+        np.testing.assert_allclose(line, mean, rtol=1e-8, atol=1e-10)
+    model = RVR().fit(X[:12], y[:12])
+    assert model.status_.name == "BASELINE"
+    save(model, tmp_path / "model.relvec")
+    np.testing.assert_array_equal(load(tmp_path / "model.relvec").predict(X), model.predict(X))
 
 
 def test_error_bars_are_nowhere_narrower_than_those_of_a_tenth_of_the_rows():

@@ -83,14 +83,14 @@ def follow_inputs(
         return parts
     squares, w = ((rows.y - mean) ** 2 + rows.scatter / rows.weight) / variance, rows.weight
     level = constant_noise(mean[:, None], squares, w).level
-    plain, tail = _best_tail(squares, np.full(len(rows), level), 0.0, w, np.ones(1))[1:]
+    plain, tail = best_tail(squares, np.full(len(rows), level), 0.0, w, np.ones(1))[1:]
     constant = [replace(part, tail=tail) for part in parts]
     if len(rows) < _LEAST_VARYING_ROWS:
         return constant
     Z = _columns(rows, mean if seen is None else seen)
     fold = np.arange(len(rows)) % _FOLDS
     logs, spread = _held_out(Z, squares, w, fold)
-    factor, varied, tail = _best_tail(squares, logs, spread, w, _FACTORS)
+    factor, varied, tail = best_tail(squares, logs, spread, w, _FACTORS)
     if not _gains_clearly(varied - plain, w):
         return constant
     if scale.sign:  # those who take mean and deviation of the target are to gain as well
@@ -144,7 +144,7 @@ def _held_out(Z: np.ndarray, squares: np.ndarray, w: np.ndarray, fold: np.ndarra
     return logs, spread
 
 
-def _best_tail(
+def best_tail(
     squares: np.ndarray, logs: np.ndarray, spread: np.ndarray | float, w: np.ndarray, factors: np.ndarray
 ) -> tuple[float, np.ndarray, float]:
     """The factor of variances and the tail of most density, which is that of a normal with factor one unless it gains.

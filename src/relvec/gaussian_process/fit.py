@@ -9,6 +9,7 @@ import numpy as np
 from relvec.gaussian_process.bound import Bounds, bounds
 from relvec.gaussian_process.error_bars import measure_spread, prediction_error, vary_error_bars
 from relvec.gaussian_process.evidence import evidence, losses
+from relvec.gaussian_process.floor import Target, least_tail, raise_to_floor
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.learn import climb, log_posterior
 from relvec.gaussian_process.predictor import (
@@ -54,13 +55,17 @@ _FLOOR = 1e-6  # least noise variance, in variances of the target
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Rows to learn from: as given on the scale of the target (`raw`), and standardised (`rows`)."""
+    """Rows to learn from: as given on the scale of the target (`raw`), and standardised (`rows`).
+
+    `log_slope` (n,) is that of the standardised target by the target itself.
+    """
 
     raw: Rows
     rows: Rows
     units: Units
     scale: Scale
     floors: Floors
+    log_slope: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +116,7 @@ def fit_process(
     max_rows: int | None = None,
     noise_variance: float | None = None,
     vary: bool = True,
+    floored: bool = True,
 ) -> ProcessPredictor:
     """A process with the composite kernel of most merit.
 
@@ -129,6 +135,7 @@ def fit_process(
     max_rows : rows that hyperparameters are learned from at most (`rows_to_learn`); all that help where not given
     noise_variance : on the scale of the target, of a row of mean weight; learned where not given
     vary : whether error bars may depend on the inputs, where rows left out say that they do
+    floored : whether a constant or a straight line takes the place of a process that predicts rows left out worse
 
     Examples
     --------
@@ -147,11 +154,12 @@ def fit_process(
     parts = [_component(c, theta, rows, kept.index, max_rows) for c, theta in zip(chosen, thetas)]
     if vary and noise_variance is None and not clock.up("error bars that depend on the inputs"):
         parts = vary_error_bars(parts, learned.shares, rows.take(slice(0, max_rows)), prepared.units, prepared.scale)
+        parts = [replace(part, tail=max(part.tail, least_tail(len(rows)))) for part in parts]
     clock.report("vectors", 1.0)
     how = status(parts[0], prepared.floors.noise, clock)
     if how == "converged" and most < len(rows) and len(kept) > _FEWER * most:
         how = "max_vectors"
-    return ProcessPredictor(
+    process = ProcessPredictor(
         units=prepared.units, scale=prepared.scale, components=tuple(parts), shares=learned.shares,
         selection=learned.record(), merit=chosen[0].merit, bounds=_bounds(parts[0], rows, len(kept) == len(rows)),
         vectors=prepared.raw.X[kept.index], status=how,
@@ -159,6 +167,21 @@ def fit_process(
         evaluations=sum(c.mode.evaluations for c in learned.found),
         relevant=None if len(kept) == len(rows) else kept.relevant,
     )  # fmt: skip
+    if not floored or clock.up("the comparison with a straight line"):
+        return process
+    return raise_to_floor(process, *floor_targets(X, y, weights, prepared, noise_variance))
+
+
+def floor_targets(
+    X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, prepared: Prepared, noise_variance: float | None = None
+) -> tuple[Target, list[Target]]:
+    """The rows on the scale of the process, and on the target's own where that is another."""
+    scales = [AS_IT_IS] if prepared.scale.sign else []
+    others = [prepare(X, y, weights, scale, Clock(), noise_variance) for scale in scales]
+    own, *rest = (
+        Target(p.rows, p.raw.X, p.units, p.scale, p.floors, p.log_slope) for p in (prepared, *others)
+    )  # fmt: skip
+    return own, rest
 
 
 def prepare(
@@ -178,9 +201,10 @@ def prepare(
     rows, units = standardise(without_copies(raw, X, u, weights))
     held = None if noise_variance is None else np.ldexp(noise_variance, -2 * exponent) / units.y_scale**2
     floors = Floors(noise_floor(y, scale, units.y_scale), 0.5 * neighbour_distance(rows.X), held)
+    log_slope = merge(X, scale.log_slope(y), weights).y - np.log(units.y_scale) - exponent * np.log(2.0)
     if scale.sign == 0:
         units = units.stretch_target(exponent)
-    return Prepared(raw, rows, units, scale.in_units(-exponent), floors)
+    return Prepared(raw, rows, units, scale.in_units(-exponent), floors, log_slope)
 
 
 def learn_kernels(

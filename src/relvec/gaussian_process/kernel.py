@@ -127,7 +127,7 @@ class Structure(Record):
         d = self.n_inputs
         widths = [f"[{p.n_widths(d)}]" if p.per_input else "[ranges]" if p.log_ratios else "" for p in self.parts]
         names = [part.shape + width for part, width in zip(self.parts, widths)]
-        return " + ".join([*names, "linear"] if self.linear else names)
+        return " + ".join([*names, "linear"] if self.linear else names) or "constant"
 
     @cached_property
     def amplitudes(self) -> tuple[int, ...]:

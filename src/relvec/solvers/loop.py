@@ -43,6 +43,7 @@ class Status(Enum):
     )
     CONSTANT_TARGET = "the target is constant: the model is the constant alone"
     MAX_ITER = "max_iter steps were not enough; raise max_iter, or raise tol if the remaining gain is small enough"
+    BASELINE = "a constant or a straight line predicts rows that were left out better than the process: it is the model"
     TIME_LIMIT = "the time limit was reached; raise time_limit to search on, the model is the best found so far"
     MAX_VECTORS = "more vectors than max_vectors would still gain; the model is the best with so many"
     MEMORY_LIMIT = "more vectors than memory_limit allows would still gain; raise memory_limit to keep more"
@@ -55,7 +56,9 @@ class Status(Enum):
     @property
     def success(self) -> bool:
         """Whether the certificate was met without reservation."""
-        return self in (Status.CONVERGED, Status.HELD_OUT, Status.FIXED_POINT, Status.MAX_VECTORS)
+        return self in (
+            Status.CONVERGED, Status.HELD_OUT, Status.FIXED_POINT, Status.MAX_VECTORS, Status.BASELINE,
+        )  # fmt: skip
 
 
 def changed(record: Any, changes: dict) -> Any:

@@ -130,7 +130,8 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredicto
     X, first = rows.X + 0.0, processes[0]  # + 0.0: no -0.0
     numbers = np.concatenate([find_rows(X, rows.numbers, p.vectors) for p in processes])
     kept, places = np.unique(numbers, return_index=True)
-    kernel = part_kernel(first.components[0].structure, first.components[0].theta, first.units, 0, first.vectors)
+    structure, theta = first.components[0].structure, first.components[0].theta
+    kernel: Any = part_kernel(structure, theta, first.units, 0, first.vectors) if structure.parts else None
     evidence = np.array([log_evidence(process, rows, output) for output, process in enumerate(processes)])
     gaps = np.array([p.bounds.upper - p.bounds.lower for p in processes])
     return FittedProcess(
@@ -144,8 +145,8 @@ def _assemble(source: Source, rows: ProcessRows, processes: list[ProcessPredicto
         n_evaluations=np.array([process.evaluations for process in processes]),
         status=[process.status for process in processes],
         kernel=kernel,
-        width=np.array(kernel.width),  # type: ignore[attr-defined]
-        width_rule="merit",
+        width=None if kernel is None else np.array(kernel.width),
+        width_rule=None if kernel is None else "merit",
         feature_relevance=_sensitivity(processes, source.n_features),
         selection=[process.selection for process in processes],
         merit=np.array([process.merit.value for process in processes]),

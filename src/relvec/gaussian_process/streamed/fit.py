@@ -15,9 +15,20 @@ import numpy as np
 from scipy.optimize import minimize
 
 from relvec.design import Draw, Samples
+from relvec.gaussian_process import tails
 from relvec.gaussian_process.bound import Bounds, SparsePosterior, Sums, Vectors, bounds_of, rows_sums
 from relvec.gaussian_process.error_bars import follow_inputs
-from relvec.gaussian_process.fit import LastStage, Prepared, learn_kernels, messages, prepare, rows_to_learn, status
+from relvec.gaussian_process.fit import (
+    LastStage,
+    Prepared,
+    floor_targets,
+    learn_kernels,
+    messages,
+    prepare,
+    rows_to_learn,
+    status,
+)
+from relvec.gaussian_process.floor import choose_better
 from relvec.gaussian_process.kernel import Structure
 from relvec.gaussian_process.predictor import Component, ProcessPredictor, component_of
 from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_vectors
@@ -118,7 +129,7 @@ def fit_in_passes(
         messages=messages(grown.part, learned.found, floor, clock),
         evaluations=sum(c.mode.evaluations for c in learned.found),
     )  # fmt: skip
-    return mark_limit(process, grown.limit)
+    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output)
 
 
 def grow_further(
@@ -136,17 +147,31 @@ def grow_further(
         process, components=(grown.part,), shares=np.ones(1), bounds=grown.bounds, vectors=prepared.raw.X[grown.index],
         status=status(grown.part, prepared.floors.noise, clock), relevant=None,
     )  # fmt: skip
-    return mark_limit(process, grown.limit)
+    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output)
 
 
 @dataclass(frozen=True, eq=False)
 class _Grown:
-    """The posterior process on the rows (m,) that were chosen; `limit` names the limit that was reached, if any."""
+    """The posterior process on the rows (m,) that were chosen; `limit` names the limit that was reached, if any.
+
+    `density` (h,) is that of the last rows of the draw, which took no part, in the units of the target.
+    """
 
     index: np.ndarray
     part: Component
     bounds: Bounds
     limit: str
+    density: np.ndarray
+
+
+def _raise_to_floor(
+    process: ProcessPredictor, grown: _Grown, prepared: Prepared, drawn: Draw, output: int
+) -> ProcessPredictor:
+    """The process, or a constant or straight line that is ahead of it at the rows held out."""
+    own, others = floor_targets(drawn.X, drawn.targets[:, output], drawn.weights, prepared)
+    n = len(own.rows)
+    held = np.arange(n - len(grown.density), n)
+    return choose_better(process, grown.density, [held], [own, *others]) if len(held) else process
 
 
 def mark_limit(process: ProcessPredictor, limit: str) -> ProcessPredictor:
@@ -175,22 +200,28 @@ def _grow(
     vectors = Vectors.at(structure, theta, Z if table.place is None else like(table.place, Z))
     rule = Scaling(prepared.units, prepared.scale, output, rows.total / prepared.raw.total)
     sums = sum_all(vectors, table.samples, rule, table.memory, partial(budget.tell_pass, growth))
-    part = _calibrate(vectors, sums, prepared, n_held, vary)
+    part, density = _calibrate(vectors, sums, prepared, n_held, vary)
     clock.report("vectors", 1.0)
     limit = ended if growth.gains and len(growth.index) >= most else ""  # a clock that ended it tells so itself
-    return _Grown(growth.index, part, bounds_of(vectors, sums), limit)
+    return _Grown(growth.index, part, bounds_of(vectors, sums), limit, density)
 
 
-def _calibrate(vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, vary: bool) -> Component:
-    """The process on the vectors, its variances and noise multiplied so that they suit rows held out."""
-    held = prepared.rows.take(slice(-n_held, None))
+def _calibrate(
+    vectors: Vectors, sums: Sums, prepared: Prepared, n_held: int, vary: bool
+) -> tuple[Component, np.ndarray]:
+    """The process on the vectors, its variances such that they suit rows held out, and the log densities of those."""
+    held = prepared.rows.take(slice(len(prepared.rows) - n_held, None))
     apart = SparsePosterior.of(vectors, sums.without(rows_sums(vectors, held)))
     mean, latent = apart.predict(like(vectors.Z, held.X))
     error = (held.y - mean) ** 2 + held.scatter / held.weight
     part = component_of(vectors, sums)
     f, noise = calibrate_variance(error, latent, part.noise, prepared.floors.noise)
     part = replace(part, spread=f, noise=noise)
-    return follow_inputs([part], held, mean, f * (latent + noise), prepared.units, prepared.scale)[0] if vary else part
+    if vary:
+        part = follow_inputs([part], held, mean, f * (latent + noise), prepared.units, prepared.scale)[0]
+    variance = part.factor(held.X, mean) * (latent + noise)
+    density = tails.log_density(error, variance, part.tails(held.X, mean))
+    return part, density + prepared.log_slope[len(prepared.rows) - n_held :]
 
 
 def calibrate_variance(error: np.ndarray, latent: np.ndarray, noise: float, floor: float) -> tuple[float, float]:

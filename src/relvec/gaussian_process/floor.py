@@ -1,0 +1,195 @@
+"""The floor under every fit: a process predicts rows that took no part at least as well as a constant or a line does.
+
+Before a process is returned, the density that it has at such rows is compared with those of a constant and of a
+straight line, both processes with a kernel of that form, on the scale of the target and on the target's own. Rows that
+nearly repeat others are left out together with them: a row whose copies were fitted proves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+from relvec.gaussian_process import tails
+from relvec.gaussian_process.bound import bounds
+from relvec.gaussian_process.error_bars import best_tail
+from relvec.gaussian_process.kernel import Structure, squared_distances
+from relvec.gaussian_process.learn import Mode, climb, log_posterior
+from relvec.gaussian_process.merit import Merit
+from relvec.gaussian_process.predictor import Compared, Component, ProcessPredictor, exact_component, sparse_component
+from relvec.gaussian_process.priors import Floors, default_prior
+from relvec.gaussian_process.rows import Rows, Units
+from relvec.gaussian_process.target import Scale
+from relvec.gaussian_process.vectors import pivots
+
+_LEAST_ROWS = 3  # that can be left out
+_FOLDED_ROWS, _FOLDS = 500, 5  # up to so many rows each is left out once; of more, a part of them
+_SINGLE_ROWS = 20  # up to so many, each row is a fold
+_RELEARNED_ROWS = 200  # up to so many, hyperparameters are learned without the rows left out
+_RELEARN_STEPS, _LINE_STEPS = 8, 15
+_HELD_ROWS = 500
+_NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
+_BEHIND = 0.02  # nats a row, and one standard error, that a baseline has to be ahead by
+_AHEAD_ERRORS = 2.0  # standard errors that a process has to be ahead by where rows come in groups, or are very few
+_FAR_BEHIND = 0.3  # nats a row from which on the standard error, which a few rows make large, does not count
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Rows on a scale of the target, in their units: `log_slope` (n,) takes densities to the target's own units."""
+
+    rows: Rows
+    raw_X: np.ndarray
+    units: Units
+    scale: Scale
+    floors: Floors
+    log_slope: np.ndarray
+
+
+def raise_to_floor(process: ProcessPredictor, own: Target, others: list[Target]) -> ProcessPredictor:
+    """The process, or the baseline that is ahead of it by the density of rows that took no part.
+
+    own, others : the rows on the scale of the process, and on others that baselines are tried on.
+    """
+    if len(own.rows) < _LEAST_ROWS:
+        return process
+    group = _near_groups(own.rows.X) if len(own.rows) <= _FOLDED_ROWS else np.arange(len(own.rows))
+    folds = split_rows(group)
+    return choose_better(process, held_densities(process, own, folds), folds, [own, *others], group)
+
+
+def choose_better(
+    process: ProcessPredictor, density: np.ndarray, folds: list[np.ndarray], targets: list[Target],
+    group: np.ndarray | None = None,
+) -> ProcessPredictor:  # fmt: skip
+    """The process, whose log densities (h,) at the rows of all folds these are, or a baseline clearly ahead of it.
+
+    Where rows come in groups (n,), the evidence for the process has counted every group as often as it has rows, and
+    very few rows tell little: the process has to be clearly ahead of the baseline then.
+    """
+    index = np.concatenate(folds)
+    weight = targets[0].rows.weight[index]
+    number = index if group is None else np.unique(group[index], return_inverse=True)[1]
+    found = [_Line.fit(linear, target, folds) for target in targets for linear in (False, True)]
+    gains = [line.density - density for line in found]
+    means = [float(weight @ gain / weight.sum()) for gain in gains]
+    best = int(np.argmax(means))
+    gain, mean = gains[best], means[best]
+    error = float(np.linalg.norm(np.bincount(number, weight * (gain - mean)))) / weight.sum()
+    n_groups = len(np.unique(number))
+    doubtful = n_groups <= len(index) // 2 or len(index) <= _SINGLE_ROWS
+    if mean > _FAR_BEHIND or mean > (-_AHEAD_ERRORS * error if doubtful else max(_BEHIND, error)):
+        return found[best].process(process, mean)
+    return process
+
+
+def split_rows(group: np.ndarray) -> list[np.ndarray]:
+    """Rows that are left out together, those of a group (n,): folds of all of a small table, or some of a large one."""
+    n = len(group)
+    if n > _FOLDED_ROWS:
+        return [np.arange(n - min(_HELD_ROWS, n // 5), n)]
+    n_groups = int(group.max()) + 1
+    fold = group % (n_groups if n <= _SINGLE_ROWS else min(_FOLDS, n_groups))
+    return [np.flatnonzero(fold == i) for i in np.unique(fold)]
+
+
+def _near_groups(X: np.ndarray) -> np.ndarray:
+    """Numbers (n,) of groups of rows near to each other and far from others; one a row where there are none."""
+    n = len(X)
+    D = np.sqrt(squared_distances(X))
+    near = np.partition(D, n // 4, axis=1)[:, n // 4]
+    group = connected_components(_NEAR * np.median(near) > D, directed=False)[1]
+    largest = np.bincount(group).max()
+    return np.arange(n) if largest > n // _FOLDS else group
+
+
+def held_densities(process: ProcessPredictor, own: Target, folds: list[np.ndarray]) -> np.ndarray:
+    """Log densities (h,) of the targets of all folds, in their own units, by processes without the rows of each."""
+    rows, found = own.rows, []
+    for fold in folds:
+        rest = rows.take(np.setdiff1d(np.arange(len(rows)), fold))
+        held, parts = rows.take(fold), [_without(part, rest, own, fold) for part in process.components]
+        logs = []
+        for share, part in zip(process.shares, parts):
+            mean, variance = part.predict(held.X)
+            squares = (held.y - mean) ** 2 + held.scatter / held.weight
+            logs.append(np.log(share) + tails.log_density(squares, variance, part.tails(held.X, mean)))
+        found.append(np.logaddexp.reduce(logs, axis=0) + own.log_slope[fold])
+    return np.concatenate(found)
+
+
+def _without(part: Component, rest: Rows, own: Target, fold: np.ndarray) -> Component:
+    """A component without the rows of a fold: learned anew on few rows, on the same vectors on many."""
+    structure, theta = part.structure, part.theta
+    if len(rest) <= _RELEARNED_ROWS:
+        prior = default_prior(structure, own.floors)
+        theta = climb(log_posterior(structure, prior, rest), theta, prior, _RELEARN_STEPS).theta
+    if len(part.Z) >= len(own.rows):
+        apart = exact_component(structure, theta, rest)
+    else:
+        held = {row.tobytes() for row in own.rows.X[fold]}
+        apart = sparse_component(structure, theta, rest, part.Z[[row.tobytes() not in held for row in part.Z]])
+    return replace(apart, spread=part.spread, varying=part.varying, tail=part.tail)
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """A constant or straight line on a scale: its mode, the tail of its densities, and those of the rows held out."""
+
+    structure: Structure
+    target: Target
+    mode: Mode
+    tail: float
+    density: np.ndarray
+
+    @classmethod
+    def fit(cls, linear: bool, target: Target, folds: list[np.ndarray]) -> _Line:
+        """The line of most evidence on the first rows; its error bars are those that the rows held out ask for."""
+        rows, structure = target.rows, Structure((), linear, target.rows.X.shape[1])
+        prior = default_prior(structure, replace(target.floors, width=0.0))
+        start = np.where(np.arange(structure.n_theta) == structure.n_theta - 1, np.log(0.5), prior.mean)
+        mode = climb(log_posterior(structure, prior, rows.take(slice(0, _FOLDED_ROWS))), start, prior, _LINE_STEPS)
+        squares, logs = [], []
+        for fold in folds:
+            held, rest = rows.take(fold), rows.take(np.setdiff1d(np.arange(len(rows)), fold))
+            theta = mode.theta
+            if len(rest) <= _RELEARNED_ROWS:
+                theta = climb(log_posterior(structure, prior, rest), theta, prior, _RELEARN_STEPS).theta
+            mean, variance = _component(structure, theta, rest)[0].predict(held.X)
+            squares.append((held.y - mean) ** 2 + held.scatter / held.weight)
+            logs.append(np.log(variance))
+        index = np.concatenate(folds)
+        spread = 2.0 * least_tail(len(rows))  # of the logarithm of the variance
+        held_out = np.concatenate(squares), np.concatenate(logs), spread, rows.weight[index]
+        _, density, tail = best_tail(*held_out, np.ones(1))
+        return cls(structure, target, mode, float(tails.join(tail, spread)), density + target.log_slope[index])
+
+    def process(self, instead_of: ProcessPredictor, ahead: float) -> ProcessPredictor:
+        """The line as a process that takes the place of another, which it is ahead of by so many nats a row."""
+        rows, target = self.target.rows, self.target
+        part, index = _component(self.structure, self.mode.theta, rows)
+        name, other = "a straight line" if self.structure.linear else "a constant", instead_of.selection[0].name
+        told = f"{name} is ahead of {other} by {ahead:.2f} nats a row at rows left out, and is the model"
+        merit = Merit(self.mode.value, np.full(self.structure.n_theta, np.nan), 0, False)
+        own = Compared(self.structure.name, self.mode.value, False, len(rows), float("nan"), 1.0, "")
+        others = tuple(replace(each, share=0.0) for each in instead_of.selection)
+        return replace(
+            instead_of, units=target.units, scale=target.scale, shares=np.ones(1), selection=(own, *others),
+            components=(replace(part, tail=self.tail),), merit=merit,
+            bounds=bounds(self.structure, self.mode.theta, rows, part.Z), vectors=target.raw_X[index],
+            status="baseline", messages=(*instead_of.messages, told), relevant=None,
+        )  # fmt: skip
+
+
+def _component(structure: Structure, theta: np.ndarray, rows: Rows) -> tuple[Component, np.ndarray]:
+    """The process on the few rows that a line needs, and their numbers."""
+    most = (rows.X.shape[1] if structure.linear else 0) + 1
+    index = pivots(structure, theta, rows, most).index
+    return sparse_component(structure, theta, rows, rows.X[index]), index
+
+
+def least_tail(n_rows: int) -> float:
+    """The tail of a variance that n rows tell: one over n - 1 degrees of freedom."""
+    return min(1.0 / max(n_rows - 1, 1), tails.MOST_TAIL)
