@@ -32,7 +32,7 @@ _RELEARN_STEPS, _LINE_STEPS = 8, 15
 _HELD_ROWS = 500
 _NEAR = 0.1  # of the distance to the nearest quarter of the rows: closer rows are left out together
 _BEHIND = 0.02  # nats a row, and one standard error, that a baseline has to be ahead by
-_AHEAD_ERRORS = 2.0  # standard errors that a process has to be ahead by where rows come in groups, or are very few
+_AHEAD_ERRORS = 2.0  # standard errors that a process has to be ahead by where rows come in groups
 _FAR_BEHIND = 0.3  # nats a row from which on the standard error, which a few rows make large, does not count
 
 
@@ -78,9 +78,9 @@ def choose_better(
     best = int(np.argmax(means))
     gain, mean = gains[best], means[best]
     error = float(np.linalg.norm(np.bincount(number, weight * (gain - mean)))) / weight.sum()
-    n_groups = len(np.unique(number))
-    doubtful = n_groups <= len(index) // 2 or len(index) <= _SINGLE_ROWS
-    if mean > _FAR_BEHIND or mean > (-_AHEAD_ERRORS * error if doubtful else max(_BEHIND, error)):
+    grouped, few = len(np.unique(number)) <= len(index) // 2, len(index) <= _SINGLE_ROWS
+    least = -_AHEAD_ERRORS * error if grouped else -error if few else max(_BEHIND, error)
+    if mean > min(least, _FAR_BEHIND):
         return found[best].process(process, mean)
     return process
 
@@ -101,8 +101,11 @@ def _near_groups(X: np.ndarray) -> np.ndarray:
     D = np.sqrt(squared_distances(X))
     near = np.partition(D, n // 4, axis=1)[:, n // 4]
     group = connected_components(_NEAR * np.median(near) > D, directed=False)[1]
-    largest = np.bincount(group).max()
-    return np.arange(n) if largest > n // _FOLDS else group
+    size = np.bincount(group)
+    first = np.unique(group, return_index=True)[1]
+    wide = np.maximum.reduceat(D[np.arange(n), first[group]][np.argsort(group, kind="stable")], np.cumsum(size) - size)
+    chained = wide > 3.0 * _NEAR * np.median(near)  # neighbours on a line, one by one
+    return np.unique(np.where(chained[group], len(size) + np.arange(n), group), return_inverse=True)[1]
 
 
 def held_densities(process: ProcessPredictor, own: Target, folds: list[np.ndarray]) -> np.ndarray:
