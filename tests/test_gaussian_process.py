@@ -344,6 +344,21 @@ def test_a_baseline_in_the_place_of_a_process_says_so_and_is_a_whole_model(tmp_p
     np.testing.assert_array_equal(load(tmp_path / "model.relvec").predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("sigma", "shift"), [(1.5, 0.0), (3.0, 0.0), (2.0, 50.0)])
+def test_targets_over_orders_of_magnitude_are_learned_by_their_logarithm(sigma, shift, sign):
+    """As good as a line through the logarithms, which the targets have been made by."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2200, 3))
+    u = X[:, 0] + sigma * rng.normal(size=2200)
+    y, fitted = sign * (np.exp(u) + shift), slice(0, 200)
+    process = fit_process(X[fitted], y[fitted], candidates=FEW_OF_THREE)
+    own, line = (process.log_density(X[200:], y[200:]), -u[200:])
+    assert process.scale.sign == sign
+    expected = line_density(X[fitted], u[fitted], X[200:], u[200:], True) + line.mean()
+    assert own.mean() > expected - (0.05 if shift == 0.0 else 0.3)  # the shift has to be learned
+
+
 def test_error_bars_are_nowhere_narrower_than_those_of_a_tenth_of_the_rows():
     """Noise learned from few rows may seem to vanish in a corner: one target there would cost hundreds of nats."""
     X, y = varying_table(200, 0)

@@ -21,6 +21,7 @@ from relvec.gaussian_process.kernel import Part, Shape, Structure
 from relvec.gaussian_process.learn import climb, learn, log_posterior
 from relvec.gaussian_process.priors import Floors, default_prior
 from relvec.gaussian_process.rows import Rows, merge, neighbour_distance, standardise, without_copies
+from relvec.gaussian_process.tails import MOST_TAIL, log_density
 from relvec.runtime.clock import Clock
 from relvec.runtime.record import Record
 
@@ -29,6 +30,10 @@ _SKEWED = 0.3  # skewness below which only the scale as it is is tried
 _ROWS, _CHECK_ROWS = 200, 500
 _LEARNED, _CHECKED = slice(0, _ROWS), slice(_ROWS, _ROWS + _CHECK_ROWS)
 _MORE_ERROR = 1.1  # its squared error may be so much larger: what few rows cannot tell from none
+_DEEP = 2.0  # standard deviation of targets over orders of magnitude, in distances of the median from their end
+_LOWEST_SHARE = 0.1  # of the targets: their depth is that of the pole below the least
+_NO_DEPTH = 1e-6  # of the lowest: the pole is at zero
+_DEEP_GAIN = 0.1  # nats a row that a logarithm of these has to gain
 _GAIN = 5.0  # nats of evidence that another scale has to gain
 MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-normal variable mean nothing
 
@@ -126,17 +131,36 @@ def candidate_scales(y: np.ndarray, weights: np.ndarray | None = None) -> list[S
     if abs(skewness) < _SKEWED:
         return [AS_IT_IS]
     sign, end = (1, y[0]) if skewness > 0 else (-1, y[-1])
-    return [AS_IT_IS, *(Scale(sign, float(end), float(spread), offset) for offset in _OFFSETS)]
+    usual = [Scale(sign, float(end), float(spread), offset) for offset in _OFFSETS]
+    return [AS_IT_IS, *usual, *_deep_scales(y, w, sign, float(spread))]
+
+
+def _deep_scales(y: np.ndarray, w: np.ndarray, sign: int, spread: float) -> list[Scale]:
+    """Logarithms for ordered targets (n,) over orders of magnitude, whose standard deviation is that of a few of them.
+
+    Their unit is the distance of the median; the pole is at zero, or below the least target by the depth of the lowest.
+    """
+    level, least = np.cumsum(w) / w.sum(), y[0 if sign > 0 else -1]
+    low, middle = (y[np.searchsorted(level, q if sign > 0 else 1.0 - q)] for q in (_LOWEST_SHARE, 0.5))
+    found = []
+    for end, depth in ((0.0, _NO_DEPTH), (float(least), 1.0)):
+        near, typical = sign * (low - end), sign * (middle - end)
+        below = sign * (least - end) > 0.0 if depth < 1.0 else True  # zero is an end where all are on one side of it
+        if below and near > 0.0 and spread > _DEEP * typical:
+            found.append(Scale(sign, end, float(typical), float(depth * near / typical)))
+    return found
 
 
 def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock: Clock) -> Scale:
     """The scale of most evidence for a rough part of one width with a linear part, on a few rows.
 
     Another scale than the target's own has to gain 5 nats, and its predictions, as mean and variance of y, have to be
-    of more density and of no larger error: at rows that took no part, and at each row from the others.
+    of more density and of no larger error: at rows that took no part, and at each row from the others. Of targets over
+    orders of magnitude a few rows are all of mean, variance and error: there the density itself decides, in the units
+    of y.
     """
     best, top, start = AS_IT_IS, -np.inf, None
-    density, error = np.full(2, np.inf), np.full(2, np.inf)
+    density, error, loss_in_y = np.full(2, np.inf), np.full(2, np.inf), np.full(2, np.inf)
     for scale in candidate_scales(y, weights):
         if clock.up("the scale of the target"):
             break
@@ -147,10 +171,12 @@ def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock
         mode = learn(structure, prior, rows, 30, clock) if start is None else climb(objective, start, prior, 20, clock)
         start = mode.theta if start is None else start
         at = structure, mode.theta, rows
-        nll, squared = np.array([_left_out(*at, loss), _held_out(*at, rest, loss)]).T
+        nll, squared, own = np.array([_left_out(*at, loss), _held_out(*at, rest, loss)]).T
         value = mode.value + jacobian - (_GAIN if scale.sign else 0.0)
-        if value > top and (nll < density).all() and (squared <= _MORE_ERROR * error).all():
-            best, top, density = scale, value, nll
+        usual = (nll < density).all() and (squared <= _MORE_ERROR * error).all()
+        deep = scale.sign != 0 and scale.offset not in _OFFSETS and (own < loss_in_y - _DEEP_GAIN).all()
+        if value > top and (usual or deep):
+            best, top, density, loss_in_y = scale, value, nll, own
         error = np.minimum(error, squared) if scale.sign == 0 else error
     return best
 
@@ -158,33 +184,34 @@ def choose_scale(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, clock
 def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None):
     """Standardised rows on a scale to learn from and to check with, sum log du/dy, and the loss of predictions of y.
 
-    The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y and the
-    mean squared error.
+    The loss takes means and variances of u at some of the rows (a slice) to minus the mean log density of y by its mean
+    and variance, the mean squared error, and minus the mean log density of y.
     """
     u = scale.forward(y)
     rows, units = standardise(without_copies(merge(X, u, weights), X, u, weights))
-    raw, slope = merge(X, y, weights), merge(X, scale.log_slope(y), weights).take(slice(0, _ROWS))
+    raw, slopes = merge(X, y, weights), merge(X, scale.log_slope(y), weights).y - np.log(units.y_scale)
 
-    def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> tuple[float, float]:
-        own = raw.take(some)
+    def loss(mean: np.ndarray, variance: np.ndarray, some: slice) -> tuple[float, float, float]:
+        own, on_scale = raw.take(some), rows.take(some)
+        squares = (on_scale.y - mean) ** 2 + on_scale.scatter / on_scale.weight
+        logs = [own.weight @ (log_density(squares, variance, tail) + slopes[some]) for tail in (0.0, MOST_TAIL)]
         mean, variance = scale.moments(units.y_mean + units.y_scale * mean, units.y_scale**2 * variance)
         scatter = own.weight * (own.y - mean) ** 2 + own.scatter
         nll = 0.5 * own.weight * np.log(variance) + 0.5 * scatter / variance
-        return float(nll.sum() / own.total), float(scatter.sum() / own.total)
+        return float(nll.sum() / own.total), float(scatter.sum() / own.total), -float(max(logs) / own.total)
 
-    own = rows.take(_LEARNED).weight
-    jacobian = float(own @ slope.y - own.sum() * np.log(units.y_scale))
+    jacobian = float(rows.take(_LEARNED).weight @ slopes[_LEARNED])
     return rows.take(_LEARNED), rows.take(_CHECKED), jacobian, loss
 
 
-def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> tuple[float, float]:
+def _left_out(structure: Structure, theta: np.ndarray, rows: Rows, loss) -> tuple[float, float, float]:
     """The loss at each row from the others."""
     mean, variance = leave_one_out(structure, theta, rows)
     noise = structure.noise(theta)
     return loss(mean, np.maximum(variance - noise / rows.weight, 0.0) + noise, _LEARNED)
 
 
-def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss) -> tuple[float, float]:
+def _held_out(structure: Structure, theta: np.ndarray, rows: Rows, rest: Rows, loss) -> tuple[float, float, float]:
     """The loss at rows that took no part; that at the others where there are too few."""
     if len(rest) < 30:
         return _left_out(structure, theta, rows, loss)
