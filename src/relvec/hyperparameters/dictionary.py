@@ -21,7 +21,6 @@ from relvec.gaussian_process.rows import (
     neighbour_distance,
     row_hash,
     standardise,
-    without_copies,
 )
 from relvec.gaussian_process.selection import compare
 from relvec.gaussian_process.target import AS_IT_IS
@@ -61,7 +60,7 @@ class LearnedWidths:
 
 def learn_widths(rows: Rows, clock: Clock) -> LearnedWidths:
     """Learn the widths of single parts, one for all inputs or one an input, and keep those of most merit."""
-    scaled, units = standardise(without_copies(rows))
+    scaled, units = standardise(rows)
     few = scaled.take(slice(0, LEARNED_ROWS))
     floors = Floors(noise_floor(rows.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(few.X))
     d = few.X.shape[1]

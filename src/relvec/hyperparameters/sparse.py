@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.basis import Basis, centres_of, kernels_of
-from relvec.gaussian_process.rows import Rows, merge
+from relvec.gaussian_process.rows import Rows, merge, without_copies
 from relvec.hyperparameters.dictionary import SCALES, LearnedWidths, build, columns_alone, learn_widths
 from relvec.hyperparameters.held_out import (
     MAX_FUNCTIONS,
@@ -116,7 +116,7 @@ def fit_sparse(
     (True, True, True)
     """
     clock = Clock(time_limit)
-    rows = merge(X, y, weights)
+    rows = without_copies(merge(X, y, weights), X, y, weights)  # rows copied with their targets are one
     most = MAX_FUNCTIONS if max_functions is None else max_functions
     widths = None
     if basis is None:
