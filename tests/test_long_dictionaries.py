@@ -11,6 +11,7 @@ from problems import BETA, dictionary, fit, model_of, problem_of, sinc_problem
 from relvec import RVR
 from relvec.basis import KernelBasis
 from relvec.design import DenseDesign
+from relvec.inference.evidence import near_copy_price
 from relvec.kernels import Gaussian
 from relvec.solvers import Sequential
 from relvec.solvers import active_set as _columns
@@ -18,8 +19,11 @@ from relvec.solvers.gaussian import proposals as _proposals
 from relvec.solvers.loop import Result, Start, State, Status, Step
 
 
-def dense_gains(problem, active, alpha, closed):
-    """The gain of every atom that may be named (M,), and of every exchange (k, M), by the dense evidence."""
+def dense_gains(problem, active, alpha, closed, price=0.0):
+    """The gain of every atom that may be named (M,), and of every exchange (k, M), by the dense evidence.
+
+    Near-copies of what stays in the model are named only where their addition gains more than a price.
+    """
     Phi, t = problem.design.columns(np.arange(problem.design.n_atoms)), problem.target
     opened = np.setdiff1d(np.arange(Phi.shape[1]), closed)
 
@@ -28,12 +32,16 @@ def dense_gains(problem, active, alpha, closed):
 
     adds, swapped = np.full(Phi.shape[1], -np.inf), np.full((len(active), Phi.shape[1]), -np.inf)
     own = best(active, alpha)
+    near = np.abs(Phi[:, active].T @ Phi) > 0.999
     for j in opened:
-        adds[j] = oracle.gain_add(Phi, active, t, alpha, BETA, j, own[j])
+        gain = oracle.gain_add(Phi, active, t, alpha, BETA, j, own[j])
+        adds[j] = gain if gain > price or not near[:, j].any() else 0.0
     for row, i in enumerate(active):
-        own = best(*oracle.delete(active, alpha, i))
+        rest = oracle.delete(active, alpha, i)
+        own, stays = best(*rest), np.delete(near, row, 0)
         for j in opened:
-            swapped[row, j] = oracle.gain_exchange(Phi, active, t, alpha, BETA, i, j, own[j])
+            if not stays[:, j].any() or oracle.gain_add(Phi, *rest[:1], t, rest[1], BETA, j, own[j]) > price:
+                swapped[row, j] = oracle.gain_exchange(Phi, active, t, alpha, BETA, i, j, own[j])
     return adds, swapped
 
 
@@ -96,7 +104,7 @@ def test_a_blurred_sweep_promises_less():
 @pytest.mark.parametrize(("tol", "exchanging"), [(1e-3, True), (1e-3, False), (5.0, True)])
 def test_the_atoms_that_enter_are_those_of_the_largest_dense_gains(tol, exchanging):
     problem, active, model = model_of(tol=tol)
-    adds, swapped = dense_gains(problem, active, np.array([0.3, 1.0, 2.0]), active)
+    adds, swapped = dense_gains(problem, active, np.array([0.3, 1.0, 2.0]), active, near_copy_price(40))
     entering, largest = _columns._propose(problem, active, model, exchanging, active[:0])
     expected = {j for j in np.argsort(-adds)[:64] if adds[j] > tol}
     if exchanging:
@@ -397,7 +405,7 @@ def test_how_many_atoms_a_scan_names(most, factor, active, exchanging, swaps, mo
 
     monkeypatch.setattr(_columns, "ScanTask", task)
     atoms, largest = _columns._propose(problem, active, model, exchanging, np.array([5, 6]))
-    (_, own, closed, swapping, additions, exchanges, tol, error) = given[0]
+    (_, own, closed, swapping, additions, exchanges, tol, error, *_) = given[0]
     assert own.tolist() == [*active] and closed.tolist() == [*active, 5, 6] and swapping == swaps
     assert (additions, exchanges, tol, error) == (factor * 64, factor * 4, problem.tol, 0.0)
     adds, swapped = dense_gains(problem, active, np.ones(len(active)), closed)

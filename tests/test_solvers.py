@@ -52,7 +52,8 @@ fixed_points = pytest.mark.parametrize("solver", [SOLVERS["mackay"], SOLVERS["em
 TARGETS = {
     "a": (lambda g: max(g.v2_logML_numpy, g.v2tight_logML_numpy), 0.01),
     "b": (lambda g: max(g.mp_noalign_logML, g.mp_align_logML, g.v1_logML_numpy), 0.5),
-    "b_bias": (lambda g: max(g.mp_noalign_logML, g.mp_align_logML, g.v1_logML_numpy), 0.5),
+    # neighbours correlate up to .99998: the others took near-copies that gain less than their price
+    "b_bias": (lambda g: g.mp_align_logML, 0.01),
     "c": (lambda g: max(g.v2_logML_numpy, g.v2tight_logML_numpy), 0.01),
     "d_fixed": (lambda g: max(g.v2_logML_numpy, g.v2tight_logML_numpy), 0.01),
     "h1000": (lambda g: max(g.v2_logML_numpy, g.v2tight_logML_numpy), 0.01),

@@ -162,7 +162,14 @@ class GaussianCheck:
         V = [solve(L, column) for column in self.columns]
         S, Q = [mp.fdot(v, v) for v in V], [mp.fdot(v, u) for v in V]
         outside = [j for j in range(len(V)) if j not in self.alpha]
-        found = {"add": max((gain_of_adding(S[j], Q[j]) for j in outside), default=mp.mpf(0))}
+        near = {j: {a for a in self.active if self.near(a, j)} for j in outside}
+        price = 2 * mp.log(len(V))  # that a near-copy has to gain
+
+        def entering(j: int, s: Any, q: Any, stays: set) -> Any:
+            gain = gain_of_adding(s, q)
+            return gain if not stays or gain > price else mp.mpf(0)
+
+        found = {"add": max((entering(j, S[j], Q[j], near[j]) for j in outside), default=mp.mpf(0))}
         for a in self.active:
             alpha, rest = self.alpha[a], self.alpha[a] - S[a]
             s, q = alpha * S[a] / rest, alpha * Q[a] / rest  # TF03 eq. (23)
@@ -172,11 +179,18 @@ class GaussianCheck:
             if len(outside) * len(self.active) <= MAX_EXCHANGES:
                 for j in outside:
                     c = mp.fdot(V[a], V[j])
-                    self._raise(found, "exchange", gain_of_adding(S[j] + c * c / rest, Q[j] + c * Q[a] / rest) - here)
+                    gain = entering(j, S[j] + c * c / rest, Q[j] + c * Q[a] / rest, near[j] - {a})
+                    self._raise(found, "exchange", gain - here)
         if self.model.noise_variance is None:
             for factor in NOISE_FACTORS:
                 self._raise(found, "noise", self.factor(noise * mp.mpf(factor))[2] - evidence)
         return found
+
+    def near(self, a: int, j: int) -> bool:
+        """Whether two columns are near-copies; the constant is none of any."""
+        x, y = self.columns[a], self.columns[j]
+        constant = self.model.fit_intercept and len(self.columns) - 1 in (a, j)
+        return not constant and mp.fdot(x, y) ** 2 > mp.mpf("0.999") ** 2 * mp.fdot(x, x) * mp.fdot(y, y)
 
     @staticmethod
     def _raise(found: dict, kind: str, gain: Any) -> None:

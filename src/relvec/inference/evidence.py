@@ -18,6 +18,7 @@ from relvec.inference.linalg import Reflections, factor_ridge_and_basis, inverse
 LOG_2PI = float(np.log(2.0 * np.pi))
 SMALL_GAMMA = 1e-6  # below, 1 - alpha Sigma has no digits
 TIE_NATS = 1e-9  # gains closer than this are equal
+MAX_CORRELATION = 0.999  # of two columns: above, they are near-copies; the bound of SparseBayes' alignment test
 MIN_COPY_CORRELATION = 1.0 - 1e-12  # of two columns of which one is a copy, or a negation, of the other
 
 
@@ -183,6 +184,18 @@ def gain_add(S, Q):
     return 0.5 * (ratio - 1.0 - np.log(ratio))  # TF03 A.2
 
 
+def ratio_of_gain(gain: float) -> float:
+    """Q^2 / S of an atom whose addition gains so many nats: the inverse of `gain_add`.
+
+    >>> round(ratio_of_gain(float(gain_add(1.0, 3.0))), 9)
+    9.0
+    """
+    ratio = 2.0 * gain + 3.0
+    for _ in range(60):
+        ratio = 1.0 + 2.0 * gain + math.log(ratio)
+    return ratio
+
+
 def gain_delete(alpha, gamma, mu, Sigma_diag):
     """Gain (usually negative) of deleting atoms of the model: TF03 A.4 through Sigma_ii and mu_i.
 
@@ -201,6 +214,18 @@ def gain_reestimate(alpha, s, q):
     finite = np.isfinite(best) & (best > 0.0)
     moved = np.where(finite, single_atom(np.where(finite, best, alpha), s, q), 0.0)
     return np.where(known, moved - single_atom(alpha, s, q), 0.0)
+
+
+def near_copy_price(n_atoms: int) -> float:
+    """Nats that an atom has to gain to enter beside a near-copy, the constant excepted: 2 log M.
+
+    Such a pair differs by little but the noise of single rows, and of M differences the best gains about log M by
+    chance. Functions that are told apart by their differences alone, as splines far from their origin, gain far more.
+
+    >>> round(near_copy_price(500), 1)
+    12.4
+    """
+    return 2.0 * math.log(max(n_atoms, 1))
 
 
 def exchange_statistics(S, Q, cross, Sigma_diag, mu):

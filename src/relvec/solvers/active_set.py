@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from relvec.design import DenseDesign
+from relvec.inference.evidence import near_copy_price
 from relvec.solvers.fixed_point import EM, MacKay
 from relvec.solvers.gaussian.model import GaussianModel, Precisions, begin, model_of
 from relvec.solvers.gaussian.proposals import ScanTask
@@ -191,7 +192,7 @@ def _propose(
     more = _LONG_SCAN_FACTOR if problem.design.n_atoms > 2 * problem.design.max_active_set else 1
     task = ScanTask(model.full_posterior, active, np.union1d(active, seen), exchanging and len(active) > 0,
                     more * _MAX_ADDITIONS, more * _MAX_EXCHANGES_PER_ATOM, problem.tolerance(len(active)),
-                    problem.design.norm_error)  # fmt: skip
+                    problem.design.norm_error, problem.bias, near_copy_price(problem.n_units))  # fmt: skip
     best = task.best(problem.design.scan(model.core.frame.directions, task, task.combine))
     return np.unique(np.concatenate([best.atoms, best.partners])), best.largest
 

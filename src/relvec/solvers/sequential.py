@@ -27,7 +27,8 @@ class Sequential:
     Atoms enter a few at a time, precisions and noise move by Newton steps in between, atoms whose optimal
     precision is infinite leave. When no addition helps, restarts are tried: the noise is held below the value found,
     so that more atoms enter, and released again. The best model is kept and polished, with exchanges of one atom for
-    another, and in a regression of two whose weights the data hardly tell apart.
+    another, and in a regression of two whose weights the data hardly tell apart. In a regression an atom whose column
+    correlates above .999 with one in the model, the constant excepted, enters only where it gains over 2 log M nats.
 
     Parameters
     ----------

@@ -18,7 +18,9 @@ from threading import RLock
 
 import numpy as np
 
-from relvec.inference.evidence import MIN_COPY_CORRELATION, SMALL_GAMMA, TIE_NATS, Posterior
+from relvec.inference.evidence import (
+    MAX_CORRELATION, MIN_COPY_CORRELATION, SMALL_GAMMA, TIE_NATS, Posterior, near_copy_price,
+)
 from relvec.inference.linalg import NORMAL_EQUATIONS_LIMIT, Reflections, SingularError
 from relvec.solvers.loop import OBJECTIVE_SLACK
 
@@ -49,7 +51,7 @@ cdef double RATIO_ROUNDING = 1e-12  # of Q^2 / S without the atom that leaves
 cdef int MAX_EXCHANGES = 4  # tried with re-estimation before giving up
 cdef double MIN_EXCHANGE_GAIN_NATS = -1.0  # before re-estimation: an exchange that loses more is not tried
 cdef int MAX_REFUTED = 16  # candidates whose predicted gain may turn out to be rounding before the search ends
-cdef double COPIED = MIN_COPY_CORRELATION
+cdef double COPIED = MIN_COPY_CORRELATION, NEAR = MAX_CORRELATION
 cdef double MAX_COPY_GAIN_NATS = 1e-5  # from an exchange for a copy, by rounding: one that gains more is none
 cdef int ALPHA_BITS = 13, BETA_BITS = 20  # that `coarse` keeps
 cdef int FIRST_CAPACITY = 32
@@ -114,6 +116,9 @@ cdef class Frame:
     cdef double rest
     cdef unsigned char[::1] held
     cdef Support support  # the one last evaluated
+    cdef int bias
+    cdef double near_price  # nats that a near-copy has to gain
+    cdef dict near  # near-copies of the atoms that were met in a model
     cdef readonly object lock  # models share the frame, and products release the interpreter: one thread at a time
 
     def __init__(self, problem):
@@ -136,6 +141,7 @@ cdef class Frame:
             raise ValueError("the arrays of a problem do not fit each other")
         self.outside, self.n_samples, self.noise_floor = problem.target_norm2_outside, problem.n_samples, problem.noise_floor
         self.fixed_noise, self.prior_c, self.prior_d = problem.fixed_noise, problem.prior.c, problem.prior_d
+        self.bias, self.near, self.near_price = problem.bias, {}, near_copy_price(self.M)
         self.start()
 
     cdef int start(self) except -1:
@@ -175,6 +181,22 @@ cdef class Frame:
             for r in range(n):
                 found[i * n + r] = self.phi[r * M + atoms[i]] if self.by_rows else self.phi[atoms[i] * n + r]
         return found
+
+    cdef const int[::1] near_copies(self, int atom):
+        """The other atoms whose columns correlate above `MAX_CORRELATION` with that of this one, the constant excepted."""
+        found = self.near.get(atom)
+        cdef double[::1] correlation
+        cdef int[::1] fresh = room_of_integers(1)
+        if found is not None:
+            return found
+        close = np.zeros(0, dtype=np.intc)
+        if atom != self.bias:
+            fresh[0], correlation = atom, room(self.M)
+            self.project(self.columns(fresh, 1), 1, correlation)
+            close = np.flatnonzero(np.abs(np.asarray(correlation)[: self.M]) > NEAR)
+            close = close[(close != atom) & (close != self.bias)].astype(np.intc)
+        self.near[atom] = close
+        return close
 
     cdef int reserve(self, int capacity) except -1:
         """Room for so many directions."""
@@ -289,6 +311,18 @@ cdef class Frame:
             raise not_finite()
         with self.lock:
             return make(self, atoms, precisions, k, beta, atom)
+
+    def apart(self, atoms):
+        """Places of those of some atoms (k,) that are no near-copies of others that come before them in order."""
+        cdef int atom
+        places, refused = [], set()
+        with self.lock:
+            for place in np.argsort(np.asarray(self.order)[atoms], kind="stable"):
+                atom = atoms[place]
+                if atom not in refused:
+                    places.append(place)
+                    refused.update(np.asarray(self.near_copies(atom)).tolist())
+        return np.sort(np.array(places, dtype=np.intp))
 
     @property
     def directions(self):
@@ -646,9 +680,30 @@ cdef class Model:
             S[j] = 0.0 if S[j] < LEAST_S else S[j] * self.beta
             Q[j] *= self.beta
             scan.gain[j] = gain_add(S[j], Q[j])
-        for i in range(k):
-            scan.gain[self.active[i]] = 0.0
+        self.refuse(scan)
         return scan
+
+    cdef int[::1] crowd(self):
+        """How many atoms of the model each atom (M,) is a near-copy of."""
+        cdef int[::1] found = room_of_integers(self.frame.M)
+        cdef const int[::1] near
+        cdef Py_ssize_t i, j
+        for i in range(self.k):
+            near = self.frame.near_copies(self.active[i])
+            for j in range(near.shape[0]):
+                found[near[j]] += 1
+        return found
+
+    cdef int refuse(self, Scan scan) except -1:
+        """No gain of atoms of the model, nor of their near-copies below the price."""
+        cdef int[::1] crowd = self.crowd()
+        cdef Py_ssize_t i
+        for i in range(self.frame.M):
+            if crowd[i] and not scan.gain[i] > self.frame.near_price:
+                scan.gain[i] = 0.0
+        for i in range(self.k):
+            scan.gain[self.active[i]] = 0.0
+        return 0
 
     cdef unsigned char[::1] outside(self):
         """Which atoms (M,) are neither zero nor in the model."""
@@ -706,6 +761,7 @@ cdef class Model:
                 scan.S[j] = S * self.beta
                 scan.Q[j] = Q * self.beta
                 scan.gain[j] = gain_add(scan.S[j], scan.Q[j])
+        self.refuse(scan)
         return 0
 
     cdef Scan refined(self):
@@ -737,8 +793,10 @@ cdef class Model:
             j = near[a]
             for b in kept:
                 i = near[b]
-                overlap = dot(C[a * n :], C[b * n :], n)  # phi_i' C^-1 phi_j / beta
-                for r in range(self.k):
+                overlap = dot(C[a * n :], C[b * n :], n)
+                if fabs(overlap) > NEAR:
+                    break
+                for r in range(self.k):  # phi_i' C^-1 phi_j / beta
                     overlap -= scan.T[r * M + i] * scan.T[r * M + j]
                 if not fabs(overlap) <= MAX_BATCH_CORRELATION * sqrt(scan.S[i] * scan.S[j]) / self.beta:
                     break
@@ -793,9 +851,15 @@ cdef class Model:
         cdef Model m, grown
         cdef Scan scan
         cdef Py_ssize_t j
+        cdef int[::1] crowd
         with self.frame.lock:
             m = self.here()
             scan = m.scanned()
+            if hold_noise:  # gains under a noise that is held at a fifth promise five times as much
+                crowd = m.crowd()
+                for j in range(m.frame.M):
+                    if crowd[j] and not scan.gain[j] > 5.0 * m.frame.near_price:
+                        scan.gain[j] = 0.0
             if apart > 0.0:
                 for j in range(m.frame.M):
                     if scan.S[j] < apart * m.beta:
@@ -807,7 +871,7 @@ cdef class Model:
             return grown
 
     def scan(self):
-        """S, Q (M,) of TF03 eq. (22) and the gains (M,) of additions, with all their digits."""
+        """S, Q (M,) of TF03 eq. (22) and the gains (M,) of additions, with all their digits; 0 for near-copies."""
         cdef Model m
         cdef Scan scan
         with self.frame.lock:
@@ -826,6 +890,8 @@ cdef class Model:
         cdef double[::1] cross = room(M * k), root = room(k * k), ratio = room(M), c
         cdef list offers = []
         cdef unsigned char[::1] outside = self.outside()
+        cdef int[::1] crowd = self.crowd()
+        cdef const int[::1] near
         cdef double variance, mean, top, tie, S, Q, overlap, gain
         # cross = Sigma Phi_a' B Phi = beta^1/2 root T, its transpose here (M, k)
         cross[: M * k] = scan.T[: M * k]
@@ -835,13 +901,17 @@ cdef class Model:
         times_upper(b"T", <int>M, <int>k, root, cross)
         for i in range(k):
             variance, mean = self.shrinkage[i] / self.alpha[i], self.v[i] / sqrt(self.alpha[i])
-            c = cross[i * M : (i + 1) * M]
+            c, near = cross[i * M : (i + 1) * M], frame.near_copies(self.active[i])
+            for j in range(near.shape[0]):  # of what leaves, none of what stays
+                crowd[near[j]] -= 1
             while True:
                 top = 0.0
                 for j in range(M):  # TF03 A.4: what leaves is added to S and Q
                     S = scan.S[j] + c[j] * c[j] / variance
                     Q = scan.Q[j] + c[j] * (mean / variance)
                     ratio[j] = Q * Q / S if outside[j] and S > 0.0 else 0.0
+                    if crowd[j] and not gain_add(S, Q) > frame.near_price:
+                        ratio[j] = 0.0
                     top = fmax(top, ratio[j])
                 found = -1
                 tie = fmin(TIE * top, fmax(2.0 * EXCHANGE_TIE_NATS, RATIO_ROUNDING * top))
@@ -860,6 +930,8 @@ cdef class Model:
                     offers.append((gain, found, S, Q))
                     break
                 outside[found] = 0  # a copy of the atom that leaves hides those that would gain
+            for j in range(near.shape[0]):
+                crowd[near[j]] += 1
         return np.array([offer[0] for offer in offers]), offers
 
     cdef Model exchanged(self, Py_ssize_t i, tuple offer):

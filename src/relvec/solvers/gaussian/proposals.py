@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from relvec.inference.evidence import Posterior, exchange_statistics, gain_add, gain_delete
+from relvec.inference.evidence import (
+    MAX_CORRELATION,
+    Posterior,
+    exchange_statistics,
+    gain_add,
+    gain_delete,
+    ratio_of_gain,
+)
 from relvec.runtime.arrays import Array, is_device_array, largest_indices, like, namespace, squares, to_host
 from relvec.runtime.machine import product
 from relvec.solvers._native.gaussian import COLLINEAR
@@ -30,6 +38,8 @@ class ScanTask:
     max_exchanges: int  # for every atom of the model
     min_gain_nats: float  # additions that gain no more are not proposed
     norm_error: float  # of the design: added to S, so that a promise is not a matter of its digits
+    bias: int = -1  # the constant, of which no atom is a near-copy
+    near_price: float = 0.0  # nats that a near-copy has to gain
 
     def __call__(self, atoms: np.ndarray, projected: Array) -> Candidates:
         if is_device_array(projected):
@@ -37,15 +47,27 @@ class ScanTask:
         first, end = np.searchsorted(self.closed, (atoms.min(), atoms.max() + 1))
         outside = ~np.isin(atoms, self.closed[first:end])
         scan = S, Q, _ = self._statistics(projected, (1.0 + self.norm_error) * outside)
+        close = np.abs(product(self.units.T, projected[:-1])) > MAX_CORRELATION
+        close[:, atoms == self.bias] = False
+        crowd = close.sum(axis=0)
         gains = gain_add(S, Q)
+        gains[(crowd > 0) & (gains <= self.near_price)] = 0.0
         named = np.flatnonzero(gains > self.min_gain_nats)
         found = Candidates(float(gains.max()), atoms[named], gains[named])
         if self.exchanging:
+            refused = crowd - close > 0
             leaving, j, partner_gains = near_exchanges(
-                self.posterior, self.max_exchanges, scan, _MIN_EXCHANGE_GAIN_NATS
+                self.posterior, self.max_exchanges, scan, _MIN_EXCHANGE_GAIN_NATS, (refused, self.near_price)
             )
             found = found.exchanging(leaving, atoms[j], partner_gains)
         return self.best(found)
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """Columns (f, k) of the model but the constant, whose inner products with others are correlations."""
+        X = self.posterior.scaled
+        norm = np.sqrt(np.einsum("ij,ij->j", X, X))
+        return X * np.divide(self.active != self.bias, norm, out=np.zeros(len(norm)), where=norm > 0.0)
 
     def _statistics(self, projected: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """S, Q (b,) of TF03 eq. (22) of atoms with squared norms (b,), and T (k, b) with S = beta (|phi|^2 - |T|^2)."""
@@ -79,14 +101,23 @@ def _candidates_on_device(task: ScanTask, start: int, projected: Array) -> Candi
     open_ = np.ones(b)
     open_[task.closed[first:end] - start] = 0.0
     S = beta * xp.where(S < COLLINEAR, xp.zeros_like(S), S) * like(P, open_)
-    atoms, S_top, Q_top = _best_ratios(S[:, None], Q[:, None], S[:, None], task.max_additions)
+    near_ratio = ratio_of_gain(task.near_price)
+    close = xp.abs(P @ like(P, task.units)) > MAX_CORRELATION
+    if start <= task.bias < start + b:
+        close[task.bias - start, :] = False
+    close = xp.astype(close, S.dtype)
+    crowd = xp.sum(close, axis=1)
+    alone = xp.where((crowd > 0.5) & (Q * Q <= near_ratio * S), xp.zeros_like(S), S)
+    atoms, S_top, Q_top = _best_ratios(alone[:, None], Q[:, None], alone[:, None], task.max_additions)
     gains = gain_add(S_top, Q_top)[:, 0]
     named = gains > task.min_gain_nats
     found = Candidates(float(gains.max()), atoms[named, 0] + start, gains[named])
     if task.exchanging:
         cross = T @ like(P, np.sqrt(beta) * p.root.T)
         S_out, Q_out = exchange_statistics(S, Q, cross.T, like(P, p.variance), like(P, p.mean))
-        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, S[:, None], task.max_exchanges)
+        near = (crowd[:, None] - close > 0.5) & (Q_out.T * Q_out.T <= near_ratio * S_out.T)
+        allowed = xp.where(near, xp.zeros_like(close), S[:, None] + xp.zeros_like(close))
+        atoms, S_top, Q_top = _best_ratios(S_out.T, Q_out.T, allowed, task.max_exchanges)
         gains = gain_add(S_top, Q_top) + gain_delete(p.alpha, p.gamma, p.mean, p.variance)
         near, leaving = np.nonzero((Q_top * Q_top > S_top) & (S_top > 0.0) & (gains > _MIN_EXCHANGE_GAIN_NATS))
         found = found.exchanging(leaving, atoms[near, leaving] + start, gains[near, leaving])
@@ -131,12 +162,17 @@ class Candidates:
 
 
 def near_exchanges(
-    p: Posterior, few: int, scan: tuple[np.ndarray, ...], least: float = -np.inf
+    p: Posterior,
+    few: int,
+    scan: tuple[np.ndarray, ...],
+    least: float = -np.inf,
+    near: tuple[np.ndarray, float] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Exchanges that gain more than ``least``, the few best for each atom of the model: the places (m,) of those that
     leave among its own, the atoms (m,) that enter, and the gains (m,).
 
-    ``scan`` holds S and Q (b,) of atoms outside, and T (k, b) with S = beta (|phi|^2 - |T|^2).
+    ``scan`` holds S and Q (b,) of atoms outside, and T (k, b) with S = beta (|phi|^2 - |T|^2); ``near`` are the
+    exchanges (k, b) that would leave two near-copies, and the nats that those that enter have to gain.
     """
     k = len(p.alpha)
     S, Q, T = scan
@@ -152,8 +188,11 @@ def near_exchanges(
         S_out, Q_out = exchange_statistics(S[part], Q[part], cross, p.variance, p.mean)
         S_out[:, S[part] <= 0.0] = np.inf
         leaving, entering = np.nonzero(Q_out * Q_out > min_ratio * S_out)
-        gains = gain_add(S_out[leaving, entering], Q_out[leaving, entering]) + lost[leaving]
-        good = np.flatnonzero(gains > least)
+        added = gain_add(S_out[leaving, entering], Q_out[leaving, entering])
+        gains = added + lost[leaving]
+        good = gains > least
+        if near is not None:
+            good &= ~near[0][leaving, entering + start] | (added > near[1])
         found.append((leaving[good], entering[good] + start, gains[good]))
     leaving, entering, gains = (np.concatenate(column) for column in zip(*found, strict=True))
     return best_of_each(leaving, entering, gains, few)

@@ -226,6 +226,8 @@ def restart_from_full(model: GaussianModel) -> GaussianModel:
     active, beta = np.flatnonzero(problem.design.scale > 0.0), 1.0 / (problem.noise_variance or problem.noise_start)
     # not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
     alpha = (1.0 + 1e-3 * problem.order[active] / len(problem.order)) / problem.n_samples
+    apart = without_near_copies(model, active)
+    active, alpha = active[apart], alpha[apart]
     for _ in range(RESTART.backward_updates):
         p = model.at(active, alpha, beta).full_posterior
         with np.errstate(all="ignore"):
@@ -236,6 +238,11 @@ def restart_from_full(model: GaussianModel) -> GaussianModel:
             beta = 1.0 / max(p.residual / free, problem.noise_floor)  # T01 eq. (18)
         active, alpha = active[keep], np.maximum(alpha[keep], least)
     return model.at(active, alpha, beta)
+
+
+def without_near_copies(model: GaussianModel, active: np.ndarray) -> np.ndarray:
+    """Return the places of those atoms (k,) that are no near-copies of others before them in order."""
+    return model.core.frame.apart(active)
 
 
 def drop_atoms(model: GaussianModel) -> GaussianModel:
