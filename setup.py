@@ -17,6 +17,7 @@ NATIVE = "src/relvec/solvers/_native"
 BOUNDS, SANITIZE, COUNTED = (bool(os.environ.get(f"RELVEC_{name}")) for name in ("BOUNDS", "SANITIZE", "COUNTED"))
 KIND = "bounds" if BOUNDS else "sanitize" if SANITIZE else "counted" if COUNTED else ""
 SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1"]
+BOUNDS_FLAGS = ["-O1", "-D_GLIBCXX_ASSERTIONS"]  # of vectors of C++ too
 COUNTER_FLAGS = ["--coverage", "-fprofile-update=prefer-atomic", "-O0"]
 NO_COMPILER = (
     "relvec needs a C compiler to be built from source: install gcc or clang (apt-get install gcc, or "
@@ -39,12 +40,18 @@ class Build(build_ext):
                 raise SystemExit(NO_COMPILER)
             zig = [sys.executable, "-m", "ziglang", "cc"]
             flags = ["-O2", "-fPIC", "-Wno-error", "-fwrapv", "-DNDEBUG"]
+            plus = [sys.executable, "-m", "ziglang", "c++"]
             self.compiler.set_executables(
-                compiler=zig + flags, compiler_so=zig + flags, linker_so=[*zig, "-shared"], linker_exe=zig
-            )
-        if self.compiler.compiler_type == "msvc":  # by default it does not know `restrict`
-            for extension in self.extensions:
-                extension.extra_compile_args = ["/std:c11", "/O2"]
+                compiler=zig + flags, compiler_so=zig + flags, linker_so=[*zig, "-shared"], linker_exe=zig,
+                compiler_cxx=plus + flags, compiler_so_cxx=plus + flags, linker_so_cxx=[*plus, "-shared"],
+            )  # fmt: skip
+        windows = self.compiler.compiler_type == "msvc"  # by default it does not know `restrict`
+        for extension in self.extensions:
+            plus = extension.language == "c++"
+            if windows:
+                extension.extra_compile_args = ["/std:c++17" if plus else "/std:c11", "/O2"] + ["/EHsc"] * plus
+            elif plus:
+                extension.extra_compile_args = [*extension.extra_compile_args, "-std=c++17"]
         super().build_extensions()
 
 
@@ -52,7 +59,9 @@ def extensions() -> list[Extension]:
     """Return the compiled modules."""
     from Cython.Build import cythonize
 
-    flags = {"sanitize": SANITIZER_FLAGS, "counted": COUNTER_FLAGS}.get(KIND, ["-O3"] if os.name == "posix" else [])
+    flags = {"sanitize": SANITIZER_FLAGS, "counted": COUNTER_FLAGS, "bounds": BOUNDS_FLAGS}.get(
+        KIND, ["-O3"] if os.name == "posix" else []
+    )
     sources = sorted(glob(f"{NATIVE}/*.pyx"))
     found = [
         Extension("relvec.solvers._native." + os.path.basename(source)[: -len(".pyx")], [source],
