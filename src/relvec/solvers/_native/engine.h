@@ -55,6 +55,9 @@ constexpr int MAX_PAIRS = 5;
 constexpr double DROPPED_SHARE = 0.2;
 constexpr int ALPHA_BITS = 13, BETA_BITS = 20;
 constexpr double MILLISECONDS_A_TICK = 5.0;
+constexpr double CLOSE = 1e-9;                // of S / beta: the certificate of nearer atoms needs more digits
+constexpr int MAX_REFUTED = 16;               // promises of a scan that may turn out to be rounding
+constexpr int MAX_RETRIES = 3;
 
 enum Action { START, ADD, REESTIMATE, REMOVE, EXCHANGE, RESTART };
 enum Ended { DONE, STOPPED, LATE, MAX_STEPS, NO_DIGITS, FAILED };
@@ -129,7 +132,8 @@ class Engine {
  public:
   std::vector<Step> history;
   Model model;
-  double gain = 0.0;  // certificate
+  double largest = INF;  // the certificate: nats that the best single move still gains
+  bool sure = false;     // whether all of it has digits
 
   Engine(const Blas& blas, const Settings& settings, int M, double N, double tt, const double* q0, const double* unit,
          const long long* order, int bias, Fetch fetch, Tick tick, void* context)
@@ -546,9 +550,9 @@ class Engine {
       }
     }
     if (found < 0) return -1;
-    const double threshold = set_.prior == FLAT ? tol : std::max(tol, cost(functions(model)));
-    if (set_.prior != FLAT && bias_ >= 0 && gain_of(ratio_of(bias_)) > tol) return bias_;
-    return gain_of(top) > threshold ? found : -1;
+    const double threshold = set_.prior == FLAT || tol < 0.0 ? tol : std::max(tol, cost(functions(model)));
+    if (set_.prior != FLAT && bias_ >= 0 && gain_of(ratio_of(bias_)) > std::max(tol, 0.0)) return bias_;
+    return top > 0.0 && gain_of(top) > threshold ? found : -1;
   }
 
   void add(int j) {
@@ -790,10 +794,10 @@ class Engine {
     leave_out(gone);
   }
 
-  // The better of the model and the one that was found from it; nats gained.
+  // The better of the model and the one that was found from it; nats gained, less half a nat for each function more.
   double judge(Model& first, bool admitted) {
     const int more = std::max(0, functions(model) - functions(first));
-    const double gained = admitted ? score(model) - score(first) - NATS_A_FUNCTION * more : -INF;
+    const double gained = admitted ? score(model) - score(first) : -INF, paid = gained - NATS_A_FUNCTION * more;
     recording_ = true;
     if (gained > set_.tol) {
       record(RESTART, -1);
@@ -802,7 +806,7 @@ class Engine {
       model = std::move(first);
       scan();
     }
-    return gained;
+    return paid;
   }
 
   template <class Move>
@@ -887,8 +891,134 @@ class Engine {
     }
   }
 
+  // ---------------------------------------------------------------- the end
+
+  // s and q of an atom of the model without itself, TF03 eq. (19).
+  void own_statistics(int i, double& s, double& q) const {
+    const double b = shrinkage(i), alpha = model.alpha[i];
+    s = alpha * (1.0 - b) / b;
+    q = model.v[i] * std::sqrt(alpha) / b;
+  }
+
+  // Gain of the best precision of an atom of the model (TF03 A.3), which is infinite where it leaves.
+  double gain_reestimate(int i, double& best) const {
+    double s, q;
+    own_statistics(i, s, q);
+    best = model.alpha[i];
+    if (!(s > 0.0)) return 0.0;  // the data carry no information about it
+    auto value = [&](double alpha) { return 0.5 * (std::log(alpha) - std::log(alpha + s) + q * q / (alpha + s)); };
+    best = q * q > s ? s * s / (q * q - s) : INF;
+    return (std::isfinite(best) && best > 0.0 ? value(best) : 0.0) - value(model.alpha[i]);
+  }
+
+  // Precisions at their optimum to the last digits; where Newton steps crawl the best single one moves.
+  void sharpen() {
+    relax(100, false, 0.0, INF);
+    const int turns = model.size() + 10;
+    for (int turn = 0; turn < turns; turn++) {
+      double most = 0.0, alpha = 0.0;
+      int best = -1;
+      for (int i = 0; i < model.size(); i++) {
+        double optimum;
+        const double gained = gain_reestimate(i, optimum);
+        if (gained > most) {
+          most = gained;
+          best = i;
+          alpha = optimum;
+        }
+      }
+      if (best < 0 || most <= 0.1 * tolerance(model.size())) return;
+      const Model before = model;
+      if (std::isfinite(alpha)) {
+        model.alpha[best] = alpha;
+        load(model);
+      } else {
+        std::vector<unsigned char> gone(model.size());
+        gone[best] = 1;
+        leave_out(gone);
+      }
+      if (!(model.objective > before.objective)) {
+        model = before;
+        return;
+      }
+      relax(10, false, 0.0, INF);
+    }
+  }
+
+  // What an atom in place of another, or of none, gains in truth.
+  double truly(int leaving, int entering, double alpha) {
+    const Model before = model;
+    double gained = -INF;
+    try {
+      if (leaving < 0) {
+        model.atoms.push_back(entering);
+        model.alpha.push_back(alpha);
+      } else {
+        model.atoms[leaving] = entering;
+        model.alpha[leaving] = alpha;
+      }
+      load(model);
+      gained = score(model) - score(before);
+    } catch (const Stop& stop) {
+      if (stop.why != NO_DIGITS) throw;
+      sure = false;
+    }
+    model = before;
+    return gained;
+  }
+
+  // The largest gain of a single move; what scans promise above tol is verified, for it may be rounding.
+  void certify() {
+    const double tol = tolerance(model.size());
+    std::fill(blocked_.begin(), blocked_.end(), 0);
+    scan();
+    largest = 0.0;
+    sure = true;
+    const double close = model.beta * std::max(CLOSE, 10.0 * LEAST_S_SHARE * model.widest);
+    for (int j = 0; j < M_; j++) sure = sure && (in_[j] || unit_[j] == 0.0 || S_[j] > close);
+    for (int turn = 0; turn < MAX_REFUTED; turn++) {
+      const int j = candidate(-INF);
+      if (j < 0) break;
+      const double price = set_.prior == FLAT || j == bias_ ? 0.0 : cost(functions(model));
+      double gained = gain_of(Q_[j] * Q_[j] / S_[j]) - price;
+      if (gained > tol) gained = truly(-1, j, best_alpha(S_[j], Q_[j]));
+      largest = std::max(largest, gained);
+      if (gained > tol || !(gain_of(Q_[j] * Q_[j] / S_[j]) - price > tol)) break;
+      blocked_[j] = 1;
+    }
+    std::fill(blocked_.begin(), blocked_.end(), 0);
+    for (int i = 0; i < model.size(); i++) {
+      double alpha;
+      const double refund = set_.prior == FLAT || model.atoms[i] == bias_ ? 0.0 : cost(functions(model) - 1);
+      largest = std::max({largest, gain_reestimate(i, alpha), gain_delete(i) + refund});
+    }
+    if (set_.exchange)
+      for (const Offer& offer : offers()) {
+        double gained = offer.gain;
+        if (gained > tol) gained = truly(offer.leaving, offer.entering, best_alpha(offer.S, offer.Q));
+        largest = std::max(largest, gained);
+        if (gained > tol) break;
+      }
+    if (std::isnan(largest)) largest = INF;
+  }
+
+  void conclude() {
+    for (int turn = 0; turn < MAX_RETRIES; turn++) {
+      sharpen();
+      record(REESTIMATE, -1);
+      certify();
+      if (largest <= tolerance(model.size()) || turn + 1 == MAX_RETRIES) return;
+      ascend();  // the sharper model may have other moves
+    }
+  }
+
   void search() {
     ascend();
+    start_again();
+    conclude();
+  }
+
+  void start_again() {
     if (!set_.restarts) return;
     if (!set_.fixed_noise && 1.0 / (model.beta * set_.noise_start) > MAX_NOISE_RISE) restart([&] { capped_noise(); });
     int failed = 0;

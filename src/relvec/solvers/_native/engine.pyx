@@ -54,6 +54,8 @@ cdef extern from "engine.h" namespace "relvec" nogil:
     cdef cppclass CEngine "relvec::Engine":
         vector[Step] history
         CModel model
+        double largest
+        cbool sure
         CEngine(Blas&, Settings&, int, double, double, const double*, const double*, const long long*, int, Fetch, Tick,
                 void*) except +
         int run(const int*, const double*, int, double) except +
@@ -144,8 +146,8 @@ def search(problem, start, int restarts, cbool exchange, int max_steps, double s
            double least_price, int max_functions, int large_model, watch=None):
     """Search from a model (atoms, precisions, noise precision).
 
-    Returns how that ended (one of `ENDED`), atoms, precisions, noise precision, objective, and the steps as tuples
-    (action, atom, size, objective, noise).
+    Returns how that ended (one of `ENDED`), atoms, precisions, noise precision, objective, the largest gain of a single
+    move that is left, whether all of that has digits, and the steps as tuples (action, atom, size, objective, noise).
     """
     cdef Gram gram = Gram(problem.design, watch)
     cdef Settings s
@@ -188,6 +190,8 @@ def search(problem, start, int restarts, cbool exchange, int max_steps, double s
             np.array([engine.model.alpha[i] for i in range(k)], dtype=float),
             engine.model.beta,
             engine.model.objective,
+            engine.largest,
+            bool(engine.sure),
             [(ACTIONS[step.action], step.atom, step.size, step.objective, step.noise) for step in engine.history],
         )
     finally:

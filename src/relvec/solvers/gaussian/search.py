@@ -1,0 +1,100 @@
+"""The search of a Gaussian problem in memory: one call of the native engine, and more digits where it has too few.
+
+The engine works with inner products of columns, which have half the digits of the columns. Where the noise is so small,
+or columns so nearly dependent, that this shows, the search goes on with orthogonal factors (`GaussianModel`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from relvec.inference.evidence import Posterior, gaussian, optimal_alpha
+from relvec.runtime.progress import is_watched, report
+from relvec.solvers._native import engine
+from relvec.solvers.gaussian.model import Precisions, begin, model_of
+from relvec.solvers.loop import (
+    LARGE_MODEL,
+    Problem,
+    Result,
+    Start,
+    State,
+    Status,
+    Step,
+    at_noise_floor,
+    iterate,
+    log_steps,
+    progress_fraction,
+)
+from relvec.solvers.sequential import Search, Sequential
+
+_MAX_DISAGREEMENT = 0.1  # of tol: between the evidence of the engine and that of orthogonal factors
+_STATUS = {"late": Status.TIME_LIMIT, "stopped": Status.INTERRUPTED, "max_steps": Status.MAX_ITER}
+
+
+def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
+    """Search a problem whose dictionary is in memory."""
+    gains: list[float] = []
+
+    def watch(size: int, objective: float, gain: float) -> bool:
+        gains.append(gain)
+        return report(size, objective, progress_fraction(gains, problem.tol, False))
+
+    limit = -1.0 if solver.time_limit is None else solver.time_limit
+    start = _start(solver, problem)
+    ended, active, alpha, beta, objective, largest, sure, steps = engine.search(
+        problem, (start.active, start.alpha, start.beta), solver.restarts, solver.exchange, max_iter, limit,
+        "flat", 0.0, 0.0, -1, LARGE_MODEL, watch if is_watched() else None,
+    )  # fmt: skip
+    if ended == "no_digits":
+        return with_orthogonal_factors(solver, problem, max_iter, verbose)
+    p = gaussian(
+        problem.design.columns(active), problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta
+    )
+    exact = problem.objective(active, p)
+    history = _history(steps)
+    if verbose:
+        log_steps(history)
+    tol = problem.tolerance(len(active))
+    if ended == "done" and not (sure and abs(exact - objective) <= _MAX_DISAGREEMENT * tol):
+        again = replace(problem, start=Start(active, alpha, beta))
+        rest = with_orthogonal_factors(replace(solver, restarts=0), again, max_iter - len(history) + 1, verbose)
+        return replace(rest, history=history + rest.history[1:], n_iter=len(history) - 1 + rest.n_iter)
+    report(len(active), exact, 1.0)
+    done = ended == "done"
+    state = State(active, p, exact, done=done, largest_gain=largest if done else np.inf)
+    if not done:
+        status = _STATUS[ended]
+    elif at_noise_floor(problem, beta):
+        status = Status.NOISE_FLOOR
+    else:
+        status = Status.CONVERGED if largest <= tol else Status.STALLED
+    return Result(state, status, history, len(history) - 1)
+
+
+def with_orthogonal_factors(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
+    """Search with all digits: Householder's factors of the columns themselves."""
+    result = iterate(Search(solver, begin), problem, max_iter, verbose)
+    if isinstance(result.state.posterior, Precisions):
+        return replace(result, state=result.state.stepped(posterior=result.state.notes.model.full_posterior))
+    return result
+
+
+def _start(solver: Sequential, problem: Problem) -> Start:
+    """The model given, the bias alone (TF03 4.1), or none of the atoms."""
+    model = begin(problem, solver.start == "bias") if solver.start == "bias" or problem.prior.b > 0 else None
+    if model is not None:
+        return Start(model.active, model.core.precisions, model.core.beta)
+    if problem.start is not None:
+        return problem.start
+    return Start(np.zeros(0, dtype=np.intp), np.zeros(0), 1.0 / (problem.noise_variance or problem.noise_start))
+
+
+def _history(steps: list[tuple[str, int, int, float, float]]) -> list[Step]:
+    before = steps[0][3] if steps else 0.0
+    history = []
+    for action, atom, size, objective, noise in steps:
+        history.append(Step(action, atom, objective - before, objective, size, noise))
+        before = objective
+    return history
