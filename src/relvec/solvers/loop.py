@@ -226,7 +226,7 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
     while True:
         stop = False
         if is_watched():
-            fraction = _fraction(history, problem.tol, state.done)
+            fraction = progress_fraction([step.gain for step in history], problem.tol, state.done)
             stop = report(len(state.active), state.posterior.log_evidence, fraction)
         late = solver.time_limit is not None and time.monotonic() - began > solver.time_limit
         status = _end(solver, problem, state, stop, n_iter >= max_iter, late)
@@ -245,7 +245,7 @@ def _note_step(state: State, history: list[Step], n_iter: int | None) -> None:
     gain = state.objective - history[-1].objective if history else 0.0
     history.append(Step(state.action, state.atom, gain, state.objective, size, noise))
     if n_iter is not None:
-        logger.info("%5d %-10s size %4d objective %.6f noise %.4g", n_iter, state.action, size, state.objective, noise)
+        _log(history[-1], n_iter)
 
 
 def _end(solver: Solver, problem: Problem, state: State, stop: bool, many: bool, late: bool) -> Status | None:
@@ -259,9 +259,21 @@ def _end(solver: Solver, problem: Problem, state: State, stop: bool, many: bool,
     return Status.TIME_LIMIT if late and not solver.finishing(state) else None
 
 
-def _fraction(history: list[Step], tol: float, done: bool) -> float:
+def log_steps(history: list[Step]) -> None:
+    """Log the steps of a search that was made at once."""
+    _ensure_log_handler()
+    for number, step in enumerate(history):
+        _log(step, number)
+
+
+def _log(step: Step, number: int) -> None:
+    action, size, noise = step.action, step.size, step.noise_variance
+    logger.info("%5d %-10s size %4d objective %.6f noise %.4g", number, action, size, step.objective, noise)
+
+
+def progress_fraction(gains: list[float], tol: float, done: bool) -> float:
     """Estimated share of a search that is done: how far the gains have come on their way down to the tolerance."""
-    gains = [step.gain for step in history if step.gain > 0.0]
+    gains = [gain for gain in gains if gain > 0.0]
     if done or len(gains) < _PROGRESS_STEPS:
         return 1.0 if done else np.nan
     way = np.log(max(gains) / tol)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from relvec.inference.evidence import Posterior, gaussian, optimal_alpha
+from relvec.inference.evidence import gaussian
 from relvec.runtime.progress import is_watched, report
 from relvec.solvers._native import engine
-from relvec.solvers.gaussian.model import Precisions, begin, model_of
+from relvec.solvers.gaussian.model import Precisions, begin
 from relvec.solvers.loop import (
     LARGE_MODEL,
     Problem,
