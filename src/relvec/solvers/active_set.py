@@ -59,11 +59,11 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     scan of the whole dictionary finds the additions and exchanges that would still gain, and the search goes on
     among those. It ends with the same certificate over all atoms.
     """
-    if not (isinstance(solver, Sequential) and solver.select == "batch"):
+    if not (isinstance(solver, Sequential) and solver.select == "batch" and solver.stop == "certificate"):
         return _with_posterior(iterate(prepare(solver), problem, max_iter, verbose))
     if problem.design.n_atoms <= MAX_WHOLE_ATOMS:
         return search(solver, problem, max_iter, verbose)
-    if isinstance(problem.design, DenseDesign):
+    if type(problem.design) is DenseDesign:
         return _in_levels(solver, problem, max_iter, verbose)
     start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []

@@ -47,6 +47,11 @@ constexpr double LOW_NOISE[3] = {0.2, 0.5, 0.3};
 constexpr int MIN_ADDED = 10, MAX_ADDED = 100;
 constexpr double ADDED_SHARE = 0.5;
 constexpr double MAX_NOISE_RISE = 5.0;        // above its start: then a noise that may not rise is tried
+constexpr int SHORT_DICTIONARY = 256;         // atoms: a search from all of them is tried where a model has few,
+constexpr int QUICK_DICTIONARY = 128;         // and up to so many whether the noise has risen or not
+constexpr double FEW_SHARE = 0.15;            // of the rows: few atoms
+constexpr int BACKWARD_UPDATES = 12;
+constexpr double MAX_SPREAD = 1e7, MOST_ALPHA = 1e3;  // beta / alpha at most, and the precision at which an atom leaves
 constexpr int CAPPED_ATOMS = 30;
 constexpr double CAPPED_SHARE = 0.1;
 constexpr double NOISELESS = 0.01, CROWDED = 0.5;
@@ -84,7 +89,7 @@ struct Settings {
   int prior;
   double price, least_price;
   int max_functions;
-  int restarts;
+  int restarts, batch, noise_every;  // batch: additions between Newton steps, 0 for a share of the model
   bool exchange;
   int max_steps;
   double seconds;  // negative: any
@@ -159,8 +164,7 @@ class Engine {
       record(START, -1);
       search();
     } catch (const Stop& stop) {
-      if (stop.why == FAILED || stop.why == NO_DIGITS) return stop.why;
-      if (score(best_) > score(model) || !model.completed) model = best_;
+      model = best_;
       return stop.why;
     }
     return DONE;
@@ -201,6 +205,7 @@ class Engine {
   std::uint64_t random_;
   double near_ratio_, near_factor_ = 1.0;
   bool recording_ = false;
+  int steps_ = 0;
 
   // ---------------------------------------------------------------- the world outside
 
@@ -604,7 +609,7 @@ class Engine {
         }
         add(j);
         settled = false;
-        if (++since < std::max(1.0, STEP_SHARE * model.size())) continue;
+        if (++since < (set_.batch ? set_.batch : std::max(1.0, STEP_SHARE * model.size()))) continue;
       } else if (settled) {
         return;
       }
@@ -622,7 +627,8 @@ class Engine {
         }
       }
       const int size = model.size(), atom = since ? model.atoms.back() : -1;
-      relax(j >= 0 ? 1 : last_steps, hold, j >= 0 ? MIN_NEWTON_GAIN_NATS : tol, ceiling);
+      const bool waits = hold || (j >= 0 && ++steps_ % set_.noise_every != 0);
+      relax(j >= 0 ? 1 : last_steps, waits, j >= 0 ? MIN_NEWTON_GAIN_NATS : tol, ceiling);
       if (j >= 0 && model.size() < size) relax(10, hold, MIN_NEWTON_GAIN_NATS, ceiling);
       if (since || recording_) record(since ? ADD : REESTIMATE, atom);
       settled = j < 0;
@@ -813,17 +819,44 @@ class Engine {
   double restart(Move move) {
     Model first = model;
     recording_ = false;
-    try {
-      move();
-      finish(first);
-    } catch (const Stop& stop) {
-      recording_ = true;
-      if (stop.why != NO_DIGITS) throw;
-      model = std::move(first);  // it has no digits there
-      scan();
-      return -INF;
-    }
+    move();
+    finish(first);
     return judge(first, admits(first, model));
+  }
+
+  // From every atom that is no near-copy of one before it, by the updates of T01 eq. (16) and (18).
+  void every_atom() {
+    std::vector<int> places(M_), keep;
+    for (int j = 0; j < M_; j++) places[j] = j;
+    std::sort(places.begin(), places.end(), [&](int a, int b) { return order_[a] < order_[b]; });
+    std::fill(crowd_.begin(), crowd_.end(), 0);
+    for (int j : places) {
+      if (unit_[j] == 0.0 || crowd_[j]) continue;
+      gram(j);
+      for (int i : nears_[slot_[j]]) crowd_[i]++;
+      keep.push_back(j);
+    }
+    std::sort(keep.begin(), keep.end());
+    model.atoms = keep;
+    model.alpha.clear();
+    // not quite equal, so that on symmetric data the atoms' content and not rounding decides which of two stays
+    for (int j : keep) model.alpha.push_back((1.0 + 1e-3 * static_cast<double>(order_[j]) / M_) / N_);
+    if (!set_.fixed_noise) model.beta = 1.0 / set_.noise_start;
+    load(model);
+    for (int turn = 0; turn < BACKWARD_UPDATES; turn++) {
+      double free = N_;
+      std::vector<unsigned char> gone(model.size());
+      for (int i = 0; i < model.size(); i++) {
+        const double gamma = 1.0 - shrinkage(i);
+        free -= gamma;
+        model.alpha[i] *= gamma / (model.v[i] * model.v[i]);
+        gone[i] = !(model.alpha[i] < MOST_ALPHA && model.alpha[i] > 0.0);
+      }
+      if (!set_.fixed_noise && free > 0.0) model.beta = 1.0 / std::max(model.residual / free, set_.noise_floor);
+      for (double& alpha : model.alpha) alpha = std::max(alpha, model.beta / MAX_SPREAD);
+      leave_out(gone);
+    }
+    finish_rough();
   }
 
   void capped_noise() {
@@ -866,27 +899,15 @@ class Engine {
         model = first;
         std::vector<unsigned char> gone(k);
         gone[pairs[turn].second.first] = gone[pairs[turn].second.second] = 1;
-        try {
-          leave_out(gone);
-          relax(100, false, ROUGH_TOL_NATS, INF);
-          scan();
-          while (exchange(ROUGH_TOL_NATS)) {}
-          finish(first);
-        } catch (const Stop& stop) {
-          recording_ = true;
-          if (stop.why != NO_DIGITS) throw;
-          recording_ = false;
-          continue;
-        }
+        leave_out(gone);
+        relax(100, false, ROUGH_TOL_NATS, INF);
+        scan();
+        while (exchange(ROUGH_TOL_NATS)) {}
+        finish(first);
         if (best.atoms.empty() || score(model) > score(best) + set_.tol) best = model;
       }
-      if (best.atoms.empty()) {
-        recording_ = true;
-        model = first;
-        scan();
-        return;
-      }
       model = best;
+      scan();
       if (!(judge(first, admits(first, best)) >= MIN_REPEAT_GAIN_NATS)) return;
     }
   }
@@ -1020,11 +1041,16 @@ class Engine {
 
   void start_again() {
     if (!set_.restarts) return;
-    if (!set_.fixed_noise && 1.0 / (model.beta * set_.noise_start) > MAX_NOISE_RISE) restart([&] { capped_noise(); });
+    const double risen = 1.0 / (model.beta * set_.noise_start);
+    const bool few = model.size() <= FEW_SHARE * N_, likely = few && (risen > 1.0 || M_ <= QUICK_DICTIONARY);
+    if (M_ <= SHORT_DICTIONARY && (set_.fixed_noise || likely))
+      restart([&] { every_atom(); });
+    else if (!set_.fixed_noise && risen > MAX_NOISE_RISE)
+      restart([&] { capped_noise(); });
     int failed = 0;
-    const bool few = set_.restarts <= USUAL_RESTARTS;
+    const bool usual = set_.restarts <= USUAL_RESTARTS;
     for (int turn = 0; turn < set_.restarts;) {
-      if (few && (model.size() > MAX_RESTARTED || failed >= MAX_FAILURES)) break;
+      if (usual && (model.size() > MAX_RESTARTED || failed >= MAX_FAILURES)) break;
       const double gained = restart([&] {
         if (turn < 3) return lower_noise(LOW_NOISE[turn]);
         drop_random();

@@ -16,4 +16,6 @@ def search(
     max_functions: int,
     large_model: int,
     watch: Callable[[int, float, float], bool] | None = None,
+    batch: int = 0,
+    noise_every: int = 1,
 ) -> tuple[str, np.ndarray, np.ndarray, float, float, float, bool, list[tuple[str, int, int, float, float]]]: ...

@@ -12,10 +12,10 @@ import numpy as np
 
 from relvec.inference.evidence import gaussian
 from relvec.runtime.progress import is_watched, report
+from relvec.solvers import loop
 from relvec.solvers._native import engine
 from relvec.solvers.gaussian.model import Precisions, begin
 from relvec.solvers.loop import (
-    LARGE_MODEL,
     Problem,
     Result,
     Start,
@@ -45,9 +45,9 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     start = _start(solver, problem)
     ended, active, alpha, beta, objective, largest, sure, steps = engine.search(
         problem, (start.active, start.alpha, start.beta), solver.restarts, solver.exchange, max_iter, limit,
-        "flat", 0.0, 0.0, -1, LARGE_MODEL, watch if is_watched() else None,
+        "flat", 0.0, 0.0, -1, loop.LARGE_MODEL, watch if is_watched() else None, solver.batch or 0, solver.noise_every,
     )  # fmt: skip
-    if ended == "no_digits":
+    if ended == "no_digits":  # from the beginning: with so little noise the way there has no digits either
         return with_orthogonal_factors(solver, problem, max_iter, verbose)
     p = gaussian(
         problem.design.columns(active), problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta
