@@ -253,9 +253,10 @@ class Engine {
     return k;
   }
 
-  // Log evidence plus log prior of the support, but for a constant.
+  // Log evidence plus log prior of the support, but for a constant; -inf where it has too many functions.
   double score(const Model& m) const {
     double total = m.objective;
+    if (set_.max_functions >= 0 && functions(m) > set_.max_functions) return -INF;
     if (set_.prior != FLAT)
       for (int k = functions(m) - 1; k >= 0; k--) total -= cost(k);
     return total;
