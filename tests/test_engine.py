@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import oracle
-from problems import problem_of, random_problem, single_move_gains, sinc_problem
+from problems import problem_of, random_problem, sinc_problem, single_move_gains
 from relvec.design import DenseDesign
 from relvec.inference.evidence import near_copy_price
 from relvec.runtime.progress import watch
@@ -93,7 +93,7 @@ def test_near_copies_enter_where_they_gain_more_than_their_price():
     for share, kept in ((0.0, 1), (2.0, 2)):
         t = 5.0 * a + share * b + 0.05 * rng.normal(size=60)
         problem = problem_of(DenseDesign(Phi), t, noise_variance=0.05**2)
-        _, atoms, alpha, beta, _, largest, *_ = run(problem, restarts=0)
+        _, atoms, _alpha, _beta, _, largest, *_ = run(problem, restarts=0)
         assert len(atoms) == kept and largest <= problem.tol
     assert near_copy_price(2) == pytest.approx(2.0 * np.log(2.0))
 
