@@ -189,17 +189,18 @@ def test_the_history_of_a_long_dictionary_names_its_atoms(start, monkeypatch):
 def test_the_parts_of_a_long_dictionary_share_the_time_limit(monkeypatch):
     now, given = [100.0], []
 
-    def timed_iterate(solver, *rest):
+    def timed_search(solver, *rest):
         given.append((solver.time_limit, now[0]))
         now[0] += 3.0
-        return iterate(solver, *rest)
+        return search(solver, *rest)
 
-    iterate = _columns.iterate
-    monkeypatch.setattr(_columns, "iterate", timed_iterate)
+    search = _columns.search
+    monkeypatch.setattr(_columns, "search", timed_search)
     monkeypatch.setattr(_columns, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", 20)
     monkeypatch.setattr(_columns, "_FIRST_PART_ATOMS", 10)
     design, t = dictionary()
+    design = Long(design.columns(np.arange(40)))  # of which some is searched, then what a scan of all names
     _columns.solve(Sequential(restarts=0, time_limit=5.0), problem_of(design, t), 1000)
     assert len(given) > 2
     assert [limit for limit, _ in given] == [max(5.0 - (at - 100.0), 1e-3) for _, at in given]
@@ -235,12 +236,12 @@ def rounds(monkeypatch, script, M=40, whole=20, first=10, max_refuted=8, restart
     given = {"order": np.arange(M), "draw": np.arange, "tol": 1e-3, **options}
     problem = problem_of(long, t, **given)
 
-    def iterate(solver, among, max_iter, verbose):
+    def search(solver, among, max_iter, verbose):
         now[:] = [script.pop(0)]
         part = among.order  # of an atom of the whole is its number
         begun = None if among.start is None else part[among.start.active].tolist()
         asked.append(SimpleNamespace(part=part.tolist(), start=begun, tol=among.tol, max_iter=max_iter,
-                                     restarts=solver.settings.restarts, bias=among.bias))  # fmt: skip
+                                     restarts=solver.restarts, bias=among.bias))  # fmt: skip
         active = np.flatnonzero(np.isin(part, now[0].keep))
         posterior = SimpleNamespace(alpha=np.full(len(active), 2.0), beta=5.0)
         state = State(active, posterior, -50.0 + len(asked), largest_gain=now[0].left)
@@ -251,7 +252,7 @@ def rounds(monkeypatch, script, M=40, whole=20, first=10, max_refuted=8, restart
         asked[-1].seen = seen.tolist()
         return now[0].enters, now[0].promised
 
-    monkeypatch.setattr(_columns, "iterate", iterate)
+    monkeypatch.setattr(_columns, "search", search)
     monkeypatch.setattr(_columns, "_propose", propose)
     monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", whole)
     monkeypatch.setattr(_columns, "_FIRST_PART_ATOMS", first)

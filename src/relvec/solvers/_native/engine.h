@@ -58,8 +58,8 @@ constexpr double NOISELESS = 0.01, CROWDED = 0.5;
 constexpr double PAIR_CORRELATION = 0.9;
 constexpr int MAX_PAIRS = 5;
 constexpr double DROPPED_SHARE = 0.2;
-constexpr int ALPHA_BITS = 13, BETA_BITS = 20;
-constexpr double MILLISECONDS_A_TICK = 5.0;
+constexpr int ALPHA_BITS = 10, BETA_BITS = 16;  // kept on the way, so that rounding does not decide where it leads
+constexpr double MILLISECONDS_A_TICK = 5.0, MILLISECONDS_A_REPORT = 200.0;  // besides one of every step
 constexpr double CLOSE = 1e-9;                // of S / beta: the certificate of nearer atoms needs more digits
 constexpr int MAX_REFUTED = 16;               // promises of a scan that may turn out to be rounding
 constexpr int MAX_RETRIES = 3;
@@ -94,6 +94,7 @@ struct Settings {
   int max_steps;
   double seconds;  // negative: any
   std::uint64_t seed;
+  bool watched;  // every step is told
 };
 
 struct Step {
@@ -145,7 +146,7 @@ class Engine {
       : blas_(blas), set_(settings), M_(M), N_(N), tt_(tt), q0_(q0, q0 + M), unit_(unit, unit + M),
         order_(order, order + M), bias_(bias), fetch_(fetch), tick_(tick), context_(context),
         slot_(M, -1), in_(M), crowd_(M), blocked_(M), S_(M), Q_(M), ratio_(M), column_(M),
-        began_(std::chrono::steady_clock::now()), ticked_(began_), random_(settings.seed * 2 + 1) {
+        began_(std::chrono::steady_clock::now()), ticked_(began_), reported_(began_), random_(settings.seed * 2 + 1) {
     near_ratio_ = 3.0 + 2.0 * set_.near_price;
     for (int i = 0; i < 60; i++) near_ratio_ = 1.0 + 2.0 * set_.near_price + std::log(near_ratio_);
     candidates_ = 0;
@@ -201,7 +202,7 @@ class Engine {
   std::vector<double> S_, Q_, ratio_, column_, T_, cross_;
   std::vector<double> g_, em_, H_, damped_, step_, alpha_;
   Model trial_, best_;
-  std::chrono::steady_clock::time_point began_, ticked_;
+  std::chrono::steady_clock::time_point began_, ticked_, reported_;
   std::uint64_t random_;
   double near_ratio_, near_factor_ = 1.0;
   bool recording_ = false;
@@ -215,7 +216,15 @@ class Engine {
     if (set_.seconds >= 0.0 && std::chrono::duration<double>(now - began_).count() > set_.seconds) throw Stop{LATE};
     if (milliseconds < MILLISECONDS_A_TICK) return;
     ticked_ = now;
-    const double last = history.size() > 1 ? history.back().objective - history[history.size() - 2].objective : INF;
+    if (std::chrono::duration<double, std::milli>(now - reported_).count() > MILLISECONDS_A_REPORT)
+      report();
+    else if (tick_(context_, -1, 0.0, 0.0))  // signals alone
+      throw Stop{STOPPED};
+  }
+
+  void report() {
+    reported_ = std::chrono::steady_clock::now();
+    const double last = history.size() > 1 ? history.back().objective - history[history.size() - 2].objective : 0.0;
     if (tick_(context_, best_.size(), best_.objective, last)) throw Stop{STOPPED};
   }
 
@@ -223,6 +232,7 @@ class Engine {
     if (!recording_) return;
     best_ = model;
     history.push_back(Step{action, atom, model.size(), model.objective, 1.0 / model.beta});
+    if (set_.watched) report();
     if (action != START && static_cast<int>(history.size()) > set_.max_steps) throw Stop{MAX_STEPS};
   }
 

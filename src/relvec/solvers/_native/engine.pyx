@@ -38,6 +38,7 @@ cdef extern from "engine.h" namespace "relvec" nogil:
         int max_steps
         double seconds
         uint64_t seed
+        cbool watched
 
     cdef cppclass Step:
         int action, atom, size
@@ -127,7 +128,7 @@ cdef class Gram:
     cdef int tick(self, int size, double objective, double gain) noexcept with gil:
         try:
             PyErr_CheckSignals()
-            return 1 if self.watch is not None and self.watch(size, objective, gain) else 0
+            return 1 if size >= 0 and self.watch is not None and self.watch(size, objective, gain) else 0
         except BaseException as error:
             self.error = error
             return 1
@@ -174,6 +175,7 @@ def search(problem, start, int restarts, cbool exchange, int max_steps, double s
     s.restarts, s.exchange, s.max_steps, s.seconds = restarts, exchange, max_steps, seconds
     s.batch, s.noise_every = batch, noise_every
     s.seed = int(problem.rng.integers(2**62)) if restarts > 3 else 0
+    s.watched = watch is not None
     table[0], table[1], table[2] = <void*>blas.dgemv, <void*>blas.dtrsv, <void*>blas.dtrsm
     table[3], table[4], table[5] = <void*>blas.dtrmm, <void*>lapack.dpotrf, <void*>lapack.dpotri
     table[6], table[7] = <void*>lapack.dpotrs, <void*>lapack.dtrtri
