@@ -196,7 +196,7 @@ def report(
     here.step += 1
     if here.total:
         fraction = min(here.done / here.total, 1.0)
-    here.fraction = max(fraction, here.fraction) if math.isfinite(here.fraction) else fraction
+    here.fraction = max(here.fraction, fraction) if math.isfinite(here.fraction) else fraction
     overall = here.begin + (here.end - here.begin) * here.fraction
     stop = False
     for function, began in watchers:
