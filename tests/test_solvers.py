@@ -33,7 +33,7 @@ from relvec.solvers import loop as _iterate
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.gaussian.proposals import ScanTask
 from relvec.solvers.gaussian.search import search
-from relvec.solvers.loop import Status, iterate
+from relvec.solvers.loop import Status
 
 SOLVERS = {
     "sequential": SEARCH,
