@@ -1,11 +1,13 @@
 """The dictionary of a sparse model: a process learns widths from few rows, functions of several scales follow it.
 
-Widths are used as ratios: Gaussian functions as wide as the process's, half and twice (or four times) as wide sit on
-every row, or on a draw of the rows; beside them its rough part where it has one, the columns of X and a constant.
+Widths are used as ratios: Gaussian functions as wide as the process's, half and twice as wide (or all of them wider or
+narrower by a factor of two) sit on every row, or on a draw of the rows; beside them its rough part where it has one,
+the columns of X and a constant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,14 +24,16 @@ from relvec.gaussian_process.rows import (
     row_hash,
     standardise,
 )
-from relvec.gaussian_process.selection import compare
+from relvec.gaussian_process.selection import Candidate, compare
 from relvec.gaussian_process.target import AS_IT_IS
 from relvec.kernels import Gaussian, Kernel, Matern
 from relvec.runtime.clock import Clock
 
 LEARNED_ROWS = 400  # distinct rows that widths are learned from
-SCALES = ((0.5, 1.0, 2.0), (1.0, 2.0, 4.0))  # of functions in widths of the process: what is compared
+# Of functions in widths of the process: what is compared, and of it the least number that large tables try
+SCALES, SCALES_OF_MANY = ((0.5, 1.0, 2.0), (1.0, 2.0, 4.0), (0.25, 0.5, 1.0)), 2
 MAX_CENTRES, MAX_FUNCTIONS = 1000, 3000  # rows that functions sit on, and kernels in a dictionary
+_FEW_ROWS = 500  # up to so many, widths of both kinds are tried
 _FEWER_CENTRES, _MANY_ROWS = 500, 2000  # of so many rows fewer are centres: each costs a pass over all of them
 _NO_EFFECT = 1e6  # standard deviations wide in columns that tell nothing new
 _NU = {Shape.MATERN32: 1.5, Shape.MATERN52: 2.5}
@@ -58,21 +62,30 @@ class LearnedWidths:
         return np.sqrt(2.0) * np.min([lengths for _, lengths in self.parts], axis=0)
 
 
-def learn_widths(rows: Rows, clock: Clock) -> LearnedWidths:
-    """Learn the widths of single parts, one for all inputs or one an input, and keep those of most merit."""
+def learn_widths(rows: Rows, clock: Clock) -> tuple[LearnedWidths, ...]:
+    """Learn the widths of single parts: those of most merit, then those of the best part of the other kind.
+
+    One kind has one width for all inputs, the other one an input.
+    """
     scaled, units = standardise(rows)
     few = scaled.take(slice(0, LEARNED_ROWS))
     floors = Floors(noise_floor(rows.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(few.X))
     d = few.X.shape[1]
     if d == 0:
-        return LearnedWidths("constant", ((Shape.GAUSSIAN, np.ones(rows.X.shape[1])),))
-    best = compare(_candidates(d, find_categories(scaled.X)), few, floors, clock)[0]
-    structure, theta = best.structure, best.mode.theta
-    parts = [
-        (part.shape, _in_units(np.broadcast_to(np.exp(part.log_lengths(theta[at])), d), units, rows.X))
-        for part, at in zip(structure.parts, structure.widths)
-    ]
-    return LearnedWidths(structure.name, tuple(parts))
+        return (LearnedWidths("constant", ((Shape.GAUSSIAN, np.ones(rows.X.shape[1])),)),)
+    found = compare(_candidates(d, find_categories(scaled.X)), few, floors, clock)
+    best: dict[bool, Candidate] = {}
+    for candidate in found:
+        best.setdefault(candidate.structure.parts[0].per_input, candidate)
+    return tuple(_widths_of(candidate, units, rows.X) for candidate in best.values())
+
+
+def _widths_of(found: Candidate, units: Units, X: np.ndarray) -> LearnedWidths:
+    structure, theta = found.structure, found.mode.theta
+    lengths = [np.broadcast_to(np.exp(p.log_lengths(theta[at])), structure.n_inputs)
+               for p, at in zip(structure.parts, structure.widths)]  # fmt: skip
+    shapes = [part.shape for part in structure.parts]
+    return LearnedWidths(structure.name, tuple((s, _in_units(own, units, X)) for s, own in zip(shapes, lengths)))
 
 
 def _candidates(n_inputs: int, groups: tuple[int, ...]) -> tuple[Structure, ...]:
@@ -92,6 +105,14 @@ def _in_units(lengths: np.ndarray, units: Units, X: np.ndarray) -> np.ndarray:
     found = _NO_EFFECT * np.where(size > 0.0, size, 1.0)
     found[units.columns] = lengths * units.scale
     return found
+
+
+def dictionaries(learned: tuple[LearnedWidths, ...], rows: Rows, X: np.ndarray) -> Iterator[Basis]:
+    """Yield the dictionaries to compare: the columns of X alone, then functions of learned widths, the best first."""
+    yield columns_alone(X)
+    for widths in learned if len(rows) <= _FEW_ROWS else learned[:1]:
+        for scales in SCALES[:SCALES_OF_MANY] if len(rows) > _MANY_ROWS else SCALES:
+            yield build(widths.kernels(scales), rows, X)
 
 
 def columns_alone(X: np.ndarray) -> Basis:

@@ -21,7 +21,8 @@ from relvec.solvers.loop import Problem, Start
 from relvec.solvers.price import PRICES_NATS, Ladder, continue_from, sharpen
 from relvec.solvers.stepwise import count
 
-FOLDS, ONE_FOLD_ROWS, MOST_HELD = 5, 1500, 1000  # folds; rows from which there is one, and its rows at most
+FOLDS = ((500, 10), (1500, 5))  # of tables of up to so many rows
+ONE_FOLD_SHARE, MOST_HELD = 0.2, 1000  # of the rows of larger ones in their only fold, and rows at most
 NEAR_COPY = 0.01  # standard deviations: inputs that agree when rounded to multiples of it are in one fold
 MAX_SHARE = 1.0 / 3.0  # functions, of the rows: a model of more explains the noise too
 MAX_FUNCTIONS = 300  # where no number is given
@@ -73,17 +74,18 @@ def make_folds(rows: Rows) -> list[np.ndarray]:
     >>> X = np.repeat(np.arange(50.0), 2)[:, None] + np.tile([0.0, 1e-6], 50)[:, None]
     >>> folds = make_folds(Rows(X, np.zeros(100), np.ones(100), np.zeros(100)))
     >>> len(folds), all(set(fold // 2 * 2) <= set(fold) for fold in folds)
-    (5, True)
+    (10, True)
     """
     X, n = rows.X, len(rows)
     deviation = X.std(axis=0)
     rounded = np.round((X - X.mean(axis=0)) / np.where(deviation > 0.0, deviation, 1.0) / NEAR_COPY)
     _, group = np.unique(row_hash(rounded + 0.0), return_inverse=True)
     place = np.cumsum(np.bincount(group)) / n  # groups in the order of their hash, as shares of the rows
-    if n > ONE_FOLD_ROWS:
-        return [np.flatnonzero(place[group] <= min(1.0 / FOLDS, MOST_HELD / n))]
-    fold = np.minimum((place[group] * FOLDS).astype(int), FOLDS - 1)
-    return [found for k in range(FOLDS) if len(found := np.flatnonzero(fold == k)) and len(found) < n]
+    folds = next((folds for most, folds in FOLDS if n <= most), 1)
+    if folds == 1:
+        return [np.flatnonzero(place[group] <= min(ONE_FOLD_SHARE, MOST_HELD / n))]
+    fold = np.minimum((place[group] * folds).astype(int), folds - 1)
+    return [found for k in range(folds) if len(found := np.flatnonzero(fold == k)) and len(found) < n]
 
 
 def make_problem(Phi: np.ndarray, rows: Rows, noise_variance: float | None = None) -> tuple[Problem, float]:

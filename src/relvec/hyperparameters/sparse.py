@@ -6,13 +6,14 @@ with ``price`` no number of functions is chosen, and held-out rows then set the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from relvec.basis import Basis, centres_of, kernels_of
 from relvec.gaussian_process.rows import Rows, merge, without_copies
-from relvec.hyperparameters.dictionary import SCALES, LearnedWidths, build, columns_alone, learn_widths
+from relvec.hyperparameters.dictionary import LearnedWidths, dictionaries, learn_widths
 from relvec.hyperparameters.held_out import (
     MAX_FUNCTIONS,
     Comparison,
@@ -52,7 +53,7 @@ class SparseFit:
     """
 
     basis: Basis
-    learned: LearnedWidths | None
+    learned: tuple[LearnedWidths, ...] | None
     problem: Problem
     unit: float
     active: np.ndarray
@@ -91,7 +92,7 @@ class SparseFit:
 
 def fit_sparse(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, *, basis: Basis | None = None,
-    learned: LearnedWidths | None = None, price: float | None = None, max_functions: int | None = None,
+    learned: tuple[LearnedWidths, ...] | None = None, price: float | None = None, max_functions: int | None = None,
     noise_variance: float | None = None, time_limit: float | None = None,
 ) -> SparseFit:  # fmt: skip
     """Return the sparse model of rows X (n, d) and targets y (n,).
@@ -118,16 +119,13 @@ def fit_sparse(
     clock = Clock(time_limit)
     rows = without_copies(merge(X, y, weights), X, y, weights)  # rows copied with their targets are one
     most = MAX_FUNCTIONS if max_functions is None else max_functions
-    widths = None
+    candidates: Iterable[Basis] = (basis,) if basis is not None else ()
     if basis is None:
         learned = learn_widths(rows, clock) if learned is None else learned
-        widths = learned.widths
-        dictionaries = [columns_alone(X), *(build(learned.kernels(scales), rows, X) for scales in SCALES)]
-    else:
-        dictionaries, widths = [basis], _widths_of(basis, rows)
+        candidates = dictionaries(learned, rows, X)
     prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
     compared: list[tuple[Basis, np.ndarray, list[Level]]] = []
-    for dictionary in dictionaries:
+    for dictionary in candidates:
         if compared and clock.up("another dictionary"):
             break
         Phi = dictionary(rows.X)
@@ -141,6 +139,7 @@ def fit_sparse(
         (rows.weight @ (rows.y - rows.weight @ rows.y / rows.total) ** 2 + rows.scatter.sum()) / rows.total
     )
     kept = centres_of(basis.take(model.active)) if len(model.active) else np.zeros((0, X.shape[1]))
+    widths = learned[0].widths if learned else _widths_of(basis, rows)
     reach = learn_reach(kept, widths, rows.X, rows.weight, variance)
     bars = learn_error_bars(level.held)
     return SparseFit(
