@@ -103,7 +103,7 @@ def _seconds_to_learn(X, y) -> float:
 
 
 def summary(results: list[dict]) -> list[str]:
-    """Means over the splits of each table, then over the tables; the share of pairs (table, k) where sparse is ahead."""
+    """Means over the splits of each table, then over tables; how often sparse is ahead at equal k."""
     cell: dict[tuple, dict] = {}
     for table, method, k in dict.fromkeys((r["table"], r["method"], int(r["k"])) for r in results):
         some = [r for r in results if (r["table"], r["method"], int(r["k"])) == (table, method, k)]
@@ -130,7 +130,7 @@ def _totals(cell: dict[tuple, dict]) -> list[str]:
         pairs = [(t, k) for t, m, k in cell if m == other and k and (t, "sparse", k) in cell]
         if pairs:
             better = np.array([cell[t, other, k]["nll"] - cell[t, "sparse", k]["nll"] for t, k in pairs])
-            lines.append(f"sparse ahead of {other} at equal k in {np.sum(better > 0)} of {len(pairs)} pairs (table, k), "
+            lines.append(f"sparse ahead of {other} at equal k: {np.sum(better > 0)} of {len(pairs)} pairs (table, k), "
                          f"by {np.median(better):.2f} nats at the median")  # fmt: skip
     return lines
 
