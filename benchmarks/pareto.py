@@ -31,7 +31,7 @@ SGPR_EVALUATIONS = 120
 
 
 def sparse(X, y, k, learned):
-    from relvec.hyperparameters.sparse import fit_sparse
+    from relvec.sparse import fit_sparse
 
     model = fit_sparse(X, y, learned=learned, max_functions=k or None)
     return (lambda new: model.predictor.moments(new, True, True)), model.n_functions, model.learned
@@ -94,8 +94,8 @@ def measure(folder: Path | None, name: str, fold: int, method: str) -> list[dict
 
 def _seconds_to_learn(X, y) -> float:
     from relvec.gaussian_process.rows import merge
-    from relvec.hyperparameters.dictionary import learn_widths
     from relvec.runtime.clock import Clock
+    from relvec.sparse.dictionary import learn_widths
 
     begun = time.process_time()
     learn_widths(merge(X, y), Clock())

@@ -18,7 +18,7 @@ SPEC.loader.exec_module(house)
 
 # A folder may import from those before it, and from itself; the same table stands in docs/architecture.md.
 ORDER = ["_version", "runtime", "kernels", "basis", "inference", "design", "solvers", "hyperparameters",
-         "gaussian_process", "estimators", "export", "plot", "relvec", "app",
+         "gaussian_process", "sparse", "estimators", "export", "plot", "relvec", "app",
          "app.tables", "app.report", "app.cli", "__main__"]  # fmt: skip
 SKLEARN_FROM = "estimators"
 # Folders whose other modules are their own business: from outside, only these are imported.

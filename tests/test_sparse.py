@@ -8,14 +8,14 @@ from scipy.stats import multivariate_normal
 
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.gaussian_process.rows import Rows, merge
-from relvec.hyperparameters.dictionary import build, learn_widths
-from relvec.hyperparameters.held_out import MAX_SHARE, make_folds, make_problem
-from relvec.hyperparameters.sparse import SparseFit, fit_sparse
 from relvec.inference.error_bars import ErrorBars, HeldOut, Reach, learn_error_bars, learn_reach, log_density
 from relvec.kernels import Gaussian
 from relvec.runtime.clock import Clock
 from relvec.solvers.price import PRICES_NATS, Ladder, score
 from relvec.solvers.stepwise import addition_gains, count, weakest
+from relvec.sparse.dictionary import build, learn_widths
+from relvec.sparse.fit import SparseFit, fit_sparse
+from relvec.sparse.held_out import MAX_SHARE, make_folds, make_problem
 
 
 def friedman(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

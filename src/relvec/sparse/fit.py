@@ -13,15 +13,6 @@ import numpy as np
 
 from relvec.basis import Basis, centres_of, kernels_of
 from relvec.gaussian_process.rows import Rows, merge, without_copies
-from relvec.hyperparameters.dictionary import LearnedWidths, dictionaries, learn_widths
-from relvec.hyperparameters.held_out import (
-    MAX_FUNCTIONS,
-    Comparison,
-    Level,
-    choose_level,
-    make_problem,
-    search_like,
-)
 from relvec.inference.error_bars import ErrorBars, Reach, learn_error_bars, learn_reach
 from relvec.inference.evidence import Posterior
 from relvec.inference.predictive.calibrated import CalibratedPredictor
@@ -31,6 +22,15 @@ from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem
 from relvec.solvers.price import PRICES_NATS
 from relvec.solvers.stepwise import Stepwise
+from relvec.sparse.dictionary import LearnedWidths, dictionaries, learn_widths
+from relvec.sparse.held_out import (
+    MAX_FUNCTIONS,
+    Comparison,
+    Level,
+    choose_level,
+    make_problem,
+    search_like,
+)
 
 
 @dataclass(frozen=True, eq=False)
