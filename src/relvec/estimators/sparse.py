@@ -14,13 +14,13 @@ from relvec.estimators.assemble import HISTORY, caller_level, check_representabl
 from relvec.estimators.options import MachineOptions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import MemorySource
-from relvec.hyperparameters.dictionary import LearnedWidths
-from relvec.hyperparameters.sparse import SparseFit, fit_sparse
 from relvec.inference.predictive import LinearPredictor
 from relvec.runtime.brief import Brief
 from relvec.runtime.machine import one_thread
 from relvec.runtime.progress import share_of_work, stage
 from relvec.solvers import Status
+from relvec.sparse.dictionary import LearnedWidths
+from relvec.sparse.fit import SparseFit, fit_sparse
 
 
 def fit_sparse_model(options: MachineOptions, source: MemorySource) -> FittedRVM:
@@ -51,7 +51,7 @@ class SparseChoice(Brief):
     prices : nats a function that were tried, from above; inf is the constant alone.
     sizes, losses : functions in the mean over the folds, and mean negative log density of held-out rows, at each price.
     price : the one that was taken.
-    learned : the widths (`relvec.hyperparameters.dictionary.LearnedWidths`).
+    learned : the widths (`relvec.sparse.dictionary.LearnedWidths`), those of most merit first.
     """
 
     kernel: str
@@ -59,17 +59,17 @@ class SparseChoice(Brief):
     sizes: np.ndarray
     losses: np.ndarray
     price: float
-    learned: LearnedWidths | None
+    learned: tuple[LearnedWidths, ...] | None
 
     @classmethod
     def of(cls, fit: SparseFit) -> SparseChoice:
         """The choice of a fit."""
         prices, sizes, losses = np.array([(level.price, level.n_functions, level.loss) for level in fit.levels]).T
-        name = "" if fit.learned is None else fit.learned.name
+        name = fit.learned[0].name if fit.learned else ""
         return cls(name, prices, sizes, losses, fit.price, fit.learned)
 
 
-def _earlier(options: MachineOptions, q: int) -> list[LearnedWidths | None]:
+def _earlier(options: MachineOptions, q: int) -> list[tuple[LearnedWidths, ...] | None]:
     """The widths that a warm start of so many outputs begins with."""
     found = None if options.earlier is None else options.earlier.tuning
     return [c.learned for c in found] if isinstance(found, list) and len(found) == q else [None] * q

@@ -19,7 +19,7 @@ RELVEC: dict[str, dict[str, tuple[str, ...]]] = {
         "relvec.estimators.rvm_regressor": ("RelevanceVectorRegressor",),
         "relvec.estimators.records": ("FittedProcess", "FittedRVM"),
         "relvec.estimators.sparse": ("SparseChoice",),
-        "relvec.hyperparameters.dictionary": ("LearnedWidths",),
+        "relvec.sparse.dictionary": ("LearnedWidths",),
         "relvec.inference.error_bars": ("ErrorBars", "Reach"),
         "relvec.estimators.noise": ("HeteroscedasticPredictor", "NoiseFit"),
         "relvec.inference.heteroscedastic": ("LogNoise",),
