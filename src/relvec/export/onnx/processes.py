@@ -100,7 +100,7 @@ def _part_moments(writer: RowsWriter, scale: Scale, part: LinearExpansion, std: 
     if not (std or scale.sign):
         return mean, None
     variance = writer.squares(part.basis, part.root)
-    if part.prior:
+    if part.prior or part.represented.size:
         variance = (variance + part.prior - writer.squares(part.basis, part.represented)).maximum(0.0)
     variance = variance + part.noise
     if part.varying is not None:
