@@ -30,6 +30,7 @@ from relvec.solvers.loop import (
 from relvec.solvers.sequential import Search, Sequential
 
 _MAX_DISAGREEMENT = 0.1  # of tol: between the evidence of the engine and that of orthogonal factors
+_MOST = 2**30  # of numbers that the engine counts to
 _STATUS = {"late": Status.TIME_LIMIT, "stopped": Status.INTERRUPTED, "max_steps": Status.MAX_ITER}
 
 
@@ -44,8 +45,9 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     limit = -1.0 if solver.time_limit is None else solver.time_limit
     start = _start(solver, problem)
     ended, active, alpha, beta, objective, largest, sure, steps = engine.search(
-        problem, (start.active, start.alpha, start.beta), solver.restarts, solver.exchange, max_iter, limit,
-        "flat", 0.0, 0.0, -1, loop.LARGE_MODEL, watch if is_watched() else None, solver.batch or 0, solver.noise_every,
+        problem, (start.active, start.alpha, start.beta), min(solver.restarts, _MOST), solver.exchange, min(max_iter, _MOST), limit,
+        "flat", 0.0, 0.0, -1, loop.LARGE_MODEL, watch if is_watched() else None, min(solver.batch or 0, problem.n_units),
+        min(solver.noise_every, _MOST),
     )  # fmt: skip
     if ended == "no_digits":  # from the beginning: with so little noise the way there has no digits either
         return with_orthogonal_factors(solver, problem, max_iter, verbose)
