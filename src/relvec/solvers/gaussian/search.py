@@ -45,10 +45,21 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     limit = -1.0 if solver.time_limit is None else solver.time_limit
     start = _start(solver, problem)
     ended, active, alpha, beta, objective, largest, sure, steps = engine.search(
-        problem, (start.active, start.alpha, start.beta), min(solver.restarts, _MOST), solver.exchange, min(max_iter, _MOST), limit,
-        "flat", 0.0, 0.0, -1, loop.LARGE_MODEL, watch if is_watched() else None, min(solver.batch or 0, problem.n_units),
+        problem,
+        (start.active, start.alpha, start.beta),
+        min(solver.restarts, _MOST),
+        solver.exchange,
+        min(max_iter, _MOST),
+        limit,
+        "flat",
+        0.0,
+        0.0,
+        -1,
+        loop.LARGE_MODEL,
+        watch if is_watched() else None,
+        min(solver.batch or 0, problem.n_units),
         min(solver.noise_every, _MOST),
-    )  # fmt: skip
+    )
     if ended == "no_digits":  # from the beginning: with so little noise the way there has no digits either
         return with_orthogonal_factors(solver, problem, max_iter, verbose)
     p = gaussian(
