@@ -57,7 +57,9 @@ class LatentClasses(ClassPredictor):
 
     def _averaged_odds(self, latent: Latent, X: Array) -> Array:
         mean, covariance = latent.moments(X, self.averaged)
-        return mean[:, 0] if covariance is None else logistic_log_odds(mean[:, 0], covariance[:, 0, 0])
+        odds = mean[:, 0] if covariance is None else logistic_log_odds(mean[:, 0], covariance[:, 0, 0])
+        xp = namespace(X)
+        return xp.where(xp.isfinite(odds), odds, xp.full_like(odds, xp.nan))  # infinite ones overflowed: no certainty
 
     def _softmax(self, X: Array) -> Array:
         mean, covariance = self.latents[0].moments(X, self.averaged)
