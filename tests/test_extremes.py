@@ -2,16 +2,25 @@
 
 import copy
 import pickle
+import re
 import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import d2_tweedie_score, r2_score
 
-from relvec import RVC, RVR, relevance_path
+from relvec import (
+    RVC,
+    RVR,
+    GPClassifier,
+    GPRegressor,
+    SparseBayesianClassifier,
+    SparseBayesianRegressor,
+    relevance_path,
+)
 from relvec.basis import centres_of
 from relvec.estimators.predictions.scores import explained_share
 from relvec.gaussian_process import Scale, Structure, fit_process, rows
@@ -24,6 +33,10 @@ SIGNAL = np.sin(2.0 * X[:, 0])
 Y = SIGNAL + 0.1 * RNG.normal(size=30)
 COUNTS = np.round(np.exp(SIGNAL + 1.0))
 FAR = np.array([[0.0, 0.0], [1e154, -1e154]])
+REGRESSORS, CLASSIFIERS = [RVR, GPRegressor, SparseBayesianRegressor], [RVC, GPClassifier, SparseBayesianClassifier]
+EVERY = [make() for make in REGRESSORS + CLASSIFIERS]
+every_regressor = pytest.mark.parametrize("make", REGRESSORS)
+every_classifier = pytest.mark.parametrize("make", CLASSIFIERS)
 
 
 def attributes(model):
@@ -35,14 +48,31 @@ def attributes(model):
     return found
 
 
-@pytest.mark.parametrize("model", [RVR(), RVR(width="scale"), RVC(), RVC(width="scale")], ids=repr)
+@pytest.mark.parametrize("model", [RVR(), RVR(width="scale"), RVC()], ids=repr)
 @pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-154, 1e154, 1e300])
 def test_inputs_of_any_size_give_a_finite_model(model, scale):
-    target = Y if isinstance(model, RVR) else SIGNAL > 0
+    target = Y if is_regressor(model) else SIGNAL > 0
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         model.fit(X * scale, target)
         assert model.score(X * scale, target) > 0.9
+    assert attributes(model) == []
+
+
+@pytest.mark.parametrize("make", [GPRegressor, GPClassifier, SparseBayesianRegressor, SparseBayesianClassifier])
+@pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-154, 1e-100, 1e100, 1e154, 1e300])
+def test_inputs_of_any_size_give_as_good_a_model_or_are_refused(make, scale):
+    target = Y if make in REGRESSORS else SIGNAL > 0
+    usual = make().fit(X, target).score(X, target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            model = make().fit(X * scale, target)
+        except ValueError as error:
+            assert not 1e-100 <= scale <= 1e100
+            assert re.search("divide X by its standard deviation|Standardise X", str(error))
+            return
+        assert model.score(X * scale, target) == pytest.approx(usual, abs=0.02)
     assert attributes(model) == []
 
 
@@ -58,14 +88,15 @@ def test_predictions_that_overflow_name_the_row(kernel, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="row 1 of X overflows"):
-            model.predict(FAR, return_std=True) if isinstance(model, RVR) else model.predict_proba(FAR)
+            model.predict(FAR, return_std=True) if is_regressor(model) else model.predict_proba(FAR)
 
 
 @pytest.mark.parametrize("weight", [1e-200, 1e40, 1e150, 1e200, 1e306])
 @pytest.mark.parametrize(
     ("model", "target"),
-    [(RVR(), Y), (RVR(width=1.0), Y), (RVR(likelihood="poisson"), COUNTS), (RVC(), SIGNAL > 0)],
-    ids=["default", "rvm", "counts", "classes"],
+    [(make(), Y) for make in REGRESSORS]
+    + [(make(), SIGNAL > 0) for make in CLASSIFIERS]
+    + [(RVR(likelihood="poisson"), COUNTS)],
 )
 def test_weights_beyond_the_number_range_are_refused(model, target, weight):
     with pytest.raises(ValueError, match="divide sample_weight by its mean"):
@@ -73,9 +104,15 @@ def test_weights_beyond_the_number_range_are_refused(model, target, weight):
 
 
 @pytest.mark.parametrize("weight", [1e-100, 1e-12, 3e13])
-@pytest.mark.parametrize("target", [SIGNAL > 0, np.digitize(SIGNAL, [-0.4, 0.4]), Y, COUNTS], ids=str)
-def test_weights_of_any_size_within_the_range_give_a_finite_model(target, weight):
-    model = RVC() if target.dtype != float else RVR(likelihood="poisson" if target is COUNTS else "gaussian")
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        *[(make(), labels) for make in (RVC, GPClassifier) for labels in (SIGNAL > 0, np.digitize(SIGNAL, [-0.4, 0.4]))],
+        *[(make(), Y) for make in (RVR, GPRegressor)],
+        (RVR(likelihood="poisson"), COUNTS),
+    ],
+)
+def test_weights_of_any_size_within_the_range_give_a_finite_model(model, target, weight):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", RuntimeWarning)
@@ -84,29 +121,31 @@ def test_weights_of_any_size_within_the_range_give_a_finite_model(target, weight
         assert weight < 1.0 or model.score(X, target) > 0.9
 
 
-@pytest.mark.parametrize("model", [RVR(), RVC(), RVR(width=1.0), RVC(width=1.0)], ids=repr)
+@pytest.mark.parametrize("model", [*EVERY, RVR(width=1.0), RVC(width=1.0)], ids=repr)
 @pytest.mark.parametrize("value", [1e305, np.finfo(float).max])
 def test_inputs_at_the_end_of_the_range_are_refused(model, value):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         with pytest.raises(ValueError, match="rescale X"):
-            model.fit(np.column_stack([X, np.full(30, value)]), Y if isinstance(model, RVR) else SIGNAL > 0)
+            model.fit(np.column_stack([X, np.full(30, value)]), Y if is_regressor(model) else SIGNAL > 0)
 
 
-def test_targets_of_repeated_rows_whose_squares_overflow_are_refused():
+@pytest.mark.parametrize("make", [RVR, GPRegressor])
+def test_targets_of_repeated_rows_whose_squares_overflow_are_refused(make):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         with pytest.raises(ValueError, match="divide y by its standard deviation"):
-            RVR().fit(X > 0.0, np.where(np.arange(30) == 0, 1e200, Y))
+            make().fit(X > 0.0, np.where(np.arange(30) == 0, 1e200, Y))
 
 
-def test_labels_that_are_no_integers_are_refused_without_words_of_numpy():
+@every_classifier
+def test_labels_that_are_no_integers_are_refused_without_words_of_numpy(make):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="label type"):
-            RVC().fit(X, np.where(SIGNAL > 0, 1e308, 0.5))
+            make().fit(X, np.where(SIGNAL > 0, 1e308, 0.5))
         with pytest.raises(ValueError, match="labels of the types bool, str"):
-            RVC().fit(X, np.array(["no", True] * 15, dtype=object))
+            make().fit(X, np.array(["no", True] * 15, dtype=object))
 
 
 def objects(*values):
@@ -129,9 +168,10 @@ NA = type("NAType", (), {"__ne__": lambda self, other: self, "__bool__": lambda 
     (objects(True, False), r"of the types bool as objects; make all of them text, y.astype\(str\)"),
     (objects(2**70, 1), "Unknown label type: y has labels of the types int as objects"),
 ])  # fmt: skip
-def test_labels_that_are_missing_or_no_single_values_are_refused(labels, message):
+@every_classifier
+def test_labels_that_are_missing_or_no_single_values_are_refused(make, labels, message):
     with pytest.raises(ValueError, match=message):
-        RVC().fit(X, labels)
+        make().fit(X, labels)
 
 
 @pytest.mark.parametrize("target", [
@@ -139,9 +179,10 @@ def test_labels_that_are_missing_or_no_single_values_are_refused(labels, message
     np.zeros(30, dtype=[("a", int), ("b", float)]), [[1.0, 2.0], [3.0]] * 15, Y + 1j, iter([1.0]),
     np.column_stack([objects(None, 1.0), Y]),
 ])  # fmt: skip
-def test_targets_that_are_no_numbers_are_refused(target):
+@every_regressor
+def test_targets_that_are_no_numbers_are_refused(make, target):
     with pytest.raises(ValueError, match="y must hold finite numbers: leave out rows without a target"):
-        RVR().fit(X, target)
+        make().fit(X, target)
 
 
 @pytest.mark.parametrize("target", [
@@ -150,14 +191,14 @@ def test_targets_that_are_no_numbers_are_refused(target):
 ])  # fmt: skip
 def test_ends_that_are_no_numbers_are_refused(target):
     with pytest.raises(ValueError, match=r"censored targets are numbers \(n, 2\)"):
-        RVR(likelihood="censored").fit(X, target)
+        GPRegressor(likelihood="censored").fit(X, target)
 
 
 def test_ends_that_tell_nothing_are_refused():
     with pytest.raises(ValueError, match="got 0: check sample_weight, or infinite ends"):
-        RVR(likelihood="censored").fit(X, np.tile([-np.inf, np.inf], (30, 1)))
+        GPRegressor(likelihood="censored").fit(X, np.tile([-np.inf, np.inf], (30, 1)))
     with pytest.raises(ValueError, match="divide y by its standard deviation"):
-        RVR(likelihood="censored").fit(X, np.tile([-1e300, 1e300], (30, 1)))
+        GPRegressor(likelihood="censored").fit(X, np.tile([-1e300, 1e300], (30, 1)))
 
 
 @pytest.mark.parametrize("options", [{"width": 1.0}, {"kernel": None, "basis": "linear"}], ids=str)
@@ -194,38 +235,35 @@ def test_weights_of_a_share_of_classes_are_checked():
         model.score(X, objects(None))
 
 
-def test_class_weights_beyond_the_number_range_are_refused():
+@every_classifier
+def test_class_weights_beyond_the_number_range_are_refused(make):
     with pytest.raises(ValueError, match="divide sample_weight by its mean"):
-        RVC(class_weight={False: 1e160, True: 1.0}).fit(X, SIGNAL > 0)
+        make(class_weight={False: 1e160, True: 1.0}).fit(X, SIGNAL > 0)
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, None])
-def test_class_weights_below_zero_or_missing_are_refused(weight):
+@every_classifier
+def test_class_weights_below_zero_or_missing_are_refused(make, weight):
     with pytest.raises(ValueError, match="class_weight must give each class a number of 0 or more"):
-        RVC(class_weight={0: weight, 1: 1.0, 2: 1.0}).fit(X, np.arange(30) % 3)
+        make(class_weight={0: weight, 1: 1.0, 2: 1.0}).fit(X, np.arange(30) % 3)
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"kernel": "gaussian", "width": "grvm"},
-        {"kernel": "gaussian", "centres": "move"},
-        {"noise": "heteroscedastic"},
-        {"kernel": "polynomial"},
-    ],
+    "model",
+    [RVR(width="grvm"), RVR(centres="move"), RVR(kernel="polynomial"), GPRegressor(noise="heteroscedastic")],
     ids=str,
 )
 @pytest.mark.parametrize("scale", [1e-320, 1e-154, 1e-90, 1e90, 1e154, 1e300])
-def test_what_is_learned_of_inputs_of_any_size_is_finite_or_refused(options, scale):
+def test_what_is_learned_of_inputs_of_any_size_is_finite_or_refused(model, scale):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", RuntimeWarning)
         try:
-            model = RVR(**options).fit(X * scale, Y)
+            model = clone(model).fit(X * scale, Y)
         except ValueError as error:
-            assert "Rescale X" in str(error) or "rescale the inputs" in str(error) or "Standardise X" in str(error)
+            assert re.search("[Rr]escale (X|the inputs)|Standardise X|divide X by its standard deviation", str(error))
             return
-        assert model.score(X * scale, Y) > (0.1 if "polynomial" in options.values() else 0.9)
+        assert model.score(X * scale, Y) > (0.1 if "polynomial" in repr(model) else 0.9)
     assert attributes(model) == []
 
 
@@ -242,6 +280,9 @@ FITTED, CLASSES = RVR(width=1.0).fit(X, Y), RVC(width=1.0).fit(X, SIGNAL > 0)
         lambda: RVR(width=1.0).fit(X, MASKED_Y),
         lambda: RVR(width=1.0).fit(X, Y, MASKED_WEIGHTS),
         lambda: RVC().fit(X, SIGNAL > 0, MASKED_WEIGHTS),
+        lambda: GPRegressor().fit(MASKED_X, Y),
+        lambda: GPClassifier().fit(X, SIGNAL > 0, MASKED_WEIGHTS),
+        lambda: SparseBayesianRegressor().fit(X, MASKED_Y),
         lambda: FITTED.predict(MASKED_X),
         lambda: FITTED.predict(list(MASKED_X)),
         lambda: FITTED.log_predictive_density(X, MASKED_Y),
@@ -275,7 +316,9 @@ def test_a_pickle_of_another_version_says_what_to_do():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"width": 1.0}, {"kernel": "gaussian", "width": 1.0, "centres": "move"}], ids=str
+    "options",
+    [{}, {"width": 1.0}, {"width": 1.0, "centres": "move"}, {"kernel": None, "basis": "linear"}],
+    ids=str,
 )
 @pytest.mark.parametrize("noise", [1.0 / 3.0, 0.1, np.pi])
 def test_a_given_noise_is_kept_to_the_last_digit_by_every_kind_of_fit(options, noise):
@@ -286,7 +329,7 @@ def test_a_given_noise_is_kept_to_the_last_digit_by_every_kind_of_fit(options, n
 def as_told(model, rows):
     """Everything a model says of rows, in one array."""
     return (
-        np.column_stack(model.predict(rows, return_std=True)) if isinstance(model, RVR) else model.predict_proba(rows)
+        np.column_stack(model.predict(rows, return_std=True)) if is_regressor(model) else model.predict_proba(rows)
     )
 
 
@@ -296,16 +339,16 @@ def test_a_process_of_targets_in_other_units_is_the_same_to_the_last_bit(target,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("error", RuntimeWarning)
-        model, other = RVR().fit(X, target), RVR().fit(X, np.ldexp(target, exponent))
+        model, other = GPRegressor().fit(X, target), GPRegressor().fit(X, np.ldexp(target, exponent))
     assert hasattr(other, "merit_") and attributes(other) == []
     assert np.array_equal(np.ldexp(model.predict(X), exponent), other.predict(X))
     assert np.array_equal(np.ldexp(model.predict_interval(X), exponent), other.predict_interval(X))
 
 
 @pytest.mark.parametrize("exponent", [-900, -400, 400, 900])
-@pytest.mark.parametrize("model", [RVR(), RVC()], ids=repr)
+@pytest.mark.parametrize("model", [GPRegressor(), GPClassifier()], ids=repr)
 def test_a_process_of_inputs_in_other_units_is_the_same(model, exponent):
-    target, units = (Y if isinstance(model, RVR) else SIGNAL > 0), [exponent, 3]
+    target, units = (Y if is_regressor(model) else SIGNAL > 0), [exponent, 3]
     other = clone(model).fit(np.ldexp(X, units), target)
     model.fit(X, target)
     assert hasattr(other, "selection_") and attributes(other) == []
@@ -313,11 +356,11 @@ def test_a_process_of_inputs_in_other_units_is_the_same(model, exponent):
 
 
 @pytest.mark.parametrize(
-    "model", [RVR(), RVR(predictive="rvm"), RVC(), RVC(kernel="gaussian", width="learn-per-feature")], ids=repr
+    "model", [RVR(), RVC(width="learn-per-feature"), GPRegressor(), GPClassifier()], ids=repr
 )
-@pytest.mark.parametrize("value", [1e150, 1e300])
+@pytest.mark.parametrize("value", [1e50, 1e150])
 def test_a_constant_column_of_any_size_does_no_harm(model, value):
-    target, wide = (Y if isinstance(model, RVR) else SIGNAL > 0), np.column_stack([X, np.full(30, value)])
+    target, wide = (Y if is_regressor(model) else SIGNAL > 0), np.column_stack([X, np.full(30, value)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("error", RuntimeWarning)
@@ -327,28 +370,30 @@ def test_a_constant_column_of_any_size_does_no_harm(model, value):
 @pytest.mark.parametrize(
     "weights", [np.append(5e-324, np.ones(29)), 10.0 ** np.linspace(-300, 14, 30)], ids=["one", "all"]
 )
-@pytest.mark.parametrize("noise", ["auto", "constant"])
-def test_rows_that_count_next_to_nothing_do_no_harm(weights, noise):
+@pytest.mark.parametrize("model", [RVR(), GPRegressor(), GPRegressor(noise="constant")], ids=repr)
+def test_rows_that_count_next_to_nothing_do_no_harm(weights, model):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("error", RuntimeWarning)
-        model = RVR(noise=noise).fit(X, Y, weights)
+        model = clone(model).fit(X, Y, weights)
         assert np.isfinite(model.predict(X, return_std=True)).all() and attributes(model) == []
 
 
 def test_a_column_too_small_for_weights_is_refused():
+    small, target = np.column_stack([1e-320 * X[:, 0], X[:, 1]]), X @ [2.0, 1.0] + 0.01 * Y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         with pytest.raises(ValueError, match="Standardise X and y"):
-            RVR().fit(np.column_stack([1e-320 * X[:, 0], X[:, 1]]), X @ [2.0, 1.0] + 0.01 * Y)
+            SparseBayesianRegressor().fit(small, target)
+        for make in (RVR, GPRegressor):  # which standardise inside
+            assert make().fit(small, target).score(small, target) > 0.99
 
 
-LONG_TAILED = RVR(noise="constant").fit(X, np.exp(3.0 * Y))
-PROCESS = RVR(kernel="gaussian", width=1.0, predictive="process").fit(X, Y)
+LONG_TAILED = GPRegressor(noise="constant").fit(X, np.exp(3.0 * Y))
 MODELS = {
     "process": LONG_TAILED,
     "rvm": FITTED,
-    "on vectors": PROCESS,
+    "on vectors": GPRegressor(max_vectors=8).fit(X, Y),
     "counts": RVR(likelihood="poisson").fit(X, COUNTS),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
