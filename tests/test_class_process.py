@@ -1,6 +1,5 @@
 """The process for classes: evidence, gradient, weights, order, far away, two classes and more, the choice."""
 
-import shutil
 import weakref
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import relvec
-from exports import compile_c, pointer
 from relvec import GPClassifier
 from relvec.export.model_file.layout import ModelFileError
 from relvec.gaussian_process.classes import binary, softmax
@@ -476,17 +474,6 @@ def test_a_sum_of_two_kernels_in_onnx(n_classes):
     label, proba = session.run(None, {session.get_inputs()[0].name: new})
     np.testing.assert_array_equal(label, model.predict(new))
     np.testing.assert_allclose(proba, model.predict_proba(new), atol=1e-9)
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_sum_of_two_kernels_in_c(n_classes, tmp_path):
-    model, new = fitted_sum(n_classes)
-    predict = compile_c(relvec.to_c(model), tmp_path / "model").relvec_predict_proba
-    found = np.zeros((len(new), n_classes))
-    for row, p in zip(new, found, strict=True):
-        predict(pointer(row), pointer(p))
-    np.testing.assert_allclose(found, model.predict_proba(new), atol=1e-9)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
