@@ -151,8 +151,8 @@ GALLERY = sorted(f"auto_examples/{path.stem}" for path in (ROOT / "examples").gl
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["index", "guide/index", "guide/start", "guide/papers", "guide/regression", "api", "auto_examples/index",
-                                  *GALLERY, "commands", "reproduction"])  # fmt: skip
+@pytest.mark.parametrize("name", ["index", "guide/index", "guide/start", "guide/papers", "guide/regression", "api",
+                                  "auto_examples/index", *GALLERY, "commands", "reproduction"])  # fmt: skip
 def test_pages_of_the_docs(browser, name, width):
     path = FRONT.parent / f"{name}.html"
     if not path.is_file():
