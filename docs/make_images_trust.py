@@ -19,12 +19,13 @@ def draw_bands():
     y = np.sinc(X[:, 0] / 4.0) + 0.1 * rng.standard_normal(80)
     grid = np.linspace(-20.0, 20.0, 401)[:, None]
     models = {
+        "RVR()": RVR(),
         "RVR(width=2.0)": RVR(width=2.0),
         'RVR(width=2.0, predictive="augmented")': RVR(width=2.0, predictive="augmented"),
         "GPRegressor()": GPRegressor(),
     }
-    figure = new_figure(12.0, 4.6)
-    axes = figure.subplots(2, 3, sharex=True, sharey="row", height_ratios=(1, 2))
+    figure = new_figure(14.0, 4.4)
+    axes = figure.subplots(2, 4, sharex=True, sharey="row", height_ratios=(1, 2))
     for (above, below), (name, model) in zip(axes.T, models.items(), strict=True):
         mean, std = model.fit(X, y).predict(grid, return_std=True)
         above.plot(grid, std, color=LINE)
