@@ -83,7 +83,7 @@ def measure(draw, seed: int) -> dict[str, list[float]]:
     X, y, Z, z, width = draw(seed)
     model = RVC(width=width).fit(X, y)
     found = {"RVC, averaged": model.predict_proba(Z)[:, 1]}
-    found["RVC, mode"] = model.set_params(averaging="mode").predict_proba(Z)[:, 1]
+    found["RVC, mode"] = RVC(width=width, averaging="mode").fit(X, y).predict_proba(Z)[:, 1]
     star = RVC(width=width, predictive="augmented").fit(X, y)
     found["RVC, RVM*"] = star.predict_proba(Z)[:, 1]
     machine = CalibratedClassifierCV(SVC(gamma=width**-2.0), method="sigmoid", ensemble=False, cv=5).fit(X, y)

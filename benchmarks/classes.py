@@ -128,55 +128,19 @@ def splits_of(name: str, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np
 
 
 def relvec(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
-    """`RVC()` as it comes: a process chosen by the density of rows that took no part."""
+    """`GPClassifier()` as it comes."""
+    from relvec import GPClassifier
+
+    model = GPClassifier(verbose=False).fit(X, y)
+    return model.predict_proba, len(model.vectors_)
+
+
+def rvm(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
+    """`RVC()` as it comes: one width, by the scale of the inputs."""
     from relvec import RVC
 
     model = RVC(verbose=False).fit(X, y)
     return model.predict_proba, len(model.relevance_)
-
-
-def rvc(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
-    """The relevance vector machine, its width by the scale of the inputs."""
-    from relvec import RVC
-
-    model = RVC(predictive="rvm", verbose=False).fit(X, y)
-    return model.predict_proba, len(model.relevance_)
-
-
-class Machine:
-    """The relevance vector machine as a further candidate of the choice."""
-
-    name, few = "relevance vector machine", False
-
-    def fit(self, rows, hint, clock, label):
-        """The machine of merged rows."""
-        from relvec import RVC
-
-        made = Machine()
-        row, label = np.nonzero(rows.counts)
-        made.model = RVC(predictive="rvm", verbose=False).fit(rows.X[row], label, rows.counts[row, label])
-        made.base_rates, made.n_vectors = rows.base_rates, len(made.model.relevance_)
-        made.size = made.n_vectors
-        return made
-
-    def signals(self, X, moderation=1.0):
-        """Its log probabilities less those of the base rates (n, K)."""
-        P = np.full((len(X), len(self.base_rates)), 1e-9)
-        P[:, self.model.classes_] = np.maximum(self.model.predict_proba(X), 1e-9)
-        return np.log(P) - np.log(self.base_rates)
-
-
-def with_rvm(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
-    """`RVC()` with the relevance vector machine among the candidates."""
-    from relvec.gaussian_process.classes.candidates import standard_candidates
-    from relvec.gaussian_process.classes.choose import choose
-    from relvec.gaussian_process.classes.fit import ClassModel, Member, effort_for
-    from relvec.gaussian_process.classes.rows import merge, standardise
-
-    rows, units = standardise(merge(X, y, int(y.max()) + 1))
-    parts, selection = choose(rows, [*standard_candidates(rows.X, effort_for(rows)), Machine()])
-    model = ClassModel(units, tuple(Member(*part) for part in parts), rows.base_rates, selection)
-    return model.predict_proba, model.n_vectors
 
 
 def logistic(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int]:
@@ -219,8 +183,8 @@ def fastrvm(X: np.ndarray, y: np.ndarray) -> tuple[Predict, int] | None:
     return model.predict_proba, len(getattr(model, "relevance_", []))
 
 
-METHODS = {f.__name__: f for f in (relvec, rvc, with_rvm, logistic, svc, gpc, fastrvm)}
-OURS = ("relvec", "rvc", "with_rvm")
+METHODS = {f.__name__: f for f in (relvec, rvm, logistic, svc, gpc, fastrvm)}
+OURS = ("relvec", "rvm")
 
 
 def calibration_error(P: np.ndarray, y: np.ndarray) -> float:
@@ -270,11 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sets", default="files,made", help=f"of files,made,cut,drawn,{','.join(SETS)}")
     parser.add_argument("--splits", type=int, default=10, help="at most so many a set (default 10)")
-    parser.add_argument(
-        "--methods",
-        default=",".join(m for m in METHODS if m != "with_rvm"),
-        help=f"of {','.join(METHODS)}; default all but with_rvm",
-    )
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"of {','.join(METHODS)}; default all")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--cache", type=Path, help="file of results, read first and added to")
     options = parser.parse_args()

@@ -29,7 +29,7 @@ from harness.parallel import measure_groups
 from sklearn.base import clone
 
 import relvec
-from relvec import RVC, RVR
+from relvec import RVC, RVR, GPClassifier, GPRegressor, SparseBayesianRegressor
 
 TRAIN, CALIBRATION, NEW = 100, 200, 1000
 DRAWS_PER_FIT = 10
@@ -65,17 +65,16 @@ def two(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 MODELS: dict[str, tuple[Any, Callable]] = {
-    "process": (RVR(), wild),
-    "process, logarithm": (RVR(), skewed),
-    "rvm": (RVR(predictive="rvm", width=1.0), wild),
+    "process": (GPRegressor(), wild),
+    "process, logarithm": (GPRegressor(), skewed),
+    "process, heteroscedastic": (GPRegressor(noise="heteroscedastic"), wild),
+    "rvm": (RVR(width=1.0), wild),
     "augmented": (RVR(predictive="augmented", width=1.0), wild),
-    "process of the rvm": (RVR(predictive="process", width=1.0), wild),
-    "student-t": (RVR(predictive="rvm", width=1.0, likelihood="student-t"), wild),
-    "heteroscedastic": (RVR(predictive="rvm", width=1.0, noise="heteroscedastic"), wild),
-    "a straight line": (RVR(kernel=None, basis="linear"), wild),
+    "student-t": (RVR(width=1.0, likelihood="student-t"), wild),
+    "a straight line": (SparseBayesianRegressor(), wild),
     "counts": (RVR(likelihood="poisson", width=1.0), counts),
-    "two classes": (RVC(), two),
-    "four classes": (RVC(), classes),
+    "two classes": (GPClassifier(), two),
+    "four classes": (GPClassifier(), classes),
     "four, rvm": (RVC(width=2.0), classes),
     "four, one against rest": (RVC(width=2.0, multi_class="ovr"), classes),
     "four, overconfident": (RVC(width=0.2, averaging="mode"), classes),
@@ -88,7 +87,7 @@ def measure(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         members = model.predict_set(X, COVERAGE)
         return np.array([members[np.arange(len(y)), np.searchsorted(model.classes_, y)].mean(), members.sum(1).mean()])
     low, high = model.predict_interval(X, COVERAGE).T
-    whole = model.likelihood == "poisson"
+    whole = model.get_params().get("likelihood") == "poisson"
     size = np.mean(high - low) + 1.0 if whole else np.mean(high - low) / y.std()
     return np.array([np.mean((low <= y) & (y <= high)), size])
 

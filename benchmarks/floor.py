@@ -70,7 +70,7 @@ def parts(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, Callable[[], obje
 # Stages of a fit by the function that is one, those of the search indented: file, function, label.
 STAGES = (
     ("estimators/base.py", "fit", "fit"),
-    ("estimators/regressor.py", "_prepare", "rows and targets validated"),
+    ("sources/regression.py", "_regression_source", "rows and targets validated"),
     ("sources/memory.py", "bind", "dictionary bound to the rows"),
     ("sources/memory.py", "rows", "its matrix"),
     ("design/low_rank.py", "compress", "  compression to its rank"),
@@ -85,8 +85,8 @@ STAGES = (
     ("gaussian/model.py", "exchange", "  exchanges"),
     ("gaussian/restarts.py", "restart", "  restarts, their moves included"),
     ("solvers/sequential.py", "_certify", "  certificate"),
-    ("estimators/fitted.py", "assemble", "fitted model"),
-    ("estimators/regressor.py", "_set_fitted", "attributes"),
+    ("estimators/assemble.py", "assemble", "fitted model"),
+    ("estimators/machine.py", "_set_fitted", "attributes"),
 )
 
 

@@ -119,7 +119,7 @@ def regression(machine: Machine, n: int, profile: bool) -> dict:
     """One fit of n points and a prediction of a million rows with standard deviations."""
     X, y, _ = sinc(n, machine.device)
     with Surveys() as surveys:
-        fit = RVR(width=2.5, device=str(machine.device)).fit
+        fit = RVR(width=2.5).fit
         model, seconds, peak = machine.timed(lambda: fit(X, y), f"fit of {n}" if profile else "")
     m = min(n, 1_000_000)
     Z, _, f = sinc(m, machine.device, seed=1)
@@ -157,7 +157,8 @@ def same_support(machine: Machine, n: int) -> dict:
     row = {"n": n, "host_seconds": time.perf_counter() - began, "vectors": len(host.relevance_)}
     for name in [str(machine.device), "cupy"] if machine.cuda else [str(machine.device)]:
         try:
-            model, seconds, _ = machine.timed(lambda name=name: RVR(width=2.5, device=name).fit(Xh, yh))
+            Xd, yd = (X, y) if name != "cupy" else as_cupy(Xh, yh)
+            model, seconds, _ = machine.timed(lambda Xd=Xd, yd=yd: RVR(width=2.5).fit(Xd, yd))
             row[name] = {
                 "seconds": seconds,
                 "same_support": bool(np.array_equal(model.relevance_, host.relevance_)),
@@ -168,6 +169,13 @@ def same_support(machine: Machine, n: int) -> dict:
             row[name] = {"error": repr(error)}
             traceback.print_exc()
     return row
+
+
+def as_cupy(*arrays: np.ndarray) -> list:
+    """Arrays on the device by CuPy."""
+    import cupy
+
+    return [cupy.asarray(array) for array in arrays]
 
 
 def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -197,9 +205,10 @@ def digits(machine: Machine, n: int, profile: bool) -> list[dict]:
         data = np.load(file)
         tables["usps"] = tuple(data[key].astype(float) for key in ("X_train", "y_train", "X_test", "y_test"))
     rows = []
-    for name, (X, y, X_test, y_test) in tables.items():
+    for name, arrays in tables.items():
+        X, y, X_test, y_test = (torch.as_tensor(array, device=machine.device) for array in arrays)
         for multi_class in ("ovr", "multinomial"):
-            fit = RVC(width="scale", multi_class=multi_class, device=str(machine.device)).fit
+            fit = RVC(multi_class=multi_class).fit
             title = f"{name}, {multi_class}" if profile else ""
             model, seconds, peak = machine.timed(lambda fit=fit, X=X, y=y: fit(X, y), title)  # type: ignore[misc]
             wrong, predicted, _ = machine.timed(lambda m=model, Z=X_test, t=y_test: 1.0 - m.score(Z, t))  # type: ignore[misc]
@@ -226,7 +235,7 @@ def mixture(machine: Machine, n: int, profile: bool) -> dict:
     component = torch.randint(0, 4, (rows,), generator=generator, device=machine.device)
     noise = torch.randn((rows, 2), generator=generator, dtype=torch.float64, device=machine.device)
     X, y = centres.to(machine.device)[component] + 0.03**0.5 * noise, component // 2
-    fit = RVC(width=0.5, device=str(machine.device)).fit
+    fit = RVC(width=0.5).fit
     model, seconds, peak = machine.timed(lambda: fit(X[:n], y[:n]), f"mixture of {n}" if profile else "")
     wrong, predicted, _ = machine.timed(lambda: float((model.predict(X[n:]) != y[n:]).double().mean()))
     return {"n": n, "seconds": seconds, "error": wrong, "vectors": len(model.relevance_), "peak_gb": peak,
@@ -277,9 +286,7 @@ def main() -> None:
                    "flops": machine.flops, "bandwidth": machine.bandwidth}  # fmt: skip
     print(json.dumps(found), flush=True)
     X, y, _ = sinc(4000, machine.device, seed=7)
-    found["first_fit_seconds"] = machine.timed(lambda: RVR(width=2.5, device=args.device).fit(X, y))[
-        1
-    ]  # libraries load
+    found["first_fit_seconds"] = machine.timed(lambda: RVR(width=2.5).fit(X, y))[1]  # libraries load
     parts = {
         "same": lambda: same_support(machine, max(4000, int(20_000 * args.scale))),
         "sinc6": lambda: regression(machine, int(1_000_000 * args.scale), args.profile),

@@ -38,6 +38,7 @@ from sklearn.linear_model import ARDRegression, BayesianRidge, LassoCV, Logistic
 from threadpoolctl import threadpool_limits
 
 from relvec import SparseBayesianClassifier, SparseBayesianRegressor
+from relvec.solvers import Sequential
 
 N_ROWS, N_TRUE = 200, 10
 CORRELATIONS, RATIOS = (0.0, 0.5, 0.9), (1.0, 10.0)
@@ -100,7 +101,7 @@ def peers() -> dict[str, tuple[Callable[[], Any], Callable]]:
     """Makers of regressors by name, and what reads them."""
     found: dict[str, tuple[Callable[[], Any], Callable]] = {
         "relvec": (SparseBayesianRegressor, of_relvec),
-        "relvec, flat": (lambda: SparseBayesianRegressor(support_prior="flat"), of_relvec),
+        "relvec, flat": (lambda: SparseBayesianRegressor(solver=Sequential(support_prior="flat")), of_relvec),
         "ARDRegression": (ARDRegression, of_ard),
         "BayesianRidge": (BayesianRidge, of_ridge),
         "LassoCV": (LassoCV, of_lasso),
@@ -241,7 +242,7 @@ def compare_evidence(columns: list[int], repeats: int, seed: int, jobs: int) -> 
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "relvec": SparseBayesianClassifier,
-    "no price": lambda: SparseBayesianClassifier(complexity_price=0.0),
+    "no price": lambda: SparseBayesianClassifier(solver=Sequential(price=0.0)),
     "l1, folds": lambda: LogisticRegressionCV(penalty="l1", solver="liblinear", scoring="neg_log_loss", cv=5),
 }
 

@@ -2,11 +2,11 @@
 
     python benchmarks/merit.py --tables FOLDER --jobs 8
 
-Every candidate of `RVR()` is learned on up to 400 training rows and predicts, with them and as many more as there are
-(2,000 at most), the test rows: mean negative log density of standardised targets. "ML" is one Gaussian part with a
-width for each input, learned by maximum likelihood; "merit" the candidate of most merit; "average" several of them by
-merit, as in small tables; "hindsight" the candidate that is best over all splits of the table. Targets keep their
-scale. The last line has the shares (ML - merit) / (ML - hindsight) of the means over all tables.
+Every candidate of `GPRegressor()` is learned on up to 400 training rows and predicts, with them and as many more as
+there are (2,000 at most), the test rows: mean negative log density of standardised targets. "ML" is one Gaussian part
+with a width for each input, learned by maximum likelihood; "merit" the candidate of most merit; "average" several of
+them by merit, as in small tables; "hindsight" the candidate that is best over all splits of the table. Targets keep
+their scale. The last line has the shares (ML - merit) / (ML - hindsight) of the means over all tables.
 """
 
 from __future__ import annotations

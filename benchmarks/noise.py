@@ -2,8 +2,8 @@
 
     python benchmarks/noise.py outliers [--models process --rows 200]   a tenth of the targets is wrong, or none
     python benchmarks/noise.py degrees                                  degrees of freedom found at N = 2,000
-    python benchmarks/noise.py censored [--models process --rows 200]   targets above a limit are not seen
-    python benchmarks/noise.py varying [--models rvm --tables FOLDER --names servo,forest --folds 0,1]
+    python benchmarks/noise.py censored [--rows 200]                    targets above a limit are not seen
+    python benchmarks/noise.py varying [--tables FOLDER --names servo,forest --folds 0,1]
 
 Each takes `--draws` of made data and `--jobs`, the number of processes. "error" is the root mean square error at 2,000
 clean new rows (for tables at the rows of the fold), "density" the mean log density there, in units of standardised
@@ -20,6 +20,8 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,12 @@ from typing import Any
 import numpy as np
 from harness.parallel import measure_groups
 
-from relvec import RVR
+from relvec import RVR, GPRegressor
 
-MODELS: dict[str, dict[str, Any]] = {
-    "process": {},
-    "rvm": {"predictive": "rvm", "width": "learn"},
-    "width 2": {"predictive": "rvm", "width": 2.0},
-    "vectors": {"predictive": "process", "width": 2.0},  # a process on the vectors of the one before
+MODELS: dict[str, Callable[..., Any]] = {
+    "process": GPRegressor,
+    "rvm": partial(RVR, width="learn"),
+    "width 2": partial(RVR, width=2.0),
 }
 LEVELS = {
     "constant": lambda X, f: np.full(len(f), 0.3),
@@ -53,7 +54,7 @@ def draw(seed: int, n: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator
     return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1], rng
 
 
-def measure(model: RVR, X: np.ndarray, y: np.ndarray, new: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def measure(model: Any, X: np.ndarray, y: np.ndarray, new: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Error, density and CPU seconds of a fit."""
     clock = time.process_time()
     model.fit(X, y)
@@ -70,7 +71,7 @@ def measure_outliers(case: tuple[str, int, float, str, int]) -> np.ndarray:
     bad = np.flatnonzero(rng.uniform(size=n) < share)
     y[bad] += rng.choice([-1.0, 1.0], len(bad)) * rng.uniform(2.0, 10.0, len(bad))
     Xn, fn, rng = draw(10**6 + seed, 2000)
-    model = RVR(likelihood=noise, **MODELS[name])
+    model = MODELS[name](likelihood=noise)
     found = measure(model, X, y, (Xn, fn + 0.2 * rng.standard_normal(2000)))
     return np.append(found, np.sqrt(np.mean((model.predict(Xn) - fn) ** 2)))
 
@@ -103,9 +104,9 @@ def degrees(jobs: int) -> None:
         print(f"{nu:6.0f}{min(found):12.2f} to{max(found):6.2f}", flush=True)
 
 
-def measure_censored(case: tuple[str, int, float, int]) -> dict[str, np.ndarray]:
+def measure_censored(case: tuple[int, float, int]) -> dict[str, np.ndarray]:
     """Error, density, coverage, noise and CPU seconds of the ways to treat hidden targets, for one draw."""
-    name, n, share, seed = case
+    n, share, seed = case
     X, f, rng = draw(seed, n)
     y = f + 0.3 * rng.standard_normal(n)
     limit = float(np.quantile(y, 1.0 - share))
@@ -117,7 +118,7 @@ def measure_censored(case: tuple[str, int, float, int]) -> dict[str, np.ndarray]
             "censored": (X, ends)}  # fmt: skip
     found = {}
     for kind, rows in fits.items():
-        model = RVR(likelihood="censored" if kind == "censored" else "gaussian", **MODELS[name])
+        model = GPRegressor(likelihood="censored" if kind == "censored" else "gaussian")
         error, density, seconds = measure(model, *rows, new)
         low, high = model.predict_interval(Xn).T
         inside = np.mean((low <= new[1]) & (new[1] <= high))
@@ -125,61 +126,61 @@ def measure_censored(case: tuple[str, int, float, int]) -> dict[str, np.ndarray]
     return found
 
 
-def censored(models: list[str], sizes: list[int], draws: int, jobs: int) -> None:
-    print(f"{'model':12}{'rows':>6}{'hidden':>8}  {'rows fitted':17}{'error':>8}{'density':>9}{'coverage':>10}"
+def censored(sizes: list[int], draws: int, jobs: int) -> None:
+    print(f"{'rows':>6}{'hidden':>8}  {'rows fitted':17}{'error':>8}{'density':>9}{'coverage':>10}"
           f"{'noise':>7}{'CPU s':>8}")  # fmt: skip
-    cases = list(product(models, sizes, HIDDEN, range(draws)))
-    for (name, n, share), found in measure_groups(measure_censored, cases, jobs):
+    cases = list(product(sizes, HIDDEN, range(draws)))
+    for (n, share), found in measure_groups(measure_censored, cases, jobs):
         for kind in found[0]:
             error, density, inside, noise, seconds = np.mean([own[kind] for own in found], axis=0)
-            print(f"{name:12}{n:6}{share:8.0%}  {kind:17}{error:8.3f}{density:9.3f}{inside:10.1%}{noise:7.2f}"
+            print(f"{n:6}{share:8.0%}  {kind:17}{error:8.3f}{density:9.3f}{inside:10.1%}{noise:7.2f}"
                   f"{seconds:8.1f}", flush=True)  # fmt: skip
 
 
-def measure_varying(case: tuple[str, str, int, int]) -> np.ndarray:
+def measure_varying(case: tuple[str, int, int]) -> np.ndarray:
     """Densities and seconds with constant and with varying noise, for one draw of made data."""
-    model, level, n, seed = case
+    level, n, seed = case
     (X, f, rng), (Xn, fn, other), spread = draw(seed, n), draw(10**6 + seed, 2000), LEVELS[level]
     new = Xn, fn + spread(Xn, fn) * other.standard_normal(2000)
-    return compare(MODELS[model], X, f + spread(X, f) * rng.standard_normal(n), new)
+    return compare(X, f + spread(X, f) * rng.standard_normal(n), new)
 
 
-def measure_table(case: tuple[str, str, str, int]) -> tuple[int, np.ndarray]:
+def measure_table(case: tuple[str, str, int]) -> tuple[int, np.ndarray]:
     """Rows, and the same as of made data, for one fold of a table."""
-    model, folder, name, i = case
+    folder, name, i = case
     data = np.load(Path(folder) / f"{name}.npz")
     X, y, test = data["X"].astype(float), data["y"].astype(float), data["fold"] == i
     mean, std = X[~test].mean(axis=0), X[~test].std(axis=0)
     T = (X - mean) / np.where(std > 0.0, std, 1.0)
     t = (y - y[~test].mean()) / y[~test].std()
-    return int(np.sum(~test)), compare(MODELS[model], T[~test], t[~test], (T[test], t[test]))
+    return int(np.sum(~test)), compare(T[~test], t[~test], (T[test], t[test]))
 
 
-def varying(models: list[str], tables: list[tuple[str, str]], folds: list[int], draws: int, jobs: int) -> None:
-    print(f"{'data':18}{'model':12}{'rows':>6}{'constant':>10}{'varying':>9}{'gain':>7}{'CPU s':>8}{'CPU s':>8}")
-    made = list(product(models, LEVELS, VARYING_SIZES, range(draws)))
-    for (model, level, n), rows in measure_groups(measure_varying, made, jobs):
-        print_gain(level, model, n, np.mean(rows, axis=0))
-    real = [(model, *table, i) for model, table, i in product(models, tables, folds)]
-    for (model, _, name), found in measure_groups(measure_table, real, jobs):
-        print_gain(name, model, found[0][0], np.mean([row for _, row in found], axis=0))
+def varying(tables: list[tuple[str, str]], folds: list[int], draws: int, jobs: int) -> None:
+    print(f"{'data':18}{'rows':>6}{'constant':>10}{'varying':>9}{'gain':>7}{'CPU s':>8}{'CPU s':>8}")
+    made = list(product(LEVELS, VARYING_SIZES, range(draws)))
+    for (level, n), rows in measure_groups(measure_varying, made, jobs):
+        print_gain(level, n, np.mean(rows, axis=0))
+    real = [(*table, i) for table, i in product(tables, folds)]
+    for (_, name), found in measure_groups(measure_table, real, jobs):
+        print_gain(name, found[0][0], np.mean([row for _, row in found], axis=0))
 
 
-def compare(options: dict[str, Any], X: np.ndarray, y: np.ndarray, new: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def compare(X: np.ndarray, y: np.ndarray, new: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Densities and seconds with constant and with varying noise."""
-    plain, own = (measure(RVR(noise=noise, **options), X, y, new) for noise in ("constant", "heteroscedastic"))
+    plain, own = (measure(GPRegressor(noise=noise), X, y, new) for noise in ("constant", "heteroscedastic"))
     return np.array([plain[1], own[1], plain[2], own[2]])
 
 
-def print_gain(data: str, model: str, n: int, found: np.ndarray) -> None:
+def print_gain(data: str, n: int, found: np.ndarray) -> None:
     plain, own, seconds, more = found
-    print(f"{data:18}{model:12}{n:6}{plain:10.3f}{own:9.3f}{own - plain:7.3f}{seconds:8.1f}{more:8.1f}", flush=True)
+    print(f"{data:18}{n:6}{plain:10.3f}{own:9.3f}{own - plain:7.3f}{seconds:8.1f}{more:8.1f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("outliers", "degrees", "varying", "censored"))
-    parser.add_argument("--models", default="process,rvm", help=f"of {'; '.join(MODELS)}; default process,rvm")
+    parser.add_argument("--models", default="process,rvm", help=f"for outliers: of {'; '.join(MODELS)}")
     parser.add_argument("--rows", default="200,600")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--tables")
@@ -188,13 +189,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes; default 1")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    models = [name for name in options.models.split(",") if name]
+    models, sizes = options.models.split(","), [int(n) for n in options.rows.split(",")]
     if options.what == "varying":
         tables = [(options.tables, name) for name in options.names.split(",") if name]
-        varying(models, tables, [int(i) for i in options.folds.split(",")], options.draws, options.jobs)
-    elif options.what in ("outliers", "censored"):
-        run = outliers if options.what == "outliers" else censored
-        run(models, [int(n) for n in options.rows.split(",")], options.draws, options.jobs)
+        varying(tables, [int(i) for i in options.folds.split(",")], options.draws, options.jobs)
+    elif options.what == "outliers":
+        outliers(models, sizes, options.draws, options.jobs)
+    elif options.what == "censored":
+        censored(sizes, options.draws, options.jobs)
     else:
         degrees(options.jobs)
 

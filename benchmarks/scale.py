@@ -11,15 +11,15 @@ Parts:
 - classes: Ripley's mixture (T01 4.2), width 0.5, every row a candidate.
 - memory: the sinc, twelve features, a kernel given as a function, and classes under memory limits: what the fit took
   besides its data.
-- defaults: RVR() and RVC() as they come under 30 MB, on rows of KIN40K in memory (needs RELVEC_DATA) and on 100,000
-  rows of 12 features, for RVR from disk: what the fit took besides its data, or the limit it asks for (Linux).
+- defaults: GPRegressor() and GPClassifier() under 30 MB, on rows of KIN40K in memory (needs RELVEC_DATA) and on 100,000
+  rows of 12 features, for regression from disk: what the fit took besides its data, or the limit it asks for (Linux).
 - disk: the sinc from a memory map on disk.
-- table: 12 features, 5 of them of use (Friedman #1), with all defaults: learned widths, candidates in subsets.
-- parquet: the same table, a million rows in a Parquet file, by the command `relvec fit`. The peak is that of the
+- table: RVR() on 12 features, 5 of them of use (Friedman #1): learned widths, candidates in subsets.
+- parquet: the same table, a million rows in a Parquet file, by the command `relvec fit --model gp`. The peak is that of the
   command.
-- kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): RVR() as it comes and with at most 4,096 vectors,
-  beside sparse processes of the literature (plain PyTorch) and boosted trees; --device says where relvec and the sparse
-  processes work, --peer-seconds how long the latter learn.
+- kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): GPRegressor() as it comes and with at most 4,096
+  vectors, beside sparse processes of the literature (plain PyTorch) and boosted trees; --device says where relvec and
+  the sparse processes work, --peer-seconds how long the latter learn.
 - growth: KIN40K subsampled, or repeated with noise, from 2,000 to 200,000 rows at the same number of vectors, for
   several splits into training and test rows (--draws); means over the splits with their standard errors at the end.
 - peers: fastrvm beside relvec at N = 10,000, regression and classes (needs fastrvm).
@@ -110,13 +110,11 @@ def robot_arm(who: str, device: str | None, seconds: float) -> dict:
         torch.linalg.cholesky(torch.eye(64, dtype=torch.float64, device=device))
     began, cpu = time.perf_counter(), time.process_time()
     if who.startswith("relvec"):
-        from relvec import RVR
+        from relvec import GPRegressor
 
-        model = RVR(device=device, verbose=False)
-        if who != "relvec":
-            model.set_params(max_vectors=int(who[len("relvec") :]))
-        fit(model, X, y)
-        predict, vectors = (lambda Z: model.predict(Z, return_std=True)), len(model.relevance_)
+        model = GPRegressor(max_vectors=int(who[len("relvec") :]) if who != "relvec" else None, verbose=False)
+        fit(model, *((X, y) if device is None else (torch.as_tensor(part, device=device) for part in (X, y))))
+        predict, vectors = (lambda Z: model.predict(Z, return_std=True)), len(model.vectors_)
         steps = model.status_
     elif who == "trees":
         from sklearn.ensemble import HistGradientBoostingRegressor
@@ -161,7 +159,7 @@ def parquet(n: int) -> dict:
         write_table(pyarrow.table(columns), f"{folder}/table.parquet", row_group_size=100_000)
         del X, y, columns
         began = time.perf_counter()
-        arguments = ["fit", f"{folder}/table.parquet", "--target", "y", "-o", f"{folder}/m.relvec"]
+        arguments = ["fit", f"{folder}/table.parquet", "--target", "y", "--model", "gp", "-o", f"{folder}/m.relvec"]
         subprocess.run([sys.executable, "-c", command, *arguments], check=True, capture_output=True)
         seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         pipeline = load(f"{folder}/m.relvec")
@@ -174,7 +172,7 @@ def parquet(n: int) -> dict:
 
 def defaults(n: int, kind: str, limit: str) -> dict:
     """A default fit under a limit: the peak of the resident memory above what there was, or the least that would do."""
-    from relvec import RVC, RVR
+    from relvec import GPClassifier, GPRegressor
 
     status = Path("/proc/self/status")
 
@@ -183,7 +181,10 @@ def defaults(n: int, kind: str, limit: str) -> dict:
 
     X, y, *_ = kin40k(36_000) if n <= 36_000 else friedman(n, np.random.default_rng(0))
     X, y = X[:n].copy(), y[:n].copy()
-    for make, few in ((RVR, y[:60]), (RVC, y[:60] > np.median(y[:60]))):  # what is imported at first use
+    for make, few in (
+        (GPRegressor, y[:60]),
+        (GPClassifier, y[:60] > np.median(y[:60])),
+    ):  # what is imported at first use
         make().fit(X[:60], few)
     with tempfile.TemporaryDirectory() as folder:
         where = "disk" if kind == "values" and n > 36_000 else "memory"
@@ -192,10 +193,10 @@ def defaults(n: int, kind: str, limit: str) -> dict:
             X = np.load(f"{folder}/X.npy", mmap_mode="r")
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         before = resident("VmRSS")
-        model = (RVR if kind == "values" else RVC)(memory_limit=limit, verbose=False)
+        model = (GPRegressor if kind == "values" else GPClassifier)(memory_limit=limit, verbose=False)
         try:
             row = fit(model, X, y if kind == "values" else y > np.median(y))
-            vectors, ended = len(model.relevance_), model.status_
+            vectors, ended = len(model.vectors_), model.status_
         except ValueError as refusal:
             row, vectors, ended = {"CPU s": 0.0}, "", str(refusal).rpartition("set it to ")[2]
         taken = resident("VmHWM") - before
@@ -223,13 +224,14 @@ def fit(model, X, y) -> dict:
 
 def told(model) -> dict:
     """What a fitted model says of itself."""
-    return {"vectors": len(model.relevance_), "candidates": getattr(model, "n_candidates_", ""),
+    rows = getattr(model, "vectors_", getattr(model, "relevance_", ()))
+    return {"vectors": len(rows), "candidates": getattr(model, "n_candidates_", ""),
             "status": getattr(model, "status_", "")}  # fmt: skip
 
 
 def child(part: str, n: int, extra: str) -> dict:
     """One fit."""
-    from relvec import RVC, RVR
+    from relvec import RVC, RVR, GPRegressor
 
     rng = np.random.default_rng(0)
     warm = sinc(200, rng)
@@ -269,7 +271,7 @@ def child(part: str, n: int, extra: str) -> dict:
         return {"N": n, "limit MB": float(extra) / 1e6, **row, "RMSE": rmse(model, X_test, f_test), **told(model)}
     if part == "table":
         X, y, X_test, f_test = friedman(n, rng)
-        model = RVR(predictive="rvm", verbose=False)
+        model = RVR(verbose=False)
         row = fit(model, X, y)
         idle = float(model.feature_relevance_[5:].sum())
         return {"N": n, **row, "RMSE": rmse(model, X_test, f_test), "noise": float(np.sqrt(model.noise_variance_)),
@@ -283,7 +285,7 @@ def child(part: str, n: int, extra: str) -> dict:
         return robot_arm(who, None if device == "host" else device, float(seconds))
     if part == "growth":
         X, y, X_test, y_test = repeated_kin40k(n, int(extra))
-        model = RVR(max_vectors=GROWTH_VECTORS, verbose=False)
+        model = GPRegressor(max_vectors=GROWTH_VECTORS, verbose=False)
         row = fit(model, X, y)
         density = float(np.mean(model.log_predictive_density(X_test, y_test)))
         kernel = model.process_.components[0].structure.name

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from relvec import RVC
+from relvec import GPClassifier
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Categorical
 
@@ -61,12 +61,12 @@ def fit_digits(widths: list[float], most: int) -> None:
     )
     for width in widths:
         begin = time.process_time()
-        model = RVC(kernel="gaussian", width=width, predictive="process", max_vectors=most).fit(X, y)
+        model = GPClassifier(kernel="gaussian", width=width, max_vectors=most).fit(X, y)
         spent, P = time.process_time() - begin, model.predict_proba(Z)
         loss, error = -np.log(P[np.arange(len(z)), z]).mean(), 100 * np.mean(P.argmax(axis=1) != z)
         held = model.selection_.log_loss
         print(
-            f"| {width:g} | {len(model.relevance_)} | {held:.3f} | {loss:.3f} | {error:.2f} | {spent:.0f} |", flush=True
+            f"| {width:g} | {len(model.vectors_)} | {held:.3f} | {loss:.3f} | {error:.2f} | {spent:.0f} |", flush=True
         )
 
 

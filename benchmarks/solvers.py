@@ -31,12 +31,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--time-limit", type=float, default=60.0)
     args = parser.parse_args()
+    limits = {"max_iter": 100_000, "time_limit": args.time_limit}
     solvers = {
-        "sequential": Sequential(time_limit=args.time_limit),
-        "sequential, no restart": Sequential(restarts=0, time_limit=args.time_limit),
-        "TF03, one action at a time": Sequential(select="gain", noise_every=5, restarts=0, exchange=False),
-        "MacKay": MacKay(time_limit=args.time_limit),
-        "EM": EM(time_limit=args.time_limit),
+        "sequential": Sequential(**limits),
+        "sequential, no restart": Sequential(restarts=0, **limits),
+        "TF03, one action at a time": Sequential(select="gain", noise_every=5, restarts=0, exchange=False, **limits),
+        "MacKay": MacKay(**limits),
+        "EM": EM(**limits),
     }
     print("| case | solver | log evidence | over SparseBayes | functions | steps | CPU s | status |")
     print("|---|---|---|---|---|---|---|---|")
@@ -45,8 +46,8 @@ def main() -> None:
         Phi, t = np.asarray(data.Phi), np.ravel(data.t)
         fixed = float(data.fixed_noise_std)
         for name, solver in solvers.items():
-            model = RVR(kernel=None, basis=lambda X: X, fit_intercept=False, solver=solver, max_iter=100_000,
-                        noise_variance=fixed**2 if fixed > 0 else None, width="scale")  # fmt: skip
+            model = RVR(kernel=None, basis=lambda X: X, fit_intercept=False, solver=solver,
+                        noise_variance=fixed**2 if fixed > 0 else None)  # fmt: skip
             began = time.process_time()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -2,11 +2,11 @@
 
     python benchmarks/vectors.py --tables FOLDER --names autompg,stock,patients,mixtures --folds 0,1
 
-Kernel and hyperparameters are those of `RVR()`, for the candidate of most merit on tables of up to 2,000 training rows.
-For each number of vectors the mean negative log density of test targets (standardised) is printed with vectors chosen
-for coverage alone and half of them by relevance. Then two promises: the bounds enclose the exact evidence, computed
-densely; and the density of `RVR()` as it comes is that of the exact process with the same parts (in nats, less is
-better; 0.00 where every row is kept).
+Kernel and hyperparameters are those of `GPRegressor()`, for the candidate of most merit on tables of up to 2,000
+training rows. For each number of vectors the mean negative log density of test targets (standardised) is printed with
+vectors chosen for coverage alone and half of them by relevance. Then two promises: the bounds enclose the exact
+evidence, computed densely; and the density of `GPRegressor()` is that of the exact process with the same parts (in
+nats, less is better; 0.00 where every row is kept).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The candidates: processes of several structures.
-
-The relevance vector machine is none of them: held-out rows put it behind the best process on every table of
-`benchmarks/classes.py --methods relvec,with_rvm`, and where ties let it in, new rows were predicted worse.
-"""
+"""The candidates: processes of several structures."""
 
 from __future__ import annotations
 

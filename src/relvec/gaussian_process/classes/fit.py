@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import softmax
@@ -34,7 +34,7 @@ class Member(Record):
 
     share: float
     calibration: Calibration
-    model: Any  # a ClassProcess; benchmarks add others
+    model: ClassProcess
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
         return isinstance(self.model, ClassProcess) and self.share <= 1.0

@@ -49,7 +49,7 @@ class Record:
         functions are nearly straight. So this is for models with as many vectors as a fit may have.
         """
         model, candidate, (train, test) = self.model, self.candidate, fold
-        if model is None or not isinstance(candidate, ProcessCandidate):  # benchmarks add others
+        if model is None or not isinstance(candidate, ProcessCandidate):
             return self
         effort, least, best = candidate.effort, _VECTOR_GAIN * test.counts.sum() if vectors else 0.0, self
         if model.n_vectors < min(effort.final, len(train)) or (candidate.hold_widths and not vectors):
