@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from tables import split
 
-from relvec import RVR
+from relvec import GPRegressor
 
 FRESH_ROWS = 2000
 ROUNDING = 1e-12
@@ -54,7 +54,7 @@ def measure(X: np.ndarray, y: np.ndarray, X_new: np.ndarray, y_new: np.ndarray) 
     begun = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = RVR().fit(X, y)
+        model = GPRegressor().fit(X, y)
     taken = time.process_time() - begun
     density = float(np.mean(model.log_predictive_density(X_new, y_new)))
     return density, f"{model.process_.status:<12}{np.sqrt(model.process_.noise_variance):>8.3f}{taken:>8.1f}"
