@@ -126,6 +126,7 @@ def gaussian_problem(options: MachineOptions, unit: float, variance: float, n_sa
         tol=options.tol,
         tol_of_many=options.tol_of_many,
         rng=np.random.default_rng(seed),
+        clock=options.clock,
     )
 
 
@@ -262,7 +263,7 @@ class GaussianSearch(Search):
         """The problem of a few functions at most, to start from the model of any number."""
         if problem.start is not None:
             return problem
-        plain = Sequential(time_limit=self.options.solver.time_limit)
+        plain = Sequential()
         state = solve(plain, problem, self.options.max_iter, int(self.options.logs_steps)).state
         return replace(problem, start=Start(state.active, state.posterior.alpha, state.posterior.beta))
 

@@ -171,6 +171,7 @@ class LaplaceSearch(Search):
                 price=options.price_among(basis.n_atoms),
                 bias=basis.n_atoms - 1 if options.fit_intercept else -1,
                 rng=np.random.default_rng(seed),
+                clock=options.clock,
             )
             problems.append(problem)
         memory = merged.memory_left(options, basis, 3 * source.n_targets + 8, MODEL_BYTES_PER_ROW)

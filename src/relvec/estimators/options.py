@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -18,6 +17,7 @@ from relvec.inference.predictive import Augmented
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.kernels import as_kernel, has_width
 from relvec.runtime.arrays import Array, to_host, unique_rows
+from relvec.runtime.clock import Clock
 from relvec.runtime.machine import memory_bytes
 from relvec.solvers import EM, MacKay, Sequential, Solver, Stepwise, as_solver
 from relvec.solvers.loop import TOL, TOL_OF_MANY
@@ -64,7 +64,7 @@ class FitOptions:
     """What a fit of any family is told besides its data."""
 
     memory_limit: Any  # as given; a valid one
-    time_limit: float | None  # seconds for the whole fit, or None
+    clock: Clock  # of the whole fit
     logs_steps: bool  # whether every step goes to the logger
     noise: str  # "auto", "constant", "student-t", "heteroscedastic" or "censored"
     earlier: Any = None  # the model of a warm start
@@ -94,9 +94,9 @@ class FitOptions:
         if self.noise not in ("auto", "constant"):
             raise ValueError(f"{where} are fitted with normal noise alone: {self.noise_asked} needs rows in memory")
 
-    def limited(self, seconds: float | None) -> Self:
-        """The options with so many seconds for the whole fit; as they are for None."""
-        return self if seconds is None else replace(self, time_limit=seconds)
+    def within(self, share: float) -> Self:
+        """The options of a fit that may take a share of the time that is left."""
+        return replace(self, clock=self.clock.part(share))
 
     def beginning(self, on_own_scale: bool) -> Self:
         """The options of the first of several fits that learn the noise, with constant noise."""
@@ -185,12 +185,6 @@ class MachineOptions(FitOptions):
         if self.precomputed:
             raise ValueError(f"a precomputed kernel has as many columns as rows: give {where} with the kernel's name")
 
-    def limited(self, seconds: float | None) -> Self:
-        if seconds is None:
-            return self
-        solver: Any = self.solver
-        return replace(self, time_limit=seconds, solver=replace(solver, time_limit=seconds))
-
     def price_among(self, n_candidates: int) -> float:
         """Nats that a function costs: as given, or log M, the nats that name one of M columns."""
         return float(np.log(n_candidates)) if self.price is None else self.price
@@ -201,10 +195,9 @@ class MachineOptions(FitOptions):
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     @property
-    def tuning_deadline(self) -> float:
-        """When, in the time of `time.monotonic`, learning widths or moving centres that begins now has to end."""
-        limit = self.solver.time_limit
-        return np.inf if limit is None else time.monotonic() + TUNING_TIME_SHARE * limit
+    def tuning_clock(self) -> Clock:
+        """The clock of learning widths or moving centres that begins now."""
+        return self.clock.part(TUNING_TIME_SHARE)
 
     def generator(self) -> np.random.Generator:
         """A generator for random centres, by ``random_state``."""
@@ -281,11 +274,9 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
     earlier : the model that a warm start begins with, or None.
     """
     check_numbers(given)
-    likelihood, limit, tol = given["likelihood"], given["time_limit"], given["tol"]
+    likelihood, tol = given["likelihood"], given["tol"]
     counts = likelihood == "poisson"
     asked: Any = as_solver(given["solver"])
-    if limit is not None and asked.time_limit is None:
-        asked = replace(asked, time_limit=limit)
     columns = takes_columns(given["kernel"], given["basis"])
     most, labels = given.get("max_functions"), given.get("column_groups")
     shares = bool(given.get("share_alpha", False)) and not classes
@@ -298,7 +289,7 @@ def machine_options(given: Mapping[str, Any], *, classes: bool, earlier: Earlier
     return MachineOptions(
         **{name: given[name] for name in same},
         kernel="gaussian" if is_word(given["kernel"], "auto") else given["kernel"],
-        time_limit=limit,
+        clock=Clock(given["time_limit"]),
         max_functions=most,
         groups=None if labels is None else number_groups(labels),
         share_alpha=shares,
@@ -323,7 +314,7 @@ def process_options(given: Mapping[str, Any], *, noise: str, earlier: list | Non
     check_numbers(given)
     return ProcessOptions(
         memory_limit=given["memory_limit"],
-        time_limit=given["time_limit"],
+        clock=Clock(given["time_limit"]),
         logs_steps=logs_steps(given["verbose"]),
         noise=noise,
         kernel=given.get("kernel", "auto"),
@@ -344,7 +335,7 @@ def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
         return solver
     others = [
         f.name for f in fields(solver)
-        if f.name not in ("support_prior", "price", "max_iter", "time_limit") and getattr(solver, f.name) != f.default
+        if f.name not in ("support_prior", "price", "max_iter") and getattr(solver, f.name) != f.default
     ]  # fmt: skip
     prior = solver.support_prior
     if prior == "auto":
@@ -357,7 +348,7 @@ def as_stepwise(solver: Solver, most: int | None, columns: bool) -> Solver:
             f"leave {others[0]} of Sequential out"
         )
     most = None if most is None else int(most)
-    return Stepwise(prior, most, float(solver.price or 0.0), solver.max_iter, solver.time_limit)
+    return Stepwise(prior, most, float(solver.price or 0.0), solver.max_iter)
 
 
 def learns_dictionary(given: Mapping[str, Any]) -> bool:

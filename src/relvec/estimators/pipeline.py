@@ -200,7 +200,7 @@ def learn_widths(search: Search, basis: Basis, free: np.ndarray) -> LearnedWidth
     """The dictionary with its free parameters (p,) learned by evidence."""
     options, sample = search.options, search.source.sample(basis)
     targets = search.targets_on(sample, sample.basis.n_atoms)
-    setting = WidthProblem.of(sample.basis, sample.X, targets, free, options.tuning_deadline, sample.rows)
+    setting = WidthProblem.of(sample.basis, sample.X, targets, free, options.tuning_clock, sample.rows)
     seed = options.width_seed()
     if isinstance(options.width, str) and options.width in GRVM_WIDTHS:
         choose = grvm_widths.choose_width if options.width == "grvm" else grvm_widths.choose_widths
@@ -217,7 +217,7 @@ def move_centres(search: Search, found: Found) -> tuple[Found, grvm.Placement | 
     """The models with their centres moved to where the evidence is higher, and how well the data place them."""
     options, sample = search.options, search.source.sample(found.basis)
     targets = search.targets_on(sample, found.basis.n_atoms)
-    space = centres.Space.of(found.basis, sample.X, targets, options.tuning_deadline)
+    space = centres.Space.of(found.basis, sample.X, targets, options.tuning_clock)
     placed = centres.start(found.basis, space, found.models)
     placed, moves = centres.move(placed) if options.centres == "move" else grvm.train(placed)
     if not len(placed.Z) or not moves:

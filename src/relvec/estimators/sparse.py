@@ -29,11 +29,10 @@ def fit_sparse_model(options: MachineOptions, source: MemorySource) -> FittedRVM
     fits, earlier = [], _earlier(options, q)
     with one_thread():
         for output, y in enumerate(source.targets.T):
-            limit = None if options.time_limit is None else options.time_limit / q
             with share_of_work(output, q), stage("search"):
                 fit = fit_sparse(
                     source.X, y, source.weights, learned=earlier[output], max_functions=options.max_functions,
-                    noise_variance=options.noise_variance, time_limit=limit,
+                    noise_variance=options.noise_variance, clock=options.clock.part(1.0 / (q - output)),
                 )  # fmt: skip
             fits.append(fit)
     for output, fit in enumerate(fits):

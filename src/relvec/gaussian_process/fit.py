@@ -36,7 +36,7 @@ from relvec.gaussian_process.selection import Candidate, compare, default_candid
 from relvec.gaussian_process.target import AS_IT_IS, Scale, choose_scale
 from relvec.gaussian_process.vectors import Pivots, all_rows, pivots
 from relvec.runtime.arrays import Array, like
-from relvec.runtime.clock import Clock, Progress
+from relvec.runtime.clock import Clock
 
 MAX_VECTORS = 1000  # distinct rows kept, where max_vectors is not given
 MERIT_ROWS = 1000  # distinct rows that merits are compared on
@@ -110,8 +110,7 @@ def fit_process(
     max_vectors: int | None = None,
     average: bool = True,
     target: Scale | None = None,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
+    clock: Clock | None = None,
     earlier: ProcessPredictor | None = None,
     max_rows: int | None = None,
     noise_variance: float | None = None,
@@ -129,8 +128,7 @@ def fit_process(
     max_vectors : distinct rows kept at most; min(n, 1000) where not given
     average : whether candidates of nearly the same merit share the prediction (tables of few distinct rows only)
     target : the scale of the target; chosen by `choose_scale` where not given, `AS_IT_IS` for none
-    time_limit : seconds for all stages together
-    progress : called with (stage, fraction done); it asks to stop by returning True
+    clock : of all stages together, with a callback that is told (stage, fraction done)
     earlier : a process whose kernels, at their hyperparameters, are where learning begins; nothing else is compared
     max_rows : rows that hyperparameters are learned from at most (`rows_to_learn`); all that help where not given
     noise_variance : on the scale of the target, of a row of mean weight; learned where not given
@@ -145,7 +143,7 @@ def fit_process(
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
     True
     """
-    clock = Clock(time_limit, progress)
+    clock = Clock() if clock is None else clock
     prepared = prepare(X, y, weights, target, clock, noise_variance)
     learned = learn_kernels(prepared, candidates, earlier, average, clock, max_rows=max_rows)
     rows, chosen, thetas = prepared.rows, learned.chosen, learned.thetas
@@ -231,7 +229,7 @@ def rows_to_learn(memory: float) -> int:
 
 
 def compare_structures(
-    X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, time_limit: float | None = None
+    X: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, clock: Clock | None = None
 ) -> Structure:
     """Return the structure of most merit for all targets (n, q) together, each in its own units.
 
@@ -239,7 +237,7 @@ def compare_structures(
     of each target are left out.
     """
     rows, _ = standardise(merge(X, np.zeros(len(X)), weights))
-    candidates, clock = default_candidates(*_layout(rows)), Clock(time_limit)
+    candidates, clock = default_candidates(*_layout(rows)), Clock() if clock is None else clock
     X = join_near_rows(X, targets)
     merits: list[dict[Structure, float]] = []
     for y in targets.T:

@@ -12,7 +12,6 @@ Centres stay in the box of the training rows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -25,6 +24,7 @@ from relvec.basis import Basis, Concat, KernelBasis, content_ranks, leaves
 from relvec.design import DenseDesign
 from relvec.hyperparameters.targets import EvaluatedModel, LaplaceTarget
 from relvec.kernels import Kernel
+from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.machine import one_thread
 
 MAX_MAGNITUDE = 1e60  # of inputs, and one over the least: the evidence over centres has their fourth powers
@@ -53,10 +53,10 @@ class Space:
     # (d,) the box
     low: np.ndarray
     high: np.ndarray
-    deadline: float = np.inf  # of `time.monotonic`
+    clock: Clock = NO_LIMIT
 
     @classmethod
-    def of(cls, basis: Basis, X: np.ndarray, targets: list, deadline: float = np.inf) -> Space:
+    def of(cls, basis: Basis, X: np.ndarray, targets: list, clock: Clock = NO_LIMIT) -> Space:
         """The space of a bound dictionary with kernels."""
         parts = leaves(basis)
         own = [part for part in parts if isinstance(part, KernelBasis)]
@@ -73,7 +73,7 @@ class Space:
         rest = Concat(others, n_features=X.shape[1]) if others else None
         kernels, rows = tuple(part.kernel for part in own), tuple(part.bound_centres() for part in own)
         targets = [replace(t, accuracy=PRECISION_ACCURACY_NATS) if isinstance(t, LaplaceTarget) else t for t in targets]
-        return cls(X, targets, kernels, rows, rest, low, high, deadline)
+        return cls(X, targets, kernels, rows, rest, low, high, clock)
 
     @property
     def n_rest(self) -> int:
@@ -81,9 +81,9 @@ class Space:
         return 0 if self.rest is None else self.rest.n_atoms
 
     @property
-    def deadline_passed(self) -> bool:
-        """Whether the deadline has passed."""
-        return time.monotonic() > self.deadline
+    def is_late(self) -> bool:
+        """Whether no time is left."""
+        return self.clock.left() <= 0.0
 
     def basis(self, Z: np.ndarray, group: np.ndarray) -> Basis:
         """The dictionary of kernels at Z (p, d), of the kernels ``group`` (p,) in ascending order, and the rest."""
@@ -264,7 +264,7 @@ def merge(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
         for i, j in combinations(own.tolist(), 2):
             pairs.append((float(np.sqrt(eta @ (placed.Z[i] - placed.Z[j]) ** 2)), i, j))
     for distance, i, j in sorted(pairs)[:tries]:
-        if distance >= MAX_MERGE_DISTANCE_WIDTHS or placed.space.deadline_passed:
+        if distance >= MAX_MERGE_DISTANCE_WIDTHS or placed.space.is_late:
             break
         if trial := _accept_if_better(placed, merge_pair(placed, i, j)):
             return trial
@@ -292,7 +292,7 @@ def split(placed: Placed, tries: int = MAX_TRIALS) -> Placed | None:
     """
     promise, steps = split_directions(placed)
     for k in np.argsort(-promise)[:tries].tolist():
-        if promise[k] <= 0.0 or placed.space.deadline_passed:
+        if promise[k] <= 0.0 or placed.space.is_late:
             break
         if trial := _accept_if_better(placed, split_at(placed, k, steps[k])):
             return trial
@@ -332,9 +332,8 @@ def search(placed: Placed) -> Placed:
     basis, targets = space.basis(Z, group), space.targets_over(M)
     design = DenseDesign(basis(space.X) * targets[0].root[:, None], overwrite=True)
     order = content_ranks(basis, design.scale)
-    limit = None if np.isinf(space.deadline) else max(space.deadline - time.monotonic(), 0.1)
     models = [
-        new.search(design, order, old.renumber(model, to, M), limit)
+        new.search(design, order, old.renumber(model, to, M), space.clock)
         for new, old, model in zip(targets, placed.targets, placed.models, strict=True)
     ]
     used, models = _among_used(targets, models, np.arange(M) < len(Z))
@@ -382,6 +381,6 @@ def move(placed: Placed, searching: bool = True, rounds: int = MAX_ROUNDS) -> tu
             accept("split", split(placed))
             if searching:
                 accept("search", search(placed))
-            if placed.value < before + MIN_ROUND_GAIN_NATS or placed.space.deadline_passed or not len(placed.Z):
+            if placed.value < before + MIN_ROUND_GAIN_NATS or placed.space.is_late or not len(placed.Z):
                 break
     return placed, history

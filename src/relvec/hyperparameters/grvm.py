@@ -198,7 +198,7 @@ def train(placed: Placed, rounds: int = MAX_ROUNDS) -> tuple[Placed, list[Move]]
     best, current = placed, placed
     history = [Move("start", placed.value, len(placed.Z))]
     for _ in range(rounds):
-        if not len(current.Z) or placed.space.deadline_passed:
+        if not len(current.Z) or placed.space.is_late:
             break
         moved = climb_likelihood(current)
         new = place(placed.space, moved, current.group, current.models)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,9 +46,8 @@ def train_at_width(basis: Basis, setting: WidthProblem) -> Placed:
     """The GRVM of a bound dictionary on the rows of a setting: a search from nothing, then training."""
     design = DenseDesign(basis(setting.X) * setting.targets[0].root[:, None], overwrite=True)
     order = content_ranks(basis, design.scale)
-    limit = None if np.isinf(setting.deadline) else max(setting.deadline - time.monotonic(), 0.1)
-    models = [target.search(design, order, None, limit) for target in setting.targets]
-    return train(start(basis, Space.of(basis, setting.X, setting.targets, setting.deadline), models))[0]
+    models = [target.search(design, order, None, setting.clock) for target in setting.targets]
+    return train(start(basis, Space.of(basis, setting.X, setting.targets, setting.clock), models))[0]
 
 
 def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedWidths:
@@ -80,10 +78,10 @@ def choose_width(basis: Basis, setting: WidthProblem, seed: int = 0) -> LearnedW
         for factor in FACTORS:
             values.append(log_evidence(np.log(factor)))
             past = len(values) > 2 and max(values[-2:]) < max(values) - PAST_MAXIMUM_NATS
-            if past or time.monotonic() > setting.deadline:
+            if past or setting.clock.left() <= 0.0:
                 break
         best = int(np.argmax(values))
-        if 0 < best < len(values) - 1 and time.monotonic() < setting.deadline:
+        if 0 < best < len(values) - 1 and setting.clock.left() > 0.0:
             bounds = np.log(FACTORS[best + 1]), np.log(FACTORS[best - 1])
             minimize_scalar(lambda x: -log_evidence(x), bounds=bounds, method="bounded",
                             options={"xatol": LOG_WIDTH_ACCURACY, "maxiter": 6})  # fmt: skip
@@ -153,7 +151,7 @@ def climb_widths(placed: Placed, free: np.ndarray) -> Placed:
         gained = new - value
         if gained > 0.0:
             value, placed = new, moved
-        if gained < MIN_CLIMB_GAIN_NATS or placed.space.deadline_passed or not len(placed.Z):
+        if gained < MIN_CLIMB_GAIN_NATS or placed.space.is_late or not len(placed.Z):
             break
     return placed
 

@@ -12,6 +12,7 @@ from relvec.design import DenseDesign
 from relvec.inference.evidence import gaussian, gradient
 from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli
+from relvec.runtime.clock import Clock
 from relvec.solvers import Problem, Sequential, solve
 from relvec.solvers.gaussian.model import model_of
 from relvec.solvers.laplace.precisions import relax
@@ -57,7 +58,7 @@ class Target(Protocol):
     def evaluate(self, C: np.ndarray, model, settle: bool) -> EvaluatedModel:
         """The evidence of a model on these columns, its precisions re-estimated first if ``settle``."""
 
-    def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
+    def search(self, design: DenseDesign, order: np.ndarray, model, clock: Clock):
         """Moves over the dictionary from a model, or from nothing."""
 
     def renumber(self, model, atoms: np.ndarray, n_atoms: int):
@@ -206,13 +207,13 @@ class GaussianTarget:
         p, keep = best.posterior, best.active
         return keep, p.alpha * design.scale[keep] ** 2, p.beta
 
-    def search(self, design: DenseDesign, order: np.ndarray, model: Start | None, time_limit: float | None) -> Start:
+    def search(self, design: DenseDesign, order: np.ndarray, model: Start | None, clock: Clock) -> Start:
         problem = replace(
             self.problem, design=design, target=self.root * self.target, target_norm2_outside=self.rest,
             n_samples=self.n_samples, order=order, bias=-1, essential=np.zeros(0, dtype=np.intp), start=model,
-            tol=SEARCH_TOL_NATS,
+            tol=SEARCH_TOL_NATS, clock=clock,
         )  # fmt: skip
-        solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
+        solver = Sequential(restarts=0, exchange=False)
         state = solve(solver, problem, 10_000).state
         return Start(state.active, state.posterior.alpha, state.posterior.beta)
 
@@ -319,9 +320,10 @@ class LaplaceTarget:
         value, r, _ = self.problem.likelihood.evaluate(self.problem.target, f[:, 0] if one else f, self.problem.weights)
         return value, r[:, None] if one else r
 
-    def search(self, design: DenseDesign, order: np.ndarray, model, time_limit: float | None):
-        problem = replace(self.problem, design=design, order=order, bias=-1, start=model, tol=SEARCH_TOL_NATS)
-        solver = Sequential(restarts=0, exchange=False, time_limit=time_limit)
+    def search(self, design: DenseDesign, order: np.ndarray, model, clock: Clock):
+        problem = replace(self.problem, design=design, order=order, bias=-1, start=model, tol=SEARCH_TOL_NATS,
+                          clock=clock)  # fmt: skip
+        solver = Sequential(restarts=0, exchange=False)
         state = solve_laplace(solver, problem, 10_000).state
         return state.active, state.posterior.alpha[:: problem.per_unit]
 

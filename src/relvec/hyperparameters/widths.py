@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 from relvec.basis import Basis
 from relvec.hyperparameters.shared_precision import Columns, climb
 from relvec.hyperparameters.targets import GaussianTarget
+from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.machine import map_in_threads, n_threads, one_thread
 from relvec.runtime.progress import advance, stage
 
@@ -65,23 +65,23 @@ class WidthProblem:
     low: np.ndarray
     high: np.ndarray
     rows: np.ndarray
-    deadline: float = np.inf
+    clock: Clock = NO_LIMIT
     stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def must_stop(self) -> bool:
         """Whether the time is up, or the fit was interrupted."""
-        return self.stop.is_set() or time.monotonic() > self.deadline
+        return self.stop.is_set() or self.clock.left() <= 0.0
 
     @classmethod
     def of(
-        cls, basis: Basis, X: np.ndarray, targets: list, free: np.ndarray, deadline: float = np.inf,
+        cls, basis: Basis, X: np.ndarray, targets: list, free: np.ndarray, clock: Clock = NO_LIMIT,
         rows: np.ndarray | None = None,
     ) -> WidthProblem:  # fmt: skip
         """With the bounds that the parameters of a bound basis, in the unit of `WidthSettings.starts`, are kept in."""
         rows = np.arange(len(X)) if rows is None else rows
         return cls(
-            X, targets, free, basis.theta - SETTINGS.max_log_ratio, basis.theta + SETTINGS.max_log_ratio, rows, deadline
+            X, targets, free, basis.theta - SETTINGS.max_log_ratio, basis.theta + SETTINGS.max_log_ratio, rows, clock
         )
 
     def bounds_near(self, theta: np.ndarray, box: float) -> list[tuple[float, float]]:

@@ -1,7 +1,8 @@
-"""One time limit for all stages, and reports of how far they are."""
+"""The clock of a fit: its time limit, whether it was asked to stop, and reports of how far its stages are."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -13,17 +14,36 @@ class TimeUp(Exception):
 
 
 class Clock:
-    """Seconds left of a limit, and a callback `progress(stage, fraction)`; both may be None."""
+    """Seconds left of a limit, and a callback `progress(stage, fraction)`; both may be None.
+
+    One is made when a fit begins and is passed down to all its loops; stages that may take a share of the time have a
+    clock of their own (`part`), which never ends later.
+
+    >>> clock = Clock(60.0)
+    >>> clock.part(0.5).left() <= 30.0 < clock.left() <= 60.0, Clock().left()
+    (True, inf)
+    """
 
     def __init__(self, limit: float | None = None, progress: Progress | None = None):
-        self._end = None if limit is None else time.monotonic() + limit
+        self._end = math.inf if limit is None else time.monotonic() + limit
         self._progress = progress
         self.cut: list[str] = []
         self.stopped = False
 
+    @property
+    def end(self) -> float:
+        """When the limit is reached, in the time of `time.monotonic`; infinite without a limit."""
+        return self._end
+
     def left(self) -> float:
         """Seconds left; infinite without a limit."""
-        return float("inf") if self._end is None else self._end - time.monotonic()
+        return self._end - time.monotonic()
+
+    def part(self, share: float = 1.0, progress: Progress | None = None) -> Clock:
+        """A clock for a stage, with a share of the seconds that are left, and a callback of its own if given."""
+        left = self.left()
+        own = self._progress if progress is None else progress
+        return Clock(None if left == math.inf else share * max(left, 0.0), own)
 
     def check(self) -> None:
         """Raise `TimeUp` where no time is left."""
@@ -47,3 +67,6 @@ class Clock:
         """Tell the callback that `stage` is done to a fraction of 0 to 1; it asks to stop by returning True."""
         if self._progress is not None and self._progress(stage, fraction) is True:
             self.stopped, self._end = True, time.monotonic()
+
+
+NO_LIMIT = Clock()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -67,16 +66,11 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
         return _in_levels(solver, problem, max_iter, verbose)
     start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []
-    began, limit = time.monotonic(), solver.time_limit
-
-    def timed(solver: Sequential) -> Sequential:
-        """The solver with the time that is left for all rounds."""
-        return solver if limit is None else replace(solver, time_limit=max(limit + began - time.monotonic(), 1e-3))
 
     long = problem.design.n_atoms > 2 * problem.design.max_active_set  # a scan of the whole is long: few are left to do
     if long:
         part = _first_part(problem, problem.design.max_active_set)
-        few = solve(timed(solver), _restrict(problem, part, start, tol), max_iter, verbose)
+        few = solve(solver, _restrict(problem, part, start, tol), max_iter, verbose)
         history, n_iter = _renumber(few.history, part), few.n_iter
         posterior = few.state.posterior
         part = part[few.state.active]
@@ -87,7 +81,7 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     while True:
         among = _restrict(problem, part, start, tol)
         run = solve if long else search
-        result = run(timed(solver), among, max_iter - n_iter, verbose)
+        result = run(solver, among, max_iter - n_iter, verbose)
         state = result.state
         n_iter += result.n_iter
         history += _renumber(result.history[1 if history else 0 :], part)
@@ -135,7 +129,7 @@ def _in_levels(solver: Sequential, problem: Problem, max_iter: int, verbose: int
 
     Restarts are among few atoms, where they are quick; the last search certifies the model over all.
     """
-    history, n_iter, began = list[Step](), 0, time.monotonic()
+    history, n_iter = list[Step](), 0
     part, tol = _first_part(problem, _FIRST_PART_ATOMS), max(_ROUGH_TOL_NATS, problem.tol)
     while len(part) < _MAX_LEVEL_SHARE * problem.design.n_atoms:
         result = search(solver, _restrict(problem, part, problem.start, tol), max_iter - n_iter, verbose)
@@ -151,9 +145,6 @@ def _in_levels(solver: Sequential, problem: Problem, max_iter: int, verbose: int
         if len(part) > _FIRST_PART_ATOMS * _LEVEL_FACTOR // 2:
             solver = replace(solver, restarts=0)
         part = _first_part(problem, _LEVEL_FACTOR * len(part))
-        if solver.time_limit is not None:
-            solver = replace(solver, time_limit=max(solver.time_limit + began - time.monotonic(), 1e-3))
-            began = time.monotonic()
     result = search(solver, problem, max_iter - n_iter, verbose)
     history += result.history[1:] if history else result.history
     return replace(result, history=_recompute_gains(history), n_iter=n_iter + result.n_iter)

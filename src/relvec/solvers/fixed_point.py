@@ -20,7 +20,7 @@ from relvec.inference.evidence import (
     optimal_alpha,
 )
 from relvec.inference.priors import FLAT, GammaPrior
-from relvec.solvers.loop import Problem, State, Status, at_noise_floor, check_time_limit, not_lower
+from relvec.solvers.loop import Problem, State, Status, at_noise_floor, not_lower
 
 _CHECK_EVERY = 25  # steps between checks of the whole dictionary
 
@@ -33,14 +33,12 @@ class _FixedPoint:
     prune_alpha: float = 1e12
     hyperprior: GammaPrior = FLAT
     max_iter: int = 10000
-    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.hyperprior, GammaPrior):
             raise ValueError(f"hyperprior must be a relvec.GammaPrior, got {self.hyperprior!r}")
         if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
-        check_time_limit(self.time_limit)
 
     def init(self, problem: Problem) -> State:
         """Every atom, with precisions so small that the data decide."""
@@ -156,8 +154,6 @@ class MacKay(_FixedPoint):
         Gamma hyperpriors over precisions (a, b) and noise precision (c, d), T01 eq. (5)-(6); flat by default.
     max_iter : int
         Most steps.
-    time_limit : float, optional
-        Seconds after which the model so far is returned, with a warning.
 
     Examples
     --------
@@ -194,13 +190,11 @@ class EM(_FixedPoint):
         Gamma hyperpriors over precisions (a, b) and noise precision (c, d), T01 eq. (5)-(6); flat by default.
     max_iter : int
         Most steps.
-    time_limit : float, optional
-        Seconds after which the model so far is returned, with a warning.
 
     Examples
     --------
-    >>> EM().time_limit is None
-    True
+    >>> EM().max_iter
+    10000
     """
 
     def _update(self, problem, columns, state, b):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,6 +13,7 @@ import numpy as np
 from relvec.design import Design
 from relvec.inference.evidence import Posterior
 from relvec.inference.priors import FLAT, GammaPrior
+from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.runtime.progress import is_watched, report
 
 logger = logging.getLogger("relvec")
@@ -104,6 +104,7 @@ class Problem:
     tol: float = 1e-3  # nats; a fit ends when no single move gains more
     tol_of_many: float | None = None  # the same for models of more than `LARGE_MODEL` atoms; None for tol
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    clock: Clock = NO_LIMIT  # of the fit
 
     @property
     def n_units(self) -> int:
@@ -175,10 +176,6 @@ class Result:
 class Solver(Protocol):
     """init makes the first state, step makes the next, and a state that is done ends the loop."""
 
-    @property
-    def time_limit(self) -> float | None:
-        """Seconds after which the loop ends."""
-
     def init(self, problem: Problem) -> State:
         """The state to start from."""
 
@@ -202,12 +199,6 @@ def at_noise_floor(problem: Problem, beta: float) -> bool:
     return not problem.fixed_noise and beta >= (1.0 - 1e-6) / problem.noise_floor
 
 
-def check_time_limit(value: float | None) -> None:
-    """Refuse a time limit that is not a positive number of seconds."""
-    if value is not None and not (isinstance(value, (int, float)) and value > 0):
-        raise ValueError(f"time_limit must be None or a positive number of seconds, got {value!r}")
-
-
 def _ensure_log_handler() -> None:
     """Send the log to the terminal where nobody has set up logging."""
     if not logger.hasHandlers():
@@ -218,7 +209,6 @@ def _ensure_log_handler() -> None:
 
 def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
     """Run a solver until it is done, max_iter steps have passed, or its time limit."""
-    began = time.monotonic()
     if verbose:
         _ensure_log_handler()
     state, history, n_iter = solver.init(problem), list[Step](), 0
@@ -228,7 +218,7 @@ def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -
         if is_watched():
             fraction = progress_fraction([step.gain for step in history], problem.tol, state.done)
             stop = report(len(state.active), state.posterior.log_evidence, fraction)
-        late = solver.time_limit is not None and time.monotonic() - began > solver.time_limit
+        late = problem.clock.left() <= 0.0
         status = _end(solver, problem, state, stop, n_iter >= max_iter, late)
         if status is not None:
             return Result(state, status, history, n_iter)

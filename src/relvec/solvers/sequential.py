@@ -5,14 +5,13 @@ The order of moves is here, once for every likelihood; the moves are methods of 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from relvec.solvers.loop import State, Status, changed, check_time_limit
+from relvec.solvers.loop import State, Status, changed
 from relvec.solvers.protocol import SearchModel
 
 MIN_REPEAT_GAIN_NATS = 1.0  # a restart that gains as much is tried again
@@ -63,8 +62,6 @@ class Sequential:
         columns of X log M, the information needed to name one of them.
     max_iter : int
         Most steps.
-    time_limit : float, optional
-        Seconds after which the best model so far is returned, with a warning.
 
     Examples
     --------
@@ -82,7 +79,6 @@ class Sequential:
     support_prior: str = "auto"
     price: float | None = None
     max_iter: int = 10000
-    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -106,7 +102,6 @@ class Sequential:
                 "price is a prior over sets of functions by itself: leave support_prior at 'auto' with it, got "
                 f"{self.support_prior!r}"
             )
-        check_time_limit(self.time_limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,16 +116,10 @@ class Search:
     begin: Callable[[Any, bool], SearchModel]
     one_at_a_time: Callable[[Any, State, Sequential], State] | None = None
 
-    @property
-    def time_limit(self) -> float | None:
-        """Seconds after which the best model so far is returned."""
-        return self.settings.time_limit
-
     def init(self, problem: Any) -> State:
         """The model to start with."""
         model = self.begin(problem, self.settings.start == "bias")
-        deadline = np.inf if self.time_limit is None else time.monotonic() + self.time_limit
-        return State(model.active, model.posterior, model.objective, notes=Notes(model, deadline))
+        return State(model.active, model.posterior, model.objective, notes=Notes(model))
 
     def step(self, problem: Any, state: State) -> State:
         """One addition (of a batch), re-estimation, deletion, exchange or restart."""
@@ -158,16 +147,16 @@ class Search:
             if (released := model.release()) is not None:
                 return _advance(released, "", notes, settled=False)
             notes = notes.but(exhausted=True)
-        while thorough and time.monotonic() < notes.deadline:
+        while thorough and problem.clock.left() > 0.0:
             if not model.may_restart(notes.turn, notes.failed, settings.restarts):
                 break
-            other = model.restart(notes.turn, settings.batch, settings.exchange, notes.deadline)
+            other = model.restart(notes.turn, settings.batch, settings.exchange, problem.clock.end)
             if other is not None:
                 return self._judge(state, notes, other, tol)
             notes = notes.but(turn=notes.turn + 1)
         last = settings.restarts and settings.exchange and not notes.paired
-        if thorough and last and time.monotonic() < notes.deadline:
-            notes, other = notes.but(paired=True), model.exchange_pairs(settings.batch, notes.deadline)
+        if thorough and last and problem.clock.left() > 0.0:
+            notes, other = notes.but(paired=True), model.exchange_pairs(settings.batch, problem.clock.end)
             if other is not None and model.admits(other) and (gain := other.objective - state.objective) > tol:
                 return _advance(other, "restart", notes, settled=False, paired=gain < MIN_REPEAT_GAIN_NATS)
         return self._certify(state, notes, tol)
@@ -231,7 +220,6 @@ class Notes:
     """Notes of the search between steps."""
 
     model: SearchModel
-    deadline: float
     steps: int = 0
     grown: bool = False  # no addition gains
     settled: bool = False  # the precisions are at their optimum

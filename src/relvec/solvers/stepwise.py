@@ -17,7 +17,7 @@ import numpy as np
 from relvec.inference.evidence import best, gain_add, gain_delete, gain_reestimate, optimal_alpha
 from relvec.solvers.gaussian.model import GaussianModel as Model
 from relvec.solvers.gaussian.model import model_of
-from relvec.solvers.loop import Problem, Start, State, Status, at_noise_floor, check_time_limit
+from relvec.solvers.loop import Problem, Start, State, Status, at_noise_floor
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,6 @@ class Stepwise:
         Nats that every function costs under the flat prior.
     max_iter : int
         Most moves.
-    time_limit : float, optional
-        Seconds after which the best model so far is returned, with a warning.
 
     Examples
     --------
@@ -73,12 +71,10 @@ class Stepwise:
     max_functions: int | None = None
     price: float = 0.0
     max_iter: int = 10000
-    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         if self.support_prior not in ("flat", "size"):
             raise ValueError(f"support_prior must be 'flat' or 'size', got {self.support_prior!r}")
-        check_time_limit(self.time_limit)
 
     def cost(self, size: int, n_candidates: int) -> float:
         """Nats that the next function costs a model of so many: the price, or log (M - k) / (k + 1) and at least 1."""

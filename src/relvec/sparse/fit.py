@@ -93,7 +93,7 @@ class SparseFit:
 def fit_sparse(
     X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, *, basis: Basis | None = None,
     learned: tuple[LearnedWidths, ...] | None = None, price: float | None = None, max_functions: int | None = None,
-    noise_variance: float | None = None, time_limit: float | None = None,
+    noise_variance: float | None = None, clock: Clock | None = None,
 ) -> SparseFit:  # fmt: skip
     """Return the sparse model of rows X (n, d) and targets y (n,).
 
@@ -105,7 +105,7 @@ def fit_sparse(
     price : nats a function, one of `relvec.solvers.price.PRICES_NATS`; chosen by held-out density where not given.
     max_functions : most functions, the constant not counted; 300 and a third of the rows where not given.
     noise_variance : in the units of the targets; learned where not given.
-    time_limit : seconds, for learning widths and for going down the ladder of prices.
+    clock : of learning widths and of going down the ladder of prices.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def fit_sparse(
     >>> model.n_functions < 15, bool(abs(mean[0] - 0.959) < 0.05), bool(variance[1] >= y.var())
     (True, True, True)
     """
-    clock = Clock(time_limit)
+    clock = Clock() if clock is None else clock
     rows = without_copies(merge(X, y, weights), X, y, weights)  # rows copied with their targets are one
     most = MAX_FUNCTIONS if max_functions is None else max_functions
     candidates: Iterable[Basis] = (basis,) if basis is not None else ()

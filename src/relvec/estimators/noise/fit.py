@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,21 +41,20 @@ def fit_noise(options: FitOptions, source: Any, fit: Callable[[Any, Any], Model]
     fit : fits a model with constant normal noise.
     """
     check_rows(options, source)
-    learn, began, limit = NOISES[options.noise], time.monotonic(), options.time_limit
+    learn = NOISES[options.noise]
     plain = options.beginning(learn.on_own_scale)
     rows = learn.begin(source)
-    model = fit(plain.limited(None if limit is None else FIRST_SHARE * limit), rows)
+    model = fit(plain.within(FIRST_SHARE), rows)
     plain = plain.following(model)
     first, bounds = model, [float(model.log_evidence[0])]
     best, n_bounds = (model, source, rows.weights), 1
     for i in range(1, MAX_FITS):
         noise = learn.learn(model, source, rows.weights)
-        left = None if limit is None else limit - (time.monotonic() - began)
-        if not noise.varies or (left is not None and left < 0.0):
+        if not noise.varies or options.clock.left() <= 0.0:
             break
         afresh = i <= BEGUN_WITH_NOTHING and noise.weights.min() < SMALL_WEIGHT
         start = plain.start_from(model, i, afresh)
-        own, rows = noise.apply(replace(plain.limited(left), earlier=start), source)
+        own, rows = noise.apply(replace(plain.within(1.0), earlier=start), source)
         model = noise.settle(_quietly(fit, own, rows))
         bounds.append(float(model.log_evidence[0]) + noise.added)
         if not learn.rises or bounds[-1] > max([bounds[0] + MIN_GAIN_OVER_FIRST_NATS, *bounds[1:-1]]):

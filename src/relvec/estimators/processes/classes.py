@@ -24,7 +24,6 @@ from relvec.gaussian_process.expansion import part_kernel
 from relvec.gaussian_process.kernel import Shape
 from relvec.gaussian_process.streamed import LEAST_VECTORS
 from relvec.kernels import Gaussian, as_kernel
-from relvec.runtime.clock import Clock
 from relvec.runtime.machine import one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 
@@ -46,7 +45,7 @@ def fit_class_process(options: ProcessOptions, source: MemorySource) -> FittedPr
         model = fit_classes(
             source.X, labels, n_classes, source.weights, earlier=_earlier(options, n_classes),
             max_vectors=options.max_vectors, kernel=kernel, room=_room(options, source, n_classes),
-            clock=Clock(options.time_limit, lambda name, fraction: report(fraction=fraction)),
+            clock=options.clock.part(1.0, lambda name, fraction: report(fraction=fraction)),
         )  # fmt: skip
         report(model.n_vectors, fraction=1.0)
     warn_unless_complete(model)

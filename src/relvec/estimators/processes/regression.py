@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import operator
-import time
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +24,6 @@ from relvec.runtime.machine import most_vectors, one_thread, room_for_vectors
 from relvec.runtime.progress import report, stage
 from relvec.solvers import Status
 
-MIN_SECONDS = 0.01  # of a time limit that is left to a stage, however late it is
 MAX_INPUT_OF_PROCESS = 1e280  # and one over the least span: widths and slopes in the units of more overflow
 MAX_TARGET_OF_PROCESS = 1e150  # and one over the least span: variances in the units of more overflow
 COPIES = 5  # of the rows, while they are merged and standardised
@@ -43,11 +40,10 @@ SENSITIVITY_ROWS = 300
 
 def fit_processes(options: ProcessOptions, source: Source) -> FittedProcess:
     """Fit a process to each output, with one choice of kernel for all."""
-    end = math.inf if options.time_limit is None else time.monotonic() + options.time_limit
     with one_thread(), stage("process"):  # long products take all of them
         rows = source.process_rows(options)
         check_sizes(rows.X, rows.targets)
-        processes = _fit_outputs(options, rows, end)
+        processes = _fit_outputs(options, rows)
     for output, process in enumerate(processes):
         warn_unless_complete(process, "" if source.single else f"output {output}: ")
     return _assemble(source, rows, processes)
@@ -64,23 +60,20 @@ def check_sizes(X: np.ndarray, targets: np.ndarray | None = None) -> None:
             )
 
 
-def _fit_outputs(options: ProcessOptions, rows: ProcessRows, end: float) -> list[ProcessPredictor]:
-    """The process of each output, until the time `end`; with several outputs one structure serves all."""
+def _fit_outputs(options: ProcessOptions, rows: ProcessRows) -> list[ProcessPredictor]:
+    """The process of each output; with several outputs one structure serves all."""
     X, targets, weights, q = rows.X, rows.targets, rows.weights, rows.targets.shape[1]
     earlier = options.earlier if options.earlier is not None and len(options.earlier) == q else [None] * q
 
-    def limit(outputs: int) -> float | None:
-        return None if end == math.inf else max(end - time.monotonic(), MIN_SECONDS) / outputs
-
     candidates: tuple[Structure, ...] | None = None
     if q > 1 and earlier[0] is None:
-        candidates = (compare_structures(X, targets, weights, limit(q)),)
+        candidates = (compare_structures(X, targets, weights, options.clock.part(1.0 / q)),)
     found = []
     for i, y in enumerate(targets.T):
         stages = STAGES if rows.table is None else STAGES_OF_MANY_ROWS
         progress = partial(_report, stages, i, q, rows.n_rows)
         both: dict[str, Any] = {
-            "candidates": candidates, "time_limit": limit(q - i), "progress": progress, "earlier": earlier[i],
+            "candidates": candidates, "clock": options.clock.part(1.0 / (q - i), progress), "earlier": earlier[i],
             "vary": options.noise == "auto",
         }  # fmt: skip
         both["target"] = options.target_scale
@@ -95,7 +88,9 @@ def _fit_outputs(options: ProcessOptions, rows: ProcessRows, end: float) -> list
             elif process.status == "max_vectors":
                 samples = LocalSamples(X, targets, weights)
                 table = DrawnSamples(samples, draw_rows(samples, len(X)), options.memory)
-                process = grow_further(process, table, i, options.max_vectors, limit(q - i), progress)
+                process = grow_further(
+                    process, table, i, options.max_vectors, options.clock.part(1.0 / (q - i), progress)
+                )
         else:
             process = fit_in_passes(rows.table, i, max_vectors=options.max_vectors, **both)
         found.append(process)

@@ -35,7 +35,7 @@ from relvec.gaussian_process.streamed.growth import LEAST_TRIED, Growth, grow_ve
 from relvec.gaussian_process.streamed.sums import Scaling, sum_all
 from relvec.gaussian_process.target import Scale
 from relvec.runtime.arrays import Array, like
-from relvec.runtime.clock import Clock, Progress
+from relvec.runtime.clock import Clock
 from relvec.runtime.machine import most_vectors, release_memory, room_for_vectors
 from relvec.runtime.progress import report
 
@@ -89,8 +89,7 @@ def fit_in_passes(
     candidates: tuple[Structure, ...] | None = None,
     max_vectors: int | None = None,
     target: Scale | None = None,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
+    clock: Clock | None = None,
     earlier: ProcessPredictor | None = None,
     vary: bool = True,
 ) -> ProcessPredictor:
@@ -100,7 +99,7 @@ def fit_in_passes(
     ----------
     table : the rows.
     output : which column of the targets.
-    candidates, target, time_limit, progress, earlier, vary : as in `relvec.gaussian_process.fit_process`.
+    candidates, target, clock, earlier, vary : as in `relvec.gaussian_process.fit_process`.
     max_vectors : rows kept at most; without it 4,096 (8,192 on a device), fewer for more than 60,000 rows.
 
     Examples
@@ -113,8 +112,8 @@ def fit_in_passes(
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
     True
     """
-    clock = Clock(time_limit, progress)
-    learning = Clock(None if time_limit is None else _LEARNING_SHARE * time_limit, progress)
+    clock = Clock() if clock is None else clock
+    learning = clock.part(_LEARNING_SHARE)
     drawn = table.draw
     prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, target, learning)
     last = LastStage() if table.place is None else LastStage(*_DEVICE_LAST_STAGE, table.place)
@@ -134,13 +133,13 @@ def fit_in_passes(
 
 def grow_further(
     process: ProcessPredictor, table: DrawnSamples, output: int, max_vectors: int | None,
-    time_limit: float | None = None, progress: Progress | None = None,
+    clock: Clock,
 ) -> ProcessPredictor:  # fmt: skip
     """A process whose vectors were too few, on more of them, or on as many with variances that suit rows held out.
 
     table : all rows, of which the draw has all.
     """
-    clock, drawn, own = Clock(time_limit, progress), table.draw, process.components[0]
+    drawn, own = table.draw, process.components[0]
     prepared = prepare(drawn.X, drawn.targets[:, output], drawn.weights, process.scale, clock)
     grown = _grow(table, output, prepared, own.structure, own.theta, max_vectors, clock, least=len(own.Z))
     process = replace(

@@ -42,7 +42,8 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
         gains.append(gain)
         return report(size, objective, progress_fraction(gains, problem.tol, False))
 
-    limit = -1.0 if solver.time_limit is None else solver.time_limit
+    left = problem.clock.left()
+    limit = -1.0 if left == np.inf else max(left, 0.0)
     start = _start(solver, problem)
     ended, active, alpha, beta, objective, largest, sure, steps = engine.search(
         problem,

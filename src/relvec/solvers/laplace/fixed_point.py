@@ -33,7 +33,6 @@ class LaplaceFixedPoint:
     expectation: bool
     prune_gamma: float
     prune_alpha: float
-    time_limit: float | None = None
 
     def init(self, problem: LaplaceProblem) -> State:
         """Every unit, with precisions so small that the data decide."""

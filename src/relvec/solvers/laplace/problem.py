@@ -17,6 +17,7 @@ from relvec.design import LaplaceDesign, ModelOnRows, Observed
 from relvec.inference.laplace_posterior import LaplacePosterior, PosteriorOnRows
 from relvec.inference.likelihoods import Likelihood, Poisson
 from relvec.inference.priors import FLAT, GammaPrior
+from relvec.runtime.clock import NO_LIMIT, Clock
 from relvec.solvers._native.laplace import Mode, NewtonSystem, Rows, evidence_system, moved_mode
 from relvec.solvers.laplace.rows import pass_ns, posterior_of, rows_in_memory, shorten_start
 
@@ -65,6 +66,7 @@ class LaplaceProblem:
     tol: float = 1e-3  # nats; a fit ends when no single move gains more
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     budget: WorkBudget = field(default_factory=WorkBudget)  # the work done so far
+    clock: Clock = NO_LIMIT  # of the fit
 
     @property
     def K(self) -> int:

@@ -32,7 +32,7 @@ def solve_laplace(solver, problem: LaplaceProblem, max_iter: int, verbose: int =
 def laplace_solver(solver) -> Search | LaplaceFixedPoint:
     """The solver for a likelihood that is not Gaussian that a solver of regression stands for."""
     if isinstance(solver, MacKay | EM):
-        return LaplaceFixedPoint(isinstance(solver, EM), solver.prune_gamma, solver.prune_alpha, solver.time_limit)
+        return LaplaceFixedPoint(isinstance(solver, EM), solver.prune_gamma, solver.prune_alpha)
     if not isinstance(solver, Sequential) or solver.select not in ("batch", "gain"):
         raise ValueError(
             f"{solver!r} is for regression: choose Sequential with select='batch' or 'gain', MacKay or EM for "
