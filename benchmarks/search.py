@@ -72,11 +72,12 @@ def measure(options: dict, X, y, X_test, y_test, seconds: float | None = None) -
     """Fit one level and return evidence, test error and log density (standardised target), vectors, seconds."""
     Xm, Xs, ym, ys = X.mean(0), X.std(0), y.mean(), y.std()
     X, X_test, y, y_test = (X - Xm) / Xs, (X_test - Xm) / Xs, (y - ym) / ys, (y_test - ym) / ys
-    solver = Sequential(**options, time_limit=seconds)
+    solver = Sequential(**options)
     began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = RVR(kernel="gaussian", width=np.sqrt(X.shape[1]), solver=solver, random_state=0).fit(X, y)
+        model = RVR(kernel="gaussian", width=np.sqrt(X.shape[1]), solver=solver, time_limit=seconds, random_state=0)
+        model.fit(X, y)
     spent = time.process_time() - began
     return {
         "evidence": model.log_marginal_likelihood_,

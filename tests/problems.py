@@ -26,7 +26,6 @@ SEARCH = Sequential(
     noise_every=1,
     restarts=3,
     stop="certificate",
-    time_limit=None,
 )
 
 

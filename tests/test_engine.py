@@ -1,6 +1,7 @@
 """The native search of a regression: every formula against its dense one, and its promises."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import oracle
 from problems import problem_of, random_problem, sinc_problem, single_move_gains
 from relvec.design import DenseDesign
 from relvec.inference.evidence import near_copy_price
+from relvec.runtime.clock import Clock
 from relvec.runtime.progress import watch
 from relvec.solvers import Sequential, Start, Status
 from relvec.solvers._native import engine
@@ -195,7 +197,7 @@ def test_the_result_has_the_exact_posterior_and_its_history():
     assert result.state.objective == pytest.approx(exact, abs=1e-8)
     assert result.history[0].action == "start" and result.n_iter == len(result.history) - 1
     assert search(Sequential(), problem, 2).status is Status.MAX_ITER
-    assert search(Sequential(time_limit=1e-9), problem, 1000).status is Status.TIME_LIMIT
+    assert search(Sequential(), replace(problem, clock=Clock(1e-9)), 1000).status is Status.TIME_LIMIT
 
 
 def test_a_search_that_is_interrupted_says_so(monkeypatch):

@@ -26,6 +26,7 @@ from relvec.estimators.predictions.scores import explained_share
 from relvec.gaussian_process import Scale, Structure, fit_process, rows
 from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.kernel import Part, Shape
+from relvec.runtime.clock import Clock
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 2))
@@ -107,7 +108,11 @@ def test_weights_beyond_the_number_range_are_refused(model, target, weight):
 @pytest.mark.parametrize(
     ("model", "target"),
     [
-        *[(make(), labels) for make in (RVC, GPClassifier) for labels in (SIGNAL > 0, np.digitize(SIGNAL, [-0.4, 0.4]))],
+        *[
+            (make(), labels)
+            for make in (RVC, GPClassifier)
+            for labels in (SIGNAL > 0, np.digitize(SIGNAL, [-0.4, 0.4]))
+        ],
         *[(make(), Y) for make in (RVR, GPRegressor)],
         (RVR(likelihood="poisson"), COUNTS),
     ],
@@ -328,9 +333,7 @@ def test_a_given_noise_is_kept_to_the_last_digit_by_every_kind_of_fit(options, n
 
 def as_told(model, rows):
     """Everything a model says of rows, in one array."""
-    return (
-        np.column_stack(model.predict(rows, return_std=True)) if is_regressor(model) else model.predict_proba(rows)
-    )
+    return np.column_stack(model.predict(rows, return_std=True)) if is_regressor(model) else model.predict_proba(rows)
 
 
 @pytest.mark.parametrize("exponent", [-490, -350, 350, 490])
@@ -355,9 +358,7 @@ def test_a_process_of_inputs_in_other_units_is_the_same(model, exponent):
     np.testing.assert_allclose(as_told(other, np.ldexp(X, units)), as_told(model, X), rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "model", [RVR(), RVC(width="learn-per-feature"), GPRegressor(), GPClassifier()], ids=repr
-)
+@pytest.mark.parametrize("model", [RVR(), RVC(width="learn-per-feature"), GPRegressor(), GPClassifier()], ids=repr)
 @pytest.mark.parametrize("value", [1e50, 1e150])
 def test_a_constant_column_of_any_size_does_no_harm(model, value):
     target, wide = (Y if is_regressor(model) else SIGNAL > 0), np.column_stack([X, np.full(30, value)])
@@ -494,7 +495,7 @@ def test_thousands_of_columns_take_no_memory_for_all_pairs_of_them():
     structure = Structure((Part(Shape.GAUSSIAN),), True, 3000)
     tracemalloc.start()
     try:
-        process = fit_process(wide, wide[:, 0], candidates=(structure,), target=Scale(), time_limit=0.01)
+        process = fit_process(wide, wide[:, 0], candidates=(structure,), target=Scale(), clock=Clock(0.01))
         [expanded] = expand(process, 3000, variance=False)
         assert len(centres_of(expanded.basis)) == 12
         peak = tracemalloc.get_traced_memory()[1]

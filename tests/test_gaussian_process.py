@@ -607,7 +607,7 @@ def test_shared_widths_are_kept_in_files(tmp_path):
 def test_time_limit_is_obeyed_and_told(slow_clock):
     X, y = table(400, 3)
     seen = []
-    model = fit_process(X, y, time_limit=0.05, progress=lambda stage, fraction: seen.append((stage, fraction)))
+    model = fit_process(X, y, clock=Clock(0.05, lambda stage, fraction: seen.append((stage, fraction))))
     assert model.status == "time_limit" and any("cut short" in message for message in model.messages)
     assert seen and all(0 <= fraction <= 1 for _, fraction in seen)
     mean, variance = model.predict(X)
@@ -661,7 +661,7 @@ def test_a_logarithm_is_found_where_there_is_one_and_only_there():
 
 def test_a_short_time_limit_is_kept_on_many_rows(slow_clock):
     X, y = table(6000, 3)
-    model = fit_process(X, y, time_limit=0.5)
+    model = fit_process(X, y, clock=Clock(0.5))
     assert len(model.vectors) < 600 and model.status == "time_limit"
     assert np.corrcoef(model.predict(X[:500])[0], y[:500])[0, 1] > 0.8
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from relvec.design.approximate import FactorDesign, SingleDesign
 from relvec.inference.laplace import NewtonSettings, laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Gaussian
+from relvec.runtime.clock import Clock
 from relvec.solvers import EM, MacKay, Sequential, Status
 from relvec.solvers.laplace.problem import LaplaceModel, LaplaceProblem, empty_model
 from relvec.solvers.laplace.scan import ScanSettings, scan, shared_optimum
@@ -107,7 +110,7 @@ def test_the_mode_by_gradients_is_the_mode_by_newton_steps(monkeypatch):
 
 def test_a_softmax_out_of_time_is_a_valid_model():
     Phi, t, _ = classes(n=120, K=4)
-    result = solve_laplace(Sequential(time_limit=1e-9), make(Phi, t, Categorical(4)), 500)
+    result = solve_laplace(Sequential(), replace(make(Phi, t, Categorical(4)), clock=Clock(1e-9)), 500)
     assert result.status is Status.TIME_LIMIT and np.isinf(result.state.largest_gain)
     p = result.state.posterior
     assert result.state.objective == pytest.approx(p.log_evidence)

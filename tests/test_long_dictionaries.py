@@ -1,5 +1,6 @@
 """Long dictionaries, searched in parts: what each part offers is what the dense evidence gains."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from relvec.basis import KernelBasis
 from relvec.design import DenseDesign
 from relvec.inference.evidence import near_copy_price
 from relvec.kernels import Gaussian
+from relvec.runtime.clock import Clock
 from relvec.solvers import Sequential
 from relvec.solvers import active_set as _columns
 from relvec.solvers.gaussian import proposals as _proposals
@@ -186,24 +188,22 @@ def test_the_history_of_a_long_dictionary_names_its_atoms(start, monkeypatch):
     assert history["gain"][0] == 0.0
 
 
-def test_the_parts_of_a_long_dictionary_share_the_time_limit(monkeypatch):
-    now, given = [100.0], []
+def test_the_parts_of_a_long_dictionary_share_the_clock(monkeypatch):
+    given = []
 
-    def timed_search(solver, *rest):
-        given.append((solver.time_limit, now[0]))
-        now[0] += 3.0
-        return search(solver, *rest)
+    def recorded(solver, problem, *rest):
+        given.append(problem.clock)
+        return search(solver, problem, *rest)
 
     search = _columns.search
-    monkeypatch.setattr(_columns, "search", timed_search)
-    monkeypatch.setattr(_columns, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(_columns, "search", recorded)
     monkeypatch.setattr(_columns, "MAX_WHOLE_ATOMS", 20)
     monkeypatch.setattr(_columns, "_FIRST_PART_ATOMS", 10)
     design, t = dictionary()
     design = Long(design.columns(np.arange(40)))  # of which some is searched, then what a scan of all names
-    _columns.solve(Sequential(restarts=0, time_limit=5.0), problem_of(design, t), 1000)
-    assert len(given) > 2
-    assert [limit for limit, _ in given] == [max(5.0 - (at - 100.0), 1e-3) for _, at in given]
+    problem = replace(problem_of(design, t), clock=Clock(500.0))
+    _columns.solve(Sequential(restarts=0), problem, 1000)
+    assert len(given) > 2 and all(clock is problem.clock for clock in given)
 
 
 # --- the rounds of a search in parts, with searches and scans that do what a script says ---------------------------

@@ -10,7 +10,6 @@ from problems import dictionary, problem_of
 from relvec.inference.priors import GammaPrior
 from relvec.solvers import Sequential
 from relvec.solvers import loop as _loop
-from relvec.solvers import sequential as _sequential
 from relvec.solvers.loop import Status, iterate
 from relvec.solvers.sequential import Search
 
@@ -222,8 +221,6 @@ def test_evidences_of_a_billion_nats_may_fall_by_a_nat():
 
 def test_time_and_steps_are_limits(monkeypatch):
     now = [0.0]
-    for module in (_loop, _sequential):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     many = {"grow": [1.0] * 50}
     assert search(many, max_iter=4)[0].status is Status.MAX_ITER and search(many, max_iter=4)[0].n_iter == 4
 
@@ -234,15 +231,16 @@ def test_time_and_steps_are_limits(monkeypatch):
 
     model = Scripted()
     model.script = {"grow": Slow([1.0] * 50)}
-    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
-    solver = Search(Sequential(time_limit=5.5), lambda *_: model)
+    clock = SimpleNamespace(left=lambda: 5.5 - now[0], end=5.5)
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL, clock=clock)
+    solver = Search(Sequential(), lambda *_: model)
     result = iterate(solver, problem, 100)
     assert result.status is Status.TIME_LIMIT and result.n_iter == 6 and not result.status.success
     # a search whose precisions are settled begins no restart after its time, and ends with its certificate
     now[0], model = 0.0, Scripted()
     model.script = {"settle": Slow([0.0])}
-    solver = Search(Sequential(time_limit=0.5), lambda *_: model)
-    result = iterate(solver, problem, 100)
+    clock.left = lambda: 0.5 - now[0]
+    result = iterate(Search(Sequential(), lambda *_: model), problem, 100)
     assert result.status is Status.CONVERGED and "restart" not in names(model.log)
 
 
@@ -260,7 +258,7 @@ def test_steps_of_tf03_come_first_where_they_are_asked_for():
 
 @pytest.mark.parametrize("options", [
     {"batch": 0}, {"batch": 1.5}, {"noise_every": 0}, {"noise_every": None}, {"restarts": -1}, {"restarts": "3"},
-    {"start": "middle"}, {"select": "best"}, {"stop": "never"}, {"time_limit": 0}, {"time_limit": "1"},
+    {"start": "middle"}, {"select": "best"}, {"stop": "never"}, {"max_iter": 0}, {"max_iter": "1"},
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -268,7 +266,7 @@ def test_settings_that_make_no_sense_are_refused(options):
 
 
 def test_settings_at_their_limits_are_taken():
-    solver = Sequential(batch=1, noise_every=1, restarts=0, time_limit=0.1)
+    solver = Sequential(batch=1, noise_every=1, restarts=0)
     assert (solver.batch, solver.noise_every, solver.restarts) == (1, 1, 0) and Sequential().batch is None
 
 

@@ -154,7 +154,7 @@ def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
     monkeypatch.setattr(streamed_module, "_MATRICES", 200)
     low = fit_in_passes(DrawnSamples(rows.samples, rows.draw, 1e7), candidates=one)
     assert low.status == "memory_limit" and len(low.vectors) < 64
-    late = fit_in_passes(rows, candidates=one, time_limit=1e-9)
+    late = fit_in_passes(rows, candidates=one, clock=Clock(1e-9))
     assert late.status == "time_limit" and np.isfinite(late.predict(X)[0]).all()
     assert any("time limit" in message for message in late.messages)
     assert not any("max_vectors" in message for message in late.messages)
@@ -163,7 +163,7 @@ def test_limits_end_a_fit_and_the_status_says_which(monkeypatch):
 def test_a_stop_asked_for_while_learning_ends_the_fit():
     rows, X, _ = table()
     one = (parse_structure("matern32", 1),)
-    stopped = fit_in_passes(rows, candidates=one, progress=lambda stage, fraction: True)
+    stopped = fit_in_passes(rows, candidates=one, clock=Clock(None, lambda stage, fraction: True))
     assert stopped.status == "interrupted" and np.isfinite(stopped.predict(X)[0]).all()
 
 

@@ -268,7 +268,7 @@ class TestLearning:
         X, y = friedman(1, 100)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = RVR(width="learn-per-feature", solver=Sequential(time_limit=1e-9)).fit(X, y)
+            model = RVR(width="learn-per-feature", time_limit=1e-9).fit(X, y)
         assert len(model.tuning_.trials) == 1  # the other starts are not tried
 
     def test_any_number_of_threads(self, monkeypatch):

@@ -23,7 +23,6 @@ import relvec
 from relvec import RVC, RVR
 from relvec.runtime import machine
 from relvec.runtime.progress import watch
-from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceModel
 
 RNG = np.random.default_rng(0)
@@ -76,7 +75,7 @@ def test_an_interrupted_refit_leaves_the_earlier_fit(name):
 
 @pytest.mark.parametrize("name", ["regressor", "two classes"])
 def test_a_time_limit_keeps_the_best_model_so_far(name):
-    model, y = clone(MODELS[name][0]).set_params(solver=Sequential(time_limit=1e-9)), MODELS[name][1]
+    model, y = clone(MODELS[name][0]).set_params(time_limit=1e-9), MODELS[name][1]
     with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"):
         model.fit(X, y)
     assert model.status_ == "time_limit" and np.all(np.isfinite(model.weights_))
