@@ -15,8 +15,8 @@ Parts:
   rows of 12 features, for regression from disk: what the fit took besides its data, or the limit it asks for (Linux).
 - disk: the sinc from a memory map on disk.
 - table: RVR() on 12 features, 5 of them of use (Friedman #1): learned widths, candidates in subsets.
-- parquet: the same table, a million rows in a Parquet file, by the command `relvec fit --model gp`. The peak is that of the
-  command.
+- parquet: the same table, a million rows in a Parquet file, by the command `relvec fit --model gp`. The peak is that of
+  the command.
 - kin40k: KIN40K, 36,000 rows against 4,000 (needs RELVEC_DATA): GPRegressor() as it comes and with at most 4,096
   vectors, beside sparse processes of the literature (plain PyTorch) and boosted trees; --device says where relvec and
   the sparse processes work, --peer-seconds how long the latter learn.

@@ -8,6 +8,7 @@ import pytest
 
 from problems import dictionary, problem_of
 from relvec.inference.priors import GammaPrior
+from relvec.runtime.clock import NO_LIMIT
 from relvec.solvers import Sequential
 from relvec.solvers import loop as _loop
 from relvec.solvers.loop import Status, iterate
@@ -81,7 +82,7 @@ class Scripted:
 def search(script=None, max_iter=100, one_at_a_time=None, **settings):
     """Run a search; return the result and the moves asked for, with what they were given."""
     model = Scripted(script)
-    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL, clock=NO_LIMIT)
     solver = Search(Sequential(**settings), lambda problem, bias: model, one_at_a_time)
     return iterate(solver, problem, max_iter), model.log
 
@@ -212,7 +213,7 @@ def test_an_evidence_that_falls_when_evaluated_anew_hides_gains_as_large(fall, l
 def test_evidences_of_a_billion_nats_may_fall_by_a_nat():
     model = Scripted({"sharpen": [-0.9]}, objective=-1e9)
     solver = Search(Sequential(restarts=0), lambda *_: model)
-    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL, clock=NO_LIMIT)
     assert iterate(solver, problem, 100).status is Status.CONVERGED
     model = Scripted({"sharpen": [-1.1]}, objective=-1e9)
     solver = Search(Sequential(restarts=0), lambda *_: model)
@@ -293,7 +294,7 @@ def test_a_step_in_words(caplog):
     with caplog.at_level("INFO", logger="relvec"):
         search({"grow": [1.0]}, restarts=0)
         assert not caplog.records
-        problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+        problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL, clock=NO_LIMIT)
         model = Scripted({"grow": [1.0]})
         solver = Search(Sequential(restarts=0), lambda *_: model)
         result = iterate(solver, problem, 100, verbose=1)
@@ -359,7 +360,7 @@ def test_the_objective_is_the_evidence_with_the_densities_of_the_priors(rates):
 
 
 def test_a_search_that_ends_late_ends_with_its_certificate_or_at_once():
-    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL)
+    problem = SimpleNamespace(tol=TOL, tolerance=lambda size: TOL, clock=NO_LIMIT)
     for settled, status in ((True, None), (False, Status.TIME_LIMIT)):
         solver = SimpleNamespace(finishing=lambda state, settled=settled: settled)
         assert _loop._end(solver, problem, SimpleNamespace(done=False), False, False, True) is status
