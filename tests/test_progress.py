@@ -35,7 +35,7 @@ def watched(model, *data):
     [
         (RVR(width=3.0), (X, 5.0 * Y), ["search"]),
         (RVR(width=3.0), (MANY, np.cos(MANY[:, 0]) + 0.1 * RNG.standard_normal(700)), ["kernel", "search"]),
-        (RVR(), (X[:40], Y[:40]), ["widths", "search"]),
+        (RVR(kernel="gaussian"), (X[:40], Y[:40]), ["widths", "search"]),
         (RVC(width=3.0), (X, LABEL), ["search"]),
         (RVR(width=3.0, likelihood="poisson"), (X, np.round(np.exp(2.0 * Y))), ["search"]),
         (RVR(width=3.0, solver="em", tol=1e-2), (X, Y), ["search"]),
@@ -167,7 +167,7 @@ def test_one_bar_over_outputs_and_folds():
     assert all(p.remaining == pytest.approx(p.elapsed * (1 - p.overall) / p.overall) for p in late)
 
 
-@pytest.mark.parametrize("model", [GPClassifier(), RVC(width=3.0), GPRegressor(), RVR()], ids=repr)
+@pytest.mark.parametrize("model", [GPClassifier(), RVC(width=3.0), GPRegressor(), RVR(kernel="gaussian")], ids=repr)
 def test_small_fits_take_one_thread_of_blas(model):
     """More of them wait for each other, most of all on a busy machine."""
     threads = set()

@@ -282,7 +282,7 @@ def test_a_callback_ends_a_search(monkeypatch):
 
 def test_how_far_a_search_is_told_by_its_gains():
     def fraction(gains, done=False):
-        return _loop._fraction([_loop.Step("add", 0, gain, 0.0, 1, 1.0) for gain in gains], 1e-2, done)
+        return _loop.progress_fraction(gains, 1e-2, done)
 
     assert np.isnan(fraction([100.0, 10.0, 1.0, 0.1])) and fraction([], True) == 1.0
     assert fraction([100.0, 10.0, -1.0, 1.0, 0.1, 0.1, 0.1, 0.1]) == pytest.approx(0.5)  # the largest of five: 1
@@ -331,8 +331,8 @@ def test_the_first_step_gains_nothing():
 
 
 def test_gains_near_the_tolerance_tell_how_far_a_search_is():
-    steps = [_loop.Step("add", 0, gain, 0.0, 1, 1.0) for gain in [2e-2] + [1.5e-2] * 5]
-    assert _loop._fraction(steps, 1e-2, False) == pytest.approx(1.0 - np.log(1.5) / np.log(2.0))
+    found = _loop.progress_fraction([2e-2] + [1.5e-2] * 5, 1e-2, False)
+    assert found == pytest.approx(1.0 - np.log(1.5) / np.log(2.0))
 
 
 def test_the_log_is_sent_to_the_terminal_where_nobody_has_set_up_logging(monkeypatch):
