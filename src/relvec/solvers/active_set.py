@@ -16,12 +16,9 @@ from relvec.solvers.gaussian.textbook import textbook_step
 from relvec.solvers.loop import Problem, Result, Solver, Start, Status, Step, iterate
 from relvec.solvers.sequential import Search, Sequential
 from relvec.solvers.stepwise import Stepwise
-from relvec.solvers.subsets import cut_short
 
 MAX_WHOLE_ATOMS = 3000  # dictionaries up to this length are searched whole
 _FIRST_PART_ATOMS = 1024  # of a longer one to begin with
-_LEVEL_FACTOR = 4  # from one level of a long dictionary in memory to the next
-_MAX_LEVEL_SHARE = 0.5  # of the dictionary: a longer level is all of it
 _MAX_PART_SHARE = 0.25  # a model of more than this share of the part asks for a larger one
 _MAX_ADDITIONS = 64  # taken into a part in a round
 _MAX_EXCHANGES_PER_ATOM = 4  # likewise
@@ -62,8 +59,6 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
         return _with_posterior(iterate(prepare(solver), problem, max_iter, verbose))
     if problem.design.n_atoms <= MAX_WHOLE_ATOMS:
         return search(solver, problem, max_iter, verbose)
-    if type(problem.design) is DenseDesign:
-        return _in_levels(solver, problem, max_iter, verbose)
     start, n_iter, tol = problem.start, 0, max(_ROUGH_TOL_NATS, problem.tol)
     history: list[Step] = []
 
@@ -122,32 +117,6 @@ def solve(solver: SolverSpec, problem: Problem, max_iter: int, verbose: int = 0)
     if status in (Status.CONVERGED, Status.STALLED):
         status = Status.CONVERGED if largest <= problem.tolerance(len(active)) else Status.STALLED
     return Result(whole, status, _recompute_gains(history), n_iter)
-
-
-def _in_levels(solver: Sequential, problem: Problem, max_iter: int, verbose: int) -> Result:
-    """Search a long dictionary in memory: some of its atoms, four times as many, then all, each from the model before.
-
-    Restarts are among few atoms, where they are quick; the last search certifies the model over all.
-    """
-    history, n_iter = list[Step](), 0
-    part, tol = _first_part(problem, _FIRST_PART_ATOMS), max(_ROUGH_TOL_NATS, problem.tol)
-    while len(part) < _MAX_LEVEL_SHARE * problem.design.n_atoms:
-        result = search(solver, _restrict(problem, part, problem.start, tol), max_iter - n_iter, verbose)
-        history += _renumber(result.history[1 if history else 0 :], part)
-        n_iter += result.n_iter
-        state = result.state
-        active = part[state.active]
-        problem = replace(problem, start=Start(active, state.posterior.alpha, state.posterior.beta))
-        if cut_short(result):
-            p = state.posterior
-            whole = state.stepped(active=active, largest_gain=np.inf, posterior=p)
-            return Result(whole, result.status, _recompute_gains(history), n_iter)
-        if len(part) > _FIRST_PART_ATOMS * _LEVEL_FACTOR // 2:
-            solver = replace(solver, restarts=0)
-        part = _first_part(problem, _LEVEL_FACTOR * len(part))
-    result = search(solver, problem, max_iter - n_iter, verbose)
-    history += result.history[1:] if history else result.history
-    return replace(result, history=_recompute_gains(history), n_iter=n_iter + result.n_iter)
 
 
 def prepare(solver: SolverSpec) -> Solver:
