@@ -14,7 +14,7 @@ from relvec import RVR, plot
 
 X, y = make_friedman1(200, noise=1.0, random_state=0)
 X_new, y_new = make_friedman1(500, noise=1.0, random_state=1)
-model = RVR().fit(X, y)
+model = RVR(kernel="gaussian").fit(X, y)
 print(f"{len(model.relevance_)} of {len(X)} rows kept, R^2 on new rows {model.score(X_new, y_new):.2f}")
 print("relevant:", [f"x{k + 1}" for k, share in enumerate(model.feature_relevance_) if share > 1e-3])
 

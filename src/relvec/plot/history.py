@@ -52,6 +52,8 @@ class HistoryDisplay:
         if not isinstance(fitted, FittedRVM):
             raise ValueError("a process is not found by a search: see selection_ for the kernels compared")
         history = fitted.history[output]
+        if not len(history):
+            raise ValueError("held-out rows chose the functions of this model: see tuning_ for the sizes compared")
         return cls(history["objective"], history["size"]).plot(ax)
 
     def plot(self, ax: Any = None) -> HistoryDisplay:
