@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FAMILIES = "sparse linear model|relevance vector machine|Gaussian process"
-SECONDS = re.compile(rf"^(  (?:{FAMILIES}) .*?)\d+\.\d(?=(?: +chosen)?$)|(?<=fitted in )\d+(?= s$)", re.MULTILINE)
+SECONDS = re.compile(rf"^(  (?:{FAMILIES}) .*?)\d+\.\d *(?=(?:chosen)?$)|(?<=fitted in )\d+(?= s$)", re.MULTILINE)
 BLOCK = re.compile(
     r"^```(?P<language>python|bash)\n(?P<code>.*?)^```$(?P<between>\s+)(?:^```text\n(?P<text>.*?)^```$)?",
     re.DOTALL | re.MULTILINE,
