@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relvec import RVC, RVR
+from relvec import RVC, RVR, GPRegressor
 from relvec.app.report import html as _html
 from relvec.app.report import plain_warnings, report
 from relvec.app.report.facts import find_worst_rows, gather_facts
@@ -128,8 +128,8 @@ def test_warnings_in_plain_words(changes, words):
 def test_a_process_that_keeps_every_row_is_no_reason_for_a_warning():
     x = np.linspace(0, 6, 40)
     table = {"x": x, "y": np.sin(x) + np.random.default_rng(0).normal(0, 0.1, 40)}
-    pipeline = fit_table(table, "y").pipeline
-    assert len(pipeline[-1].relevance_) > 20 and hasattr(pipeline[-1], "process_")
+    pipeline = fit_table(table, "y", model=GPRegressor()).pipeline
+    assert len(pipeline[-1].vectors_) > 20
     assert not any("sparse" in warning for warning in plain_warnings(pipeline, evaluate_table(pipeline, table)))
 
 
@@ -151,11 +151,11 @@ def test_relevance_learned_with_the_scales_is_drawn_by_column():
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=30), "c": ["a", "b", "c"] * 10, "y": rng.normal(size=30)}
     fitted = fit_table(table, "y", model=RVR(width=1.0))
-    fitted.pipeline[-1].feature_relevance_ = np.array([0.4, 0.3, 0.2, 0.1])
-    fitted.pipeline[-1].width_ = np.ones(4)
+    model, shares = fitted.pipeline[-1], np.array([0.4, 0.3, 0.2, 0.1])
+    model.fitted_ = replace(model.fitted_, feature_relevance=shares, width=np.ones(4))
     page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
     assert "the share of each column in the distances" in page
-    fitted.pipeline[-1].width_ = 1.0  # one width for all: its shares are those of the variance, and were not learned
+    model.fitted_ = replace(model.fitted_, width=1.0)  # one for all: shares of the variance, which were not learned
     page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
     assert "the share of each column in the distances" not in page
 
@@ -164,16 +164,15 @@ def test_a_kernel_chosen_by_merit_is_told():
     rng = np.random.default_rng(0)
     x, z = rng.uniform(-3, 3, 60), rng.normal(size=60)
     table = {"x": x, "z": z, "y": np.exp(2.0 + np.sin(x) + 0.3 * z + 0.1 * rng.normal(size=60))}
-    fitted = fit_table(table, "y")
+    fitted = fit_table(table, "y", model=GPRegressor())
     facts, model = dict(summary(fitted.pipeline)), fitted.pipeline[-1]
     assert "chosen by merit" in facts["kernel"]
     assert model.process_.scale.sign and "logarithmic scale" in facts["noise"]
     header, rows = vectors_of(fitted.pipeline)
-    weights = {row[0]: row[1] for row in rows}
-    assert header[:2] == ["row", "weight"] and len(weights) == len(model.relevance_)
-    at_row = model.basis_.rows == model.relevance_[0]
-    first = fitted.pipeline["columns"].record_["relevance"]["rows"][0]
-    assert weights[first] == pytest.approx(model.weights_[at_row].sum())
+    assert header == ["row", "kept for", "y", "x", "z"] and len(rows) == len(model.vectors_)
+    assert [row[0] - 1 for row in rows] == model.vector_rows_.tolist()
+    assert {row[1] for row in rows} <= {"relevance", "coverage", "all"}
+    assert all(table["x"][row[0] - 1] == pytest.approx(float(row[3])) for row in rows)
     page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
     assert "refused" in Strict(page).text and model.selection_[0].name in page
     with pytest.raises(ValueError, match="see selection_"):

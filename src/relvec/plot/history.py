@@ -53,7 +53,7 @@ class HistoryDisplay:
             raise ValueError("a process is not found by a search: see selection_ for the kernels compared")
         history = fitted.history[output]
         if not len(history):
-            raise ValueError("held-out rows chose the functions of this model: see tuning_ for the sizes compared")
+            raise ValueError("this model has no history: held-out rows chose its size, see tuning_ for what they said")
         return cls(history["objective"], history["size"]).plot(ax)
 
     def plot(self, ax: Any = None) -> HistoryDisplay:

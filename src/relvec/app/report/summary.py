@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from relvec.app.tables.families import family_of
 from relvec.app.tables.pipelines import encoded_columns
 from relvec.app.tables.text import format_cell, plural
 from relvec.estimators.records import Fitted
@@ -19,6 +20,7 @@ WIDTH_RULES = {
     "scale": "from the scale of the inputs",
     "learn": "learned by the evidence",
     "learn-per-feature": "learned by the evidence",
+    "process": "learned by a process",
 }
 
 
@@ -80,7 +82,7 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     ('rows kept', '... of 4 rows (... kept)')
     """
     step, fitted = pipeline["columns"], pipeline[-1].fitted_
-    facts = [(*_size_in_words(fitted, step.record_["rows"]),)]
+    facts = [_size_in_words(pipeline[-1], step.record_["rows"])]
     if step.task == "regression":
         units = "on the logarithmic scale of the target" if fitted.log_scale else "in the target's units"
         noise = format_cell(float(np.sqrt(fitted.noise_variance[0])))
@@ -106,12 +108,12 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     return [*facts, ("status", ", ".join(dict.fromkeys(fitted.status)))]
 
 
-def _size_in_words(fitted: Fitted, rows: int) -> tuple[str, str]:
+def _size_in_words(model: Any, rows: int) -> tuple[str, str]:
     """How much the model keeps, and of what."""
-    kept, of = len(fitted.kept_rows), plural(rows, "row")
-    if not kept:
+    fitted = model.fitted_
+    if family_of(model) == "linear":
         return "columns kept", f"{fitted.n_kept:,}: a linear model keeps no row"
-    return "rows kept", f"{kept:,} of {of} ({fitted.size})"
+    return "rows kept", f"{len(fitted.kept_rows):,} of {plural(rows, 'row')} ({fitted.size})"
 
 
 def _noise_facts(pipeline: Pipeline, fitted: Fitted) -> list[tuple[str, str]]:
