@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,10 @@ def _assemble(options: MachineOptions, source: MemorySource, fits: list[SparseFi
     return FittedRVM(
         basis=basis,
         functions=functions,
-        predictors=[fit.predictor if honest else function for fit, function in zip(fits, functions, strict=True)],
+        predictors=[
+            replace(fit.predictor, function=function) if honest else function
+            for fit, function in zip(fits, functions, strict=True)
+        ],
         weights=weights[:, order],
         alpha=alpha[:, order],
         gamma=gamma[:, order],

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from relvec.basis import Basis
+from relvec.basis import Basis, Concat, KernelBasis
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
 from relvec.estimators.records import FittedRVM
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.expansion import LinearExpansion
-from relvec.inference.predictive import CountPredictor, LatentClasses, LinearPredictor, StudentPredictor
+from relvec.inference.predictive import (
+    CalibratedPredictor,
+    CountPredictor,
+    LatentClasses,
+    LinearPredictor,
+    StudentPredictor,
+)
+from relvec.kernels import Gaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +63,7 @@ def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
     elif fitted.classifier is not None:
         predictors = [fitted.classifier]
     return ExportedModel(
-        basis=fitted.basis if isinstance(fitted, FittedRVM) else None,
+        basis=_with_reach(fitted.basis, predictors) if isinstance(fitted, FittedRVM) else None,
         predictors=predictors,
         n_features=model.n_features_in_,
         single=not classifies and fitted.single,
@@ -95,6 +104,8 @@ def expand_machine(model: ExportedModel, predictor: Any, function: str) -> Linea
     """
     if type(predictor) is StudentPredictor:  # its noise replaces that of the normal model
         return replace(expand_machine(model, predictor.function, function), noise=predictor.noise)
+    if type(predictor) is CalibratedPredictor:
+        return _expand_calibrated(model, predictor, function)
     counts = type(predictor) is CountPredictor
     linear = predictor.latent if counts else predictor
     if type(linear) is not LinearPredictor:
@@ -104,7 +115,33 @@ def expand_machine(model: ExportedModel, predictor: Any, function: str) -> Linea
         unit = linear.unit / linear.scale
         noise = 0.0 if counts else float(linear.noise * linear.unit**2)
         root, none = linear.root * unit[:, None], np.zeros((len(unit), 0))
-        return LinearExpansion(model.basis, linear.mean * unit, root, none, 0.0, noise)
+        more = model.basis.n_atoms - len(unit)  # functions of the reach of error bars, which have no weight
+        weights, root, none = (np.pad(a, [(0, more), (0, 0)][: a.ndim]) for a in (linear.mean * unit, root, none))
+        return LinearExpansion(model.basis, weights, root, none, 0.0, noise)
+
+
+def _expand_calibrated(model: ExportedModel, predictor: CalibratedPredictor, function: str) -> LinearExpansion:
+    """The same with variances times the factor of error bars, and a share of the prior's away from the data."""
+    assert model.basis is not None
+    found, reach, bars = expand_machine(model, predictor.function, function), predictor.reach, predictor.bars
+    factor = 1.0 if bars.varying is not None else bars.factor
+    own = next(i for i, other in enumerate(model.predictors) if other is predictor)
+    sizes = [len(other.reach.centres) for other in model.predictors]
+    first = model.basis.n_atoms - sum(sizes[own:])
+    represented = np.zeros((model.basis.n_atoms, len(reach.centres)))
+    inverse = solve_triangular(reach.root, np.eye(len(reach.centres)), lower=True)
+    represented[first : first + len(reach.centres)] = inverse.T / np.sqrt(reach.least)
+    return replace(
+        found, root=np.sqrt(factor) * found.root, noise=factor * found.noise, represented=represented,
+        prior=reach.variance, varying=bars.varying,
+    )  # fmt: skip
+
+
+def _with_reach(basis: Basis, predictors: Sequence[Any]) -> Basis:
+    """The functions of a model, and after them those that tell how far each output's error bars reach."""
+    reaches = [predictor.reach for predictor in predictors if type(predictor) is CalibratedPredictor]
+    parts = [KernelBasis(Gaussian(tuple(reach.widths.tolist())), reach.centres) for reach in reaches]
+    return Concat((basis, *parts), n_features=basis.n_features) if parts else basis
 
 
 def split_pipeline(model: Any, function: str, hint: str = "") -> tuple[list[Any], Any]:

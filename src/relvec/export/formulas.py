@@ -12,6 +12,7 @@ import numpy as np
 from relvec import kernels
 from relvec.basis import Basis
 from relvec.inference.expansion import LinearExpansion
+from relvec.inference.heteroscedastic import LogNoise
 
 
 class Arithmetic(ABC):
@@ -32,6 +33,10 @@ class Writer(Arithmetic):
     @abstractmethod
     def squares(self, basis: Basis, root: np.ndarray) -> Number:
         """|phi'root|^2 for root (k, j)."""
+
+    @abstractmethod
+    def noise_variance(self, noise: LogNoise, mean: Number) -> Number:
+        """`LogNoise.variance` at the inputs and a predicted mean, but for its least value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +90,12 @@ def machine_moments(writer: Writer, part: LinearExpansion, counts: bool, std: bo
     if counts:  # moments of a log-normal rate, and of the counts
         rate = (mean + variance * 0.5).exp()
         return rate, rate * rate * variance.expm1() + rate if std else None
-    return mean, variance + part.noise
+    variance = variance + part.noise
+    if part.varying is not None:
+        variance = variance * writer.noise_variance(part.varying, mean).maximum(part.varying.least)
+    if part.prior:  # the share of the prior's variance that functions kept do not reach
+        variance = variance + (writer.squares(part.basis, part.represented).negative() + 1.0).maximum(0.0) * part.prior
+    return mean, variance
 
 
 def interval(centre: Number, variance: Number, threshold: float, counts: bool) -> tuple[Number, Number]:

@@ -6,8 +6,9 @@ import numpy as np
 
 from relvec.basis import Basis
 from relvec.export.c99.kernels import add_columns
-from relvec.export.c99.source import CSource, Statements
+from relvec.export.c99.source import CSource, Statements, format_double
 from relvec.export.formulas import Number, Writer
+from relvec.inference.heteroscedastic import BUMP_WIDTH, CUT_OFF, LogNoise
 
 
 class RowWriter(Statements, Writer):
@@ -43,6 +44,36 @@ class RowWriter(Statements, Writer):
         self._add_squares()
         table = self.source.table(root, "s")
         return Number(self, self.let(f"@squares(phi, {table}, {root.shape[1]})"))
+
+    def noise_variance(self, noise: LogNoise, mean: Number) -> Number:
+        name, k, table = self.source.new_name("noise"), len(noise.mean), self.source.table
+        if not k:
+            return Number(self, format_double(float(np.exp(noise.level))))
+        straight = np.isinf(noise.places)
+        columns, shapes = table(noise.columns, "c", "int"), table(straight.astype(int), "c", "int")
+        centre, scale = table(noise.centre[noise.columns]), table(noise.scale[noise.columns])
+        places, weights = table(np.where(straight, 0.0, noise.places)), table(noise.mean)
+        spread = table(np.linalg.cholesky(noise.covariance)) if noise.covariance.any() else ""
+        more = f"""    for (j = 0; j < {k}; j++) {{
+        double s = 0.0;
+        for (i = 0; i < {k}; i++) s += psi[i] * {spread}[i * {k} + j];
+        v += 0.5 * s * s;
+    }}
+"""
+        self.source.add(f"""static double {name}(const double *x, double mean)
+{{
+    double psi[{k}], v = {format_double(noise.level)};
+    int i{", j" if spread else ""};
+    for (i = 0; i < {k}; i++) {{
+        double t = (({columns}[i] < @INPUTS ? x[{columns}[i]] : mean) - {centre}[i]) / {scale}[i], u;
+        t = fmin(fmax(t, {format_double(-CUT_OFF)}), {format_double(CUT_OFF)});
+        u = (t - {places}[i]) / {format_double(BUMP_WIDTH)};
+        psi[i] = {shapes}[i] ? t : exp(-0.5 * u * u);
+        v += psi[i] * {weights}[i];
+    }}
+{more if spread else ""}    return exp(v);
+}}""")
+        return Number(self, self.let(f"{name}({'u' if self._prepared else 'x'}, {mean.name})"))
 
     def _add_squares(self) -> None:
         """NAME_squares(phi, root, k): |phi'root|^2 for root (m, k)."""
