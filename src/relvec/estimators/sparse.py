@@ -76,8 +76,8 @@ def _earlier(options: MachineOptions, q: int) -> list[tuple[LearnedWidths, ...] 
 
 def _status(fit: SparseFit) -> Status:
     """How a fit ended."""
-    if fit.cut:
-        return Status.TIME_LIMIT
+    if fit.cut or fit.stopped:
+        return Status.INTERRUPTED if fit.stopped else Status.TIME_LIMIT
     p = fit.posterior
     if not fit.problem.fixed_noise and p.beta * fit.problem.noise_floor > 1.0 - 1e-6:
         return Status.CONSTANT_TARGET if not fit.n_functions else Status.NOISE_FLOOR

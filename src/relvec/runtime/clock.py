@@ -61,12 +61,16 @@ class Clock:
         """Note what another clock has cut, and stop where that was asked to."""
         self.cut += other.cut
         if other.stopped:
-            self.stopped, self._end = True, time.monotonic()
+            self.stop()
+
+    def stop(self) -> None:
+        """Leave no time, as somebody who was told asked for it."""
+        self.stopped, self._end = True, time.monotonic()
 
     def report(self, stage: str, fraction: float) -> None:
         """Tell the callback that `stage` is done to a fraction of 0 to 1; it asks to stop by returning True."""
         if self._progress is not None and self._progress(stage, fraction) is True:
-            self.stopped, self._end = True, time.monotonic()
+            self.stop()
 
 
 NO_LIMIT = Clock()

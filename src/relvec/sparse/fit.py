@@ -48,7 +48,7 @@ class SparseFit:
     price : nats that a function cost; inf where the constant alone predicts best.
     levels : held-out density and size at each price that was tried.
     largest_gain : nats that a single move would still gain at that price.
-    cut : stages that the time limit left out.
+    cut : stages that the time limit left out; `stopped`, whether a callback asked for it.
     bars, reach : of the error bars.
     """
 
@@ -62,6 +62,7 @@ class SparseFit:
     levels: tuple[Level, ...]
     largest_gain: float
     cut: tuple[str, ...]
+    stopped: bool
     bars: ErrorBars
     reach: Reach
 
@@ -153,6 +154,7 @@ def fit_sparse(
         tuple(levels),
         _largest_gain(model, level.price),
         tuple(clock.cut),
+        clock.stopped,
         bars,
         reach,
     )

@@ -16,6 +16,7 @@ from relvec.gaussian_process.rows import Rows, row_hash
 from relvec.inference.error_bars import HeldOut
 from relvec.inference.evidence import LOG_2PI
 from relvec.runtime.clock import Clock
+from relvec.runtime.progress import report
 from relvec.solvers.gaussian.model import GaussianModel
 from relvec.solvers.loop import Problem, Start
 from relvec.solvers.price import PRICES_NATS, Ladder, continue_from, sharpen
@@ -131,6 +132,9 @@ class Comparison:
         for price in prices:
             models = [fold.ladder.descend(price) for fold in self.folds]
             losses.append(self._level(price, models).loss)
+            size = round(float(np.mean([count(model) for model in models])))
+            if report(size, fraction=len(losses) / len(prices)):
+                clock.stop()
             best = int(np.argmin(losses))
             if len(losses) - 1 - best >= _PATIENCE and losses[-1] > losses[best] + _LOST_NATS:
                 break
