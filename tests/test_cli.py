@@ -26,7 +26,7 @@ def test_demo_prints_the_summary_and_writes_pictures(empty_folder, capsys):
     pytest.importorskip("matplotlib")
     assert cli.main(["demo"]) == 0
     out = capsys.readouterr().out
-    for what in ("vectors kept", "noise found", "log evidence", "test error", "status         converged"):
+    for what in ("rows kept", "noise found", "log evidence", "test error", "status         converged"):
         assert out.count(what) == 2
     assert "of 100" in out and "of 331" in out
     table = "relvec-demo/diabetes.csv"
@@ -48,7 +48,7 @@ def test_demo_without_matplotlib_names_the_extra(empty_folder, capsys, no_matplo
     assert cli.main(["demo"]) == 0
     captured = capsys.readouterr()
     assert "relvec[plot]" in captured.err
-    assert "vectors kept" in captured.out
+    assert "rows kept" in captured.out
     assert [path.name for path in (empty_folder / "relvec-demo").iterdir()] == ["diabetes.csv"]
 
 

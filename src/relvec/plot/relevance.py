@@ -32,6 +32,8 @@ def find_relevance(model: Any) -> tuple[np.ndarray, str] | None:
     relevance, by_slope = fitted.feature_relevance, bool(fitted.compared)
     if relevance is None or (len(relevance) > 1 and np.ptp(relevance) == 0.0) or "constant_target" in fitted.status:
         return None  # equal shares are those of a constant
+    if [record.name for record in fitted.compared if record.share > 0.0] == ["constant"]:
+        return None
     if not by_slope and np.ndim(fitted.width) == 0:
         return None
     if isinstance(model, Pipeline) and len(relevance) != getattr(model, "n_features_in_", -1):

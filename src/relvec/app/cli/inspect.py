@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     for note in step.record_["notes"]:
         console.print(f"  {note}")
     vectors = [dict(zip(header, row, strict=True)) for row in rows]
-    console.print_json({"model": arguments.model, **describe_model(pipeline), "vectors": vectors})
+    console.print_json({"file": arguments.model, **describe_model(pipeline), "vectors": vectors})
     return 0
 
 

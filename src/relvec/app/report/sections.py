@@ -223,8 +223,8 @@ def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
     table += fold("All options of the estimator", html_table(("option", "value"), facts.options))
     if model.fitted_.compared:
         return table + _compared_section(model.fitted_.compared)
-    if not len(model.fitted_.history[0]):  # sized by held-out rows, not by a search
-        return table
+    if not any(map(len, model.fitted_.history)):
+        return table  # held-out rows chose the size, not one search
     figure = draw(
         lambda ax: plot.HistoryDisplay.from_estimator(model, ax=ax), "Evidence and size by step of the search."
     )

@@ -14,8 +14,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
-from relvec.app.tables.cells import list_labels
-from relvec.app.tables.pipelines import Prediction, predict_table, transform_table
+from relvec.app.tables.pipelines import Prediction, predict_table, row_digests, transform_table
 from relvec.app.tables.table import Table, TableError, as_table
 from relvec.app.tables.target import has_target, target_of
 from relvec.app.tables.text import format_range, format_to_error, format_with_error, plural
@@ -174,22 +173,19 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
 
 
 def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
-    """Whether at least half of the rows kept as relevance vectors are among the rows of a table.
+    """Whether at least half of some rows of the fit are among the rows of a table.
 
     >>> from relvec.app.tables.pipelines import fit_table
     >>> table = as_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]})
     >>> holds_training_rows(fit_table(table, "y").pipeline, table)
     True
     """
-    kept = pipeline["columns"].record_.get("relevance", {}).get("columns", {})
-    names = [name for name in kept if name in table.names]
-    if not names or len(names) < len(kept):
+    kept = pipeline["columns"].record_.get("digests", {"columns": [], "rows": []})
+    fitted = kept["rows"]
+    if not fitted or not set(kept["columns"]) <= set(table.names):
         return False
-    vectors = list(zip(*[kept[name] for name in names], strict=True))
-    if not any(len(set(kept[name])) > len(vectors) / 2 for name in names):  # categories alone: other rows equal these
-        return False
-    rows = set(zip(*[list_labels(table[name]) for name in names], strict=True))
-    return bool(vectors) and sum(tuple(vector) in rows for vector in vectors) >= len(vectors) / 2
+    rows = set(row_digests(table, kept["columns"]))
+    return sum(row in rows for row in fitted) >= len(fitted) / 2
 
 
 def _rows_to_test(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int) -> np.ndarray:

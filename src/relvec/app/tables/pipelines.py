@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from relvec.runtime.machine import release_memory
 
 __all__ = ["FittedTable", "Plan", "Prediction", "fit_plan", "fit_table", "plan_table", "predict_table"]
 
+MAX_DIGESTS = 200  # rows of the fit that are recognised later
 QUANTILES = np.arange(0.05, 1.0, 0.05)
 
 
@@ -336,12 +338,24 @@ def encoded_columns(pipeline: Pipeline) -> list[str]:
     return plain + [column.name for column in codes for _ in column.levels]
 
 
+def row_digests(table: Table, names: Sequence[str]) -> list[str]:
+    """A digest of the cells of each row in columns of these names, which tells rows apart and no cell.
+
+    >>> row_digests(as_table({"x": [1.0, 2.0, 1.0], "c": list("aba")}), ["x", "c"])
+    ['...', '...', '...']
+    """
+    rows = zip(*[list_labels(table[name]) for name in names], strict=True)
+    return [blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for row in rows]
+
+
 def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:
     """Facts about a fit for readers of the saved model, in plain types."""
     fitted = pipeline[-1].fitted_
     rows, noise = fitted.kept_rows, fitted.noise
     outliers = () if noise is None or noise.outliers is None else noise.outliers
     shown = table.take(rows)
+    some = table.take(np.unique(np.linspace(0, len(table) - 1, MAX_DIGESTS).round().astype(int)))
+    differ = any(len(set(list_labels(some[name]))) > len(some) / 2 for name in some.names)  # categories alone do not
     return {
         "source": table.source,
         "rows": len(table),
@@ -353,4 +367,5 @@ def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) 
             "rows": [int(row) for row in shown.numbers],
             "columns": {name: list_labels(shown[name]) for name in shown.names},
         },
+        "digests": {"columns": list(table.names), "rows": row_digests(some, table.names) if differ else []},
     }
