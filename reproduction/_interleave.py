@@ -46,7 +46,7 @@ def fit_interleaved(
     Phi = kept(X)
     scale = np.linalg.norm(Phi, axis=0)
     p = gaussian(Phi / scale, y / unit, 0.0, len(y), end.alpha, end.beta)
-    rvm = LinearPredictor(kept, scale, unit=unit, mean=p.mean, root=p.root, noise=1.0 / end.beta)
+    rvm = LinearPredictor(basis=kept, scale=scale, unit=unit, mean=p.mean, root=p.root, noise=1.0 / end.beta)
     kernel = Gaussian(width=tuple(np.exp(basis.theta)))
     return AugmentedPredictor(rvm, kernel, X, weights, p.remainder, end.alpha, 1.0 / variance)
 

@@ -18,6 +18,7 @@ from relvec.hyperparameters.widths import WidthProblem
 from relvec.inference.likelihoods import Bernoulli
 from relvec.kernels import Gaussian
 from relvec.plot import LINE, VECTOR, new_figure
+from relvec.runtime.clock import Clock
 from relvec.runtime.machine import one_thread
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
@@ -64,7 +65,7 @@ def left_out(X: np.ndarray, y: np.ndarray, width: float, left: list[np.ndarray])
             kept = np.isin(start[0], atoms)
             start = (np.searchsorted(atoms, start[0][kept]), start[1][kept]) if kept.any() else None
         design = DenseDesign(Phi[np.ix_(rows, atoms)], overwrite=True)
-        active, alpha = target.search(design, np.arange(len(atoms)), start, None)
+        active, alpha = target.search(design, np.arange(len(atoms)), start, Clock())
         used = np.unique(active)
         own, weights = target.posterior(design.columns(used), (active, alpha)), np.zeros(n + 1)
         weights[atoms[used[own.places]]] = own.mean / design.scale[used[own.places]]

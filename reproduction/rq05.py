@@ -264,7 +264,7 @@ def all_functions(kernel: Kernel, t: np.ndarray) -> AugmentedPredictor:
     """RVM* with a function on every point of CENTRES, all alpha = 1, noise variance 0.1, alpha_* = 1."""
     basis = KernelBasis(kernel, CENTRES).bind(CENTRES)
     p = gaussian(basis(CENTRES), t, 0.0, len(t), np.ones(len(t)), 10.0)
-    model = LinearPredictor(basis, np.ones(len(t)), unit=1.0, mean=p.mean, root=p.root, noise=0.1)
+    model = LinearPredictor(basis=basis, scale=np.ones(len(t)), unit=1.0, mean=p.mean, root=p.root, noise=0.1)
     return AugmentedPredictor(model, kernel, CENTRES, np.ones(len(t)), p.remainder, np.ones(len(t)), 1.0)
 
 

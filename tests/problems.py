@@ -4,12 +4,14 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
 import oracle
 from relvec import RVR
 from relvec.basis import Functions
 from relvec.design import DenseDesign
+from relvec.estimators.options import COLUMNS_OF_X, machine_options
 from relvec.inference.likelihoods import Categorical
 from relvec.solvers import Problem, Sequential, Start, as_solver
 from relvec.solvers.gaussian import model as gaussian_model
@@ -46,6 +48,11 @@ def fit(Phi, t, solver=SEARCH, max_iter=None, hyperprior=None, **options):
     model = RVR(kernel=None, basis=Functions(Columns(Phi)), **options)
     model.fit(np.arange(len(t))[:, None], t)
     return model, columns_kept(model, Phi)
+
+
+def options_of(model):
+    """Return what a relevance vector machine tells its fit."""
+    return machine_options(COLUMNS_OF_X | model.get_params(), classes=is_classifier(model), earlier=None)
 
 
 def columns_kept(model, Phi):

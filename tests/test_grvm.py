@@ -16,6 +16,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import reproduction as papers
+from problems import options_of
 from relvec import RVC, RVR, basis
 from relvec.basis import Bias, Concat, KernelBasis
 from relvec.design import DenseDesign
@@ -58,7 +59,7 @@ def space_of(kind, X, t, dictionary, weights=None):
     if kind == "gaussian":
         from relvec.estimators.gaussian import gaussian_problem
 
-        target = GaussianTarget(t, weights, gaussian_problem(RVR()._options(), 1.0, t.var(), weights.sum(), 0))
+        target = GaussianTarget(t, weights, gaussian_problem(options_of(RVR()), 1.0, t.var(), weights.sum(), 0))
     else:
         likelihood = {"bernoulli": Bernoulli(), "poisson": Poisson(), "softmax": Categorical(3)}[kind]
         problem = LaplaceProblem(DenseDesign(np.zeros((1, 0))), t, weights, likelihood, np.zeros(0, dtype=int))
@@ -413,7 +414,7 @@ def test_the_published_scheme_as_an_estimator():
 @pytest.mark.slow
 @parametrize_with_checks([
     RVR(width="scale", centres="move", solver=QUICK), RVR(width="scale", centres="grvm", solver=QUICK),
-    RVC(width="scale", centres="move", solver=Sequential(restarts=0, time_limit=1.0)),
+    RVC(width="scale", centres="move", solver=Sequential(restarts=0), time_limit=1.0),
     RVC(width="scale", centres="grvm", solver=QUICK),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # for random and constant targets
@@ -430,7 +431,7 @@ def test_clone_and_grid_search():
 
 
 @pytest.mark.parametrize(
-    "options", [{"sample_weight": True}, {"outputs": 2}, {"predictive": "process"}, {"fit_intercept": False}]
+    "options", [{"sample_weight": True}, {"outputs": 2}, {"predictive": "augmented"}, {"fit_intercept": False}]
 )
 def test_variants_of_regression(options):
     X, y = sinc(50)

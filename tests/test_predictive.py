@@ -1,4 +1,4 @@
-"""Predictive distributions that know what they do not know: RVM*, and the process on the relevance vectors."""
+"""Predictive distributions that know what they do not know: RVM*, and the priors they come from."""
 
 import warnings
 
@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relvec.inference.process import Covariance, Process, TrainingRows, as_predictive, evidence, maximise_evidence
 from scipy.stats import t as t_distribution
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from relvec import RVC, RVR, kernels
@@ -34,7 +31,6 @@ def wave(n=50, noise=0.1, seed=0, d=1):
 @parametrize_with_checks(
     [
         RVR(width=1.0, predictive="augmented", solver=QUICK),
-        RVR(width=1.5, predictive="process", solver=QUICK),
         RVC(width=1.5, predictive="augmented", solver=QUICK),
     ],
 )
@@ -148,167 +144,13 @@ def test_what_rvm_star_cannot_do_is_refused():
         model.sample_y(X)
 
 
-# --- the process ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "covariance",
-    [
-        Covariance((kernels.Gaussian((1.0, 2.0)),), np.array([0.7])),
-        Covariance((kernels.Matern(2.5, 1.5), kernels.Polynomial(2, 1.0, 1.5)), np.array([0.7, 0.3])),
-    ],
-)
-def test_the_gradient_of_the_evidence_is_that_of_its_values(covariance):
-    rng = np.random.default_rng(0)
-    X, t = rng.standard_normal((40, 2)), rng.standard_normal(40)
-    rows, Z = TrainingRows(X, t, rng.uniform(0.5, 2.0, 40), np.ones((40, 1))), X[:6]
-    at = np.append(covariance.theta, np.log(0.3))
-
-    def value(x):
-        return evidence(covariance.with_theta(x[:-1]), np.exp(x[-1]), Z, rows)[0]
-
-    steps = 1e-5 * np.eye(len(at))
-    numeric = [(value(at + step) - value(at - step)) / 2e-5 for step in steps]
-    np.testing.assert_allclose(evidence(covariance, 0.3, Z, rows)[2], numeric, rtol=1e-5, atol=1e-5)
-
-
-def test_the_evidence_is_that_of_the_corrected_covariance():
-    rng = np.random.default_rng(0)
-    X, t = rng.standard_normal((30, 2)), rng.standard_normal(30)
-    kernel, Z, H = kernels.Gaussian(1.3), X[:5], rng.standard_normal((30, 1))
-    K, Kz = 0.8 * kernel(X, X), 0.8 * kernel(X, Z)
-    Q = Kz @ np.linalg.solve(0.8 * (kernel(Z, Z) + 1e-8 * np.eye(5)), Kz.T)
-    C = Q + np.diag(np.diag(K - Q)) + 0.2 * np.eye(30) + H @ H.T
-    dense = -0.5 * (30 * np.log(2.0 * np.pi) + np.linalg.slogdet(C)[1] + t @ np.linalg.solve(C, t))
-    covariance = Covariance((kernel,), np.array([0.8]))
-    np.testing.assert_allclose(evidence(covariance, 0.2, Z, TrainingRows(X, t, np.ones(30), H))[0], dense, rtol=1e-9)
-
-
-def test_with_every_row_a_vector_it_is_an_exact_gaussian_process():
-    X, y = wave(25)
-    rows = TrainingRows(X, y - 2.0, np.ones(25), np.zeros((25, 0)))
-    found = maximise_evidence(Covariance((kernels.Gaussian(1.5),), np.array([0.5])), 0.1, X, rows, 1e-8)
-    amplitude, width = found.covariance.amplitudes[0], found.covariance.kernels[0].width
-    kernel = ConstantKernel(amplitude) * RBF(width / np.sqrt(2.0)) + WhiteKernel(found.noise)
-    exact = GaussianProcessRegressor(kernel, optimizer=None).fit(X, y - 2.0)
-    np.testing.assert_allclose(found.value, exact.log_marginal_likelihood_value_, rtol=1e-4)
-    slope = exact.log_marginal_likelihood(exact.kernel_.theta, eval_gradient=True)[1]
-    np.testing.assert_allclose(slope, 0.0, atol=0.02)
-
-
-def test_the_variance_returns_to_the_prior_and_nothing_of_the_data_is_kept():
-    X, y = wave(400)
-    model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
-    near, far = model.predict([[0.0], [500.0]], return_std=True, noise=False)[1]
-    process = model.process_
-    constant = (process.root[-1] @ process.root[-1]) * (process.unit / process.scale[-1]) ** 2
-    assert process.prior_variance.sum() >= 0.999 * y.var()
-    np.testing.assert_allclose(far**2, process.prior_variance.sum() + constant, rtol=1e-10)
-    assert far > 0.5 > 0.1 > near and len(process.Z) == len(model.relevance_)
-    assert len(persistence.dumps(model)) < 60_000  # 400 rows of float64 are 3,200 bytes a column
-    assert not any(400 in np.shape(value) for value in vars(process).values())
-
-
-def test_it_is_as_good_as_the_rvm_where_there_are_data():
-    errors = []
-    for seed in range(6):
-        X, y = wave(60, seed=seed)
-        new, truth = wave(300, seed=seed + 100)
-        models = [RVR(width=2.0, predictive=p, solver=QUICK).fit(X, y) for p in ("rvm", "process")]
-        errors.append([-model.log_predictive_density(new, truth).mean() for model in models])
-    rvm, process = np.mean(errors, axis=0)
-    assert process < rvm + 0.02
-
-
-def test_the_variances_pay_for_what_was_chosen(monkeypatch):
-    X, y = wave(60)
-    new = np.array([[0.3], [5.0], [40.0]])
-    model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
-    mean, std = model.predict(new, return_std=True)
-    monkeypatch.setattr("relvec.inference.process.predictor.selection_factor", lambda n, chosen: 1.0)
-    free = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
-    free_mean, free_std = free.predict(new, return_std=True)
-    np.testing.assert_allclose(mean, free_mean, rtol=1e-6)
-    np.testing.assert_allclose(std**2 / free_std**2, 60.0 / (60.0 - len(model.relevance_) - 1.0), rtol=1e-6)
-
-
-@pytest.mark.parametrize(("width", "noise", "share"), [(2.0, 0.1, 1.0), (0.7, 3.0, 0.3)])
-def test_the_evidence_chooses_the_prior_of_the_weights_of_the_rvm(monkeypatch, width, noise, share):
-    """All of their size where they explain much, less where they follow the noise."""
-    X, y = wave(60, noise=noise)
-    model = RVR(width=width, predictive="process", solver=QUICK)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        scale = clone(model).fit(X, y).process_.scale
-        monkeypatch.setattr("relvec.inference.process.predictor._WEIGHT_DEVIATION_SHARES", (share, share))
-        np.testing.assert_allclose(clone(model).fit(X, y).process_.scale, scale)
-
-
-def test_covariance_samples_and_std_agree():
-    X, y = wave()
-    model = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
-    new = np.linspace(-7.0, 7.0, 6)[:, None]
-    mean, std = model.predict(new, return_std=True, noise=False)
-    _, cov = model.predict(new, return_cov=True, noise=False)
-    np.testing.assert_allclose(np.sqrt(np.diag(cov)), std, rtol=1e-9)
-    drawn = model.sample_y(new, 20_000)
-    np.testing.assert_allclose(drawn.mean(axis=1), mean, atol=0.05)
-    np.testing.assert_allclose(np.cov(drawn), cov, atol=0.05 * cov.max())
-    noisy = model.predict(new, return_std=True)[1]
-    np.testing.assert_allclose(noisy**2 - std**2, model.noise_variance_, rtol=1e-8)
-
-
-def test_units_and_fixed_noise():
-    X, y = wave()
-    model = RVR(width=1.5, predictive="process", noise_variance=0.02, solver=QUICK).fit(X, y)
-    np.testing.assert_allclose(model.noise_variance_, 0.02)
-    other = RVR(width=1.5e4, predictive="process", noise_variance=0.02e6, solver=QUICK).fit(X * 1e4, y * 1e3)
-    new = np.array([[0.5], [6.0]])
-    np.testing.assert_allclose(
-        np.divide(other.predict(new * 1e4, return_std=True), 1e3), model.predict(new, return_std=True), rtol=1e-4
-    )
-
-
-def test_the_widths_start_at_root_two_and_may_stay_there():
-    X, y = wave()
-    held = RVR(width=1.5, predictive=Process(retune=False), solver=QUICK).fit(X, y)
-    np.testing.assert_allclose(held.process_.prior.kernels[0].width, 1.5 * np.sqrt(2.0))
-    tuned = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y)
-    assert tuned.process_.log_evidence > held.process_.log_evidence
-
-
-def test_trends_and_several_kernels_and_sample_weights():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-3.0, 3.0, (60, 2))
-    y = 3.0 * X[:, 1] + np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(60)
-    model = RVR(width=1.5, basis=["linear", kernels.Gaussian(4.0)], predictive="process", solver=QUICK).fit(X, y)
-    mean = model.predict([[0.0, 100.0], [0.0, -100.0]])
-    np.testing.assert_allclose(mean[0] - mean[1], 600.0, rtol=0.25)
-    weights = np.ones(60)
-    weights[:10] = 2.0
-    twice = RVR(width=1.5, predictive="process", solver=QUICK).fit(np.vstack([X, X[:10]]), np.append(y, y[:10]))
-    once = RVR(width=1.5, predictive="process", solver=QUICK).fit(X, y, sample_weight=weights)
-    new = X[:5] + 0.3
-    np.testing.assert_allclose(once.predict(new, return_std=True), twice.predict(new, return_std=True), rtol=1e-3)
-
-
-@pytest.mark.parametrize("kernel", ["laplace", "cauchy", "matern32", "polynomial", "linear"])
-def test_other_positive_definite_kernels(kernel):
-    X, y = wave()
-    model = RVR(kernel=kernel, width="scale", predictive="process", solver=QUICK).fit(X, y)
-    _, std = model.predict([[0.0], [30.0]], return_std=True)
-    assert std[1] > 2.0 * std[0]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "log_distance", "predictive": "process"}, "needs a positive definite kernel"),
-        ({"kernel": "precomputed", "predictive": "process"}, "needs a kernel as a function"),
         ({"kernel": "precomputed", "predictive": "augmented"}, "needs a kernel as a function"),
         ({"kernel": None, "basis": "linear", "predictive": "augmented"}, "needs a kernel as a function"),
-        ({"predictive": "gp"}, "predictive must be 'rvm', 'augmented', 'process'"),
-        ({"likelihood": "poisson", "predictive": "process"}, "'auto' and 'rvm' only"),
+        ({"predictive": "gp"}, "predictive must be .*'rvm'.*got 'gp'"),
+        ({"likelihood": "poisson", "predictive": "augmented"}, "no augmented distribution"),
     ],
 )
 def test_refusals(options, message):
@@ -317,67 +159,30 @@ def test_refusals(options, message):
         RVR(**options).fit(X, np.arange(6))
 
 
-@pytest.mark.parametrize("make", [lambda: Augmented(-1.0), lambda: Augmented("variance"), lambda: Process(retune=2)])
+@pytest.mark.parametrize("make", [lambda: Augmented(-1.0), lambda: Augmented("variance")])
 def test_options_are_checked(make):
     with pytest.raises(ValueError, match="must be"):
         make()
 
 
-def test_a_constant_target_and_a_model_without_vectors_are_predicted_as_before():
-    X, _ = wave()
-    with pytest.warns(ConvergenceWarning, match="CONSTANT"):
-        model = RVR(width=1.5, predictive="process").fit(X, np.full(len(X), 3.0))
-    assert model.process_ is None
-    np.testing.assert_allclose(model.predict([[99.0]]), 3.0)
-    assert as_predictive("rvm") is None
-
-
-@pytest.mark.parametrize("predictive", ["augmented", "process"])
-def test_files_hold_them(predictive):
+def test_files_hold_them():
     X, y = wave()
-    model = RVR(predictive=predictive, width="learn", solver=QUICK).fit(X, np.column_stack([y, -y]))
+    model = RVR(predictive="augmented", width="learn", solver=QUICK).fit(X, np.column_stack([y, -y]))
     again = persistence.loads(persistence.dumps(model))
     np.testing.assert_array_equal(again.predict(X, return_std=True), model.predict(X, return_std=True))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"predictive": "augmented"}, "predictive distribution"),
-        ({"predictive": "process", "kernel": "polynomial"}, "Gaussian process|functions of the distance"),
-    ],
-)
-def test_exports_refuse_what_they_cannot_write(options, message):
+def test_exports_refuse_rvm_star():
     from relvec.export.c99 import to_c
 
-    X, y = wave()
-    model = RVR(width=1.5, solver=QUICK, **options).fit(X, y)
-    with pytest.raises(NotImplementedError, match=message):
+    model = RVR(width=1.5, solver=QUICK, predictive="augmented").fit(*wave())
+    with pytest.raises(NotImplementedError, match="predictive distribution"):
         to_c(model)
     pytest.importorskip("onnx")
     from relvec.export.onnx import to_onnx
 
-    with pytest.raises(NotImplementedError, match=message):
+    with pytest.raises(NotImplementedError, match="predictive distribution"):
         to_onnx(model)
-
-
-def test_a_process_is_a_sum_of_kernels_and_functions():
-    """The moments that exports write down."""
-    from relvec.export.exported import expand_output, read_model
-
-    X, y = wave()
-    new = np.linspace(-6.0, 6.0, 9)[:, None]
-    Y = np.column_stack([y, np.cos(X[:, 0]) + 0.1 * np.sin(37.0 * X[:, 0])])
-    model = RVR(width=1.5, basis=["linear", kernels.Cauchy(2.0)], predictive="process", solver=QUICK).fit(X, Y)
-    exported = read_model(model)
-    mean, std = model.predict(new, return_std=True)
-    for i, predictor in enumerate(exported.predictors):
-        (each,) = expand_output(exported, predictor, "to_c").parts
-        Phi = each.basis(new)
-        left = each.prior + np.sum((Phi @ each.root) ** 2, axis=1) - np.sum((Phi @ each.represented) ** 2, axis=1)
-        variance = np.maximum(left, 0.0) + each.noise
-        np.testing.assert_allclose(Phi @ each.weights, mean[:, i], rtol=1e-7)
-        np.testing.assert_allclose(np.sqrt(variance), std[:, i], rtol=1e-7, atol=1e-9)
 
 
 # --- priors over weights and functions -----------------------------------------------------------------------------
@@ -413,8 +218,9 @@ def test_the_entries_of_the_paper():
         assert found[f"{stem}, RVM*, {family}"] > 2.0 * found[f"{stem}, RVM, {family}"]
     assert found["std at 15 over that at 0, RVM, Gaussian"] < 1.0
     found = two.run(Context(two.name, 1)).values
-    assert found["std at 30 over that in the data, rvm"] < 1.1
-    assert min(found[f"std at 30 over that in the data, {p}"] for p in ("augmented", "process")) > 1.5
+    assert found["std at 30 over that in the data, RVM"] < 1.1
+    others = {name: ratio for name, ratio in found.items() if "std at 30" in name and not name.endswith(" RVM")}
+    assert len(others) == 2 and min(others.values()) > 1.5
 
 
 def test_one_partition_of_a_table():
@@ -451,7 +257,7 @@ def test_rvm_star_of_classes_is_a_dense_refit_of_the_linearised_model(K, multi_c
     plain = RVC(kernel=kernel, multi_class=multi_class, solver=QUICK).fit(X, y, weights)
     np.testing.assert_array_equal(model.weights_, plain.weights_)
     np.testing.assert_array_equal(model.covariance_, plain.covariance_)
-    first = model.fitted_.predictors[0]
+    first = model.fitted_.classifier.latents[0]
     Q, alpha = first.n_outputs, np.atleast_2d(model.alpha_)[: first.n_outputs]
     target = np.equal.outer(y, [1] if K == 2 else range(Q)).astype(float)
     for x in np.array([[0.0, 0.0], [1.0, -2.0], [6.0, 5.0]]):

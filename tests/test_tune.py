@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectFromModel
 
 import oracle
-from relvec import RVC, RVR
+from problems import options_of
+from relvec import RVC, RVR, GPRegressor
 from relvec.basis import Bias, Concat, KernelBasis, Polynomial
 from relvec.design import DenseDesign
 from relvec.hyperparameters import shared_precision as tied
@@ -23,6 +24,7 @@ from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Cauchy, Gaussian, Laplace, LinearSpline, LogDistance, Matern
 from relvec.kernels import Polynomial as PolynomialKernel
+from relvec.runtime.clock import Clock
 from relvec.solvers import Sequential
 from relvec.solvers.laplace.problem import LaplaceProblem
 from reproduction._interleave import evidence_and_gradient, interleave
@@ -60,7 +62,7 @@ def gaussian_setting(X, y, weights=None, **options):
 
     weights = np.ones(len(y)) if weights is None else weights
     units, variances = target_units(y[:, None], weights)
-    problem = gaussian_problem(RVR(**options)._options(), units[0], variances[0], weights.sum(), 0)
+    problem = gaussian_problem(options_of(RVR(**options)), units[0], variances[0], weights.sum(), 0)
     return lambda basis: WidthProblem.of(
         basis, X, [GaussianTarget(y / units[0], weights, problem)], np.ones(len(basis.theta), bool)
     )
@@ -112,7 +114,7 @@ class TestGradients:
         from relvec.design import DenseDesign
 
         design = DenseDesign(basis(X))
-        start = target.search(design, content_ranks(basis, design.scale), None, None)
+        start = target.search(design, content_ranks(basis, design.scale), None, Clock())
 
         def settled(theta):
             return evidence_and_gradient(basis.with_theta(theta), setting, [start], settle=True)[0][0].value
@@ -147,8 +149,8 @@ class TestGradients:
 class TestLearning:
     def test_distractors_are_suppressed(self):
         X, y = friedman(0, 150)
-        assert RVR().fit(X, y).feature_relevance_[:5].sum() > 0.9  # the default
-        model = RVR(predictive="rvm").fit(X, y)
+        assert GPRegressor().fit(X, y).feature_relevance_[:5].sum() > 0.9
+        model = RVR(kernel="gaussian").fit(X, y)
         assert model.feature_relevance_[:5].sum() > 0.9
         assert_allclose(model.feature_relevance_.sum(), 1.0)
         squares = model.feature_importances_**2
@@ -223,7 +225,7 @@ class TestLearning:
         rng = np.random.default_rng(12)
         X = rng.normal(size=(30, 2))
         y = X[:, 0] + 0.1 * rng.normal(size=30)
-        assert RVR().fit(X, y).width_.shape == (2,)
+        assert RVR(kernel="gaussian").fit(X, y).width_.shape == (2,)
         wide = RVR(noise_variance=0.5).fit(rng.normal(size=(20, 33)), rng.normal(size=20))
         assert not hasattr(wide, "tuning_")
         assert not hasattr(RVC().fit(X, y > 0), "tuning_")
@@ -307,7 +309,11 @@ class TestLearning:
         rng = np.random.default_rng(0)
         X = rng.uniform(size=(3000, 12))
         f = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
-        width = RVR(predictive="rvm", max_iter=1).fit(X, f + 7.0 * rng.standard_normal(3000)).kernel_.width
+        width = (
+            RVR(kernel="gaussian", solver=Sequential(max_iter=1))
+            .fit(X, f + 7.0 * rng.standard_normal(3000))
+            .kernel_.width
+        )
         assert width[2] < 3.0 and np.min(width[5:]) > 10.0
 
     def test_many_rows_are_thinned(self):

@@ -15,6 +15,7 @@ from scipy import sparse
 import guards
 from relvec import RVC, RVR
 from relvec.inference.priors import GammaPrior
+from relvec.solvers import MacKay
 
 GENERATED, BATCH = 200, 20
 SCALES = [1e-150, 1e-75, 1e-8, 1e8, 1e75, 1e150]
@@ -318,7 +319,7 @@ def test_weights_that_have_no_double_are_refused():
 @pytest.mark.parametrize("task", ["gaussian", "two"])
 def test_a_hyperprior_out_of_proportion_is_refused(task):
     X, y = data(task)
-    options = {"solver": "mackay", "hyperprior": GammaPrior(a=1e-6, b=1e-6), "kernel": "linear"}
+    options = {"solver": MacKay(hyperprior=GammaPrior(a=1e-6, b=1e-6)), "kernel": "linear"}
     scaled = (X, 1e-140 * y) if task == "gaussian" else (1e140 * X, y)
     attempt(Case("hyperprior", model(task, **options), *scaled, words="out of all proportion"))
     attempt(Case("hyperprior", model(task, **options), X, y))
