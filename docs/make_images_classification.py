@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.calibration import CalibratedClassifierCV, calibration_curve
-from sklearn.datasets import make_classification
 from sklearn.metrics import brier_score_loss, log_loss
 from sklearn.svm import SVC
 
-from relvec import RVC, GPClassifier
+from relvec import RVC
 from relvec.inference.decisions import bayes_decision, reject
-from relvec.plot import LINE, POINT, TRUTH, VECTOR, CalibrationDisplay, new_figure
+from relvec.plot import LINE, POINT, TRUTH, VECTOR, new_figure
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -81,20 +80,6 @@ def draw_calibration():
     return figure, "; ".join(numbers)
 
 
-def draw_reliability():
-    """The relevance vector machine and the process of classes, as they come: reliability at new rows."""
-    X, y = make_classification(5400, 20, n_informative=6, flip_y=0.1, random_state=0)
-    figure, numbers = new_figure(9.2, 4.4), []
-    for ax, model in zip(figure.subplots(1, 2), (RVC(), GPClassifier()), strict=True):
-        name = f"{type(model).__name__}()"
-        model.fit(X[:400], y[:400])
-        P = model.predict_proba(X[400:])
-        CalibrationDisplay.from_probabilities(y[400:], P, model.classes_, ax=ax)
-        ax.set_title(f"{name}: log loss {log_loss(y[400:], P):.3f}", fontsize="medium", loc="left")
-        numbers.append(f"{name} log loss {log_loss(y[400:], P):.3f}, {model.fitted_.n_kept} vectors")
-    return figure, "; ".join(numbers)
-
-
 def draw_costs():
     """Regions of decision under unequal costs, and the region that is rejected."""
     (X, y), (Z, z) = data()
@@ -117,29 +102,9 @@ def draw_costs():
     return figure, f"rejected {np.mean(~taken):.2f}, error of the rest {np.mean(kept[taken] != z[taken]):.3f}"
 
 
-def draw_odds():
-    """T01 figure 10: log-odds on two overlapping uniforms; the truth is zero on [0.5, 1]."""
-    rng = np.random.default_rng(0)
-    X = np.concatenate([rng.uniform(0.0, 1.0, 100), rng.uniform(0.5, 1.5, 100)])[:, None]
-    y = np.repeat([0, 1], 100)
-    model = RVC(width=0.5).fit(X, y)
-    line = np.linspace(0, 1.5, 300)[:, None]
-    figure = new_figure(5.4, 3.6)
-    ax = figure.subplots()
-    ax.plot([0.5, 1.0], [0, 0], color=TRUTH, lw=2.5, label="true log-odds")
-    ax.plot(line[:, 0], model.decision_function(line), color=LINE, label="averaged")
-    mode = RVC(width=0.5, averaging="mode").fit(X, y)
-    ax.plot(line[:, 0], mode.decision_function(line), color=VECTOR, ls="--", label="at the mode")
-    ax.set(xlabel="x", ylabel="log-odds", ylim=(-8, 8))
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize="small")
-    inside = (line[:, 0] > 0.55) & (line[:, 0] < 0.95)
-    return figure, f"mean |log-odds| in [0.55, 0.95]: {np.abs(model.decision_function(line[inside])).mean():.2f}"
-
-
 if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
-    for draw in (draw_boundary, draw_calibration, draw_reliability, draw_costs, draw_odds):
+    for draw in (draw_boundary, draw_calibration, draw_costs):
         figure, numbers = draw()
         name = draw.__name__.removeprefix("draw_")
         figure.savefig(IMAGES / f"classification_{name}.png", dpi=100)
