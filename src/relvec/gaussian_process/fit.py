@@ -167,7 +167,7 @@ def fit_process(
     )  # fmt: skip
     if not floored or clock.up("the comparison with a straight line"):
         return process
-    return raise_to_floor(process, *floor_targets(X, y, weights, prepared, noise_variance))
+    return raise_to_floor(process, *floor_targets(X, y, weights, prepared, noise_variance), max_vectors)
 
 
 def floor_targets(

@@ -48,31 +48,36 @@ class Target:
     log_slope: np.ndarray
 
 
-def raise_to_floor(process: ProcessPredictor, own: Target, others: list[Target]) -> ProcessPredictor:
+def raise_to_floor(
+    process: ProcessPredictor, own: Target, others: list[Target], max_vectors: int | None = None
+) -> ProcessPredictor:
     """The process, or the baseline that is ahead of it by the density of rows that took no part.
 
     own, others : the rows on the scale of the process, and on others that baselines are tried on.
+    max_vectors : rows kept at most, where that was asked for.
     """
     if len(own.rows) < _LEAST_ROWS:
         return process
     group = _near_groups(own.rows.X) if len(own.rows) <= _FOLDED_ROWS else np.arange(len(own.rows))
     folds = split_rows(group)
-    return choose_better(process, held_densities(process, own, folds), folds, [own, *others], group)
+    return choose_better(process, held_densities(process, own, folds), folds, [own, *others], group, max_vectors)
 
 
 def choose_better(
     process: ProcessPredictor, density: np.ndarray, folds: list[np.ndarray], targets: list[Target],
-    group: np.ndarray | None = None,
+    group: np.ndarray | None = None, max_vectors: int | None = None,
 ) -> ProcessPredictor:  # fmt: skip
     """The process, whose log densities (h,) at the rows of all folds these are, or a baseline clearly ahead of it.
 
     Where rows come in groups (n,), the evidence for the process has counted every group as often as it has rows, and
-    very few rows tell little: the process has to be clearly ahead of the baseline then.
+    very few rows tell little: the process has to be clearly ahead of the baseline then. A straight line in d inputs
+    keeps d + 1 rows, and is no choice where fewer may be kept.
     """
     index = np.concatenate(folds)
     weight = targets[0].rows.weight[index]
     number = index if group is None else np.unique(group[index], return_inverse=True)[1]
-    found = [_Line.fit(linear, target, folds) for target in targets for linear in (False, True)]
+    kinds = (False, True) if max_vectors is None or targets[0].rows.X.shape[1] < max_vectors else (False,)
+    found = [_Line.fit(linear, target, folds) for target in targets for linear in kinds]
     gains = [line.density - density for line in found]
     means = [float(weight @ gain / weight.sum()) for gain in gains]
     best = int(np.argmax(means))
@@ -133,7 +138,10 @@ def _without(part: Component, rest: Rows, own: Target, fold: np.ndarray) -> Comp
         apart = exact_component(structure, theta, rest)
     else:
         held = {row.tobytes() for row in own.rows.X[fold]}
-        apart = sparse_component(structure, theta, rest, part.Z[[row.tobytes() not in held for row in part.Z]])
+        Z = part.Z[[row.tobytes() not in held for row in part.Z]]
+        if not len(Z):
+            Z = rest.X[pivots(structure, theta, rest, len(part.Z)).index]
+        apart = sparse_component(structure, theta, rest, Z)
     return replace(apart, spread=part.spread, varying=part.varying, tail=part.tail)
 
 

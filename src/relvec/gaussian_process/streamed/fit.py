@@ -128,7 +128,7 @@ def fit_in_passes(
         messages=messages(grown.part, learned.found, floor, clock),
         evaluations=sum(c.mode.evaluations for c in learned.found),
     )  # fmt: skip
-    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output)
+    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output, max_vectors)
 
 
 def grow_further(
@@ -146,7 +146,7 @@ def grow_further(
         process, components=(grown.part,), shares=np.ones(1), bounds=grown.bounds, vectors=prepared.raw.X[grown.index],
         status=status(grown.part, prepared.floors.noise, clock), relevant=None,
     )  # fmt: skip
-    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output)
+    return _raise_to_floor(mark_limit(process, grown.limit), grown, prepared, drawn, output, max_vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,13 +164,13 @@ class _Grown:
 
 
 def _raise_to_floor(
-    process: ProcessPredictor, grown: _Grown, prepared: Prepared, drawn: Draw, output: int
+    process: ProcessPredictor, grown: _Grown, prepared: Prepared, drawn: Draw, output: int, max_vectors: int | None
 ) -> ProcessPredictor:
     """The process, or a constant or straight line that is ahead of it at the rows held out."""
     own, others = floor_targets(drawn.X, drawn.targets[:, output], drawn.weights, prepared)
     n = len(own.rows)
     held = np.arange(n - len(grown.density), n)
-    return choose_better(process, grown.density, [held], [own, *others]) if len(held) else process
+    return choose_better(process, grown.density, [held], [own, *others], None, max_vectors) if len(held) else process
 
 
 def mark_limit(process: ProcessPredictor, limit: str) -> ProcessPredictor:
