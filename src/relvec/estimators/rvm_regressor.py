@@ -23,8 +23,7 @@ class RelevanceVectorRegressor(MachineRegressor):
         for dense rows in memory with `width`, `centres`, `basis`, `fit_intercept`, `solver`, `likelihood`, `tol` and
         `share_alpha` as they come; elsewhere "auto" is "gaussian". Otherwise a name ("gaussian" or "rbf", "laplace",
         "cauchy", "log_distance", "matern32", "matern52", "polynomial", "linear", "linear_spline", "precomputed"), an
-        object of `relvec.kernels`, any ``callable(X, Z) -> (n, m)``
-        including scikit-learn's Gaussian-process kernels, or None for no kernel. It need not be positive definite.
+        object of `relvec.kernels`, any ``callable(X, Z) -> (n, m)``, or None. It need not be positive definite.
     width : float, array-like (n_features,), or "auto" (default), "learn", "learn-per-feature", "scale", "grvm", \
 "grvm-per-feature"
         Width r of a kernel given by name, as in exp(-|x - z|^2 / r^2), or one per feature. "learn" and
@@ -43,10 +42,9 @@ class RelevanceVectorRegressor(MachineRegressor):
         "student-t" is for heavy tails and gross errors (see `outliers_`); the evidence is a variational bound.
         "poisson" is for counts: the sum of functions is the logarithm of the rate (Laplace's approximation).
     predictive : {"auto", "rvm", "augmented"} or Augmented, default "auto"
-        "rvm" is T01 eq. (21)-(22), sure of itself away from the data, where no basis function reaches. "augmented" is
-        RVM* (RQ05): one more basis function at each point predicted. It keeps the training rows, O(N) a point. "auto"
-        is T01's mean with error bars set by held-out rows where ``kernel="auto"`` has these, which return to the
-        spread of the targets away from the data, and "rvm" elsewhere.
+        "rvm" is T01 eq. (21)-(22), sure of itself away from the data. "augmented" is RVM* (RQ05), which keeps the
+        training rows, O(N) a point. "auto" is T01's mean with error bars set by held-out rows where ``kernel="auto"``
+        has these, which return to the spread of the targets away from the data, and "rvm" elsewhere.
     noise_variance : float, optional
         Fixed noise variance; None learns it.
     tol : float, optional
@@ -77,8 +75,7 @@ class RelevanceVectorRegressor(MachineRegressor):
         the list of their names.
     relevance_ : (r,) training rows on which kernels are centred, ascending; `relevance_vectors_` (r, n_features) are
         those rows; absent for ``kernel="precomputed"``.
-    centres_ : (p, n_features) where the kernels sit, in the order of `weights_`: `relevance_vectors_` unless centres
-        were given or moved, when `relevance_` is empty.
+    centres_ : (p, n_features) where the kernels sit; no training rows, and `relevance_` is empty, where they moved.
     intercept_, noise_variance_ : weight of the constant, 0.0 where it is not in the model; nan for counts.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi.
     certificate_ : nats: the largest gain that any single move still offered; inf where it was not established.
@@ -87,16 +84,14 @@ class RelevanceVectorRegressor(MachineRegressor):
         the atom is centred on, -1 for none), gain, objective, size, noise_variance.
     kernel_, width_, width_rule_ : the kernel with its widths in numbers, those widths, and the rule that gave them;
         absent for kernels without.
-    feature_relevance_ : (n_features,) eta_k var(x_k) with eta_k = width_k^-2, summing to 1 (T01 section 4.3).
-        `feature_importances_` has the roots, as shares.
+    feature_relevance_ : (n_features,) eta_k var(x_k), eta_k = width_k^-2, as shares; `feature_importances_` the roots.
     tuning_, placement_ : how widths were learned, and how well the data place moved centres; only where they were.
     coef_ : (n_features,) only for a purely linear model; `coef_std_`, `selected_` and `gain_` as in
         `SparseBayesianRegressor`, for columns of X alone.
     degrees_of_freedom_, outliers_ : of Student-t noise: its degrees of freedom, and rows that count little.
     n_candidates_, n_subsets_, compression_ : functions that were candidates, the subsets they were searched in, and how
         rows were compressed, or None.
-    calibration_ : scores of the rows of `calibrate` (`relvec.inference.conformal.ConformalScores`); absent before it.
-    fitted_ : all of the above as one frozen record (`relvec.estimators.records.FittedRVM`).
+    calibration_, fitted_ : scores of the rows of `calibrate`, absent before it; all of the above as one frozen record.
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
 
     For y of shape (n_samples, q) each output has its own model over the union of the functions kept: arrays have a
