@@ -88,6 +88,12 @@ def test_auto_prints_what_it_compared(capsys):
     assert all(words in out for words in (*COMPARED_HEADER, *FAMILIES.values(), "chosen"))
 
 
+def test_few_seconds_are_for_one_fit(capsys):
+    """Fits that are cut short say little of their families."""
+    found = fit(capsys, "regression", "--time-limit", "5")
+    assert found["compared"] == [] and found["model"] == FAMILIES["gp"]
+
+
 def test_few_rows_are_not_compared(capsys, tmp_path):
     (tmp_path / "t.csv").write_text("x,z,u,y\n" + "".join(f"{i},{i * i % 7},{i % 3},{i % 5}\n" for i in range(12)))
     found = fit(capsys, "regression")

@@ -134,7 +134,8 @@ def _fit(parser: Any) -> None:
         "reading a few as missing")  # fmt: skip
     add("--model", choices=MODELS, default="auto", help="rvm: a relevance vector machine, few functions; gp: a "
         "Gaussian process, where predictions matter more than size; linear: few columns; auto compares them on "
-        "held-out rows and takes the smallest that is within a standard error of the best (auto)")  # fmt: skip
+        "held-out rows and takes the smallest that is within a standard error of the best; with fewer than 20 rows "
+        "or seconds, a process (auto)")  # fmt: skip
     add("--functions", type=_count, metavar="K", help="keep at most K functions, columns or rows")
     add("--kernel", choices=KERNELS, help="kernel of a relevance vector machine")
     add("--noise", choices=NOISES, default="normal", help="noise of a regression: student-t for gross errors, "

@@ -51,6 +51,7 @@ MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
 ALL = ("linear", "rvm", "gp")  # the families that are compared, the simplest first
 MAX_COMPARED_ROWS = 5000  # of more, so many are drawn for the comparison
 COMPARISON_SHARE = 0.4  # of a time limit
+MIN_SECONDS_TO_COMPARE = 1.0  # a fit: one that is cut short says little of its family
 OPTIONS = {"kernel": "--kernel", "width": "--width", "max_functions": "--functions", "max_vectors": "--functions"}
 # parameters of the estimator for the words of --noise
 NOISES: dict[str, dict[str, Any]] = {"normal": {}, "student-t": {"likelihood": "student-t"},
@@ -196,11 +197,13 @@ def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float | No
     families = _families(plan.task, arguments)
     if len(families) == 1 or len(plan.table) < MIN_ROWS_TO_COMPARE:
         return (families[0] if len(families) == 1 else default_family(plan.task)), []
+    each = None if seconds is None else COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED)
+    if each is not None and each < MIN_SECONDS_TO_COMPARE:
+        return default_family(plan.task), []
     X, y = inputs_of(plan)
     if len(y) > MAX_COMPARED_ROWS:
         some = np.sort(np.random.default_rng(arguments.seed).permutation(len(y))[:MAX_COMPARED_ROWS])
         X, y = X[some], y[some]
-    each = None if seconds is None else max(COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED), MIN_SECONDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fits that are only compared
         found = compare_families(
