@@ -99,9 +99,8 @@ def _with_given_noise(start: Start | None, problem: Problem) -> Start | None:
     )
 
 
-def gaussian_problem(options: MachineOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
-    """The problem of a solver for a target in units of ``unit``, all but the design."""
-    prior, given = options.prior, options.noise_variance
+def scale_noise(given: float | None, unit: float) -> float | None:
+    """Return a noise variance that is given for a target in units of ``unit``; ValueError where no fit can have it."""
     with np.errstate(over="ignore"):
         noise = None if given is None else float(np.float64(given) / unit / unit)
     if noise is not None and not MIN_NOISE <= noise < np.inf:
@@ -110,6 +109,12 @@ def gaussian_problem(options: MachineOptions, unit: float, variance: float, n_sa
         raise ValueError(
             f"noise_variance={given!r} is {reason} targets of size {unit:.3g}: give a {change} one, or None to learn it"
         )
+    return noise
+
+
+def gaussian_problem(options: MachineOptions, unit: float, variance: float, n_samples: float, seed: int = 0) -> Problem:
+    """The problem of a solver for a target in units of ``unit``, all but the design."""
+    prior, noise = options.prior, scale_noise(options.noise_variance, unit)
     check_size(unit)
     constant = variance == 0.0
     return Problem(

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from relvec.basis import Concat
 from relvec.estimators.assemble import HISTORY, caller_level, check_representable, describe_widths, is_linear, slopes
+from relvec.estimators.gaussian import scale_noise
 from relvec.estimators.options import MachineOptions
 from relvec.estimators.records import FittedRVM
 from relvec.estimators.sources import MemorySource
@@ -27,6 +28,8 @@ def fit_sparse_model(options: MachineOptions, source: MemorySource) -> FittedRVM
     """Fit a model to each output whose widths a process learns and whose size held-out rows choose."""
     q = source.n_targets
     fits, earlier = [], _earlier(options, q)
+    for unit in source.target_units()[0]:
+        scale_noise(options.noise_variance, unit)
     with one_thread():
         for output, y in enumerate(source.targets.T):
             with share_of_work(output, q), stage("search"):
