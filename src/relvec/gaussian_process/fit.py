@@ -51,6 +51,7 @@ LADDER = (64, 128, 256, 512)  # numbers of vectors tried
 _BYTES_OF_A_PAIR = 130.0  # of rows, in the matrices of an evidence with its gradient
 _LEAST_ROWS = 160  # learned from, however little memory there is
 _FLOOR = 1e-6  # least noise variance, in variances of the target
+_COARSE = 10.0  # standard deviations: coarser steps of rounding have the largest floor too
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +266,7 @@ def noise_floor(y: np.ndarray, scale: Scale, u_scale: float) -> float:
     levels = np.unique(y)
     step = rounding_step(levels) * np.exp(np.median(scale.log_slope(levels))) / u_scale
     share = 1.0 if len(levels) >= 20 else 0.1
-    return min(max(_FLOOR, share * step**2 / 12.0), 0.5)
+    return min(max(_FLOOR, share * min(step, _COARSE) ** 2 / 12.0), 0.5)
 
 
 def average_by_merit(found: list[Candidate], most: int) -> tuple[list[Candidate], np.ndarray]:

@@ -35,6 +35,7 @@ _LOWEST_SHARE = 0.1  # of the targets: their depth is that of the pole below the
 _NO_DEPTH = 1e-6  # of the lowest: the pole is at zero
 _DEEP_GAIN = 0.1  # nats a row that a logarithm of these has to gain
 _GAIN = 5.0  # nats of evidence that another scale has to gain
+_LEAST_VARIANCE = 1e-200  # of a target in units of all of them: those of logarithms may underflow
 MAX_LOG_VARIANCE = 4.0  # of the variance of u: beyond, the moments of a log-normal variable mean nothing
 
 
@@ -197,6 +198,7 @@ def _rows(scale: Scale, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None
         logs = [own.weight @ (log_density(squares, variance, tail) + slopes[some]) for tail in (0.0, MOST_TAIL)]
         mean, variance = scale.moments(units.y_mean + units.y_scale * mean, units.y_scale**2 * variance)
         scatter = own.weight * (own.y - mean) ** 2 + own.scatter
+        variance = np.maximum(variance, _LEAST_VARIANCE)
         nll = 0.5 * own.weight * np.log(variance) + 0.5 * scatter / variance
         return float(nll.sum() / own.total), float(scatter.sum() / own.total), -float(max(logs) / own.total)
 
