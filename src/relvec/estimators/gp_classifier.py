@@ -55,7 +55,8 @@ class GPClassifier(ClassPredictions, ClassRows, Process):
     process_ : the process itself (`relvec.gaussian_process.classes.ClassModel`).
     vectors_ : (m, n_features) distinct training rows that are kept; `vector_rows_` (m,) their numbers, ascending. A
         linear model keeps none.
-    log_marginal_likelihood_ : that of its kernel under Laplace's approximation, or of the first of two that are added.
+    log_marginal_likelihood_ : that of its kernel under Laplace's approximation, or of the first of two that are added;
+        the log-likelihood of the base rates where no input tells anything.
     feature_relevance_ : (n_features,) share of each input in the mean squared slope of the log-odds, inputs in standard
         deviations. `feature_importances_` has the roots, as shares.
     status_ : how the fit ended: "converged", or the name of a warning.

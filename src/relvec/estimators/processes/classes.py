@@ -89,7 +89,7 @@ def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> Fitte
     at = [find_rows(X, numbers, member.model.vectors) for member in model.members]
     kept = np.unique(np.concatenate([np.zeros(0, dtype=np.intp), *at]))
     kernel = _first_kernel(model, source.n_features, source.X)
-    evidence = model.members[0].model.log_evidence if model.members else np.nan
+    evidence = model.members[0].model.log_evidence if model.members else _base_rate_evidence(source, model)
     return FittedProcess(
         predictors=[],
         processes=[],
@@ -109,6 +109,12 @@ def _assemble(source: MemorySource, model: ClassModel, width_rule: str) -> Fitte
         selection=[model.selection],
         merit=None,
     )
+
+
+def _base_rate_evidence(source: MemorySource, model: ClassModel) -> float:
+    """Return the log-likelihood of the base rates, which a model without an input that tells anything consists of."""
+    y = np.column_stack([1.0 - source.targets, source.targets]) if source.single else source.targets
+    return float(source.weights @ y @ np.log(model.base_rates))
 
 
 def _first_kernel(model: ClassModel, n_features: int, X: np.ndarray) -> Any:
