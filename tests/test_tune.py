@@ -226,7 +226,7 @@ class TestLearning:
         X = rng.normal(size=(30, 2))
         y = X[:, 0] + 0.1 * rng.normal(size=30)
         assert RVR(kernel="gaussian").fit(X, y).width_.shape == (2,)
-        wide = RVR(noise_variance=0.5).fit(rng.normal(size=(20, 33)), rng.normal(size=20))
+        wide = RVR(kernel="gaussian", noise_variance=0.5).fit(rng.normal(size=(20, 33)), rng.normal(size=20))
         assert not hasattr(wide, "tuning_")
         assert not hasattr(RVC().fit(X, y > 0), "tuning_")
         assert not hasattr(RVR(likelihood="poisson").fit(X, rng.poisson(2.0, 30)), "tuning_")
