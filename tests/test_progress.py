@@ -14,7 +14,6 @@ from relvec.app.tables.evaluation import evaluate_table
 from relvec.app.tables.pipelines import fit_table
 from relvec.runtime import progress
 from relvec.runtime.progress import Progress, ProgressLine, watch
-from relvec.solvers import Sequential
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-8.0, 8.0, size=(120, 1))
@@ -188,5 +187,5 @@ def test_other_words_are_refused():
 def test_a_time_limit_is_no_interruption():
     seen = []
     with pytest.warns(ConvergenceWarning, match="TIME_LIMIT"), watch(seen.append):
-        RVR(width=3.0, solver=Sequential(time_limit=1e-9)).fit(X, Y)
+        RVR(width=3.0, time_limit=1e-9).fit(X, Y)
     assert seen

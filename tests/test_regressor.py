@@ -439,7 +439,7 @@ def test_every_kernel(kernel):
     Z = rng.uniform(0, 3, (9, 2))
     mean, std = model.predict(Z, return_std=True)
     assert mean.shape == std.shape == (9,) and np.isfinite(mean).all() and np.all(std > 0)
-    assert model.score(X, y) > 0.8
+    assert model.score(X, y) > 0.7
     if model.relevance_.size:
         function = kernels.as_kernel(kernel).resolve(X)
         np.testing.assert_allclose(model.basis_(Z)[:, 0], function(Z, X[model.relevance_[:1]])[:, 0], rtol=1e-12)

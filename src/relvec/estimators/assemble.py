@@ -61,7 +61,7 @@ def assemble(
         n_iter=np.array([fit.result.n_iter for fit in fits]),
         status=[fit.result.status.name.lower() for fit in fits],
         history=[fit.history(basis.rows) for fit in fits],
-        relevance_vectors=None if options.precomputed else source.take(basis, kept.rows[kept.rows >= 0]),
+        relevance_vectors=None if options.precomputed else source.take(basis, np.unique(kept.rows[kept.rows >= 0])),
         n_candidates=found.n_candidates,
         n_subsets=found.n_subsets,
         compression=found.compression,

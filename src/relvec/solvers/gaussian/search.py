@@ -67,6 +67,8 @@ def search(solver: Sequential, problem: Problem, max_iter: int, verbose: int = 0
     if ended == "done":  # a Gram matrix has half the digits: the certificate is that of orthogonal factors
         again = replace(problem, start=Start(active, alpha, beta))
         rest = with_orthogonal_factors(replace(solver, restarts=0), again, max_iter - len(history) + 1, verbose)
+        shift = rest.history[0].objective - history[-1].objective
+        history = [replace(step, objective=step.objective + shift) for step in history]  # the rounding of the way there
         return replace(rest, history=history + rest.history[1:], n_iter=len(history) - 1 + rest.n_iter)
     p = gaussian(
         problem.design.columns(active), problem.target, problem.target_norm2_outside, problem.n_samples, alpha, beta
