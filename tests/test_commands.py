@@ -63,7 +63,7 @@ def test_fit_says_what_was_done(capsys, tmp_path):
     for words in ("220 rows, 10 columns", "House ID   identifier", "Area (m²)  number", "filled with the median",
                   "Town       category    3 categories", "sold on    date        2019-", "Garden?    boolean",
                   "currency   constant    left out: every cell is 'EUR'", "column 4", "rooms (2)",
-                  "rows left out: 'Price' is missing there", "task: regression", "rows kept", "noise",
+                  "rows left out: 'Price' is missing there", "task: regression", " kept", "noise",
                   "smallest model within a standard error of the best", "relevance vector machine", "chosen",
                   "log evidence", "status", "kept out of the fit",
                   "RMSE", "saved:", "next:  relvec report"):  # fmt: skip
