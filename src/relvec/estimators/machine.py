@@ -24,6 +24,7 @@ from relvec.estimators.sources.summary import can_be_summed
 from relvec.estimators.sparse import fit_sparse_model
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 
+MAX_OF_PROCESS = 1e100  # inputs and targets: squares of sums of larger ones overflow
 LIKELIHOODS = ("gaussian", "student-t", "poisson")
 
 
@@ -83,7 +84,7 @@ class MachineRegressor(RegressionPredictions, RegressionRows, Machine):
                              "leave predictive at 'rvm' with likelihood='student-t'")  # fmt: skip
         summed = not counts and can_be_summed(options)
         source = self._regression_source(options, X, y, sample_weight, counts=counts, summed=summed)
-        if options.learns_dictionary and isinstance(source, MemorySource) and source.place is None:
+        if options.learns_dictionary and isinstance(source, MemorySource) and can_learn_dictionary(source):
             self._set_fitted(fit_sparse_model(options, source))
         else:
             self._set_fitted(fit(options, source, _search_for_counts(source) if counts else GaussianSearch.of))
@@ -163,6 +164,12 @@ class MachineClassifier(ClassPredictions, ClassRows, Machine):
             return np.stack(found)
         K = len(self.fitted_.weights)
         return found[0] if K == 1 else found[0].reshape(K, m, K, m)
+
+
+def can_learn_dictionary(source: MemorySource) -> bool:
+    """Whether rows are in memory here, in numbers whose squares have a double."""
+    largest = max(np.abs(source.X).max(initial=0.0), np.abs(source.targets).max(initial=0.0))
+    return source.place is None and bool(largest < MAX_OF_PROCESS)
 
 
 def _search_for_counts(source: Any) -> Callable:
