@@ -811,18 +811,19 @@ class Engine {
     leave_out(gone);
   }
 
-  // The better of the model and the one that was found from it; nats gained, less half a nat for each function more.
+  // The better of the model and the one that was found from it; nats gained, less half a nat for each function more,
+  // -inf where the first stays.
   double judge(Model& first, bool admitted) {
     const int more = std::max(0, functions(model) - functions(first));
     const double gained = admitted ? score(model) - score(first) : -INF, paid = gained - NATS_A_FUNCTION * more;
     recording_ = true;
-    if (gained > set_.tol) {
-      record(RESTART, -1);
-      ascend();
-    } else {
+    if (!(gained > set_.tol)) {
       model = std::move(first);
       scan();
+      return -INF;
     }
+    record(RESTART, -1);
+    ascend();
     return paid;
   }
 
