@@ -357,7 +357,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"matplotlib", "rich", "onnx", "skl2onnx", *sys.argv[1:]}:
+        if name.split(".")[0] in {"matplotlib", "tqdm", "onnx", "skl2onnx", *sys.argv[1:]}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())
@@ -376,16 +376,6 @@ assert cli.main(["export", "houses.relvec", "--onnx", "without.onnx"]) == 1
     done = subprocess.run([*command, "pandas"], capture_output=True, text=True, check=True, cwd=folder)
     sentence = "relvec: working with tables needs pandas, which is not installed: pip install 'relvec[tables]'"
     assert done.stderr.splitlines()[:2] == [sentence] * 2
-
-
-def test_rich_tables_take_no_markup(capsys, monkeypatch):
-    pytest.importorskip("rich")
-    from relvec.app.cli.console import Console
-
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    Console().print_table(("a",), [("[bold]x[/bold]",), ("[/nonsense]",)])
-    out = capsys.readouterr().out
-    assert "[bold]x[/bold]" in out and "[/nonsense]" in out
 
 
 def test_a_column_may_be_empty_in_a_part_of_the_rows():

@@ -244,62 +244,7 @@ def test_warm_start_with_other_rows_outputs_and_kernels():
 
 def test_steps_are_logged_and_nothing_is_printed(capsys, caplog):
     with caplog.at_level(logging.INFO, logger="relvec"):
-        RVR(verbose=1, width="scale").fit(X, Y)
+        RVR(verbose=2, width="scale").fit(X, Y)
     assert "objective" in caplog.text
     out, err = capsys.readouterr()
     assert not out and not err
-
-
-def test_callbacks():
-    callback = pytest.importorskip("sklearn.callback", reason="came with scikit-learn 1.9")
-
-    class Recorder:
-        def __init__(self, stop_at=np.inf):
-            self.events, self.steps, self.stop_at = [], [], stop_at
-
-        def setup(self, estimator, context):
-            self.events.append("setup")
-
-        def teardown(self, estimator, context):
-            self.events.append("teardown")
-
-        def on_fit_task_begin(self, estimator, context, *, X):
-            if context.max_subtasks != 0:
-                self.events.append((context.task_name, "begin", X.shape))
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-            if context.max_subtasks == 0:
-                self.steps.append(context.progress)
-                return len(self.steps) >= self.stop_at
-            found = None if fitted_estimator is None else fitted_estimator.predict(X[:2]).shape
-            self.events.append((context.task_name, "end", found))
-
-    whole = ["setup", ("fit", "begin", (60, 3)), ("search", "begin", (60, 3)), ("search", "end", None),
-             ("fit", "end", (2,)), "teardown"]  # fmt: skip
-    for model, y in ((RVR(width="scale"), Y), (RVC(width="scale"), LABEL)):
-        recorder = Recorder()
-        assert isinstance(recorder, callback.FitCallback)
-        model.set_callbacks(recorder).fit(X, y)
-        assert recorder.events == whole
-        assert recorder.steps[-1].evidence == pytest.approx(model.log_marginal_likelihood_)
-        assert len(recorder.steps) > model.n_iter_ and recorder.steps[-1].size == len(model.weights_)
-        recorder.events.clear()
-        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-            model.fit(X, y[:-1])
-        assert recorder.events == ["setup", ("fit", "begin", (60, 3)), "teardown"]
-        assert not [name for name in vars(model) if name.startswith("_callback")]
-        model.predict(X)
-        with pytest.warns(sklearn.exceptions.ConvergenceWarning, match="INTERRUPTED"):
-            model.set_callbacks(Recorder(stop_at=3)).fit(X, y)
-        assert model.status_ == "interrupted" and model.n_iter_ == 2
-    recorder = Recorder()
-    make_pipeline(StandardScaler(), GPRegressor().set_callbacks(recorder)).fit(X, Y)
-    assert [event[0] for event in recorder.events[2:4]] == ["process", "process"]
-    assert recorder.events[-1] == "teardown"
-
-
-def test_the_bar_of_scikit_learn(capsys):
-    callback = pytest.importorskip("sklearn.callback", reason="came with scikit-learn 1.9")
-    pytest.importorskip("rich")
-    RVR(width="scale").set_callbacks(callback.ProgressBar()).fit(X, Y)
-    assert "search" in capsys.readouterr().out

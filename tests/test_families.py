@@ -47,7 +47,7 @@ RUNNING = {
     "warm_start": [True],
     "memory_limit": ["50MB", 1e9],
     "time_limit": [60.0],
-    "verbose": [0, True, "progress"],
+    "verbose": [0, True, 2],
 }
 DRAWN = RUNNING | {"random_state": [0]}
 DICTIONARY = {

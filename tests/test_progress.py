@@ -2,10 +2,11 @@
 
 import io
 import sys
+import time
 
 import numpy as np
 import pytest
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -13,7 +14,7 @@ from relvec import RVC, RVR, GPClassifier, GPRegressor
 from relvec.app.tables.evaluation import evaluate_table
 from relvec.app.tables.pipelines import fit_table
 from relvec.runtime import progress
-from relvec.runtime.progress import Progress, ProgressLine, watch
+from relvec.runtime.progress import Progress, watch
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-8.0, 8.0, size=(120, 1))
@@ -105,48 +106,55 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("verbose", "stream", "shown"),
-    [(None, Terminal, True), (None, io.StringIO, False), (0, Terminal, False), ("progress", io.StringIO, True)],
-)
-def test_when_a_line_is_shown(monkeypatch, verbose, stream, shown):
+CASES = [(None, Terminal, True), (None, io.StringIO, False), (False, Terminal, False)]
+
+
+@pytest.mark.parametrize(("verbose", "stream", "shown"), CASES)
+def test_a_bar_is_drawn_of_a_long_fit_on_a_terminal(monkeypatch, verbose, stream, shown):
+    pytest.importorskip("tqdm")
     monkeypatch.setattr(sys, "stderr", stream())
-    monkeypatch.setattr(progress, "_SECONDS_BEFORE_SHOWN", 3600.0)
-    RVR(width=3.0, verbose=verbose).fit(X, Y)
-    assert not sys.stderr.getvalue()  # a moment is not worth a line
+    for seconds in (3600.0, 0.0):  # a moment is not worth a bar
+        monkeypatch.setattr(progress, "_SECONDS_BEFORE_SHOWN", seconds)
+        with progress.show_progress(verbose), progress.show_progress(verbose), progress.stage("search"):
+            for step in range(3):
+                progress.report(4, -41.5, step / 3)
+                time.sleep(0.11)  # tqdm draws ten times a second
+        assert ("searching: step 2, 4 functions" in sys.stderr.getvalue()) is (shown and seconds == 0.0)
+    assert sys.stderr.getvalue().count("searching: step 2") <= 1, "one bar, whatever is inside"
+
+
+def test_without_tqdm_nothing_is_drawn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "_SECONDS_BEFORE_SHOWN", 0.0)
-    RVR(width=3.0, verbose=verbose).fit(X, Y)
-    text = sys.stderr.getvalue()
-    assert bool(text) is shown
-    if shown:
-        assert "searching: step 1, " in text and " 0 functions" not in text and "elapsed" in text
-        assert text.endswith(" \r") if stream is Terminal else "\r" not in text
+    RVR(width=3.0).fit(X, Y)
+    assert not sys.stderr.getvalue()
 
 
-class Notebook(io.StringIO):
-    """Stands for the stream of a cell, which is no terminal; text after a carriage return replaces the line."""
+@pytest.mark.parametrize("model", [RVR(), RVC(), GPRegressor(), GPClassifier(), RVR(width=3.0)], ids=repr)
+def test_verbose_logs_the_stages_once(model, caplog):
+    data = X[:60], LABEL[:60] if is_classifier(model) else Y[:60]
+    with caplog.at_level("INFO", "relvec"):
+        clone(model).set_params(verbose=1).fit(*data)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[-1].startswith("fitted in ") and len(lines) >= 2
+    begun = [line.split(":")[0] for line in lines[:-1]]
+    assert len(set(begun)) == len(begun), "a quick stage is one line"
+    caplog.clear()
+    with caplog.at_level("INFO", "relvec"):
+        clone(model).set_params(verbose=0).fit(*data)
+    assert not caplog.records
 
 
-Notebook.__module__ = "ipykernel.iostream"
+def test_every_step_of_a_search_is_logged_where_asked(caplog):
+    with caplog.at_level("INFO", "relvec"):
+        model = RVR(width=3.0, verbose=2).fit(X, Y)
+    assert sum("objective" in record.getMessage() for record in caplog.records) >= model.n_iter_
 
 
-@pytest.mark.parametrize("kind", [Terminal, Notebook])
-def test_the_line(monkeypatch, kind):
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_REDRAWS", 0.0)
-    stream = kind()
-    line = ProgressLine(stream)
-    line(Progress("search", 7, 12, -3.25, 1.0, 0.5, 1.0, overall=0.5))
-    assert not stream.getvalue()
-    line(Progress("search", 7, 12, -3.25, 75.0, 0.9, 75.0, overall=0.5))
-    long = (
-        "[########........] searching: step 7, 12 functions, evidence -3.25, 1 min 15 s elapsed, about 1 min 15 s left"
-    )
-    assert stream.getvalue() == f"\r{long}"
-    line(Progress("kernel", 1, 128, np.nan, 4.0, np.nan, np.nan))
-    short = "[................] factorising the kernel: step 1, rank 128, 4 s elapsed"
-    assert stream.getvalue() == f"\r{long}\r{short:{len(long)}}", "nothing is left of the line before"
-    line.close()
-    assert stream.getvalue().endswith(f"\r{'':{len(short)}}\r")
+def test_what_a_progress_says():
+    whole = Progress("search", 7, 12, -3.25, 75.0, 0.9, 75.0, overall=0.5)
+    assert str(whole) == "searching: step 7, 12 functions, evidence -3.25, 1 min 15 s elapsed, about 1 min 15 s left"
     learning = str(Progress("widths", 3, 0, -41.5, 5.0, np.nan, np.nan, rows=900))
     assert learning == "learning widths: step 3, 900 rows, evidence -41.5, 5 s elapsed", "no vectors are counted yet"
 
@@ -180,7 +188,7 @@ def test_small_fits_take_one_thread_of_blas(model):
 
 
 def test_other_words_are_refused():
-    with pytest.raises(ValueError, match="verbose must be None, 'progress'"):
+    with pytest.raises(ValueError, match="verbose must be None, True"):
         RVR(verbose="loud").fit(X, Y)
 
 

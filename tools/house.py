@@ -30,7 +30,7 @@ SRC = ROOT / "src" / "relvec"
 ESTIMATORS = ("RelevanceVectorRegressor", "RelevanceVectorClassifier", "GPRegressor", "GPClassifier",
               "SparseBayesianRegressor", "SparseBayesianClassifier")  # fmt: skip
 OPTIONAL = ("matplotlib", "pandas", "pyarrow", "dask", "distributed", "torch", "cupy", "onnx", "onnxruntime",
-            "skl2onnx", "rich", "h5py", "zarr", "openpyxl")  # fmt: skip
+            "skl2onnx", "tqdm", "h5py", "zarr", "openpyxl")  # fmt: skip
 COMPLEX = 10  # paths through a function: more are listed
 FITS = {
     "RVR().fit": "relvec.RVR().fit(X, y)",

@@ -7,13 +7,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from relvec._version import __version__
@@ -22,7 +20,7 @@ from relvec.estimators.describe import describe_as_html
 from relvec.estimators.options import FitOptions
 from relvec.estimators.records import Fitted
 from relvec.runtime.arrays import Array, device_of, is_device_array, refuse_masked, to_host
-from relvec.runtime.progress import CallbackTasks, share_of_work, show_progress, watch
+from relvec.runtime.progress import share_of_work, show_progress
 
 MIN_WEIGHT_SUM, MAX_WEIGHT_SUM = 1e-150, 1e30  # samples: the noise of more is too small to be told from 0
 MAX_WEIGHT_SUM_OF_COUNTS = 1e15  # for classes and counts
@@ -117,28 +115,8 @@ class BaseModel(BaseEstimator):
         self : the fitted estimator.
         """
         with self._atomic():
-            if "_skl_callbacks" in self.__dict__:
-                self._fit_with_callbacks(X, y, sample_weight)
-            else:
-                self._fit(refuse_masked(X, y), y, sample_weight)
+            self._fit(refuse_masked(X, y), y, sample_weight)
         return self
-
-    def _fit_with_callbacks(self, X: Any, y: Any, sample_weight: Any) -> None:
-        """Fit, and tell the callbacks."""
-        from sklearn.callback import CallbackSupportMixin, with_callbacks
-
-        @with_callbacks
-        def fit(self) -> None:
-            context = CallbackSupportMixin._init_callback_context(self, max_subtasks=None)
-            data = {"estimator": self, "X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
-            context.call_on_fit_task_begin(**data)
-            tasks = CallbackTasks(context, data)
-            with watch(tasks):
-                self._fit(refuse_masked(X, y), y, sample_weight)
-            tasks.close()
-            context.call_on_fit_task_end(**data, reconstruction_attributes={})
-
-        fit(self)
 
     @abstractmethod
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -207,35 +185,13 @@ class BaseModel(BaseEstimator):
     def _atomic(self) -> Iterator[None]:
         """A change of the estimator that leaves it as it was where it fails."""
         before = dict(self.__dict__)
-        asked = isinstance(self.verbose, str) and self.verbose == "progress"
         try:
-            shown = show_progress(None if self.verbose is None else asked)
-            with shown, share_of_work():
+            with show_progress(self.verbose), share_of_work():
                 yield
         except BaseException:  # bad input, Ctrl-C: as if nothing had been called
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-
-    @available_if(lambda self: find_spec("sklearn.callback") is not None)
-    def set_callbacks(self, *callbacks):
-        """Set callbacks of scikit-learn 1.9 and later, which are called at both ends of a fit and of its steps.
-
-        The tasks of a fit are its stages ("widths", "kernel", "search", "process"), whose tasks are their steps;
-        ``context.progress`` of a step is a `relvec.runtime.progress.Progress`. A callback that asks to stop ends the
-        search.
-
-        Parameters
-        ----------
-        *callbacks : instances of `sklearn.callback.FitCallback`
-
-        Returns
-        -------
-        self : the estimator.
-        """
-        from sklearn.callback import CallbackSupportMixin  # which imports rich where that is installed
-
-        return CallbackSupportMixin.set_callbacks(self, *callbacks)
 
     def _store_features(self, n_features: int, names: list[str] | None) -> None:
         """Attributes that tell of the columns of X, where scikit-learn does not see them."""

@@ -39,7 +39,7 @@ class GPClassifier(ClassPredictions, ClassRows, Process):
     time_limit : float, optional
         Seconds for the whole fit; where they are not enough `status_` is "time_limit", the model is the best found so
         far, and a warning tells what was cut short.
-    verbose : None, "progress", bool or int, default None
+    verbose : None, bool or int, default None
         How progress is shown, as in `GPRegressor`.
 
     Attributes

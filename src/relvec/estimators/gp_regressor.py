@@ -45,9 +45,9 @@ class GPRegressor(RegressionPredictions, RegressionRows, Process):
     time_limit : float, optional
         Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``, which names the
         stages that were cut short.
-    verbose : None, "progress", bool or int, default None
-        None shows a line with stage, size, evidence and times on a terminal when a fit takes longer than three seconds,
-        "progress" also where stderr is not a terminal; False or 0 never shows it; True logs (logger "relvec").
+    verbose : None, bool or int, default None
+        None draws a bar on a terminal, where tqdm is installed, when a fit takes longer than three seconds; True or 1
+        logs stages, size, evidence and times (logger "relvec"); False or 0 shows nothing.
 
     Attributes
     ----------

@@ -423,7 +423,7 @@ def as_augmented(spec: Any, classes: bool) -> Augmented | None:
 
 def logs_steps(verbose: Any) -> bool:
     """Whether every step goes to the logger."""
-    return bool(verbose) and not isinstance(verbose, str)
+    return verbose is not None and verbose >= 2
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:
@@ -441,7 +441,7 @@ def check_numbers(given: Mapping[str, Any]) -> None:
         "max_vectors": ("None or an integer >= 1", lambda v: v is None or counts(v)),
         "max_functions": ("None or an integer >= 1", lambda v: v is None or counts(v)),
         "time_limit": ("None or a positive number of seconds", lambda v: v is None or positive(v)),
-        "verbose": ("None, 'progress', True, False or a number", lambda v: not isinstance(v, str) or v == "progress"),
+        "verbose": ("None, True, False or a number", lambda v: v is None or isinstance(v, numbers.Real)),
         "fit_intercept": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
         "warm_start": ("True or False", lambda v: isinstance(v, bool | np.bool_)),
         "share_alpha": ("True or False", lambda v: isinstance(v, bool | np.bool_)),

@@ -62,9 +62,9 @@ class RelevanceVectorRegressor(MachineRegressor):
         Seconds for the whole fit. The best model by then is returned with the warning ``TIME_LIMIT``.
     random_state : int, RandomState or None
         Used where something is drawn: random centres, ``select="random"``, restarts beyond the third.
-    verbose : None, "progress", bool or int, default None
-        None shows a line of progress on a terminal when a fit takes longer than three seconds, "progress" also where
-        stderr is not a terminal; False or 0 never shows it; True or 1 logs every step (logger "relvec").
+    verbose : None, bool or int, default None
+        None draws a bar on a terminal, where tqdm is installed, when a fit takes longer than three seconds; True or 1
+        logs its progress (logger "relvec"), 2 every step of the search too; False or 0 shows nothing.
 
     Attributes
     ----------

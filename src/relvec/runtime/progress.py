@@ -1,4 +1,4 @@
-"""Progress of a fit: callbacks (`watch`), and the line that a long fit shows on a terminal.
+"""Progress of a fit: callbacks (`watch`), the bar that tqdm draws of a long fit, and the log of ``verbose=1``.
 
 Code that makes steps calls `report` within a `stage`. The callbacks belong to the context (`contextvars`) that fits, so
 that they need not be passed down to where the steps are made.
@@ -6,23 +6,23 @@ that they need not be passed down to where the steps are made.
 
 from __future__ import annotations
 
+import logging
 import math
 import multiprocessing
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 __all__ = ["Progress", "watch"]
 
-_SECONDS_BEFORE_SHOWN = 3.0  # shorter fits show nothing
-_SECONDS_BETWEEN_REDRAWS = 0.2  # on a terminal: as fast as one reads
-_SECONDS_BETWEEN_LINES = 5.0  # elsewhere, such as in a log file
-_BAR_CHARACTERS = 16
+logger = logging.getLogger("relvec")
+
+_SECONDS_BEFORE_SHOWN = 3.0  # shorter fits show no bar
+_SECONDS_BETWEEN_LINES = 1.0  # of the log, within a stage
 _WORDS = {"widths": "learning widths", "kernel": "factorising the kernel", "search": "searching",
           "process": "fitting the process"}  # fmt: skip
 # Share of the work that is left when a stage begins: rough guesses, for the time left alone. A stage that is not
@@ -108,6 +108,7 @@ class _Stage:
 _watchers: ContextVar[tuple[tuple[Watcher, float], ...]] = ContextVar("watchers", default=())
 _stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 _part: ContextVar[_Part | None] = ContextVar("part", default=None)
+_shown: ContextVar[bool] = ContextVar("shown", default=False)  # a bar or a log, of this fit or one around it
 
 
 @contextmanager
@@ -209,88 +210,69 @@ def report(
     return stop
 
 
-class ProgressLine:
-    """A callback that shows the progress of a long fit: a line redrawn on a terminal or in a notebook, else lines."""
+@contextmanager
+def show_progress(verbose: Any) -> Iterator[None]:
+    """Show the progress of what runs within: a bar for None, lines in the log for True, nothing for False.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = sys.stderr if stream is None else stream
-        self._redrawn = _is_redrawn(self._stream)
-        self._interval = _SECONDS_BETWEEN_REDRAWS if self._redrawn else _SECONDS_BETWEEN_LINES
-        self._shown, self._length = -math.inf, 0
-        self._lock = threading.Lock()  # widths are learned in several threads
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        with self._lock:
-            if progress.elapsed < _SECONDS_BEFORE_SHOWN or now - self._shown < self._interval:
-                return
-            self._shown = now
-            self._write(f"{_bar(progress.overall)}{progress}" if self._redrawn else f"{progress}\n")
-
-    def close(self) -> None:
-        """Clear the line."""
-        if self._redrawn and self._length:
-            self._write("")
-            self._stream.write("\r")
-
-    def _write(self, text: str) -> None:
-        """Write text over the last one, with spaces behind it where that was longer."""
-        self._stream.write(f"\r{text:{self._length}}" if self._redrawn else text)
-        self._stream.flush()
-        self._length = len(text)
-
-
-class CallbackTasks:
-    """A watcher that tells scikit-learn's callbacks: a task for each stage of a fit, and in it one for each step."""
-
-    def __init__(self, context: Any, data: dict[str, Any]) -> None:
-        self._context, self._data, self._lock = context, data, threading.Lock()
-        self._stage: Any = None
-
-    def __call__(self, progress: Progress) -> bool:
-        with self._lock:  # widths are learned in several threads
-            if self._stage is None or self._stage.task_name != progress.stage:
-                self.close()
-                self._stage = self._context.subcontext(task_name=progress.stage, max_subtasks=None)
-                self._stage.call_on_fit_task_begin(**self._data)
-            step = self._stage.subcontext(task_name=str(progress))
-            step.progress = progress
-            step.call_on_fit_task_begin(**self._data)
-            return bool(step.call_on_fit_task_end(**self._data))
-
-    def close(self) -> None:
-        """End the stage that is open."""
-        if self._stage is not None:
-            self._stage.call_on_fit_task_end(**self._data)
-            self._stage = None
+    What a fit around this one shows already is not shown twice.
+    """
+    if _shown.get() or not (verbose or verbose is None):
+        yield
+        return
+    token = _shown.set(True)
+    try:
+        with _log() if verbose else _draw_bar():
+            yield
+    finally:
+        _shown.reset(token)
 
 
 @contextmanager
-def show_progress(wanted: bool | None) -> Iterator[None]:
-    """Show a `ProgressLine` within, unless one is shown. None: on a terminal or in a notebook, in the main process."""
-    there = any(isinstance(function, ProgressLine) for function, _ in _watchers.get())
-    if wanted is None:
-        main = multiprocessing.current_process().name == "MainProcess"
-        wanted = main and threading.current_thread() is threading.main_thread() and _is_redrawn(sys.stderr)
-    if there or not wanted:
+def _log() -> Iterator[None]:
+    """Write a line to the logger "relvec" as a stage begins, and every second."""
+    send_log_to_terminal()
+    last: Progress | None = None
+
+    def write(progress: Progress) -> None:
+        nonlocal last
+        new_stage = last is None or last.stage != progress.stage
+        if last is None or new_stage or progress.elapsed - last.elapsed >= _SECONDS_BETWEEN_LINES:
+            logger.info("%s", progress)
+            last = progress
+
+    began = time.monotonic()
+    with watch(write):
+        yield
+    logger.info("fitted in %s", format_duration(time.monotonic() - began))
+
+
+def send_log_to_terminal() -> None:
+    """Send the log to the terminal where nobody has set up logging."""
+    if not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+
+
+@contextmanager
+def _draw_bar() -> Iterator[None]:
+    """Draw a bar over all stages of a long fit on a terminal or in a notebook, where tqdm is installed."""
+    main = multiprocessing.current_process().name == "MainProcess"
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        main = False
+    if not main or threading.current_thread() is not threading.main_thread():
         yield
         return
-    shown = ProgressLine()
-    try:
-        with watch(shown):
+    with tqdm(total=1.0, delay=_SECONDS_BEFORE_SHOWN, disable=None, leave=False, bar_format="|{bar:16}| {desc}") as bar:
+
+        def draw(progress: Progress) -> None:
+            bar.set_description_str(str(progress), refresh=False)
+            bar.update(max(progress.overall - bar.n, 0.0) if math.isfinite(progress.overall) else 0.0)
+
+        with watch(draw):
             yield
-    finally:
-        shown.close()
-
-
-def _is_redrawn(stream: Any) -> bool:
-    """Whether a line can be written over: on a terminal, and in the cells of a notebook."""
-    return type(stream).__module__.startswith("ipykernel.") or bool(getattr(stream, "isatty", lambda: False)())
-
-
-def _bar(fraction: float) -> str:
-    full = int(_BAR_CHARACTERS * fraction) if math.isfinite(fraction) else 0
-    return f"[{'#' * full}{'.' * (_BAR_CHARACTERS - full)}] "
 
 
 def format_duration(seconds: float) -> str:

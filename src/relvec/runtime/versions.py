@@ -10,7 +10,7 @@ from pathlib import Path
 from relvec._version import __version__
 
 _REQUIRED = ("numpy", "scipy", "scikit-learn", "threadpoolctl")
-_OPTIONAL = ("pandas", "polars", "pyarrow", "matplotlib", "rich", "dask", "distributed", "torch", "cupy-cuda12x",
+_OPTIONAL = ("pandas", "polars", "pyarrow", "matplotlib", "tqdm", "dask", "distributed", "torch", "cupy-cuda12x",
              "array-api-compat", "onnx", "onnxruntime", "skl2onnx", "h5py", "zarr")  # fmt: skip
 
 

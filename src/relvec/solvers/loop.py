@@ -14,7 +14,7 @@ from relvec.design import Design
 from relvec.inference.evidence import Posterior
 from relvec.inference.priors import FLAT, GammaPrior
 from relvec.runtime.clock import NO_LIMIT, Clock
-from relvec.runtime.progress import is_watched, report
+from relvec.runtime.progress import is_watched, report, send_log_to_terminal
 
 logger = logging.getLogger("relvec")
 
@@ -199,18 +199,10 @@ def at_noise_floor(problem: Problem, beta: float) -> bool:
     return not problem.fixed_noise and beta >= (1.0 - 1e-6) / problem.noise_floor
 
 
-def _ensure_log_handler() -> None:
-    """Send the log to the terminal where nobody has set up logging."""
-    if not logger.hasHandlers():
-        logger.addHandler(logging.StreamHandler())
-    if logger.getEffectiveLevel() > logging.INFO:
-        logger.setLevel(logging.INFO)
-
-
 def iterate(solver: Solver, problem: Problem, max_iter: int, verbose: int = 0) -> Result:
     """Run a solver until it is done, max_iter steps have passed, or its time limit."""
     if verbose:
-        _ensure_log_handler()
+        send_log_to_terminal()
     state, history, n_iter = solver.init(problem), list[Step](), 0
     _note_step(state, history, n_iter if verbose else None)
     while True:
@@ -251,7 +243,7 @@ def _end(solver: Solver, problem: Problem, state: State, stop: bool, many: bool,
 
 def log_steps(history: list[Step]) -> None:
     """Log the steps of a search that was made at once."""
-    _ensure_log_handler()
+    send_log_to_terminal()
     for number, step in enumerate(history):
         _log(step, number)
 

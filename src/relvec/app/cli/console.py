@@ -1,4 +1,4 @@
-"""Print for people (plain text, and tables that rich draws on a terminal where it is installed) or for machines."""
+"""Print for people, or for machines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class Console:
         if self.as_json or not rows:
             return
         cells = [[format_cell(cell) for cell in row] for row in [header, *rows]]
-        if on_terminal() and _draw_with_rich(cells):
-            return
         widths = [min(MAX_CELL_WIDTH, max(len(row[i]) for row in cells)) for i in range(len(header))]
         for row in cells:
             line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
@@ -45,20 +43,3 @@ class Console:
         if self.as_json:
             # A terminal obeys signs that JSON need not escape, such as U+009B.
             print(json.dumps(to_json_types(value), ensure_ascii=on_terminal(), allow_nan=False))
-
-
-def _draw_with_rich(cells: Sequence[Sequence[str]]) -> bool:
-    """Whether rich is installed and has drawn the table."""
-    try:
-        from rich.console import Console as RichConsole
-        from rich.table import Table as RichTable
-        from rich.text import Text
-    except ImportError:
-        return False
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    for name in cells[0]:
-        table.add_column(Text(name), overflow="fold")
-    for row in cells[1:]:
-        table.add_row(*[Text(cell) for cell in row])  # Text: words from the data are no markup
-    RichConsole().print(table)
-    return True
