@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relvec.kernels import as_rows
-from relvec.runtime.arrays import namespace
+from relvec.runtime.arrays import like, namespace
 from relvec.runtime.record import Record
 
 Seed = np.random.Generator | int | None
@@ -248,31 +248,50 @@ class Bias(Monomials):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Linear(Monomials):
-    """The inputs themselves: all of them, or those of the columns `features` (T01 section 4.3).
+    """The inputs themselves: all of them, or those of the columns `features` (T01 section 4.3), less a `centre` (d,).
 
     >>> Linear(features=(0, 2)).bind([[1.0, 2.0, 3.0]]).labels()
     ['x0', 'x2']
+    >>> Linear(centre=(1.0, 5.0)).bind([[0.0, 0.0]])([[1.5, 5.0]])
+    array([[0.5, 0. ]])
     """
 
     features: tuple[int, ...] | None = None
+    centre: tuple[float, ...] | None = field(default=None, kw_only=True, repr=False)
     terms: tuple[Term, ...] = field(default=(), kw_only=True, repr=False)
     n_features: int | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         if self.features is not None:
             object.__setattr__(self, "features", tuple(int(k) for k in self.features))
+        if self.centre is not None:
+            object.__setattr__(self, "centre", tuple(float(value) for value in self.centre))
 
     def _list_terms(self, d: int) -> list[Term]:
         features = range(d) if self.features is None else self.features
         if not all(0 <= k < d for k in features) or len(set(features)) < len(features):
             raise ValueError(f"features must be different columns from 0 to {d - 1}; got {self.features}")
+        if self.centre is not None and len(self.centre) != d:
+            raise ValueError(f"centre must have a value for each of the {d} columns of X; got {len(self.centre)}")
         return [(k,) for k in features]
+
+    @property
+    def term_centres(self) -> np.ndarray:
+        """What each atom (M,) has subtracted from its input."""
+        columns = [k for (k,) in self.terms]
+        return np.zeros(len(columns)) if self.centre is None else np.array(self.centre)[columns]
 
     def _columns(self, X: np.ndarray) -> np.ndarray:
         if namespace(X) is not np:
-            return super()._columns(X)
+            return super()._columns(X) - like(X, self.term_centres)
         columns = [k for (k,) in self.terms]
-        return X.copy() if columns == list(range(X.shape[1])) else X[:, columns]
+        whole = columns == list(range(X.shape[1]))
+        if self.centre is None:
+            return X.copy() if whole else X[:, columns]
+        return (X if whole else X[:, columns]) - self.term_centres
+
+    def is_consistent(self, sizes: dict[str, int]) -> bool:
+        return super().is_consistent(sizes) and len(self.centre or ()) in (0, self.n_features)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -217,7 +217,10 @@ def is_inputs(basis: Basis) -> bool:
     >>> is_inputs(Concat(["linear", "bias"])), is_inputs(as_basis("quadratic"))
     (True, False)
     """
-    return all(isinstance(leaf, Linear | Bias | EmptyBasis) for leaf in leaves(basis))
+    return all(
+        isinstance(leaf, Bias | EmptyBasis) or (isinstance(leaf, Linear) and leaf.centre is None)
+        for leaf in leaves(basis)
+    )
 
 
 def input_columns(basis: Basis) -> np.ndarray:

@@ -116,7 +116,8 @@ def _assemble(options: MachineOptions, source: MemorySource, fits: list[SparseFi
         for i, fit in enumerate(fits)
     ]
     honest = options.predictive is None and options.honest
-    widths = describe_widths(basis, source.feature_variances())
+    widths, linear = describe_widths(basis, source.feature_variances()), is_linear(basis)
+    at_origin = basis(np.zeros((1, source.n_features)))[0] if linear else constant[order]
     return FittedRVM(
         basis=basis,
         functions=functions,
@@ -127,8 +128,8 @@ def _assemble(options: MachineOptions, source: MemorySource, fits: list[SparseFi
         weights=weights[:, order],
         alpha=alpha[:, order],
         gamma=gamma[:, order],
-        intercept=weights @ constant,
-        coef=slopes(basis, weights[:, order], source.n_features) if is_linear(basis) else None,
+        intercept=weights[:, order] @ at_origin,
+        coef=slopes(basis, weights[:, order], source.n_features) if linear else None,
         noise_variance=np.array([fit.unit**2 / fit.posterior.beta for fit in fits]),
         log_evidence=np.array([fit.log_evidence for fit in fits]),
         certificate=np.array([fit.largest_gain for fit in fits]),

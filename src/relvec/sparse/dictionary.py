@@ -109,15 +109,20 @@ def _in_units(lengths: np.ndarray, units: Units, X: np.ndarray) -> np.ndarray:
 
 def dictionaries(learned: tuple[LearnedWidths, ...], rows: Rows, X: np.ndarray) -> Iterator[Basis]:
     """Yield the dictionaries to compare: the columns of X alone, then functions of learned widths, the best first."""
-    yield columns_alone(X)
+    yield columns_alone(rows, X)
     for widths in learned if len(rows) <= _FEW_ROWS else learned[:1]:
         for scales in SCALES[:SCALES_OF_MANY] if len(rows) > _MANY_ROWS else SCALES:
             yield build(widths.kernels(scales), rows, X)
 
 
-def columns_alone(X: np.ndarray) -> Basis:
-    """Return the dictionary of the columns of X (n, d) and a constant."""
-    return Concat((Linear(), Bias())).bind(X)
+def columns_alone(rows: Rows, X: np.ndarray) -> Basis:
+    """Return the dictionary of the columns of X (n, d), less the means of rows, and a constant."""
+    return Concat((_columns(rows), Bias())).bind(X)
+
+
+def _columns(rows: Rows) -> Linear:
+    """The inputs about their means, so that their origin does not matter to what a slope and the constant cost."""
+    return Linear(centre=tuple(rows.weight @ rows.X / rows.total))
 
 
 def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray) -> Basis:
@@ -131,4 +136,4 @@ def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray) -> Basis:
     order = np.argsort(own, kind="stable")
     first = order[np.searchsorted(own[order], row_hash(centres))]  # the first of the rows with these inputs
     parts = [KernelBasis(kernel, centres, centre_rows=first) for kernel in kernels]
-    return Concat((*parts, Linear(), Bias())).bind(X)
+    return Concat((*parts, _columns(rows), Bias())).bind(X)

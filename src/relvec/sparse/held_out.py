@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relvec.design import DenseDesign
-from relvec.gaussian_process.rows import Rows, row_hash
+from relvec.gaussian_process.rows import Rows, rounded_hash
 from relvec.inference.error_bars import HeldOut
 from relvec.inference.evidence import LOG_2PI
 from relvec.runtime.clock import Clock
@@ -77,10 +77,8 @@ def make_folds(rows: Rows) -> list[np.ndarray]:
     >>> len(folds), all(set(fold // 2 * 2) <= set(fold) for fold in folds)
     (10, True)
     """
-    X, n = rows.X, len(rows)
-    deviation = X.std(axis=0)
-    rounded = np.round((X - X.mean(axis=0)) / np.where(deviation > 0.0, deviation, 1.0) / NEAR_COPY)
-    _, group = np.unique(row_hash(rounded + 0.0), return_inverse=True)
+    n = len(rows)
+    _, group = np.unique(rounded_hash(rows.X, rows.weight, NEAR_COPY), return_inverse=True)
     place = np.cumsum(np.bincount(group)) / n  # groups in the order of their hash, as shares of the rows
     folds = next((folds for most, folds in FOLDS if n <= most), 1)
     if folds == 1:

@@ -85,6 +85,8 @@ def _write_part(source: CSource, basis: bases.Basis, columns: np.ndarray) -> lis
         return [f"for (j = 0; j < {len(columns)}; j++) phi[{_column_expression(source, columns)}] = x[{rows}[j]];"]
     if isinstance(basis, bases.Monomials):
         terms = [" * ".join(f"x[{k}]" for k in term) or "1.0" for term in basis.terms]
+        if isinstance(basis, bases.Linear) and basis.centre is not None:
+            terms = [f"{term} - ({format_double(c)})" for term, c in zip(terms, basis.term_centres, strict=True)]
         return [f"phi[{m}] = {term};" for m, term in zip(columns, terms, strict=True)]
     raise NotImplementedError(
         f"to_c cannot translate the basis {basis!r}: use one of relvec.basis other than Functions"

@@ -71,7 +71,9 @@ def add_columns(graph: Graph, basis: bases.Basis, x: str) -> str:
         return g("Gather", x, c(np.asarray(basis.rows, np.int64)), axis=1)
     if isinstance(basis, bases.Monomials):
         assert basis.n_features is not None
-        return add_monomials(graph, x, basis.terms, basis.n_features)
+        found = add_monomials(graph, x, basis.terms, basis.n_features)
+        centred = isinstance(basis, bases.Linear) and basis.centre is not None
+        return g("Sub", found, c(basis.term_centres)) if centred else found
     raise NotImplementedError(f"to_onnx cannot translate the basis {basis!r}: use another of relvec.basis")
 
 

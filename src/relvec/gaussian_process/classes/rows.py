@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relvec.gaussian_process.rows import Units, row_hash, standardise_inputs
+from relvec.gaussian_process.rows import Units, order_keys, standardise_inputs
 
 _FEW = 50  # distinct rows
 
@@ -64,8 +64,7 @@ def merge(X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray
     w = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=float)
     kept = w > 0
     X, labels, w = np.asarray(X, dtype=float)[kept] + 0.0, np.asarray(labels)[kept], w[kept]  # + 0.0: no -0.0
-    # Rows in the order of their columns, then of the hash: two rows of one hash and different content stay apart.
-    order = np.lexsort((labels, *X.T[::-1], row_hash(X)))
+    order = np.lexsort((labels, *X.T[::-1], *order_keys(X, w)))  # two rows of one hash and other content stay apart
     X, labels, w = X[order], labels[order], w[order]
     new = np.ones(len(X), dtype=bool)
     new[1:] = (X[1:] != X[:-1]).any(1)
@@ -78,19 +77,22 @@ def merge(X: np.ndarray, labels: np.ndarray, n_classes: int, weights: np.ndarray
 def standardise(rows: ClassRows) -> tuple[ClassRows, Units]:
     """Rows of weighted mean zero and variance one; columns that are constant or repeat another are left out.
 
-    Their order is that of a hash of what they are now, to six decimals: units do not change it.
+    Their order is that of a hash of what they are now: units do not change it.
     """
     X, units = standardise_inputs(rows.X, rows.weight)
-    order = np.argsort(row_hash(np.round(X, 6) + 0.0), kind="stable")
-    return ClassRows(X[order], rows.counts[order]), units
+    return _ordered(X, rows), units
 
 
 def scale(rows: ClassRows, lengths: np.ndarray) -> tuple[ClassRows, Units]:
     """Rows in units of given lengths (d,), ordered as by `standardise`."""
     units = Units(np.arange(rows.X.shape[1]), np.zeros(rows.X.shape[1]), lengths)
     X: np.ndarray = units.inputs(rows.X)
-    order = np.argsort(row_hash(np.round(X, 6) + 0.0), kind="stable")
-    return ClassRows(X[order], rows.counts[order]), units
+    return _ordered(X, rows), units
+
+
+def _ordered(X: np.ndarray, rows: ClassRows) -> ClassRows:
+    order = np.lexsort(order_keys(X, rows.weight))
+    return ClassRows(X[order], rows.counts[order])
 
 
 def few_differ(rows: ClassRows) -> bool:
