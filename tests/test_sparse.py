@@ -126,7 +126,7 @@ def test_price_that_is_given_is_paid():
 @pytest.fixture(scope="module")
 def ladder() -> list:
     rows = merge(*sinc(120, 1))
-    basis = build(learn_widths(rows, Clock())[0].kernels((0.5, 1.0, 2.0)), rows, rows.X)
+    basis = build(learn_widths(rows, Clock())[0][0].kernels((0.5, 1.0, 2.0)), rows, rows.X)
     problem, _ = make_problem(basis(rows.X), rows)
     found = Ladder(problem, 40)
     for price in PRICES_NATS:

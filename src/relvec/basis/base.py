@@ -291,7 +291,8 @@ class Linear(Monomials):
         return (X if whole else X[:, columns]) - self.term_centres
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
-        return super().is_consistent(sizes) and len(self.centre or ()) in (0, self.n_features)
+        whole = self.n_features is None or len(self.centre or ()) in (0, self.n_features)
+        return whole and super().is_consistent(sizes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

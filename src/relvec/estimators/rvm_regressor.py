@@ -79,7 +79,7 @@ class RelevanceVectorRegressor(MachineRegressor):
     intercept_, noise_variance_ : weight of the constant, 0.0 where it is not in the model; nan for counts.
     log_marginal_likelihood_ : log evidence in the units of y, complete with -N/2 log 2 pi.
     certificate_ : nats: the largest gain that any single move still offered; inf where it was not established.
-    status_, n_iter_ : how the fit ended ("converged", or the name of a warning), and the steps it took.
+    status_, n_iter_ : how the fit ended ("converged", "held_out" or a warning's name); steps of learning and search.
     history_ : structured array, a row a step of the solver: action, atom (number in the dictionary), row (training row
         the atom is centred on, -1 for none), gain, objective, size, noise_variance.
     kernel_, width_, width_rule_ : the kernel with its widths in numbers, those widths, and the rule that gave them;
@@ -105,11 +105,9 @@ class RelevanceVectorRegressor(MachineRegressor):
     >>> X = np.linspace(-10, 10, 100)[:, None]
     >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.standard_normal(100)
     >>> model = RVR().fit(X, y)
-    >>> len(model.relevance_) < 12, model.status_
-    (True, 'held_out')
     >>> mean, std = model.predict([[0.0]], return_std=True)
-    >>> bool(abs(mean[0] - 1.0) < 2 * std[0])
-    True
+    >>> len(model.relevance_) < 12, bool(abs(mean[0] - 1.0) < 2 * std[0])
+    (True, True)
     """
 
     def __init__(

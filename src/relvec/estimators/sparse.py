@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from relvec.basis import Concat
+from relvec.basis import Concat, KernelBasis, Linear, kernels_of, leaves
 from relvec.estimators.assemble import HISTORY, caller_level, check_representable, describe_widths, is_linear, slopes
 from relvec.estimators.gaussian import scale_noise
 from relvec.estimators.options import MachineOptions
@@ -54,6 +54,7 @@ class SparseChoice(Brief):
     sizes, losses : functions in the mean over the folds, and mean negative log density of held-out rows, at each price.
     price : the one that was taken.
     learned : the widths (`relvec.sparse.dictionary.LearnedWidths`), those of most merit first.
+    dictionary : the functions that were candidates, besides the constant, as a basis that knows no rows.
     """
 
     kernel: str
@@ -62,13 +63,16 @@ class SparseChoice(Brief):
     losses: np.ndarray
     price: float
     learned: tuple[LearnedWidths, ...] | None
+    dictionary: Concat
 
     @classmethod
     def of(cls, fit: SparseFit) -> SparseChoice:
         """The choice of a fit."""
         prices, sizes, losses = np.array([(level.price, level.n_functions, level.loss) for level in fit.levels]).T
         name = fit.learned[0].name if fit.learned else ""
-        return cls(name, prices, sizes, losses, fit.price, fit.learned)
+        kernels = [KernelBasis(kernel) for kernel in kernels_of(fit.basis)]
+        columns = [replace(part, terms=(), n_features=None) for part in leaves(fit.basis) if isinstance(part, Linear)]
+        return cls(name, prices, sizes, losses, fit.price, fit.learned, Concat((*kernels, *columns)))
 
 
 def _earlier(options: MachineOptions, q: int) -> list[tuple[LearnedWidths, ...] | None]:
@@ -133,7 +137,7 @@ def _assemble(options: MachineOptions, source: MemorySource, fits: list[SparseFi
         noise_variance=np.array([fit.unit**2 / fit.posterior.beta for fit in fits]),
         log_evidence=np.array([fit.log_evidence for fit in fits]),
         certificate=np.array([fit.largest_gain for fit in fits]),
-        n_iter=np.array([len(fit.levels) for fit in fits]),
+        n_iter=np.array([fit.n_steps for fit in fits]),
         status=[_status(fit).name.lower() for fit in fits],
         history=[np.zeros(0, dtype=HISTORY) for _ in fits],
         relevance_vectors=source.given[np.unique(basis.rows[basis.rows >= 0])],

@@ -190,7 +190,7 @@ def _typical_distance(X: np.ndarray) -> float:
 
 
 def order_keys(X: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys for `numpy.lexsort`, the first to sort by last, of rows X (n, d) with weights (n,): an order of their own.
+    """Return keys for `numpy.lexsort` that put rows X (n, d) with weights (n,) in an order of their own.
 
     They are `rounded_hash`, and a hash that keeps equal rows together.
 

@@ -23,6 +23,7 @@ from relvec.gaussian_process.rows import (
     neighbour_distance,
     row_hash,
     standardise,
+    standardise_inputs,
 )
 from relvec.gaussian_process.selection import Candidate, compare
 from relvec.gaussian_process.target import AS_IT_IS
@@ -36,6 +37,7 @@ MAX_CENTRES, MAX_FUNCTIONS = 1000, 3000  # rows that functions sit on, and kerne
 _FEW_ROWS = 500  # up to so many, widths of both kinds are tried
 _FEWER_CENTRES, _MANY_ROWS = 500, 2000  # of so many rows fewer are centres: each costs a pass over all of them
 _NO_EFFECT = 1e6  # standard deviations wide in columns that tell nothing new
+_LEAST_SPREAD = 1e-150  # standard deviation of an input: slopes and variances of a smaller one have no double
 _NU = {Shape.MATERN32: 1.5, Shape.MATERN52: 2.5}
 
 
@@ -62,22 +64,23 @@ class LearnedWidths:
         return np.sqrt(2.0) * np.min([lengths for _, lengths in self.parts], axis=0)
 
 
-def learn_widths(rows: Rows, clock: Clock) -> tuple[LearnedWidths, ...]:
+def learn_widths(rows: Rows, clock: Clock) -> tuple[tuple[LearnedWidths, ...], int]:
     """Learn the widths of single parts: those of most merit, then those of the best part of the other kind.
 
-    One kind has one width for all inputs, the other one an input.
+    One kind has one width for all inputs, the other one an input. The number of evaluations of evidences comes second.
     """
     scaled, units = standardise(rows)
     few = scaled.take(slice(0, LEARNED_ROWS))
     floors = Floors(noise_floor(rows.y, AS_IT_IS, units.y_scale), 0.5 * neighbour_distance(few.X))
     d = few.X.shape[1]
     if d == 0:
-        return (LearnedWidths("constant", ((Shape.GAUSSIAN, np.ones(rows.X.shape[1])),)),)
+        return (LearnedWidths("constant", ((Shape.GAUSSIAN, np.ones(rows.X.shape[1])),)),), 0
     found = compare(_candidates(d, find_categories(scaled.X)), few, floors, clock)
     best: dict[bool, Candidate] = {}
     for candidate in found:
         best.setdefault(candidate.structure.parts[0].per_input, candidate)
-    return tuple(_widths_of(candidate, units, rows.X) for candidate in best.values())
+    learned = tuple(_widths_of(candidate, units, rows.X) for candidate in best.values())
+    return learned, sum(candidate.mode.evaluations for candidate in found)
 
 
 def _widths_of(found: Candidate, units: Units, X: np.ndarray) -> LearnedWidths:
@@ -121,8 +124,10 @@ def columns_alone(rows: Rows, X: np.ndarray) -> Basis:
 
 
 def _columns(rows: Rows) -> Linear:
-    """The inputs about their means, so that their origin does not matter to what a slope and the constant cost."""
-    return Linear(centre=tuple(rows.weight @ rows.X / rows.total))
+    """The inputs that tell something, about their means: their origin does not matter to what a slope costs."""
+    units = standardise_inputs(rows.X, rows.weight)[1]
+    sound = units.columns[units.scale > _LEAST_SPREAD]
+    return Linear(features=tuple(sound.tolist()), centre=tuple(rows.weight @ rows.X / rows.total))
 
 
 def build(kernels: tuple[Kernel, ...], rows: Rows, X: np.ndarray) -> Basis:

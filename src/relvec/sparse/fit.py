@@ -48,6 +48,7 @@ class SparseFit:
     price : nats that a function cost; inf where the constant alone predicts best.
     levels : held-out density and size at each price that was tried.
     largest_gain : nats that a single move would still gain at that price.
+    n_steps : evaluations of evidences to learn widths, and prices tried.
     cut : stages that the time limit left out; `stopped`, whether a callback asked for it.
     bars, reach : of the error bars.
     """
@@ -61,6 +62,7 @@ class SparseFit:
     price: float
     levels: tuple[Level, ...]
     largest_gain: float
+    n_steps: int
     cut: tuple[str, ...]
     stopped: bool
     bars: ErrorBars
@@ -121,8 +123,10 @@ def fit_sparse(
     rows = without_copies(merge(X, y, weights), X, y, weights)  # rows copied with their targets are one
     most = MAX_FUNCTIONS if max_functions is None else max_functions
     candidates: Iterable[Basis] = (basis,) if basis is not None else ()
+    steps = 0
     if basis is None:
-        learned = learn_widths(rows, clock) if learned is None else learned
+        if learned is None:
+            learned, steps = learn_widths(rows, clock)
         candidates = dictionaries(learned, rows, X)
     prices = PRICES_NATS if price is None else tuple(p for p in PRICES_NATS if p >= price)
     compared: list[tuple[Basis, np.ndarray, list[Level]]] = []
@@ -153,6 +157,7 @@ def fit_sparse(
         level.price,
         tuple(levels),
         _largest_gain(model, level.price),
+        steps + sum(len(tried) for _, _, tried in compared),
         tuple(clock.cut),
         clock.stopped,
         bars,

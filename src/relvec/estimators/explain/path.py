@@ -17,6 +17,7 @@ from relvec.basis import atom_keys
 from relvec.estimators.machine import Machine, MachineClassifier
 from relvec.estimators.rvm_classifier import RelevanceVectorClassifier
 from relvec.estimators.rvm_regressor import RelevanceVectorRegressor
+from relvec.estimators.sparse import SparseChoice
 from relvec.runtime.arrays import refuse_masked
 from relvec.solvers import Sequential, as_solver
 
@@ -71,10 +72,11 @@ def relevance_path(
 ) -> RelevancePath:  # fmt: skip
     """The best model with at most k functions for every k.
 
-    Widths are those of the plain fit, the model of any number of functions. The model of size k is the best of searches
-    by additions, deletions and exchanges that start from nothing, from the plain fit cut down to k functions, and from
-    the models of sizes k - 1 and k + 1. Its evidence is never below that of the plain fit cut down to its k functions
-    of largest gain, largest weight or smallest precision, with the precisions estimated again.
+    Widths are those of the plain fit, the model of any number of functions; of ``RVR()`` the dictionary it chose. The
+    model of size k is the best of searches by additions, deletions and exchanges that start from nothing, from the
+    plain fit cut down to k functions, and from the models of sizes k - 1 and k + 1. Its evidence is never below that of
+    the plain fit cut down to its k functions of largest gain, largest weight or smallest precision, with the precisions
+    estimated again.
 
     For classes the functions of the plain fit are left out one after the other, always the one whose weights are
     smallest in units of their standard deviations, and the precisions estimated again: a path of subsets, no lower than
@@ -135,7 +137,10 @@ def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | 
     size = sum(name != "bias" for name in plain.atoms_)
     most = max(1, min(size, MAX_PATH_FUNCTIONS)) if most is None else most
     settings: dict[str, Any] = {"solver": Sequential(support_prior="flat"), "warm_start": True}
-    if plain.fitted_.width_rule is not None:
+    choice = plain.fitted_.tuning[0] if plain.fitted_.tuning else None
+    if isinstance(choice, SparseChoice):
+        settings |= {"kernel": None, "basis": choice.dictionary}
+    elif plain.fitted_.width_rule is not None:
         settings |= {"kernel": plain.kernel_, "width": "auto"}
 
     def fit(k: int, start: Any) -> Any:
