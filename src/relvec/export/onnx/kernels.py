@@ -72,8 +72,9 @@ def add_columns(graph: Graph, basis: bases.Basis, x: str) -> str:
     if isinstance(basis, bases.Monomials):
         assert basis.n_features is not None
         found = add_monomials(graph, x, basis.terms, basis.n_features)
-        centred = isinstance(basis, bases.Linear) and basis.centre is not None
-        return g("Sub", found, c(basis.term_centres)) if centred else found
+        if isinstance(basis, bases.Linear) and basis.centre is not None:
+            return g("Sub", found, c(basis.term_centres))
+        return found
     raise NotImplementedError(f"to_onnx cannot translate the basis {basis!r}: use another of relvec.basis")
 
 
