@@ -1,8 +1,9 @@
 """The standing guards in one command: `python tests/guards.py --seconds 60` (a minute in CI, an hour at night).
 
-Mutated model files, mutated tables, hostile problems and certificates computed again take turns, each case within 20 s
-and 1 GB. The seed comes from the clock unless given and is printed, so that a failure can be seen again. Cases that
-once failed, `CORPUS`, run first. `--only problems --count 20000 --jobs 16` runs so many of a kind, in 16 processes.
+Mutated model files, mutated tables, hostile problems, fits held against baselines and certificates computed again take
+turns, each case within 20 s and 1 GB. The seed comes from the clock unless given and is printed, so that a failure can
+be seen again. Cases that once failed, `CORPUS`, run first. `--only problems --count 20000 --jobs 16` runs so many of a
+kind, in 16 processes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process has one core
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `reproduction`
 sys.path.insert(0, str(Path(__file__).parent / "torture"))
 
+import baselines
 import cases
 import certificates
 
@@ -96,6 +98,10 @@ GUARDS: dict[str, Callable[[], Callable[[int, int], list[str]]]] = {  # each mak
     "tables": fuzz_tables.make_case,
     "problems": lambda: lambda seed, number: [cases.attempt(cases.generated(seed, number))],
     "defaults": lambda: lambda seed, number: [cases.attempt_as_it_comes(cases.as_it_comes(seed, number))],
+    **{
+        f"baselines of {name}": lambda name=name: lambda seed, number: [baselines.check(name, seed, number)]
+        for name in ("RVR", "GPRegressor", "SparseBayesianRegressor", "RVC", "GPClassifier", "SparseBayesianClassifier")
+    },
     "certificates": lambda: lambda seed, number: [certificates.check("regression", seed, number)],
     "certificates of hard rows": lambda: lambda seed, number: [certificates.check("hard regression", seed, number)],
     "certificates of classes": lambda: lambda seed, number: [certificates.check("classes", seed, number)],

@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from relvec._version import __version__
 from relvec.design import MAX_MEMORY_SHARE, blocks_to_predict, is_dask, is_sliced, load
+from relvec.estimators.assemble import caller_level
 from relvec.estimators.describe import describe_as_html
 from relvec.estimators.options import FitOptions
 from relvec.estimators.records import Fitted
@@ -24,6 +25,7 @@ from relvec.runtime.progress import share_of_work, show_progress
 
 MIN_WEIGHT_SUM, MAX_WEIGHT_SUM = 1e-150, 1e30  # samples: the noise of more is too small to be told from 0
 MAX_WEIGHT_SUM_OF_COUNTS = 1e15  # for classes and counts
+FEW_SAMPLES = 0.1  # of the rows that have a weight: weights of no larger a sum look like shares, not like counts
 MAX_INPUT = 1e302  # sums of more, and quotients by a small width, overflow
 
 STORED = ("fitted_", "n_features_in_", "feature_names_in_", "classes_", "_metadata_request")  # beside the parameters
@@ -108,7 +110,8 @@ class BaseModel(BaseEstimator):
         y : array-like (n_samples,) or (n_samples, n_outputs)
             Training targets.
         sample_weight : array-like (n_samples,), optional
-            Each weight multiplies its sample's log-likelihood: 2 means twice the sample, 0 means absent.
+            Each weight multiplies its sample's log-likelihood: 2 means twice the sample, 0 means absent. They are
+            counts and no shares: a warning names the factor where their sum is a tenth of the rows or less.
 
         Returns
         -------
@@ -239,6 +242,7 @@ class BaseModel(BaseEstimator):
             return np.ones(rows.shape[0])
         weights = _check_sample_weight(refuse_masked(sample_weight), rows, dtype=np.float64, ensure_non_negative=True)
         check_weight_sum(weights, most)
+        warn_of_shares(weights)
         return weights
 
     def _validate_rows(self, X: Any, native: bool = True) -> tuple[Array, Callable[[Array], Array]]:
@@ -285,6 +289,20 @@ def check_weight_sum(weights: np.ndarray, most: float = MAX_WEIGHT_SUM) -> None:
             f"the sample weights sum to {total:.3g}, beyond the range of numbers a fit can work with: "
             "divide sample_weight by its mean, so that the weights sum to the number of samples"
         )
+
+
+def warn_of_shares(weights: np.ndarray) -> None:
+    """Tell where weights (n,) stand for so few samples that they look like shares, and what makes them counts."""
+    used, total = np.count_nonzero(weights), float(weights.sum())
+    if used < 2 or not 0.0 < total <= FEW_SAMPLES * used:
+        return
+    warnings.warn(
+        f"the sample weights of {used} rows sum to {total:.3g}. A weight says how many samples its row stands for, and "
+        f"so few samples tell little. If the weights are shares, multiply sample_weight by {used / total:.6g}, so that "
+        "they sum to the number of rows",
+        UserWarning,
+        stacklevel=caller_level(),
+    )
 
 
 def check_predictions(*arrays: Any) -> None:

@@ -344,8 +344,9 @@ def check_numbers(y: Any) -> Any:
 
 def check_labels(y: Any) -> Any:
     """Labels y as they are, refused where one is missing or no single value."""
-    kind = getattr(getattr(y, "dtype", None), "kind", "O")
-    if y is None or kind in "biufcUS":
+    dtype = getattr(y, "dtype", None)
+    kind, nullable = getattr(dtype, "kind", "O"), not isinstance(dtype, np.dtype)
+    if y is None or (kind in "biufcUS" and not nullable):
         return y
     labels = np.array(y, dtype=object)
     for i, label in enumerate(labels if labels.ndim == 1 else ()):
@@ -355,4 +356,6 @@ def check_labels(y: Any) -> Any:
             raise ValueError(
                 f"y has no label in row {i}, got {label!r}: leave out such rows, or give them a label of their own"
             )
+    if kind in "biu":
+        return np.array(labels.tolist())  # nullable integers of pandas are floats to scikit-learn
     return labels if kind == "T" else y  # numpy's strings of any length are unknown to scikit-learn
