@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import oracle
 import reproduction as papers
 from problems import options_of
 from relvec import RVC, RVR, basis
@@ -23,6 +24,7 @@ from relvec.design import DenseDesign
 from relvec.export.model_file import dumps, loads
 from relvec.hyperparameters import centres, grvm, grvm_widths
 from relvec.hyperparameters.targets import GaussianTarget, LaplaceTarget
+from relvec.inference.laplace import laplace
 from relvec.inference.likelihoods import Bernoulli, Categorical, Poisson
 from relvec.kernels import Cauchy, Gaussian, Laplace, LogDistance, Matern
 from relvec.solvers import Sequential
@@ -373,6 +375,35 @@ def test_the_evidence_over_centres_follows_the_units_of_y_as_that_of_the_weights
     assert_allclose(other.placement_.log_share, one.placement_.log_share, atol=1e-4)
     change = other.placement_.log_evidence - one.placement_.log_evidence
     assert_allclose(change, -50 * np.log(1000.0), atol=1e-3)
+
+
+def test_the_placement_of_separable_classes_is_that_of_the_mode():
+    rng = np.random.default_rng(51)
+    middles = [-2.5, -1], [2, 1.5], [-0.5, 2], [1.5, -2]
+    X, t = np.vstack([rng.normal(c, 0.92, (50, 2)) for c in middles]), np.repeat([0.0, 0.0, 1.0, 1.0], 50)
+    model = RVC(width=2**0.5, centres="move").fit(X, t)
+    Phi, alpha, w, Z = model.basis_(X), model.alpha_, model.weights_, model.centres_
+    exact = float(oracle.mp_laplace_evidence(Phi, t, alpha, "bernoulli", 50, None, w))
+    assert_allclose(model.log_marginal_likelihood_, exact, atol=1e-5)
+    assert_allclose(laplace(Phi, t, np.ones(200), alpha, Bernoulli()).log_evidence, exact, atol=1e-5)
+    # minus the Hessian of log p(t | w, z) in (w, z), for exp(-|x - z|^2 / 2), the width being sqrt(2)
+    f = Phi @ w
+    p, k, n = expit(f), len(w), len(Z)
+    e = X[:, None] - Z
+    slopes = Phi[:, :n, None] * e
+    J = np.hstack([Phi, (w[:n, None] * slopes).reshape(200, -1)])
+    H = J.T @ ((p * (1 - p))[:, None] * J) + np.diag([*alpha, *np.zeros(2 * n)])
+    for i in range(n):
+        at, r = slice(k + 2 * i, k + 2 * i + 2), (t - p) * Phi[:, i]
+        mixed, own = r @ e[:, i], (e[:, i] * r[:, None]).T @ e[:, i] - r.sum() * np.eye(2)
+        H[i, at] -= mixed
+        H[at, i] -= mixed
+        H[at, at] -= w[i] * own
+    side = np.tile(np.ptp(X, axis=0), n)
+    schur = (H[k:, k:] - H[k:, :k] @ np.linalg.solve(H[:k, :k], H[:k, k:])) * np.outer(side, side)
+    curvature = np.linalg.eigvalsh(schur)
+    share = -0.5 * np.log(curvature[curvature > 2 * np.pi] / (2 * np.pi)).sum()
+    assert_allclose(model.placement_.log_share, share, atol=1e-3)
 
 
 def test_moved_classifiers_predict_save_and_load(classifier):

@@ -21,6 +21,7 @@ from relvec.inference.laplace import (
 from relvec.inference.laplace_posterior import apply_curvature
 from relvec.inference.likelihoods import Bernoulli, Categorical
 from relvec.solvers.laplace.precisions import correct_curvature
+from relvec.solvers.laplace.rows import rows_in_memory
 
 PLACES = [None, "torch:cpu", "array_api_strict"]
 
@@ -251,6 +252,26 @@ def test_newton_steps_end_where_the_slope_vanishes_or_no_longer_falls(decrements
     rows = Slope(decrements, lambda v: value - v)  # falls: near the mode values do not tell
     newton(rows, SimpleNamespace(v=np.zeros(1), value=value))
     assert len(rows.visited) == steps and rows.factored == steps + 1
+
+
+def test_newton_steps_go_on_while_the_curvature_moves():
+    rows = Slope([1e-10, 0.9e-10, 0.8e-10, 0.7e-10, 0.6e-10], lambda v: 0.0)
+    curvatures = iter([4.0, 3.0, 2.0, 1.0, 1.0 + 1e-7])
+    rows.factor = lambda point: np.array([[next(curvatures)]])
+    newton(rows, SimpleNamespace(v=np.zeros(1), value=0.0))
+    assert len(rows.visited) == 4
+
+
+@pytest.mark.parametrize("seed", [12, 14, 50])
+def test_the_mode_where_decrements_rise_on_the_way(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 1))
+    t = (X[:, 0] + 0.1 * rng.normal(size=60) > 0.0).astype(float)
+    Phi, alpha, ones = oracle.gaussian_design(X, X[:6], [1.0]), 10.0 ** rng.uniform(-14.0, -4.0, 6), np.ones(60)
+    found = laplace(Phi, t, ones, alpha, Bernoulli())
+    mode = rows_in_memory(t, ones, Bernoulli()).fit(np.asfortranarray(Phi), alpha)
+    exact = float(oracle.mp_laplace_evidence(Phi, t, alpha, "bernoulli", 50, None, found.mean))
+    np.testing.assert_allclose([found.log_evidence, mode.log_evidence], exact, atol=1e-4)
 
 
 def test_newton_steps_without_progress_are_few():

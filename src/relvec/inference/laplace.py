@@ -31,6 +31,9 @@ class NewtonSettings:
     max_idle_steps: int = 5  # without progress: rounding, of weights of 1e12 say, hides the mode
     rough_decrement: float = 1e-9  # near the mode: values no longer distinguish steps, and full Newton steps converge
     exact_decrement: float = 1e-18
+    # nats of log|U|: decrements that no longer halve end the way only where the curvature stands still too. At rows
+    # far from the boundary latent values go on by about one a step, and decrements may rise in between
+    still_nats: float = 1e-6
 
 
 NEWTON = NewtonSettings()
@@ -165,7 +168,7 @@ class _Here:
 @np.errstate(over="ignore", invalid="ignore")  # far from the mode: such steps are shortened
 def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
     """The mode, from a point near or far, and the factor U of minus the Hessian there."""
-    best, idle = np.inf, 0
+    last, bend, idle = np.inf, np.inf, 0
     for _ in range(NEWTON.max_steps):
         U, value = rows.factor(point), point.value
         if not len(point.v):
@@ -173,11 +176,13 @@ def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
         half = lapack.dtrtrs(U, rows.gradient(point), trans=1)[0]  # scipy's wrapper takes longer than the solution
         decrement = float(half @ half)
         small = decrement < NEWTON.rough_decrement * max(1.0, abs(value))
-        if small and (decrement < NEWTON.exact_decrement * max(1.0, abs(value)) or decrement >= 0.5 * best):
+        before, bend = bend, half_log_det(U)
+        still = decrement >= 0.5 * last and abs(bend - before) < NEWTON.still_nats
+        if small and (decrement < NEWTON.exact_decrement * max(1.0, abs(value)) or still):
             break
         if idle == NEWTON.max_idle_steps:
             break
-        best = decrement
+        last = decrement
         step, length, v = lapack.dtrtrs(U, half)[0], 1.0, point.v
         while True:
             point = rows.at(v + length * step)
@@ -190,7 +195,12 @@ def newton(rows: ModeRows, point: Any) -> tuple[Any, np.ndarray]:
 
 def log_evidence(value: float, U: np.ndarray) -> float:
     """The Laplace evidence from the objective at the mode and the factor U there."""
-    return float(value - float(np.log(np.diagonal(U)).sum()))
+    return float(value - half_log_det(U))
+
+
+def half_log_det(U: np.ndarray) -> float:
+    """Log |U'U| / 2 of a triangular U (k, k)."""
+    return float(np.log(np.diagonal(U)).sum())
 
 
 def _approach(rows: _Here, point: _Point, root: np.ndarray) -> _Point:

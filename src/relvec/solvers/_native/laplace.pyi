@@ -6,7 +6,7 @@ class Rows:
     def __init__(
         self, t: np.ndarray, weights: np.ndarray, counts: bool, constant: float, largest: float,
         run: Callable[[Callable[[int], None], int], None], max_steps: int, max_idle: int, roughly: float,
-        exactly: float, max_diagonal: float, min_pivot: float,
+        exactly: float, still: float, max_diagonal: float, min_pivot: float,
     ) -> None: ...  # fmt: skip
     def fit(self, Phi: np.ndarray, alpha: np.ndarray, start: np.ndarray | None = None) -> Mode | None: ...
 

@@ -48,17 +48,17 @@ cdef class Rows:
     cdef double constant, largest
     cdef object run
     cdef int max_steps, max_idle
-    cdef double roughly, exactly, max_diagonal, min_pivot
+    cdef double roughly, exactly, still, max_diagonal, min_pivot
 
     def __init__(self, const double[::1] t, const double[::1] weights, bint counts, double constant, double largest,
-                 run, int max_steps, int max_idle, double roughly, double exactly, double max_diagonal,
+                 run, int max_steps, int max_idle, double roughly, double exactly, double still, double max_diagonal,
                  double min_pivot):
         if t.shape[0] != weights.shape[0] or t.shape[0] > 2**30:
             raise ValueError(f"{t.shape[0]} targets and {weights.shape[0]} weights")
         self.t, self.weights, self.n = t, weights, <int>t.shape[0]
         self.counts, self.constant, self.largest, self.run = counts, constant, largest, run
         self.max_steps, self.max_idle, self.roughly, self.exactly = max_steps, max_idle, roughly, exactly
-        self.max_diagonal, self.min_pivot = max_diagonal, min_pivot
+        self.still, self.max_diagonal, self.min_pivot = still, max_diagonal, min_pivot
         self.shares = SHARES if self.n >= MIN_SHARED else 1
         self.equal = bool(np.all(np.asarray(weights) == 1.0))
 
@@ -226,8 +226,8 @@ cdef class _Newton(_Pass):
         cdef double[:, ::1] work = empty((7, k + 1))
         cdef double[::1] spread = work[0], v = work[1], trial = work[2], w = work[3], g = work[4], step = work[5]
         cdef double[::1] own = work[6], U = self.sums[0, 1 + k:]
-        cdef double value, new, size, decrement, length, pivot, best = INFINITY
-        cdef bint small
+        cdef double value, new, size, decrement, length, pivot, last = INFINITY, bend = INFINITY, before
+        cdef bint small, still
         for j in range(k):
             spread[j] = 1.0 / sqrt(self.mode._alpha[j])
             w[j] = self.mode._mean[j]
@@ -253,11 +253,15 @@ cdef class _Newton(_Pass):
             solve_factored(k, U, step)
             decrement, size = dot(&g[0], &step[0], k), max(1.0, fabs(value))
             small = decrement < self.rows.roughly * size
-            if small and (decrement < self.rows.exactly * size or decrement >= 0.5 * best):
+            before, bend = bend, 0.0
+            for i in range(k):
+                bend += log(U[i * k + i])
+            still = decrement >= 0.5 * last and fabs(bend - before) < self.rows.still
+            if small and (decrement < self.rows.exactly * size or still):
                 break
             if idle == self.rows.max_idle or turn == self.rows.max_steps - 1:
                 break
-            best, length = decrement, 1.0
+            last, length = decrement, 1.0
             while True:
                 for j in range(k):
                     trial[j] = v[j] + length * step[j]

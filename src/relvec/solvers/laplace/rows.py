@@ -28,7 +28,7 @@ def rows_in_memory(target: Any, weights: Any, likelihood: Likelihood) -> Rows | 
     constant = likelihood.constant(t, w)
     return Rows(
         t, w, type(likelihood) is Poisson, constant, MAX_LOG_RATE, run_parts, NEWTON.max_steps, NEWTON.max_idle_steps,
-        NEWTON.rough_decrement, NEWTON.exact_decrement, NORMAL_EQUATIONS_LIMIT, MIN_PIVOT_SHARE,
+        NEWTON.rough_decrement, NEWTON.exact_decrement, NEWTON.still_nats, NORMAL_EQUATIONS_LIMIT, MIN_PIVOT_SHARE,
     )  # fmt: skip
 
 
