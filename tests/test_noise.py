@@ -38,7 +38,7 @@ def rmse(model, seed=10**6):
 
 def test_gross_errors_hardly_matter_and_are_named():
     clean = CURVE.fit(*curve(0, 300)[:2])
-    best, density = rmse(clean), clean.log_predictive_density(*curve(9, 1000)[:2]).mean()
+    best = rmse(clean)
     X, y, _, bad = curve(0, 300, "outliers")
     model = clone(CURVE).fit(X, y)
     assert rmse(model) < 1.1 * best < 0.5 * rmse(clone(CURVE).set_params(likelihood="gaussian").fit(X, y))
@@ -46,15 +46,23 @@ def test_gross_errors_hardly_matter_and_are_named():
     worst = np.abs(y - model.predict(X))[model.outliers_]
     assert (np.diff(worst) < 0.5).all()  # the worst first, but for the function's own variance
     assert (np.diff(model.fitted_.noise.bounds) > 0.0).all()
-    plain = RVR(width=2.0).fit(*curve(0, 300)[:2])
-    assert abs(density - plain.log_predictive_density(*curve(9, 1000)[:2]).mean()) < 0.01
     assert not len(clean.outliers_) and clean.degrees_of_freedom_ > 15.0
 
 
-def test_a_process_with_gross_errors():
-    X, y, f, bad = curve(0, 60, "outliers")
+def test_student_noise_costs_no_density_where_noise_is_normal():
+    lost = []
+    for seed in range(3):
+        models = [clone(CURVE).set_params(likelihood=name).fit(*curve(seed, 300)[:2]) for name in ("gaussian", "student-t")]
+        plain, student = (model.log_predictive_density(*curve(seed + 90, 1000)[:2]).mean() for model in models)
+        lost.append(plain - student)
+    assert abs(np.mean(lost)) < 0.02
+
+
+@pytest.mark.parametrize("seed", [0, 3])  # of 3, a process under normal noise goes through the gross errors
+def test_a_process_with_gross_errors(seed):
+    X, y, f, bad = curve(seed, 60, "outliers")
     model = GPRegressor(likelihood="student-t").fit(X, y)
-    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.2
+    assert np.sqrt(np.mean((model.predict(X) - f) ** 2)) < 0.3 < 0.15 * y.std()
     assert set(bad) <= set(model.outliers_) and len(model.outliers_) < len(bad) + 5
     assert model.process_.scale.sign == 0 and model.merit_
     again = loads(dumps(model))

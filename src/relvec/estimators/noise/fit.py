@@ -49,7 +49,7 @@ def fit_noise(options: FitOptions, source: Any, fit: Callable[[Any, Any], Model]
     first, bounds = model, [float(model.log_evidence[0])]
     best, n_bounds = (model, source, rows.weights), 1
     for i in range(1, MAX_FITS):
-        noise = learn.learn(model, source, rows.weights)
+        noise = (learn.learn_first if i == 1 else learn.learn)(model, source, rows.weights)
         if not noise.varies or options.clock.left() <= 0.0:
             break
         afresh = i <= BEGUN_WITH_NOTHING and noise.weights.min() < SMALL_WEIGHT

@@ -42,6 +42,16 @@ class Noise(ABC):
         """The rows of the first fit."""
         return source
 
+    @classmethod
+    def learn_first(cls, model: Fitted, source: Any, fitted: np.ndarray) -> Any:
+        """Return the noise to begin with, from a model with constant normal noise."""
+        return cls.learn(model, source, fitted)
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> Any:
+        """Return the noise of the residuals of a model, whose rows had the weights ``fitted`` (n,) in the fit."""
+
     def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
         """Options and rows of the next fit."""
         return options, source.reweight(self.weights)
@@ -74,9 +84,17 @@ class StudentNoise(Noise):
         return True
 
     @classmethod
+    def learn_first(cls, model: Fitted, source: Any, fitted: np.ndarray) -> StudentNoise:
+        """Return the noise of errors at rows left out: under normal noise a function may go through gross errors."""
+        return cls._of_squares(predict_from_others(model, source, fitted)[1] ** 2, source)
+
+    @classmethod
     def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> StudentNoise:
-        """The noise of the residuals of a model."""
-        squares, w = expected_squares(model, source), source.weights
+        return cls._of_squares(expected_squares(model, source), source)
+
+    @classmethod
+    def _of_squares(cls, squares: np.ndarray, source: Any) -> StudentNoise:
+        w = source.weights
         tails = learn_tails(squares, w)
         scales = tails.expected_scales(squares)
         mean = float(w @ scales / w.sum())  # one, but for rounding and bounds on the tails
