@@ -24,14 +24,15 @@ class Record:
         self.candidate, self.moved = candidate, moved
         self.signals: dict[float, list[np.ndarray]] = {m: [] for m in MODERATIONS}
         self.log_rates: list[np.ndarray] = []
-        self.model: ClassProcess | None = None
+        self.models: list[ClassProcess] = []
+        self.model: ClassProcess | None = None  # of the fold whose rows it predicts best
 
     def add(self, model: ClassProcess, test: ClassRows) -> None:
         """What a model that has not seen `test` says there."""
         for moderation, found in self.signals.items():
             found.append(model.signals(test.X, moderation))
         self.log_rates.append(np.tile(np.log(model.base_rates), (len(test), 1)))
-        self.model = self.model or model
+        self.models.append(model)
 
     def close(self, counts: np.ndarray) -> None:
         """Calibration, calibrated signals (n, K) and log densities (n,) of the folds so far; counts (n, K) or more."""
@@ -41,6 +42,9 @@ class Record:
         self.calibration = calibrate(joined, self.rates, self.counts)
         self.signal = self.calibration.slope * joined[self.calibration.moderation]
         self.density = log_densities(self.signal, self.rates, self.counts, 1.0)
+        begins = np.cumsum([0, *map(len, self.log_rates[:-1])])
+        means = np.add.reduceat(self.density, begins) / np.add.reduceat(self.counts.sum(axis=1), begins)
+        self.model = self.models[int(np.argmax(means))]
 
     def refine(self, fold: tuple[ClassRows, ClassRows], clock: Clock, vectors: bool) -> Record:
         """The record with widths halved, or vectors doubled, as long as the only fold's held-out rows gain.
