@@ -52,7 +52,9 @@ def test_gross_errors_hardly_matter_and_are_named():
 def test_student_noise_costs_no_density_where_noise_is_normal():
     lost = []
     for seed in range(3):
-        models = [clone(CURVE).set_params(likelihood=name).fit(*curve(seed, 300)[:2]) for name in ("gaussian", "student-t")]
+        models = [
+            clone(CURVE).set_params(likelihood=name).fit(*curve(seed, 300)[:2]) for name in ("gaussian", "student-t")
+        ]
         plain, student = (model.log_predictive_density(*curve(seed + 90, 1000)[:2]).mean() for model in models)
         lost.append(plain - student)
     assert abs(np.mean(lost)) < 0.02

@@ -116,7 +116,7 @@ def test_the_command_line_bounds_the_number_of_functions(tmp_path, capsys):
     rows = [",".join(f"{v:.6g}" for v in [*row[[3, 50, 7]], t]) for row, t in zip(WIDE, TARGET, strict=True)]
     table.write_text("\n".join(["a,b,c,y", *rows]))
     out = str(tmp_path / "m.relvec")
-    assert main(["fit", str(table), "--target", "y", "-o", out, "--max-functions", "2", "--holdout", "0"]) == 0
+    assert main(["fit", str(table), "--target", "y", "-o", out, "--functions", "2", "--holdout", "0"]) == 0
     from relvec import load
 
     model = load(out)[-1]

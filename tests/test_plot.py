@@ -46,7 +46,7 @@ def test_rows_that_a_process_keeps_are_circled(data, flat):
     assert f"vectors ({len(model.vectors_)} of 60)" in [line.get_label() for line in display.ax_.lines]
     with pytest.raises(ValueError, match="a process is not found by a search"):
         HistoryDisplay.from_estimator(model)
-    with pytest.raises(ValueError, match="held-out rows chose the functions"):
+    with pytest.raises(ValueError, match="held-out rows chose its size"):
         HistoryDisplay.from_estimator(RVR().fit(X, y))
     X, _, labels = flat
     model = GPClassifier(max_vectors=10).fit(X, labels)

@@ -1,6 +1,7 @@
 """Progress reports of a fit while it runs."""
 
 import io
+import logging
 import sys
 import time
 
@@ -104,6 +105,20 @@ def test_a_long_dictionary_stops_too():
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+@pytest.mark.parametrize(
+    ("given", "level", "expected"), [(False, "WARNING", "INFO"), (True, "WARNING", "INFO"), (False, "DEBUG", "DEBUG")]
+)
+def test_the_log_is_sent_to_the_terminal_where_nobody_has_set_up_logging(monkeypatch, given, level, expected):
+    logger, own = logging.Logger("alone", level), logging.NullHandler()
+    if given:
+        logger.addHandler(own)
+    monkeypatch.setattr(progress, "logger", logger)
+    for _ in range(2):
+        RVR(width=3.0, verbose=1).fit(X, Y)
+    assert len(logger.handlers) == 1 and (logger.handlers[0] is own) == given
+    assert logging.getLevelName(logger.level) == expected
 
 
 CASES = [(None, Terminal, True), (None, io.StringIO, False), (False, Terminal, False)]

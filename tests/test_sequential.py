@@ -1,6 +1,5 @@
 """The order of moves of a sequential search, its restarts and its end, with a model that does what a script says."""
 
-import logging
 from types import SimpleNamespace
 
 import numpy as np
@@ -333,18 +332,6 @@ def test_the_first_step_gains_nothing():
 def test_gains_near_the_tolerance_tell_how_far_a_search_is():
     found = _loop.progress_fraction([2e-2] + [1.5e-2] * 5, 1e-2, False)
     assert found == pytest.approx(1.0 - np.log(1.5) / np.log(2.0))
-
-
-def test_the_log_is_sent_to_the_terminal_where_nobody_has_set_up_logging(monkeypatch):
-    for given, level, expected in ((False, "WARNING", "INFO"), (True, "WARNING", "INFO"), (False, "DEBUG", "DEBUG")):
-        logger, own = logging.Logger("alone", level), logging.NullHandler()
-        if given:
-            logger.addHandler(own)
-        monkeypatch.setattr(_loop, "logger", logger)
-        _loop._ensure_log_handler()
-        _loop._ensure_log_handler()
-        assert len(logger.handlers) == 1 and (logger.handlers[0] is own) == given
-        assert logging.getLevelName(logger.level) == expected
 
 
 @pytest.mark.parametrize("rates", [None, np.linspace(0.1, 0.4, 40)])

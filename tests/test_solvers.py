@@ -618,7 +618,7 @@ def test_time_limit_warns(kind):
 def test_verbose_logs_every_step(caplog):
     Phi, t = sinc_problem(20)
     with caplog.at_level(logging.INFO, logger="relvec"):
-        model, _ = fit(Phi, t, verbose=1)
+        model, _ = fit(Phi, t, verbose=2)
         logged = len(caplog.records)
         fit(Phi, t, verbose=0)
     assert logged >= len(model.history_) and len(caplog.records) == logged

@@ -71,7 +71,7 @@ def test_relevance_that_was_not_learned_is_not_drawn(model):
     model.fit(X, y)
     display = plot.FeatureRelevanceDisplay.from_estimator(model, ax=plot.new_figure().subplots())
     assert "slope" in display.meaning and int(np.argmax(display.relevance)) == 0
-    model.feature_relevance_ = np.full(3, 1 / 3)
+    model.fitted_ = replace(model.fitted_, feature_relevance=np.full(3, 1 / 3))
     with pytest.raises(ValueError, match="pass X and y"):
         plot.FeatureRelevanceDisplay.from_estimator(model)
 
@@ -94,7 +94,8 @@ def test_a_notebook_shows_what_was_fitted(rows, model):
     assert "kept" not in model._repr_html_()
     model.fit(X, y > y.mean() if is_classifier(model) else y)
     page = model._repr_html_()
-    assert f"{len(model.weights_)} functions kept; 2 inputs" in page and model.status_ in page
+    kept = sum(name != "bias" for name in model.atoms_)
+    assert f"{kept} functions kept; 2 inputs" in page and model.status_ in page
     assert "functions kept" in model._repr_mimebundle_()["text/html"]
     line = page.rsplit("<pre>", 1)[1]
     assert ("noise" in line) == is_regressor(model)

@@ -110,7 +110,8 @@ def compare_families(
     --------
     >>> x = np.linspace(0.0, 1.0, 60)[:, None]
     >>> make = lambda family: make_model(family, "regression")
-    >>> found = compare_families(["linear", "rvm"], make, x, 2.0 * x[:, 0], "regression")
+    >>> y = 2.0 * x[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(60)
+    >>> found = compare_families(["linear", "rvm"], make, x, y, "regression")
     >>> [compared.family for compared in found if compared.chosen]
     ['linear']
     """
