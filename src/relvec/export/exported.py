@@ -44,7 +44,7 @@ class ExportedModel:
 
 
 def is_exportable(model: Any) -> bool:
-    """Whether a model is one of relvec's estimators.
+    """Tell whether a model is one of relvec's estimators.
 
     >>> from relvec import RVR
     >>> is_exportable(RVR()), is_exportable("RVR")
@@ -54,7 +54,7 @@ def is_exportable(model: Any) -> bool:
 
 
 def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
-    """The parts of a fitted estimator of relvec that exports need; of a calibrated one the bounds for a coverage."""
+    """Return the parts of a fitted estimator that exports need; of a calibrated one the bounds for a coverage."""
     check_is_fitted(model)
     fitted, classifies = model.fitted_, is_classifier(model)
     predictors, averaged = list(fitted.predictors), False
@@ -74,7 +74,7 @@ def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
 
 
 def find_thresholds(calibration: ConformalScores | None, coverage: float) -> np.ndarray | None:
-    """Bounds (q,) on the scores of new rows; None, with a warning, for calibrations that are not exported."""
+    """Return bounds (q,) on the scores of new rows; None, with a warning, for calibrations that are not exported."""
     if not 0.0 < coverage < 1.0:
         raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
     if calibration is None:
@@ -98,7 +98,7 @@ def find_thresholds(calibration: ConformalScores | None, coverage: float) -> np.
 
 
 def expand_machine(model: ExportedModel, predictor: Any, function: str) -> LinearExpansion:
-    """The target, or the latent function of counts, as a weighted sum of the basis functions of the model.
+    """Return the target, or the latent function of counts, as a weighted sum of the basis functions of the model.
 
     For the message, ``function`` is the export that asks.
     """
@@ -121,7 +121,7 @@ def expand_machine(model: ExportedModel, predictor: Any, function: str) -> Linea
 
 
 def _expand_calibrated(model: ExportedModel, predictor: CalibratedPredictor, function: str) -> LinearExpansion:
-    """The same with variances times the factor of error bars, and a share of the prior's away from the data."""
+    """Return the same with variances times the factor of error bars, and a share of the prior's away from the data."""
     assert model.basis is not None
     found, reach, bars = expand_machine(model, predictor.function, function), predictor.reach, predictor.bars
     factor = 1.0 if bars.varying is not None else bars.factor
@@ -138,14 +138,14 @@ def _expand_calibrated(model: ExportedModel, predictor: CalibratedPredictor, fun
 
 
 def _with_reach(basis: Basis, predictors: Sequence[Any]) -> Basis:
-    """The functions of a model, and after them those that tell how far each output's error bars reach."""
+    """Return the functions of a model, and after them those that tell how far each output's error bars reach."""
     reaches = [predictor.reach for predictor in predictors if type(predictor) is CalibratedPredictor]
     parts = [KernelBasis(Gaussian(tuple(reach.widths.tolist())), reach.centres) for reach in reaches]
     return Concat((basis, *parts), n_features=basis.n_features) if parts else basis
 
 
 def split_pipeline(model: Any, function: str, hint: str = "") -> tuple[list[Any], Any]:
-    """The steps of a (nested) pipeline before its last, and the estimator of relvec at its end.
+    """Return the steps of a (nested) pipeline before its last, and the estimator of relvec at its end.
 
     For the message, ``function`` is the export that asks and ``hint`` an alternative.
     """

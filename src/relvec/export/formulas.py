@@ -20,7 +20,7 @@ class Arithmetic(ABC):
 
     @abstractmethod
     def apply(self, operation: str, *arguments: Number | float) -> Number:
-        """A function of one or two numbers, by its name in NumPy."""
+        """Write down a function of one or two numbers, by its name in NumPy."""
 
 
 class Writer(Arithmetic):
@@ -28,15 +28,15 @@ class Writer(Arithmetic):
 
     @abstractmethod
     def dot(self, basis: Basis, weights: np.ndarray) -> Number:
-        """Phi'w for weights (k,) of the functions of a basis."""
+        """Return Phi'w for weights (k,) of the functions of a basis."""
 
     @abstractmethod
     def squares(self, basis: Basis, root: np.ndarray) -> Number:
-        """|phi'root|^2 for root (k, j)."""
+        """Return |phi'root|^2 for root (k, j)."""
 
     @abstractmethod
     def noise_variance(self, noise: LogNoise, mean: Number) -> Number:
-        """`LogNoise.variance` at the inputs and a predicted mean, but for its least value."""
+        """Return `LogNoise.variance` at the inputs and a predicted mean, but for its least value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +59,12 @@ class Number:
         return self.writer.apply("divide", self, other)
 
     def __getattr__(self, operation: str) -> Callable[..., Number]:
-        """A function by its name in NumPy, as in ``number.sqrt()`` and ``number.maximum(0.0)``."""
+        """Return a function by its name in NumPy, as in ``number.sqrt()`` and ``number.maximum(0.0)``."""
         return lambda *others: self.writer.apply(operation, self, *others)
 
 
 def profile(kernel: Any, squared: Number) -> Number:
-    """The value of a stationary kernel at a squared distance in its widths."""
+    """Return the value of a stationary kernel at a squared distance in its widths."""
     if type(kernel) is kernels.Gaussian:
         return squared.negative().exp()
     if type(kernel) is kernels.Laplace:
@@ -82,7 +82,7 @@ PROFILED = (kernels.Gaussian, kernels.Laplace, kernels.Cauchy, kernels.LogDistan
 
 
 def machine_moments(writer: Writer, part: LinearExpansion, counts: bool, std: bool) -> tuple[Number, Number | None]:
-    """Mean and, if asked, variance of new targets of a relevance vector machine or a linear model."""
+    """Return the mean and, if asked, variance of new targets of a relevance vector machine or a linear model."""
     mean = writer.dot(part.basis, part.weights)
     if not (std or counts):
         return mean, None
@@ -99,7 +99,7 @@ def machine_moments(writer: Writer, part: LinearExpansion, counts: bool, std: bo
 
 
 def interval(centre: Number, variance: Number, threshold: float, counts: bool) -> tuple[Number, Number]:
-    """Lower and upper end of the interval of a calibrated model, for a bound on the score of a new row."""
+    """Return the lower and upper end of the interval of a calibrated model, for a bound on the score of a new row."""
     reach = variance.sqrt() * float(threshold)
     lower, upper = centre - reach, centre + reach
     return (lower.ceil().maximum(0.0), upper.floor()) if counts else (lower, upper)

@@ -15,7 +15,7 @@ MISSING = "pictures need matplotlib, which is not installed: pip install 'relvec
 
 
 def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
-    """An empty matplotlib figure, in inches, that needs no screen: save it with ``figure.savefig(path)``."""
+    """Return an empty matplotlib figure, in inches, that needs no screen: save it with ``figure.savefig(path)``."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -23,7 +23,7 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
 
 
 def axes_or_new(ax: Any) -> Any:
-    """`ax`, or the axes of a new figure known to pyplot, which notebooks show."""
+    """Return `ax`, or the axes of a new figure known to pyplot, which notebooks show."""
     if ax is not None:
         return ax
     require_matplotlib()
@@ -33,7 +33,7 @@ def axes_or_new(ax: Any) -> Any:
 
 
 def tidy_axes(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
-    """Axes without the lines that carry nothing; no legend for None, framed where it lies on colours."""
+    """Take off the lines that carry nothing; no legend for None, framed where it lies on colours."""
     ax.spines[["top", "right"]].set_visible(False)
     if loc is not None:
         ax.legend(frameon=frame, framealpha=0.85, edgecolor="none", fontsize="small", loc=loc)
@@ -41,7 +41,7 @@ def tidy_axes(ax: Any, loc: str | None = "best", *, frame: bool = False) -> Any:
 
 
 def circle(ax: Any, points: np.ndarray, relevance: np.ndarray, centres: np.ndarray | None) -> None:
-    """Rows that are kept, of the points (n, 2), or centres (p, 2) that are no rows, circled."""
+    """Draw rows that are kept, of the points (n, 2), or centres (p, 2) that are no rows, circled."""
     label = f"vectors ({len(relevance)} of {len(points)})"
     if centres is not None:
         label = f"centres ({len(centres)})"
@@ -50,14 +50,14 @@ def circle(ax: Any, points: np.ndarray, relevance: np.ndarray, centres: np.ndarr
 
 
 def final_step(model: Any) -> Any:
-    """The fitted estimator itself, or the last one of a pipeline."""
+    """Return the fitted estimator itself, or the last one of a pipeline."""
     final = model[-1] if isinstance(model, Pipeline) else model
     check_is_fitted(final)
     return final
 
 
 def moved_centres(model: Any) -> np.ndarray | None:
-    """Centres (p, d) of a model whose vectors are no training rows, in the units of X; None where they are rows."""
+    """Return centres (p, d) that are no training rows, in the units of X; None where they are rows."""
     final = final_step(model)
     centres = final.fitted_.centres
     if len(final.fitted_.kept_rows) or not len(centres):

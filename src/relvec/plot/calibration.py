@@ -69,7 +69,7 @@ class CalibrationDisplay:
 
     @classmethod
     def from_quantiles(cls, y: np.ndarray, quantiles: np.ndarray, *, ax: Any = None) -> CalibrationDisplay:
-        """From targets (n,) and their predicted quantiles (n, 19) at 0.05, 0.10, ..., 0.95.
+        """Draw from targets (n,) and their predicted quantiles (n, 19) at 0.05, 0.10, ..., 0.95.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class CalibrationDisplay:
     def from_probabilities(
         cls, y: np.ndarray, proba: np.ndarray, classes: np.ndarray, *, ax: Any = None
     ) -> CalibrationDisplay:
-        """From labels (n,) and probabilities (n, K) of the classes (K,), in bins of equal numbers of rows.
+        """Draw from labels (n,) and probabilities (n, K) of the classes (K,), in bins of equal numbers of rows.
 
         For two classes the second is counted; for more, every class of every row.
 

@@ -116,7 +116,7 @@ def plot_fit(
 
 
 def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *, n_std: float = 2.0) -> Any:
-    """Predicted against observed targets with error bars; bars that miss the diagonal are coloured.
+    """Draw predicted against observed targets with error bars; bars that miss the diagonal are coloured.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ BY_WIDTH = "relevance (squared inverse width × variance, as a share)"
 
 
 def find_relevance(model: Any) -> tuple[np.ndarray, str] | None:
-    """Relevance of each input (d,) and its meaning in words; None where the fit has learned none.
+    """Return the relevance of each input (d,) and its meaning in words; None where the fit has learned none.
 
     A process knows the slope of its function along each input. A relevance vector machine knows the widths that it
     learned; with one width for all, the share of an input is that of its variance, which is unrelated to the target.

@@ -57,7 +57,7 @@ class ResidualsDisplay:
 
     @classmethod
     def from_predictions(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, ax: Any = None) -> ResidualsDisplay:
-        """From targets, predictions and their standard deviations, (n,) each.
+        """Draw from targets, predictions and their standard deviations, (n,) each.
 
         Examples
         --------

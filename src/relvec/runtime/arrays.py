@@ -32,7 +32,7 @@ def _compat(part: str = "") -> Any:
 
 
 def is_device_array(x: Any) -> bool:
-    """Whether x is an array of a library other than NumPy that follows the array API (PyTorch, CuPy, ...).
+    """Tell whether x is an array of a library other than NumPy that follows the array API (PyTorch, CuPy, ...).
 
     >>> is_device_array([1.0]), is_device_array(np.ones(2))
     (False, False)
@@ -50,7 +50,7 @@ def _is_device_type(kind: Any) -> bool:
 
 
 def namespace(x: Array) -> Any:
-    """The functions for arrays like x, with the names of the array API standard: NumPy itself for NumPy arrays.
+    """Return the functions for arrays like x, with the names of the array API standard: NumPy itself for NumPy arrays.
 
     >>> namespace(np.ones(2)) is np
     True
@@ -67,7 +67,7 @@ _known: dict[type, Any] = {}  # asking array-api-compat takes longer than many a
 
 
 def refuse_masked(*arrays: Any) -> Any:
-    """The first of some arrays or lists of rows; an error where one has masked values, which are no values to use."""
+    """Return the first of some arrays or lists of rows; refuse masked values, which are no values to use."""
     for values in arrays:
         parts = values if isinstance(values, list | tuple) else (values,)
         if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
@@ -79,7 +79,7 @@ def refuse_masked(*arrays: Any) -> Any:
 
 
 def to_host(x: Any) -> np.ndarray:
-    """X as a NumPy array, copied from its device where it has one; anything else is returned unchanged.
+    """Return X as a NumPy array, copied from its device where it has one; anything else is returned unchanged.
 
     An array with masked values is refused.
 
@@ -99,7 +99,7 @@ def to_host(x: Any) -> np.ndarray:
 
 
 def like(x: Array, values: Any) -> Array:
-    """A host array of numbers in the library, on the device and of the type of x.
+    """Return a host array of numbers in the library, on the device and of the type of x.
 
     >>> like(np.ones(2), [1, 2])
     array([1., 2.])
@@ -110,7 +110,7 @@ def like(x: Array, values: Any) -> Array:
 
 
 def take(x: Array, indices: Any, axis: int = 0) -> Array:
-    """The rows (or columns, for axis 1) of x with the given indices, which are on the host."""
+    """Return the rows (or columns, for axis 1) of x with the given indices, which are on the host."""
     if isinstance(x, np.ndarray):
         return x[indices] if axis == 0 else x[:, indices]
     xp = namespace(x)
@@ -119,7 +119,7 @@ def take(x: Array, indices: Any, axis: int = 0) -> Array:
 
 
 def dots(x: Array, y: Array, axis: int = 1) -> Array:
-    """Sums of the products of two arrays (n, m) along an axis.
+    """Return the sums of the products of two arrays (n, m) along an axis.
 
     >>> dots(np.eye(2), np.ones((2, 2)))
     array([1., 1.])
@@ -130,12 +130,12 @@ def dots(x: Array, y: Array, axis: int = 1) -> Array:
 
 
 def squares(x: Array, axis: int) -> Array:
-    """Sums of the squares of an array (n, m) along an axis."""
+    """Return the sums of the squares of an array (n, m) along an axis."""
     return dots(x, x, axis)
 
 
 def add_diagonal(x: Array, values: Any) -> Array:
-    """A matrix (n, n) with a number, or numbers (n,), added to its diagonal; a new array.
+    """Return a new matrix (n, n) with a number, or numbers (n,), added to its diagonal.
 
     >>> add_diagonal(np.zeros((2, 2)), 3.0).tolist()
     [[3.0, 0.0], [0.0, 3.0]]
@@ -149,7 +149,7 @@ def add_diagonal(x: Array, values: Any) -> Array:
 
 
 def overwrite(name: str, x: Array) -> Array:
-    """The elementwise function of that name of x, written over x in NumPy.
+    """Return the elementwise function of that name of x, written over x in NumPy.
 
     >>> overwrite("sqrt", np.array([4.0, 9.0]))
     array([2., 3.])
@@ -158,7 +158,7 @@ def overwrite(name: str, x: Array) -> Array:
 
 
 def _writeable(values: Any) -> np.ndarray:
-    """A contiguous host array that may be written: PyTorch warns of others when it shares their memory."""
+    """Return a contiguous host array that may be written: PyTorch warns of others when it shares their memory."""
     values = np.ascontiguousarray(values)
     return values if values.flags.writeable else values.copy()
 
@@ -181,7 +181,7 @@ class Device:
         return f"{self.xp.__name__.rpartition('array_api_compat.')[2]}:{self.device}"
 
     def to_device(self, values: Any) -> Array:
-        """Numbers as an array of floats on the device."""
+        """Return the numbers as an array of floats on the device."""
         if is_device_array(values) and namespace(values) is not self.xp:
             values = to_host(values)
         if not is_device_array(values):
@@ -191,18 +191,18 @@ class Device:
         return self.xp.asarray(values, dtype=self.dtype, device=self.device)
 
     def zeros(self, *shape: int) -> Array:
-        """Zeros on the device."""
+        """Return zeros on the device."""
         return self.xp.zeros(shape, dtype=self.dtype, device=self.device)
 
 
 def device_of(x: Array) -> Device:
-    """The device of an array of another library."""
+    """Return the device of an array of another library."""
     xp, device = namespace(x), _raw_device(x)
     return Device(xp, device, _float_type(xp, device))
 
 
 def _float_type(xp: Any, device: Any) -> Any:
-    """float64, or float32 on devices without it."""
+    """Return float64, or float32 on devices without it."""
     try:
         xp.zeros(1, dtype=xp.float64, device=device)
     except (TypeError, ValueError, RuntimeError):
@@ -211,7 +211,7 @@ def _float_type(xp: Any, device: Any) -> Any:
 
 
 def row_slices(n: int, width: int, max_numbers: int = 2**25) -> Iterator[slice]:
-    """Slices of n rows, each of at most ``max_numbers`` numbers when a row has ``width`` of them.
+    """Return slices of n rows, each of at most ``max_numbers`` numbers when a row has ``width`` of them.
 
     >>> [(piece.start, piece.stop) for piece in row_slices(5, 2, max_numbers=4)]
     [(0, 2), (2, 4), (4, 5)]
@@ -221,13 +221,13 @@ def row_slices(n: int, width: int, max_numbers: int = 2**25) -> Iterator[slice]:
 
 
 def array_slices(x: Array, width: int, host_numbers: int) -> Iterator[slice]:
-    """`row_slices` of an array, one at least: of so many numbers on the host, of many more on a device."""
+    """Return `row_slices` of an array, one at least: of so many numbers on the host, of many more on a device."""
     n = max(x.shape[0], 1)
     return row_slices(n, width, host_numbers) if isinstance(x, np.ndarray) else row_slices(n, width)
 
 
 def unique_rows(X: Array) -> tuple[Array, Array, Array]:
-    """Distinct rows of X (n, d) in lexicographic order, where each first occurs, and each row's place (n,) among them.
+    """Return distinct rows of X (n, d) in lexicographic order, where each first occurs, and the place of each row (n,).
 
     >>> [part.tolist() for part in unique_rows(np.array([[2.0], [1.0], [2.0]]))]
     [[[1.0], [2.0]], [1, 0], [1, 0, 1]]
@@ -250,7 +250,7 @@ def unique_rows(X: Array) -> tuple[Array, Array, Array]:
 
 
 def largest_indices(x: Array, count: int, axis: int = 0) -> Array:
-    """Indices of the ``count`` largest entries of x along an axis, in no order.
+    """Return the indices of the ``count`` largest entries of x along an axis, in no order.
 
     >>> sorted(largest_indices(np.array([1.0, 5.0, 3.0]), 2).tolist())
     [1, 2]

@@ -36,11 +36,11 @@ class Clock:
         return self._end
 
     def left(self) -> float:
-        """Seconds left; infinite without a limit."""
+        """Return the seconds left; infinite without a limit."""
         return self._end - time.monotonic()
 
     def part(self, share: float = 1.0, progress: Progress | None = None) -> Clock:
-        """A clock for a stage, with a share of the seconds that are left, and a callback of its own if given."""
+        """Return a clock for a stage, with a share of the seconds that are left, and a callback of its own if given."""
         left = self.left()
         own = self._progress if progress is None else progress
         return Clock(None if left == math.inf else share * max(left, 0.0), own)
@@ -51,7 +51,7 @@ class Clock:
             raise TimeUp
 
     def up(self, stage: str) -> bool:
-        """Whether no time is left; the stage that had to go without is noted in `cut`."""
+        """Tell whether no time is left; the stage that had to go without is noted in `cut`."""
         if self.left() > 0:
             return False
         self.cut.append(stage)

@@ -40,7 +40,7 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
 
 @contextmanager
 def open_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file that takes the place of `path` when the block ends; after an error or a crash the old one stays.
+    """Open a binary file that takes the place of `path` when the block ends; after an error the old one stays.
 
     Symbolic links are followed, and the new file has the mode and the owner of the old one. A device or a pipe is
     written into, never replaced. A file that may not be written is refused.

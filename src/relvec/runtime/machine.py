@@ -54,7 +54,7 @@ def release_memory() -> None:
 
 
 def memory_bytes(limit: Any) -> float:
-    """Bytes of a memory limit: a number, or text such as "4GB" or "500 MiB".
+    """Return the bytes of a memory limit: a number, or text such as "4GB" or "500 MiB".
 
     >>> memory_bytes("4GB"), memory_bytes(50e6), memory_bytes("1.5 GiB")
     (4000000000.0, 50000000.0, 1610612736.0)
@@ -76,7 +76,7 @@ def memory_bytes(limit: Any) -> float:
 
 
 def memory_left(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: float = 0.0) -> float:
-    """Bytes of a memory limit that remain beside ``numbers_per_row`` doubles for each row; an error for too few.
+    """Return the bytes of a limit that remain beside ``numbers_per_row`` doubles for each row; refuse too few.
 
     ``bytes_per_row`` are further bytes that every search needs for a row.
     """
@@ -85,13 +85,13 @@ def memory_left(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: 
 
 
 def room_for_vectors(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: float) -> float:
-    """Bytes of a memory limit for the matrices of a process; numbers and least bytes of a row as in `memory_left`."""
+    """Return bytes of a limit for the matrices of a process; numbers and least bytes of a row as in `memory_left`."""
     taken = 8.0 * n_rows * numbers_per_row + _LIBRARY_BYTES
     return _ARRAYS_SHARE * _at_least(limit, n_rows, (taken + bytes_per_row * n_rows) / _ARRAYS_SHARE) - taken
 
 
 def _at_least(limit: Any, n_rows: int, enough: float) -> float:
-    """Bytes of a memory limit that has to be enough for so many rows."""
+    """Return the bytes of a memory limit that has to be enough for so many rows."""
     if (memory := memory_bytes(limit)) < enough:
         raise ValueError(
             f"memory_limit={limit!r} is less than the copies of {n_rows} rows and the model need by themselves: "
@@ -101,7 +101,7 @@ def _at_least(limit: Any, n_rows: int, enough: float) -> float:
 
 
 def most_vectors(room: float, bytes_each: float, bytes_of_a_pair: float) -> int:
-    """The most vectors whose arrays fit into so many bytes.
+    """Return the most vectors whose arrays fit into so many bytes.
 
     >>> most_vectors(1e6, 8000.0, 20.0)
     100
@@ -159,7 +159,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def map_in_threads(function: Callable, items: Sequence, workers: int, stop: threading.Event) -> list:
-    """Results of ``function(item)`` in order, computed by ``workers`` threads.
+    """Return the results of ``function(item)`` in order, computed by ``workers`` threads.
 
     An exception in the caller sets ``stop`` and is raised at once: the function polls it to end its threads.
     """
@@ -179,7 +179,7 @@ def map_in_threads(function: Callable, items: Sequence, workers: int, stop: thre
 
 
 def n_threads() -> int:
-    """Threads BLAS may use outside `one_thread`; 1 where another fit runs beside this one."""
+    """Return how many threads BLAS may use outside `one_thread`; 1 where another fit runs beside this one."""
     with _lock:
         if _inside > 1:
             return 1
@@ -208,7 +208,7 @@ def _lift_limit() -> Iterator[None]:
 
 
 def product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A B, on all threads if it is long."""
+    """Return A B, on all threads if it is long."""
     multiplications = A.shape[0] * A.shape[1] * B.shape[1]
     if multiplications < _MIN_PARALLEL_MULTIPLICATIONS:
         return A @ B

@@ -182,7 +182,7 @@ def advance(more: int = 0) -> None:
 
 
 def is_watched() -> bool:
-    """Whether anybody is told how far a fit is."""
+    """Tell whether anybody is told how far a fit is."""
     return bool(_watchers.get())
 
 
@@ -276,7 +276,7 @@ def _draw_bar() -> Iterator[None]:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds in words.
+    """Write the seconds in words.
 
     >>> format_duration(7.2), format_duration(75), format_duration(3700)
     ('7 s', '1 min 15 s', '1 h 1 min')

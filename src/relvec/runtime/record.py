@@ -32,7 +32,7 @@ class Record:
     MAY_BE_INFINITE: ClassVar[tuple[str, ...]] = ()  # what no prediction needs, or stands for something else
 
     def is_consistent(self, sizes: dict[str, int]) -> bool:
-        """Whether parts that are no dimensions of arrays agree with those, whose letters have these sizes."""
+        """Tell whether parts that are no dimensions of arrays agree with those, whose letters have these sizes."""
         return True
 
     def check(self) -> None:
@@ -62,13 +62,13 @@ def check_types(record: Any) -> None:
 
 
 def is_index(values: np.ndarray, size: int) -> bool:
-    """Whether values are numbers of so many things."""
+    """Tell whether values are numbers of so many things."""
     return values.dtype.kind in "iu" and bool(np.all((values >= 0) & (values < size)))
 
 
 @cache
 def annotations_of(cls: type) -> dict[str, Any]:
-    """The annotations of a record by field, evaluated once."""
+    """Return the annotations of a record by field, evaluated once."""
     if not is_dataclass(cls):
         return {}
     hints = typing.get_type_hints(cls)
@@ -76,7 +76,7 @@ def annotations_of(cls: type) -> dict[str, Any]:
 
 
 def _matches(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type that an annotation names; annotations of other kinds name no type."""
+    """Tell whether a value is of the type that an annotation names; annotations of other kinds name no type."""
     if hint is Any:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

@@ -29,7 +29,7 @@ class Scratch:
         self._used = 0
 
     def empty(self, *shape: int) -> np.ndarray:
-        """An array of that shape whose numbers are still to be written."""
+        """Return an array of that shape whose numbers are still to be written."""
         at, self._used = self._used, self._used + 1
         if at == len(self._held):
             self._held.append(np.empty(shape))
@@ -38,7 +38,7 @@ class Scratch:
         return self._held[at]
 
     def copy(self, x: Array) -> Array:
-        """A copy of x that may be overwritten."""
+        """Return a copy of x that may be overwritten."""
         if not isinstance(x, np.ndarray):
             return x + 0.0
         out = self.empty(*x.shape)

@@ -85,7 +85,7 @@ examples:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of the command line. The parsed arguments have the ``module`` whose `run` does the work."""
+    """Return the parser of the command line; what it parses has the ``module`` whose `run` does the work."""
     parser = argparse.ArgumentParser(
         prog="relvec",
         description="Small models with error bars, for scikit-learn and the command line: relevance vector machines, "

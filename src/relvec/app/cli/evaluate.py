@@ -38,7 +38,7 @@ def print_scores(console: Console, evaluation: Evaluation) -> None:
 
 
 def scores_as_dict(evaluation: Evaluation) -> dict[str, Any]:
-    """The scores for machines."""
+    """Return the scores for machines."""
     scores = {s.name: {"value": s.value, "error": s.error, "low": s.low, "high": s.high, "baseline": s.baseline}
               for s in evaluation.scores}  # fmt: skip
     return {"rows": len(evaluation.observed), "folds": evaluation.folds, "scores": scores, "notes": evaluation.notes}

@@ -54,7 +54,7 @@ def _onnx_bytes(pipeline: Pipeline, inputs: list[dict[str, Any]], coverage: floa
 
 
 def export_inputs(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """The numbers that an exported model takes, in order: name, kind and, for a category, its levels."""
+    """Return the numbers that an exported model takes, in order: name, kind and, for a category, its levels."""
     return [
         {"name": name, "column": column.name, "kind": column.kind, "levels": list(column.levels)}
         for column in pipeline["columns"].inputs()

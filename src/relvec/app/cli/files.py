@@ -37,7 +37,7 @@ def naming_output(path: str | Path) -> Iterator[None]:
 
 
 def read_data(arguments: argparse.Namespace) -> Table:
-    """The table that the arguments name, with the values that they call missing read as such."""
+    """Return the table that the arguments name, with the values that they call missing read as such."""
     table = read_table(arguments.data, arguments.format, arguments.sheet)
     for name in table.names if arguments.missing else ():
         table = table.with_column(name, mark_missing(table[name], arguments.missing))
@@ -45,7 +45,7 @@ def read_data(arguments: argparse.Namespace) -> Table:
 
 
 def read_model(path: str) -> Pipeline:
-    """The pipeline in a file that `relvec fit` wrote."""
+    """Return the pipeline in a file that `relvec fit` wrote."""
     try:
         model: Any = load(path)
     except OSError as error:

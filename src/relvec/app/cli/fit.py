@@ -74,7 +74,7 @@ class Deadline:
         return self.passed
 
     def left(self) -> float:
-        """Seconds left; negative after the deadline."""
+        """Return the seconds left; negative after the deadline."""
         return self.end - time.monotonic()
 
 
@@ -161,7 +161,7 @@ def _evaluate(pipeline: Pipeline, held_out: Table, seed: int) -> Evaluation:
 
 
 def _is_quick_to_check(fitted: FittedTable, deadline: Deadline | None) -> bool:
-    """Whether there are rows enough for a second fit, few enough for it to be quick, and time is left."""
+    """Tell whether there are rows enough for a second fit, few enough for it to be quick, and time is left."""
     seconds = fitted.pipeline["columns"].record_["seconds"]
     if deadline is not None and deadline.left() < seconds:
         return False
@@ -193,7 +193,7 @@ def _fit(plan: Plan, family: str, arguments: argparse.Namespace, deadline: Deadl
 
 
 def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float | None) -> tuple[str, list[Compared]]:
-    """The family to fit, and the comparison by held-out rows where several are in question."""
+    """Return the family to fit, and the comparison by held-out rows where several are in question."""
     families = _families(plan.task, arguments)
     if len(families) == 1 or len(plan.table) < MIN_ROWS_TO_COMPARE:
         return (families[0] if len(families) == 1 else default_family(plan.task)), []
@@ -213,7 +213,7 @@ def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float | No
 
 
 def _families(task: str, arguments: argparse.Namespace) -> list[str]:
-    """The families in question, the simplest first."""
+    """Return the families in question, the simplest first."""
     if arguments.model != "auto":
         return [arguments.model]
     if arguments.kernel is not None or arguments.width is not None:
@@ -226,7 +226,7 @@ def _families(task: str, arguments: argparse.Namespace) -> list[str]:
 
 
 def make_estimator(family: str, task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
-    """The estimator of a family for a task with the options that were given, and a limit of so many seconds."""
+    """Return the estimator of a family for a task with the options that were given, and a limit of so many seconds."""
     if arguments.upper is not None and arguments.noise != "normal":
         raise TableError("--upper is for normal noise: leave --noise out")
     model = make_model(family, task, arguments.upper is not None)

@@ -43,12 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def model_title(step: TableColumns, model: Any) -> str:
-    """The family of the model, the task and the target."""
+    """Return the family of the model, the task and the target."""
     return f"{FAMILIES[family_of(model)]}, {step.task} of {step.target.name!r}"
 
 
 def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
-    """The columns of a table for people; a long run of columns with nothing to tell is one row.
+    """Return the columns of a table for people; a long run of columns with nothing to tell is one row.
 
     >>> column_rows([Column(f"x{i}", "number") for i in range(1, 34)])
     [('x1 to x33', 'number', '33 columns')]
@@ -62,7 +62,7 @@ def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
 
 
 def describe_model(pipeline: Pipeline) -> dict[str, Any]:
-    """The model for machines."""
+    """Return the model for machines."""
     step, model = pipeline["columns"], pipeline[-1]
     fitted = model.fitted_
     noise = float(fitted.noise_variance[0]) if step.task == "regression" else None

@@ -51,20 +51,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def has_formulas(table: Table) -> bool:
-    """Whether a spreadsheet would run a name or a cell of the table."""
+    """Tell whether a spreadsheet would run a name or a cell of the table."""
     texts: list[Any] = [table[name] for name in table.names if table[name].dtype == text_type()]
     return any(escape_formula(value) != value for values in (table.names, *texts) for value in values)
 
 
 def escape_formulas(table: Table) -> Table:
-    """The table with an apostrophe before every name and cell that a spreadsheet would run."""
+    """Return the table with an apostrophe before every name and cell that a spreadsheet would run."""
     columns = {name: table[name] for name in table.names}
     return make_table({escape_formula(name): c.map(escape_formula) if c.dtype == text_type() else c
                        for name, c in columns.items()}, table.source)  # fmt: skip
 
 
 def predictions_table(pipeline: Pipeline, table: Table, prediction: Prediction, copied: list[str]) -> Table:
-    """The predictions as a table, beside the columns copied from the input, or the numbers of the rows."""
+    """Return the predictions as a table, beside the columns copied from the input, or the numbers of the rows."""
     columns = {name: table[name] for name in copied} or {"row": table.numbers}
     if prediction.proba is not None:
         made: dict[str, Any] = {"class": list(map(str, prediction.label))}  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ CURES = {
 
 
 def plain_warnings(pipeline: Pipeline, evaluation: Evaluation) -> list[str]:
-    """Warnings for the reader of a report, in sentences.
+    """Return the warnings for the reader of a report, in sentences.
 
     >>> from relvec.app.tables.evaluation import evaluate_table
     >>> from relvec.app.tables.pipelines import fit_table

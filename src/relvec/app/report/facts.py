@@ -97,7 +97,7 @@ def gather_facts(pipeline: Pipeline, evaluation: Evaluation, title: str | None =
 
 
 def table_columns(facts: Facts) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: every column with its importance and, where they were learned, relevance and width."""
+    """Return header and rows: every column with its importance and, where they were learned, relevance and width."""
     header, rows, found = ["column", f"rise of the {facts.importance.measure} ± error"], [], facts.importance
     header += ["relevance"] if facts.relevance else []
     header += ["width"] if facts.widths else []
@@ -117,7 +117,7 @@ def _how(evaluation: Evaluation) -> str:
 
 
 def _sentences(pipeline: Pipeline, evaluation: Evaluation, importance: Importance) -> list[str]:
-    """The result for a reader who knows no statistics."""
+    """Return the result for a reader who knows no statistics."""
     step, scores = pipeline["columns"], {score.name: score for score in evaluation.scores}
     seen = not evaluation.folds and holds_training_rows(pipeline, evaluation.table)
     where = "On the rows it was fitted to" if seen else "On rows that it had not seen"
@@ -146,7 +146,7 @@ def _in_100(share: float) -> str:
 
 
 def _name_columns(importance: Importance) -> str:
-    """Which columns matter, in a sentence."""
+    """Say which columns matter."""
     least = MIN_IMPORTANCE * max(float(importance.loss.max(initial=0.0)), 1e-300)
     found = zip(importance.names, importance.loss, importance.error, strict=True)
     matter = [format_cell(name) for name, loss, error in found if loss > max(least, 2 * error)]
@@ -163,7 +163,7 @@ def _name_columns(importance: Importance) -> str:
 def find_worst_rows(
     pipeline: Pipeline, evaluation: Evaluation, columns: Sequence[str]
 ) -> tuple[list[str], list[list[Any]]]:
-    """Header and rows of a table of the predictions that missed most, with the first few of these columns."""
+    """Return header and rows of a table of the predictions that missed most, with the first few of these columns."""
     p, y, table = evaluation.prediction, evaluation.observed, evaluation.table
     if p.proba is not None:
         assert p.label is not None

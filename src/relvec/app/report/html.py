@@ -19,7 +19,7 @@ STYLE = files("relvec.app.report").joinpath("style.css").read_text(encoding="utf
 
 
 def text(value: Any) -> str:
-    """A value as HTML text: no markup, no control characters.
+    """Write a value as HTML text: no markup, no control characters.
 
     >>> text("<script>'x' & y</script>")
     '&lt;script&gt;&#x27;x&#x27; &amp; y&lt;/script&gt;'
@@ -33,7 +33,7 @@ Draw = Callable[..., str]
 def html_table(
     header: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Any = (), name: str = "", notes: Sequence[str] = ()
 ) -> str:
-    """A table; the columns in `numbers` are set right, and `notes` stand in small print below the first cells.
+    """Write a table; the columns in `numbers` are set right, and `notes` stand in small print below first cells.
 
     Where the page is narrow a row becomes a block with a line for each cell, which has its heading before it.
     """
@@ -53,23 +53,23 @@ def html_table(
 
 
 def frame_table(head: str, body: str, name: str = "") -> str:
-    """A table that scrolls sideways where the page is narrow."""
+    """Write a table that scrolls sideways where the page is narrow."""
     content = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll {name}" tabindex="0">{content}</div>'
 
 
 def fold(words: str, content: str) -> str:
-    """Content that is shown when the reader asks for it."""
+    """Write content that is shown when the reader asks for it."""
     return f"<details><summary>{text(words)}</summary>{content}</details>"
 
 
 def figure_grid(figures: Sequence[str], name: str = "figures") -> str:
-    """Figures side by side where there is room."""
+    """Write figures side by side where there is room."""
     return f'<div class="{name}">{"".join(figures)}</div>'
 
 
 def make_drawer() -> Draw:
-    """A function that draws into new axes and returns the figure's HTML; a sentence where matplotlib is missing."""
+    """Return a function that draws into new axes and returns the HTML; a sentence where matplotlib is missing."""
     try:
         plot.new_figure()
     except ImportError as error:
@@ -91,11 +91,11 @@ def _draw(function: Callable[[Any], Any], caption: str, width: float = 6.4, heig
 
 
 def sample_rows(n: int, most: int = 2000) -> np.ndarray:
-    """Rows to draw: all, or some thousand of them."""
+    """Draw rows to show: all, or some thousand of them."""
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 def shorten(name: str, most: int = 28) -> str:
-    """A name that fits beside an axis; control characters are no XML."""
+    """Write a name that fits beside an axis; control characters are no XML."""
     clean = format_cell(name)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -12,7 +12,7 @@ from relvec.app.tables.text import format_cell, to_json_types
 
 
 def to_markdown(facts: Facts) -> str:
-    """The content of a report as a page of Markdown; nothing from the data becomes markup."""
+    """Write the content of a report as a page of Markdown; nothing from the data becomes markup."""
     parts = [
         f"# {_escape(facts.heading)}",
         "\n".join(_escape(sentence) for sentence in facts.sentences),
@@ -36,7 +36,7 @@ def to_markdown(facts: Facts) -> str:
 
 
 def to_dict(facts: Facts) -> dict[str, Any]:
-    """The content of a report in types that JSON has."""
+    """Write the content of a report in types that JSON has."""
     header, rows = facts.worst
     found = asdict(facts) | {"worst": [dict(zip(header, row, strict=True)) for row in rows]}
     found |= {name: dict(found[name]) for name in ("model", "options")}
@@ -50,7 +50,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _escape(value: Any) -> str:
-    r"""A value as Markdown text.
+    r"""Write a value as Markdown text.
 
     >>> print(_escape("<b>*a*|b</b>"))
     &lt;b>\*a\*\|b&lt;/b>

@@ -27,7 +27,7 @@ MAX_BARS = 15
 
 
 def summary_section(pipeline: Pipeline, facts: Facts) -> str:
-    """The result in plain words, the main numbers, and warnings."""
+    """Write the result in plain words, the main numbers, and warnings."""
     step, model = pipeline["columns"], pipeline[-1]
     cards = [(format_with_error(s.value, s.error), f"{s.name}: {s.meaning}", format_to_error(s.baseline, s.error))
              for s in (facts.scores[0], facts.scores[2])]  # fmt: skip
@@ -50,7 +50,7 @@ def _list_warnings(found: Sequence[str]) -> str:
 
 
 def quality_section(pipeline: Pipeline, evaluation: Evaluation, facts: Facts, draw: Draw) -> str:
-    """Scores, predictions against what was observed, and how the error falls with more rows."""
+    """Write the scores, predictions against what was observed, and how the error falls with more rows."""
     p, figures, after = evaluation.prediction, [], ""
     if p.mean is not None:
         assert p.std is not None
@@ -87,7 +87,7 @@ def _table_scores(facts: Facts) -> str:
 
 
 def draw_roc(ax: Any, observed: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> None:
-    """ROC curves: of the second of two classes, or of each against the rest."""
+    """Write ROC curves: of the second of two classes, or of each against the rest."""
     shown = [1] if len(classes) == 2 else range(min(len(classes), len(CLASSES)))
     for k in shown:
         positive = observed == classes[k]
@@ -111,7 +111,7 @@ def _draw_curve(ax: Any, curve: LearningCurve) -> None:
 
 
 def worst_section(facts: Facts) -> str:
-    """The rows whose prediction missed most."""
+    """Write the rows whose prediction missed most."""
     header, rows = facts.worst
     if not rows:
         return "<p>Every row was predicted right.</p>"
@@ -121,7 +121,7 @@ def worst_section(facts: Facts) -> str:
 
 
 def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) -> str:
-    """Whether error bars or probabilities come true."""
+    """Show whether error bars or probabilities come true."""
     p, y = evaluation.prediction, evaluation.observed
     if p.proba is not None:
         proba, classes = p.proba, pipeline[-1].classes_
@@ -143,7 +143,7 @@ def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) 
 
 
 def importance_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
-    """How much each column matters."""
+    """Describe how much each column matters."""
     importance = facts.importance
     names, measure = importance.names[:MAX_BARS], f"rise of the {importance.measure}"
     loss, error, height = importance.loss[:MAX_BARS], importance.error[:MAX_BARS], 1.1 + 0.34 * len(names)
@@ -166,7 +166,7 @@ def importance_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
 
 
 def effects_section(pipeline: Pipeline, curves: Sequence[Dependence], draw: Draw) -> str:
-    """How the predictions depend on the columns that matter most."""
+    """Describe how the predictions depend on the columns that matter most."""
     target = pipeline["columns"].target.name
     figures = [draw(lambda ax, curve=curve: _draw_dependence(ax, curve), f"{curve.name}", 4.4, 3.2) for curve in curves]
     what = "probability" if pipeline["columns"].task == "classification" else f"prediction of {target}"
@@ -194,7 +194,7 @@ def _draw_dependence(ax: Any, curve: Dependence) -> None:
 
 
 def vectors_section(pipeline: Pipeline) -> str:
-    """The relevance vectors as rows of the table."""
+    """Write the relevance vectors as rows of the table."""
     header, rows = vectors_of(pipeline)
     if not rows:
         return "<p>The model keeps no row of the table: it is a linear function of the columns, or a constant.</p>"
@@ -211,13 +211,13 @@ def vectors_section(pipeline: Pipeline) -> str:
 
 
 def preparation_section(facts: Facts) -> str:
-    """How the columns were read."""
+    """Describe how the columns were read."""
     notes = "".join(f"<li>{text(note)}</li>" for note in facts.notes)
     return html_table(("column", "kind", "what was done"), facts.columns) + (f"<ul>{notes}</ul>" if notes else "")
 
 
 def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
-    """How the fit went, and its options."""
+    """Describe how the fit went, and its options."""
     model = pipeline[-1]
     table = html_table(("what", "value"), facts.model)
     table += fold("All options of the estimator", html_table(("option", "value"), facts.options))
@@ -232,7 +232,7 @@ def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
 
 
 def _compared_section(records: Sequence[Any]) -> str:
-    """The candidates compared before the kernel was chosen, one a row."""
+    """Write the candidates compared before the kernel was chosen, one a row."""
     names = [field.name for field in fields(records[0])]
     rows = [[_compared_cell(getattr(record, name)) for name in names] for record in records]
     numbers = [i for i, name in enumerate(names) if isinstance(getattr(records[0], name), float | int)]

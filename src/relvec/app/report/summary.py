@@ -25,7 +25,7 @@ WIDTH_RULES = {
 
 
 def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
-    """Relevance of the table's columns, as shares; empty where the fit has learned none.
+    """Return the relevance of the table's columns, as shares; empty where the fit has learned none.
 
     >>> from relvec import RVC
     >>> from relvec.app.tables.pipelines import fit_table
@@ -42,7 +42,7 @@ def learned_relevance(pipeline: Pipeline) -> dict[str, float]:
 
 
 def learned_widths(pipeline: Pipeline) -> dict[str, float]:
-    """Width of the kernel along each column, in standard deviations; empty where there is one for all.
+    """Return the width of the kernel along each column, in standard deviations; empty where there is one for all.
 
     Of a column that became several inputs it is the smallest. Of a process it is that of the part that counts most.
 
@@ -65,7 +65,7 @@ def learned_widths(pipeline: Pipeline) -> dict[str, float]:
 
 
 def format_width(width: float) -> str:
-    """Two digits of a width, without a power of ten.
+    """Return two digits of a width, without a power of ten.
 
     >>> format_width(0.6543), format_width(1575.3)
     ('0.65', '1,575')
@@ -74,7 +74,7 @@ def format_width(width: float) -> str:
 
 
 def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
-    """Facts about a fitted model, as names and words.
+    """Return the facts about a fitted model, as names and words.
 
     >>> from relvec.app.tables.pipelines import fit_table
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]}, "y")
@@ -109,7 +109,7 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
 
 
 def _size_in_words(model: Any, rows: int) -> tuple[str, str]:
-    """How much the model keeps, and of what."""
+    """Describe how much the model keeps, and of what."""
     fitted = model.fitted_
     if family_of(model) == "linear":
         return "columns kept", f"{fitted.n_kept:,}: a linear model keeps no row"
@@ -117,7 +117,7 @@ def _size_in_words(model: Any, rows: int) -> tuple[str, str]:
 
 
 def _noise_facts(pipeline: Pipeline, fitted: Fitted) -> list[tuple[str, str]]:
-    """What was learned of noise that is not normal with one variance."""
+    """Describe what was learned of noise that is not normal with one variance."""
     facts, noise = [], fitted.noise
     if noise is not None and noise.degrees is not None:
         rows = pipeline["columns"].record_.get("outliers", [])
@@ -132,7 +132,7 @@ def _noise_facts(pipeline: Pipeline, fitted: Fitted) -> list[tuple[str, str]]:
 
 
 def _column_facts(pipeline: Pipeline, widths: dict[str, float]) -> list[tuple[str, str]]:
-    """Relevance and widths of the columns."""
+    """Return the relevance and widths of the columns."""
     facts, relevance = [], sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
     if relevance:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
@@ -147,14 +147,14 @@ def _column_facts(pipeline: Pipeline, widths: dict[str, float]) -> list[tuple[st
 
 
 def _outliers_in_words(degrees: float, rows: list[int]) -> str:
-    """Rows that count little, and how heavy the tails of the noise are."""
+    """Return rows that count little, and how heavy the tails of the noise are."""
     listed = ", ".join(map(str, rows[:MAX_LISTED_COLUMNS])) + (", ..." if len(rows) > MAX_LISTED_COLUMNS else "")
     tails = f"Student-t noise with {degrees:.3g} degrees of freedom"
     return f"{plural(len(rows), 'row')}{': ' if rows else ''}{listed} ({tails})"
 
 
 def _kernels_in_words(fitted: Fitted) -> str:
-    """The kernels that predict, with their shares."""
+    """Return the kernels that predict, with their shares."""
     used = [record for record in fitted.compared if record.share > 0.0]
     if len(used) == 1:
         return str(used[0].name)
@@ -162,7 +162,7 @@ def _kernels_in_words(fitted: Fitted) -> str:
 
 
 def _width_in_words(fitted: Fitted) -> str:
-    """How the widths were found, and the width where there is one for all inputs."""
+    """Describe how the widths were found, and the width where there is one for all inputs."""
     one = np.ravel(fitted.width)
     parts = [f"one for each of {len(one)} inputs" if len(one) > 1 else f"{one[0]:.4g} for all inputs"]
     if fitted.width_rule is not None:
@@ -171,7 +171,7 @@ def _width_in_words(fitted: Fitted) -> str:
 
 
 def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
-    """The rows of the training table that were kept, and what is known of each: header and rows, the largest first.
+    """Return header and rows of the training rows that were kept and what is known of each, the largest first.
 
     >>> from relvec import RVR
     >>> from relvec.app.tables.pipelines import fit_table

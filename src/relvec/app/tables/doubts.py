@@ -109,7 +109,7 @@ def _residual_share(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _determines(levels: np.ndarray, classes: np.ndarray) -> bool:
-    """Whether every level has one class only, and not by chance."""
+    """Tell whether every level has one class only, and not by chance."""
     counts = np.zeros((levels.max() + 1, classes.max() + 1))
     np.add.at(counts, (levels, classes), 1.0)
     if np.any((counts > 0).sum(axis=1) > 1):

@@ -53,7 +53,7 @@ class Score:
     baseline: float = np.nan
 
     def cells(self) -> tuple[str, ...]:
-        """The score as a row of a table below `SCORE_HEADER`."""
+        """Return the score as a row of a table below `SCORE_HEADER`."""
         return (self.name, format_with_error(self.value, self.error), format_range(self.low, self.high, self.error),
                 format_to_error(self.baseline, self.error), self.meaning)  # fmt: skip
 
@@ -109,7 +109,7 @@ def calibrate_table(pipeline: Pipeline, table: Any) -> int:
 
 
 def upper_of(pipeline: Pipeline) -> str | None:
-    """The column of upper ends, where targets were known by intervals; None elsewhere."""
+    """Return the column of upper ends, where targets were known by intervals; None elsewhere."""
     return pipeline["columns"].record_.get("upper")
 
 
@@ -173,7 +173,7 @@ def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int 
 
 
 def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
-    """Whether at least half of some rows of the fit are among the rows of a table.
+    """Tell whether at least half of some rows of the fit are among the rows of a table.
 
     >>> from relvec.app.tables.pipelines import fit_table
     >>> table = as_table({"x": [0.0, 1.0, 2.0, 3.0], "y": [0.1, 0.9, 2.1, 2.9]})
@@ -189,7 +189,7 @@ def holds_training_rows(pipeline: Pipeline, table: Table) -> bool:
 
 
 def _rows_to_test(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int) -> np.ndarray:
-    """Indices (r,) of the rows that folds can be made of: each fold needs a row of every class."""
+    """Return the indices (r,) of the rows that folds can be made of: each fold needs a row of every class."""
     if not 2 <= folds <= len(y):
         raise TableError(f"cross-validation needs between 2 and {len(y)} folds (the number of rows), got {folds}")
     if pipeline["columns"].task != "classification":
@@ -205,7 +205,7 @@ def _rows_to_test(pipeline: Pipeline, table: Table, y: np.ndarray, folds: int) -
 def _out_of_fold(
     pipeline: Pipeline, table: Table, y: np.ndarray, tested: np.ndarray, folds: int, seed: int
 ) -> Prediction:
-    """Predictions for the rows `tested`, by models that were fitted without them; the other rows are in every fit."""
+    """Predict the rows `tested` by models that were fitted without them; the other rows are in every fit."""
     kind: Any = StratifiedKFold if pipeline["columns"].task == "classification" else KFold
     parts, places = [], []
     with show_progress(None), share_of_work():
@@ -310,13 +310,13 @@ def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[M
 
 
 def _area(positive: np.ndarray, score: np.ndarray) -> float:
-    """Area under the ROC curve, ties counted half; NaN without both classes."""
+    """Return the area under the ROC curve, ties counted half; NaN without both classes."""
     n, m = int(positive.sum()), int((~positive).sum())
     return float((rankdata(score)[positive].sum() - n * (n + 1) / 2) / (n * m)) if n and m else np.nan
 
 
 def _bootstrap_scores(measures: list[Measure], n: int, seed: int) -> list[Score]:
-    """Scores with their bootstrap distribution, from the same resampled rows for all."""
+    """Return the scores with their bootstrap distribution, from the same resampled rows for all."""
     rng, draws = np.random.default_rng(seed), max(50, min(RESAMPLES, MOST_DRAWS // n))
     values = np.empty((len(measures), draws))
     for b in range(draws):

@@ -40,7 +40,7 @@ def make_model(family: str, task: str, censored: bool = False) -> Any:
 
 
 def family_of(model: Any) -> str:
-    """The family of an estimator.
+    """Return the family of an estimator.
 
     >>> family_of(GPRegressor()), family_of(RVC())
     ('gp', 'rvm')
@@ -52,7 +52,7 @@ def family_of(model: Any) -> str:
 
 
 def default_family(task: str) -> str:
-    """The family that fits a task where nothing is compared."""
+    """Return the family that fits a task where nothing is compared."""
     return "rvm" if task == "count" else "gp"
 
 
@@ -80,7 +80,7 @@ class Compared:
     chosen: bool = False
 
     def cells(self) -> tuple[str, ...]:
-        """The comparison as a row of a table below `COMPARED_HEADER`."""
+        """Return the comparison as a row of a table below `COMPARED_HEADER`."""
         behind = "best" if self.short == 0.0 else f"-{self.short:.3f} ± {self.error:.3f}"
         return (FAMILIES[self.family], f"{self.size:.0f}", f"{self.density:.3f}", behind, f"{self.seconds:.1f}",
                 "chosen" if self.chosen else "")  # fmt: skip

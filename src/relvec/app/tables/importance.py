@@ -105,7 +105,7 @@ def column_importance(pipeline: Pipeline, evaluation: Evaluation, *, repeats: in
 
 
 def error_of(y: np.ndarray, predicted: np.ndarray, classes: np.ndarray | None = None) -> float:
-    """Root mean square error of predictions (n,), or log loss of the probabilities (n, K) of classes."""
+    """Return the root mean square error of predictions (n,), or log loss of the probabilities (n, K) of classes."""
     if classes is None:
         return float(np.sqrt(np.mean((predicted - y) ** 2)))
     own = predicted[np.arange(len(y)), np.searchsorted(classes, y)]
@@ -113,7 +113,7 @@ def error_of(y: np.ndarray, predicted: np.ndarray, classes: np.ndarray | None = 
 
 
 def partial_dependence(pipeline: Pipeline, table: Any, name: str, *, seed: int = 0) -> Dependence:
-    """Predictions as one column is set to each of a grid of values in every row.
+    """Return the predictions as one column is set to each of a grid of values in every row.
 
     Parameters
     ----------

@@ -278,7 +278,7 @@ def _check_inputs(columns: list[Column], table: Table, features: Collection[str]
 
 
 def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> Table:
-    """The rows in which no input is missing."""
+    """Return the rows in which no input is missing."""
     complete = np.ones(len(table), dtype=bool)
     for column in columns:
         if column.is_input:
@@ -308,7 +308,7 @@ def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
 
 
 def feature_places(first: TableColumns) -> dict[str, list[int]]:
-    """Indices of the numbers, the flags of missing cells and the codes of categories that the first step makes.
+    """Return the indices of numbers, flags of missing cells and codes of categories that the first step makes.
 
     >>> feature_places(TableColumns([Column("x", "number", parts=("missing",)), Column("c", "category")]))
     {'numbers': [0], 'flags': [1], 'categories': [2]}
@@ -324,7 +324,7 @@ def feature_places(first: TableColumns) -> dict[str, list[int]]:
 
 
 def encoded_columns(pipeline: Pipeline) -> list[str]:
-    """The table's column behind each input of the model (d,).
+    """Return the table's column behind each input of the model (d,).
 
     >>> fitted = fit_table({"x": [0.0, 1.0, 2.0, 3.0], "c": list("abab"), "y": [0.1, 0.9, 2.1, 2.9]}, "y")
     >>> encoded_columns(fitted.pipeline)
@@ -339,7 +339,7 @@ def encoded_columns(pipeline: Pipeline) -> list[str]:
 
 
 def row_digests(table: Table, names: Sequence[str]) -> list[str]:
-    """A digest of the cells of each row in columns of these names, which tells rows apart and no cell.
+    """Return a digest of the cells of each row in columns of these names, which tells rows apart and no cell.
 
     >>> row_digests(as_table({"x": [1.0, 2.0, 1.0], "c": list("aba")}), ["x", "c"])
     ['...', '...', '...']
@@ -349,7 +349,7 @@ def row_digests(table: Table, names: Sequence[str]) -> list[str]:
 
 
 def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:
-    """Facts about a fit for readers of the saved model, in plain types."""
+    """Return the facts about a fit for readers of the saved model, in plain types."""
     fitted = pipeline[-1].fitted_
     rows, noise = fitted.kept_rows, fitted.noise
     outliers = () if noise is None or noise.outliers is None else noise.outliers

@@ -44,7 +44,7 @@ def escape_controls(text: str) -> str:
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal; it is None where the caller has closed it."""
+    """Tell whether standard output is a terminal; it is None where the caller has closed it."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -113,7 +113,7 @@ def list_names(names: Iterable[str], most: int = MAX_LISTED_NAMES) -> str:
 
 
 def differ_in_case(names: Collection[str]) -> list[str]:
-    """Those of the names that another one equals but for its case.
+    """Return those of the names that another one equals but for its case.
 
     >>> differ_in_case(["Ulm", "Bonn", "ULM"])
     ['Ulm', 'ULM']

@@ -33,7 +33,7 @@ class ConformalPredictions(BaseModel):
 
     @abstractmethod
     def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
-        """Scores (q, n) of targets y at X under this model."""
+        """Return the scores (q, n) of targets y at X under this model."""
 
     def _calibrate(self, X: Any, y: Any, cv: Any, randomised: bool = False) -> None:
         """Keep the scores of rows with the model, a new record in place of the old."""
@@ -68,7 +68,7 @@ class ConformalPredictions(BaseModel):
         return ConformalScores(scores, randomised, fold, tuple(folds))
 
     def _with_model(self, fitted: Fitted, same: Any = None) -> Any:
-        """A copy of the estimator with another fitted model, for predictions."""
+        """Return a copy of the estimator with another fitted model, for predictions."""
         if same is not None and getattr(same, "classes_", np.zeros(0)).tolist() != (
             getattr(self, "classes_", np.zeros(0)).tolist()
         ):
@@ -92,7 +92,7 @@ class ConformalPredictions(BaseModel):
 
 
 def check_coverage(coverage: Any) -> float:
-    """The coverage as a float, refused unless it is a probability."""
+    """Return the coverage as a float, refused unless it is a probability."""
     if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) and 0.5 + float(coverage) / 2 < 1):
         raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")
     return float(coverage)

@@ -62,7 +62,7 @@ class ConformalSets(ConformalPredictions):
 
     @by_blocks
     def predict_set(self, X: Any, coverage: Any = 0.9) -> np.ndarray:
-        """Classes that hold the true one with the given probability.
+        """Return classes that hold the true one with the given probability.
 
         After `calibrate` the coverage is guaranteed, on average over new rows. Before, the set is the model's own
         opinion: the most probable classes that have the probability `coverage` together.
@@ -104,7 +104,7 @@ class ConformalSets(ConformalPredictions):
         return add_most_probable(members, proba)
 
     def _all_scores(self, X: Any, randomised: bool) -> np.ndarray:
-        """Scores (n, K) of every class."""
+        """Return the scores (n, K) of every class."""
         rows, _ = self._validate_rows(X, False)
         return class_scores(to_host(self.predict_proba(X)), uniform_parts(rows) if randomised else OWN_SHARE)
 
@@ -118,5 +118,5 @@ class ConformalSets(ConformalPredictions):
 
 
 def uniform_parts(X: np.ndarray) -> np.ndarray:
-    """A number (n,) between 0 and 1 for each row of X (n, d), as if drawn, and the same for the same row."""
+    """Return a number (n,) between 0 and 1 for each row of X (n, d), as if drawn, and the same for the same row."""
     return np.asarray(row_hash64(X), dtype=np.float64) / 2.0**64

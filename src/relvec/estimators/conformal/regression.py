@@ -23,7 +23,7 @@ class ConformalIntervals(ConformalPredictions):
     """
 
     def _takes_ends(self, y: Any) -> bool:
-        """Whether y holds the ends of censored targets, for a model of such."""
+        """Tell whether y holds the ends of censored targets, for a model of such."""
         noise = self.fitted_.noise
         ends = np.ndim(y) == 2 or getattr(getattr(y, "dtype", None), "names", None) is not None
         return ends and noise is not None and noise.kind == "censored"
@@ -82,7 +82,7 @@ class ConformalIntervals(ConformalPredictions):
         return np.array([_score(m, rows, t) for m, t in zip(self.fitted_.predictors, targets, strict=True)])
 
     def _conformal_interval(self, X: np.ndarray, coverage: float) -> np.ndarray:
-        """Intervals (n, q, 2) of a calibrated model at validated rows X."""
+        """Return the intervals (n, q, 2) of a calibrated model at validated rows X."""
         found = self.calibration_
         self._warn_of_few(coverage)
         if not found.folds:
@@ -97,14 +97,14 @@ class ConformalIntervals(ConformalPredictions):
 
 
 def _score(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Standardised residuals (n,); infinite where a target is beyond the end of the scale of the predictor."""
+    """Return the standardised residuals (n,); infinite where a target is beyond the end of the predictor's scale."""
     u, (centre, deviation) = predictor.to_scale(y), predictor.location(X, True)
     known = np.isfinite(u)
     return np.where(known, standardised_residuals(np.where(known, u, centre), centre, deviation), np.inf)
 
 
 def _interval(predictor: Predictor, X: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends (m, n) of the targets at X whose scores are up to thresholds (m,)."""
+    """Return the lower and upper ends (m, n) of the targets at X whose scores are up to thresholds (m,)."""
     centre, deviation = predictor.location(X, True)
     reach = np.where(np.isinf(thresholds), 0.0, thresholds)[:, None] * deviation
     with np.errstate(over="ignore"):

@@ -70,7 +70,7 @@ def relevance_path(
     X: Any, y: Any, estimator: Any = None, *, max_functions: int | None = None, n_folds: int = 5,
     sample_weight: Any = None,
 ) -> RelevancePath:  # fmt: skip
-    """The best model with at most k functions for every k.
+    """Return the best model with at most k functions for every k.
 
     Widths are those of the plain fit, the model of any number of functions; of ``RVR()`` the dictionary it chose. The
     model of size k is the best of searches by additions, deletions and exchanges that start from nothing, from the
@@ -132,7 +132,7 @@ def relevance_path(
 
 
 def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | None) -> list:
-    """Fitted models of at most 1, 2, ... functions."""
+    """Return fitted models of at most 1, 2, ... functions."""
     plain = clone(plain).fit(X, y, weights)
     size = sum(name != "bias" for name in plain.atoms_)
     most = max(1, min(size, MAX_PATH_FUNCTIONS)) if most is None else most
@@ -144,7 +144,7 @@ def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | 
         settings |= {"kernel": plain.kernel_, "width": "auto"}
 
     def fit(k: int, start: Any) -> Any:
-        """A model of at most k functions, by a search that starts from another model too."""
+        """Fit a model of at most k functions, by a search that starts from another model too."""
         model = clone(plain).set_params(**settings, max_functions=k)
         model.fitted_ = start.fitted_
         return model.fit(X, y, weights)
@@ -160,7 +160,7 @@ def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | 
 
 
 def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | None) -> list:
-    """Fitted models of classes of at most 1, 2, ... functions of the plain fit."""
+    """Return fitted models of classes of at most 1, 2, ... functions of the plain fit."""
     plain = clone(plain).fit(X, y, weights)
     whole, solver = plain.basis_, without_price(as_solver(plain.solver))
     numbers = {key: number for number, key in enumerate(atom_keys(whole))}
@@ -170,7 +170,7 @@ def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int
     most = max(1, min(len(order), MAX_PATH_FUNCTIONS)) if most is None else most
 
     def fit(atoms: list[int]) -> Any:
-        """A model of some functions of the plain fit, and the constant."""
+        """Fit a model of some functions of the plain fit, and the constant."""
         model = RelevanceVectorClassifier(kernel=None, basis=whole.take(np.sort(atoms)), solver=solver)
         return model.set_params(**same).fit(X, y, weights)
 
@@ -186,12 +186,12 @@ def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int
 
 
 def without_price(solver: Any) -> Any:
-    """The solver for a few functions that are all to be kept if they help: no restarts, nothing to pay."""
+    """Return the solver for a few functions that are all to be kept if they help: no restarts, nothing to pay."""
     return replace(solver, restarts=0, price=0.0, support_prior="auto") if isinstance(solver, Sequential) else solver
 
 
 def _rank_functions(model: Any, numbers: dict) -> list[int]:
-    """Numbers of a model's functions, the largest weights in units of their standard deviations first."""
+    """Return the numbers of a model's functions, the largest weights in units of their standard deviations first."""
     fitted = model.fitted_
     variance = np.concatenate([np.diagonal(part) for part in fitted.covariances]).reshape(fitted.weights.shape)
     size = np.sum(fitted.weights**2 / np.where(variance > 0.0, variance, np.inf), axis=0)
@@ -211,7 +211,7 @@ def _better(*models: Any) -> Any:
 
 
 def _densities(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int, n_folds: int) -> np.ndarray:
-    """Mean log density (K,) of rows in folds that took no part, under the models of each size."""
+    """Return the mean log density (K,) of rows in folds that took no part, under the models of each size."""
     if not n_folds:
         return np.full(most, np.nan)
     total, classes = np.zeros(most), isinstance(plain, MachineClassifier)

@@ -28,7 +28,7 @@ Model = TypeVar("Model", bound="Fitted")
 
 
 def fit_noise(options: FitOptions, source: Any, fit: Callable[[Any, Any], Model]) -> Model:
-    """A model whose noise is learned with it, by fits of the same rows under other weights.
+    """Fit a model whose noise is learned with it, by fits of the same rows under other weights.
 
     A noise gives rows weights of mean one, and a term to add to the evidence of the model of weighted rows: together
     that is the variational bound, which rises from fit to fit, or of censored targets the Laplace evidence
@@ -68,7 +68,7 @@ def fit_noise(options: FitOptions, source: Any, fit: Callable[[Any, Any], Model]
 
 
 def _quietly(fit: Callable[[Any, Any], Model], options: FitOptions, source: MemorySource) -> Model:
-    """A fit that does not repeat the warnings of the first one."""
+    """Make a fit that does not repeat the warnings of the first one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return fit(options, source)

@@ -39,7 +39,7 @@ class Noise(ABC):
 
     @classmethod
     def begin(cls, source: Any) -> Any:
-        """The rows of the first fit."""
+        """Return the rows of the first fit."""
         return source
 
     @classmethod
@@ -53,11 +53,11 @@ class Noise(ABC):
         """Return the noise of the residuals of a model, whose rows had the weights ``fitted`` (n,) in the fit."""
 
     def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
-        """Options and rows of the next fit."""
+        """Return the options and rows of the next fit."""
         return options, source.reweight(self.weights)
 
     def settle(self, model: Fitted) -> Fitted:
-        """The model of the next fit with the noise of a row of weight one."""
+        """Return the model of the next fit with the noise of a row of weight one."""
         return model
 
     @property
@@ -67,7 +67,7 @@ class Noise(ABC):
 
     @abstractmethod
     def assemble(self, model: Fitted, bounds: np.ndarray) -> Fitted:
-        """The model with this noise, bounds (k,) found on the way to it."""
+        """Return the model with this noise, bounds (k,) found on the way to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class VaryingNoise(Noise):
 
     @classmethod
     def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> VaryingNoise:
-        """The noise of the residuals of a model; constant, where functions do not gain enough at rows left out."""
+        """Return the noise of a model's residuals; constant, where functions do not gain enough at rows left out."""
         squares, w = expected_squares(model, source), source.weights
         Z = np.column_stack([source.X, model.predictors[0].location(source.X, False)[0]])
         found, added = learn_log_noise(Z, squares, w)
@@ -188,7 +188,7 @@ class CensoredNoise(Noise):
 
     @classmethod
     def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> CensoredNoise:
-        """The noise of a model's function, and the normal model that is Laplace's approximation there."""
+        """Return the noise of a model's function, and the normal model that is Laplace's approximation there."""
         ends, w = source.targets, source.weights
         mean, deviation = model.predictors[0].location(source.X, False)
         variance = learn_noise(ends, mean, deviation**2, w)
@@ -207,13 +207,13 @@ class CensoredNoise(Noise):
 
 
 def expected_squares(model: Fitted, source: Any) -> np.ndarray:
-    """E (y - f)^2 (n,) under the posterior over the function, on the scale of the target."""
+    """Return E (y - f)^2 (n,) under the posterior over the function, on the scale of the target."""
     mean, deviation = model.predictors[0].location(source.X, False)
     return (model.predictors[0].to_scale(source.targets[:, 0]) - mean) ** 2 + deviation**2
 
 
 def predict_from_others(model: Fitted, source: Any, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means (n,) predicted from the other rows and their errors, where rows had the weights ``fitted`` in the fit.
+    """Return means (n,) predicted from the other rows, and their errors; rows had the weights ``fitted`` in the fit.
 
     Rows with equal inputs are left out together: a row of weight two is two rows.
     """

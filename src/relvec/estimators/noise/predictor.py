@@ -24,7 +24,7 @@ class HeteroscedasticPredictor(Predictor):
     noise: LogNoise
 
     def location(self, X: np.ndarray, noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation (n,) of a new target, or of the function, at X on the scale of the target."""
+        """Return mean and standard deviation (n,) of a new target, or of the function, at X on the target's scale."""
         mean, deviation = self.function.location(X, False)
         return mean, np.sqrt(deviation**2 + self.noise_variance(X, mean)) if noise else deviation
 
@@ -38,17 +38,17 @@ class HeteroscedasticPredictor(Predictor):
         return self.function.log_slope(y)
 
     def noise_variance(self, X: np.ndarray, mean: np.ndarray) -> np.ndarray:
-        """Variance (n,) of the noise at X, where the means on the scale of the target are (n,)."""
+        """Return the variance (n,) of the noise at X, where the means on the scale of the target are (n,)."""
         return self.noise.variance(np.column_stack([X, mean]))
 
     def moments(self, X: np.ndarray, variance: bool, noise: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean and, if asked, variance (n,) of the function, or of a new target if ``noise``."""
+        """Return the mean and, if asked, variance (n,) of the function, or of a new target if ``noise``."""
         mean, deviation = self.function.location(X, False)
         found = self.function.scale.moments(mean, deviation**2, self.noise_variance(X, mean), noise)
         return found[0], found[1] if variance else None
 
     def covariance(self, X: np.ndarray, noise: bool) -> np.ndarray:
-        """Covariance (n, n) of the function, or of new targets."""
+        """Return the covariance (n, n) of the function, or of new targets."""
         C = self.function.covariance(X, False)
         if not noise:
             return C
@@ -57,7 +57,7 @@ class HeteroscedasticPredictor(Predictor):
         return C + np.diag(with_noise - without)
 
     def samples(self, X: np.ndarray, n_samples: int, rng: np.random.RandomState, noise: bool) -> np.ndarray:
-        """Functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
+        """Return functions (n, n_samples) drawn from the posterior at X, with noise added if asked."""
         drawn = self.function.samples(X, n_samples, rng, False)
         if not noise:
             return drawn
@@ -67,7 +67,7 @@ class HeteroscedasticPredictor(Predictor):
         )
 
     def quantiles(self, X: np.ndarray, q: np.ndarray, noise: bool) -> np.ndarray:
-        """Quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
+        """Return quantiles (n, n_q) of a new target, or of the function, at X: normal on the scale of the target."""
         mean, deviation = self.location(X, noise)
         return self.from_scale(mean[:, None] + deviation[:, None] * ndtri(q))
 

@@ -18,7 +18,7 @@ _PROBABILITIES = "void @predict_proba(const double *x, double *p)"
 
 
 def add_classification(source: CSource, model: ExportedModel, prepared: bool) -> None:
-    """NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if steps of a pipeline come before."""
+    """Add NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if a pipeline's steps come before."""
     assert model.classes is not None and model.basis is not None
     first, K = model.predictors[0], len(model.classes)
     _add_labels(source, model.classes)
@@ -35,7 +35,7 @@ def add_classification(source: CSource, model: ExportedModel, prepared: bool) ->
 
 
 def _add_labels(source: CSource, classes: np.ndarray) -> None:
-    """NAME_CLASSES, NAME_labels, the functions that a model declares, and NAME_predict."""
+    """Add NAME_CLASSES, NAME_labels, the functions that a model declares, and NAME_predict."""
     K = len(classes)
     source.constant("CLASSES", K)
     labels = ", ".join(quote(label) for label in classes.tolist())
@@ -52,7 +52,7 @@ def _add_labels(source: CSource, classes: np.ndarray) -> None:
 
 
 def _add_set(source: CSource, threshold: float) -> None:
-    """NAME_predict_set(x, members), of a calibrated model: `class_scores`, and the most probable class."""
+    """Add NAME_predict_set(x, members), of a calibrated model: `class_scores`, and the most probable class."""
     source.add(f"""void @predict_set(const double *x, int *members);
 void @predict_set(const double *x, int *members)
 {{
@@ -76,7 +76,7 @@ _NORMALISE = "for (c = 0; c < @CLASSES; c++) p[c] = s > 0.0 ? p[c] / s : 1.0 / @
 def _write_softmax(
     writer: RowWriter, basis: Basis, functions: Functions, K: int, averaged: bool
 ) -> tuple[str, list[str]]:
-    """Variables and statements for the probabilities p of a softmax."""
+    """Write the variables and statements for the probabilities p of a softmax."""
     lines = [f"f[{c}] = {writer.dot(basis, mean).name};" for c, (mean, _) in enumerate(functions)]
     if averaged:
         _add_softmax(writer.source, functions, K)
@@ -89,7 +89,7 @@ def _write_softmax(
 def _write_logistic(
     writer: RowWriter, basis: Basis, functions: Functions, K: int, averaged: bool
 ) -> tuple[str, list[str]]:
-    """Variables and statements for the probabilities p of one dichotomy, or of each class against the rest."""
+    """Write variables and statements for the probabilities p of one dichotomy, or of each class against the rest."""
     if averaged:
         _add_logistic(writer.source)
     names = []
@@ -104,7 +104,7 @@ def _write_logistic(
 
 
 def _dense_weights(predictor: LatentPredictor) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each latent function its weights (m,) and the root (m, k) of their covariance, in units of the basis."""
+    """Yield the weights (m,) of each latent function and the root (m, k) of their covariance, in units of the basis."""
     m = len(predictor.scale)
     for output in range(predictor.n_outputs):
         own = np.flatnonzero(predictor.outputs == output)
@@ -116,7 +116,7 @@ def _dense_weights(predictor: LatentPredictor) -> Iterator[tuple[np.ndarray, np.
 
 
 def _add_logistic(source: CSource) -> None:
-    """NAME_logistic(f, v): E[1 / (1 + exp(-f))], as `logistic_log_odds`."""
+    """Add NAME_logistic(f, v): E[1 / (1 + exp(-f))], as `logistic_log_odds`."""
     (z, _), (e, _), wide = logistic_nodes()
     normal = format_double((z[1] - z[0]) / np.sqrt(2.0 * np.pi))
     source.add(f"""static double @logistic(double mean, double variance)
@@ -142,7 +142,7 @@ def _add_logistic(source: CSource) -> None:
 
 
 def _add_softmax(source: CSource, functions: Functions, K: int) -> None:
-    """NAME_average(phi, f, p): E[softmax(f)], as `softmax_normal`."""
+    """Add NAME_average(phi, f, p): E[softmax(f)], as `softmax_normal`."""
     k = max(functions[0][1].shape[1], 1)
     roots = [root if root.size else np.zeros((max(len(root), 1), k)) for _, root in functions]
     root = source.table(np.concatenate(roots), "s")

@@ -60,7 +60,7 @@ def _write_width(source: CSource, kernel: Any) -> str:
 
 
 def add_columns(source: CSource, basis: bases.Basis) -> None:
-    """NAME_columns(x, phi): the basis functions at x. A model without any gets one that is 0."""
+    """Add NAME_columns(x, phi): the basis functions at x. A model without any gets one that is 0."""
     M = basis.n_atoms
     source.constant("ATOMS", max(M, 1))
     lines = _write_part(source, basis, np.arange(M)) if M else ["phi[0] = 0.0 * x[0];"]
@@ -71,7 +71,7 @@ def add_columns(source: CSource, basis: bases.Basis) -> None:
 
 
 def _write_part(source: CSource, basis: bases.Basis, columns: np.ndarray) -> list[str]:
-    """Statements that write the atoms of a dictionary to their columns (M,) of phi."""
+    """Write the statements that write the atoms of a dictionary to their columns (M,) of phi."""
     if isinstance(basis, bases.Concat):
         parts = zip(basis.parts, basis.part_columns(), strict=True)
         return [line for part, where in parts for line in _write_part(source, part, columns[where])]
@@ -94,7 +94,7 @@ def _write_part(source: CSource, basis: bases.Basis, columns: np.ndarray) -> lis
 
 
 def _column_expression(source: CSource, columns: np.ndarray) -> str:
-    """The index of atom j in phi, as an expression."""
+    """Return the index of atom j in phi, as an expression."""
     first = int(columns[0])
     if np.array_equal(columns, np.arange(first, first + len(columns))):
         return f"j + {first}" if first else "j"

@@ -12,7 +12,7 @@ from relvec.inference.predictive import CountPredictor
 
 
 def add_regression(source: CSource, model: ExportedModel, prepared: bool, std: bool) -> None:
-    """NAME_predict(x, mean, std), or NAME_predict(x, mean) without ``std``; ``prepared`` if steps come before.
+    """Add NAME_predict(x, mean, std), or NAME_predict(x, mean) without ``std``; ``prepared`` if steps come before.
 
     A calibrated model has NAME_predict_interval(x, lower, upper) too.
     """
@@ -23,7 +23,7 @@ def add_regression(source: CSource, model: ExportedModel, prepared: bool, std: b
     writer = RowWriter(source, model.basis, prepared)
 
     def add(name: str, results: tuple[str, ...], assign: Callable[[int], list[str]]) -> None:
-        """A function that sets results of every output by these statements."""
+        """Add a function that sets results of every output by these statements."""
         head = f"void @{name}(const double *x, {', '.join(f'double *{result}' for result in results)})"
         source.add(f"{head};")
         writer.add_function(head, [line for i in range(len(outputs)) for line in assign(i)])

@@ -11,7 +11,7 @@ from relvec.export.formulas import Arithmetic, Number
 
 
 def format_double(value: Any) -> str:
-    """A double in decimal digits that give the same double back."""
+    """Return a double in decimal digits that give the same double back."""
     return repr(float(value))
 
 
@@ -25,7 +25,7 @@ class CSource:
         self._tables: dict[tuple[str, bytes], str] = {}
 
     def new_name(self, stem: str) -> str:
-        """A name that no other definition has."""
+        """Return a name that no other definition has."""
         self._count += 1
         return f"{self.name}_{stem}{self._count}"
 
@@ -52,13 +52,13 @@ class CSource:
         return name
 
     def text(self) -> str:
-        """The whole source."""
+        """Return the whole source."""
         head = f"/* Written by relvec {__version__}. */\n#include <math.h>\n"
         return head + "\n" + "\n\n".join(self._lines) + "\n"
 
 
 def quote(label: Any) -> str:
-    """A label as a string literal of C in UTF-8; octal escapes for all that C or `CSource.add` would interpret."""
+    """Write a label as a string literal of C in UTF-8; octal escapes for what C or `CSource.add` would interpret."""
     plain = set(range(32, 127)) - set(b'"\\?@')
     letters = [chr(byte) if byte in plain else f"\\{byte:03o}" for byte in str(label).encode(errors="surrogatepass")]
     return '"' + "".join(letters) + '"'
@@ -88,5 +88,5 @@ class Statements(Arithmetic):
 
 
 def format_operand(value: Any) -> str:
-    """A double as an operand."""
+    """Return a double as an operand."""
     return f"({format_double(value)})" if value < 0 else format_double(value)

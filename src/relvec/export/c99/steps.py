@@ -12,7 +12,7 @@ from relvec.export.exported import sklearn_name
 
 
 def write_steps(steps: list[Any], n_inputs: int) -> str:
-    """C that computes the model's inputs x from the raw ones r, one number at a time."""
+    """Write C that computes the model's inputs x from the raw ones r, one number at a time."""
     known = Statements()
     columns = [f"r[{i}]" for i in range(steps[0].n_features_in_)]
     for step in steps:
@@ -42,7 +42,7 @@ def _add_step(known: Statements, step: Any, columns: list[str]) -> list[str]:
 
 
 def _affine(known: Statements, columns: list[str], shift: Any, scale: Any) -> Iterable[str]:
-    """(column - shift) / scale; None stands for no shift, no scale."""
+    """Return (column - shift) / scale; None stands for no shift, no scale."""
     for i, column in enumerate(columns):
         if shift is not None:
             column = f"({column} - {format_operand(shift[i])})"
@@ -73,7 +73,7 @@ def _impute(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
 
 
 def _write_categories(categories: np.ndarray) -> list[str]:
-    """The value in a column for each category: numbers are themselves, words are counted from 0."""
+    """Write the value in a column for each category: numbers are themselves, words are counted from 0."""
     if categories.dtype.kind in "biuf":
         if np.isnan(np.asarray(categories, dtype=float)).any():
             raise NotImplementedError("to_c cannot translate an encoder with nan among its categories")
@@ -146,7 +146,7 @@ def _by_column(known: Statements, step: Any, columns: list[str]) -> list[str]:
 
 
 def _find_columns(chosen: Any, step: Any) -> list[int]:
-    """Indices of the columns that an entry of a ColumnTransformer names, in one of the many ways it may."""
+    """Return the indices of the columns that an entry of a ColumnTransformer names, in one of the many ways it may."""
     names = list(getattr(step, "feature_names_in_", ()))
     if isinstance(chosen, slice):
         start, stop = (names.index(end) if isinstance(end, str) else end for end in (chosen.start, chosen.stop))

@@ -27,7 +27,7 @@ class RowWriter(Statements, Writer):
 }""")
 
     def add_function(self, head: str, results: list[str], variables: str = "") -> None:
-        """A function of the raw inputs x: phi, the statements so far, and those that set its results."""
+        """Add a function of the raw inputs x: phi, the statements so far, and those that set its results."""
         first = "    double phi[@ATOMS];\n    @columns(x, phi);\n"
         if self._prepared:
             first = "    double u[@INPUTS], phi[@ATOMS];\n    @prepare(x, u);\n    @columns(u, phi);\n"
@@ -76,7 +76,7 @@ class RowWriter(Statements, Writer):
         return Number(self, self.let(f"{name}({'u' if self._prepared else 'x'}, {mean.name})"))
 
     def _add_squares(self) -> None:
-        """NAME_squares(phi, root, k): |phi'root|^2 for root (m, k)."""
+        """Add NAME_squares(phi, root, k): |phi'root|^2 for root (m, k)."""
         if self._squares_known:
             return
         self._squares_known = True

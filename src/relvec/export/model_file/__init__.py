@@ -105,7 +105,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def dumps(model: Any) -> bytes:
-    """The bytes that `save` writes.
+    """Return the bytes that `save` writes.
 
     >>> import relvec
     >>> loads(dumps(relvec.RVR(tol=0.5)))
@@ -125,7 +125,7 @@ def dumps(model: Any) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """The model in the bytes that `save` writes; a `ModelFileError` for any others.
+    """Return the model in the bytes that `save` writes; a `ModelFileError` for any others.
 
     >>> loads(b"something else")
     Traceback (most recent call last):

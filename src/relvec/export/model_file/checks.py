@@ -67,7 +67,7 @@ def _has_all_outputs(fitted: Fitted, classes: np.ndarray | None) -> bool:
 
 
 def _predicts(predictor: Predictor | ClassPredictor, d: int) -> bool:
-    """Whether a predictor gives finite moments, or probabilities, at the origin."""
+    """Tell whether a predictor gives finite moments, or probabilities, at the origin."""
     with np.errstate(all="ignore"):
         if isinstance(predictor, ClassPredictor):
             return bool(np.isfinite(predictor.predict_proba(np.zeros((1, d)))).all())

@@ -80,7 +80,7 @@ PLAIN_TYPES = {t.__name__: t for t in (bool, int, float, str, object)}
 
 @cache
 def storable_classes() -> dict[str, type]:
-    """Every class that a file may name, by its public name."""
+    """Return every class that a file may name, by its public name."""
     found: dict[str, type] = {}
     for prefix, homes in RELVEC.items():
         for module, names in homes.items():
@@ -98,7 +98,7 @@ def _names() -> dict[type, str]:
 
 
 def find_name(cls: type) -> str | None:
-    """The public name of a class; None for a class that cannot be stored."""
+    """Return the public name of a class; None for a class that cannot be stored."""
     return _names().get(cls)
 
 

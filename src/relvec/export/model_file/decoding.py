@@ -27,7 +27,7 @@ class TreeReader:
         self.sklearn_version = versions["sklearn"]
 
     def decode(self, tree: Any, depth: int) -> Any:
-        """The value of a tree."""
+        """Return the value of a tree."""
         if depth > 2 * MAX_NESTING:
             raise ModelFileError("it is nested too deep")
         if isinstance(tree, list):
@@ -100,7 +100,7 @@ class TreeReader:
         return made
 
     def _model(self, cls: Any, state: dict[str, Any]) -> BaseModel:
-        """An estimator of relvec: its parameters, and the record of its fit."""
+        """Return an estimator of relvec: its parameters, and the record of its fit."""
         made = cls(**{name: value for name, value in state.items() if name not in STORED})
         if REQUESTS in state:
             vars(made)[REQUESTS] = _restore_requests(made, state[REQUESTS])
@@ -111,7 +111,7 @@ class TreeReader:
         return made
 
     def _step(self, cls: Any, state: dict[str, Any]) -> Any:
-        """A step of scikit-learn, or of a table: no attribute may take the place of one that its class has."""
+        """Return a step of scikit-learn, or of a table: no attribute may take the place of one that its class has."""
         made = cls.__new__(cls)
         own = _parameter_names(cls)
         for name in state:
@@ -145,7 +145,7 @@ _DECODERS: dict[str, Callable[..., Any]] = {
 
 
 def _restore_requests(part: Any, wanted: dict[str, dict[str, Any]]) -> Any:
-    """The requests of a part of a model to scikit-learn's metadata routing."""
+    """Return the requests of a part of a model to scikit-learn's metadata routing."""
     request = part.get_metadata_routing()
     for method, requests in wanted.items():
         for name, alias in requests.items():
@@ -154,5 +154,5 @@ def _restore_requests(part: Any, wanted: dict[str, dict[str, Any]]) -> Any:
 
 
 def _parameter_names(cls: type) -> set[str]:
-    """Names of the parameters of the constructor of a class."""
+    """Return the names of the parameters of the constructor of a class."""
     return set(inspect.signature(cls).parameters)

@@ -25,7 +25,7 @@ class TreeWriter:
         self._indices: dict[int, tuple[int, Any]] = {}
 
     def encode(self, value: Any, where: str, depth: int) -> Any:
-        """The tree of a value; ``where`` names it in messages."""
+        """Return the tree of a value; ``where`` names it in messages."""
         if depth > MAX_NESTING:
             raise ValueError(f"{where} is nested more than {MAX_NESTING} deep")
         if value is None or type(value) in (bool, int, str):

@@ -29,7 +29,7 @@ class ModelFileError(ValueError):
 
 
 def join_file(versions: dict[str, str], tree: Any, arrays: list[np.ndarray]) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     table = [_describe_array(array) for array in arrays]
     header = json.dumps({"versions": versions, "arrays": table, "model": tree}, allow_nan=False).encode("ascii")
     header += b" " * _pad_length(len(header))
@@ -47,7 +47,7 @@ def join_file(versions: dict[str, str], tree: Any, arrays: list[np.ndarray]) -> 
 
 
 def split_file(data: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """The header and the arrays in the bytes of a file."""
+    """Return the header and the arrays in the bytes of a file."""
     if not data.startswith(MAGIC_START):
         raise ModelFileError("not a model file of relvec.save")
     if len(data) < _HEADER_START:
@@ -81,13 +81,13 @@ def _describe_array(array: np.ndarray) -> dict[str, Any]:
 
 
 def describe_dtype(dtype: np.dtype) -> Any:
-    """A dtype as in a .npy file: "<f8", or [[name, "<f8"], ...]."""
+    """Return a dtype as in a .npy file: "<f8", or [[name, "<f8"], ...]."""
     descr: Any = np.lib.format.dtype_to_descr(dtype)
     return descr if isinstance(descr, str) else [list(field) for field in descr]
 
 
 def parse_dtype(descr: Any) -> np.dtype:
-    """The dtype that `describe_dtype` describes; arrays of Python objects are refused."""
+    """Return the dtype that `describe_dtype` describes; arrays of Python objects are refused."""
     fields = [("", descr)] if isinstance(descr, str) else [(str(name), part) for name, part in descr]
     if not all(isinstance(part, str) and _ARRAY_TYPES.fullmatch(part) for _, part in fields):
         raise ModelFileError(f"arrays of {descr!r} are not allowed")
@@ -95,7 +95,7 @@ def parse_dtype(descr: Any) -> np.dtype:
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
-    """A shape from a file, refused unless it is one."""
+    """Return a shape from a file, refused unless it is one."""
     if not isinstance(shape, list) or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
         raise ModelFileError(f"{shape!r} is not the shape of an array")
     if math.prod(max(n, 1) for n in shape) > 1 << 48:
@@ -104,7 +104,7 @@ def check_shape(shape: Any) -> tuple[int, ...]:
 
 
 def _read_arrays(table: list[dict[str, Any]], data: memoryview) -> list[np.ndarray]:
-    """The arrays of the table. Their sizes must add up to the length of the data before any of them is made."""
+    """Return the arrays of the table. Their sizes must add up to the length of the data before any of them is made."""
     described, start = [], 0
     for entry in table:
         dtype, shape = parse_dtype(entry["dtype"]), check_shape(entry["shape"])
@@ -124,7 +124,7 @@ def _read_arrays(table: list[dict[str, Any]], data: memoryview) -> list[np.ndarr
 
 
 def _count_items(header: bytes) -> int:
-    """An upper bound for the number of values in a text of JSON."""
+    """Return an upper bound for the number of values in a text of JSON."""
     return sum(header.count(mark) for mark in (b",", b"[", b"{"))
 
 

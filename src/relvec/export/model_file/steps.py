@@ -61,7 +61,7 @@ def _is_pipeline(pipeline: Pipeline) -> bool:
 
 
 def _is_encoder(encoder: OneHotEncoder) -> bool:
-    """Whether every code of a category is the number of a column: scipy writes wherever the codes point to."""
+    """Tell whether every code of a category is the number of a column: scipy writes wherever the codes point to."""
     categories, outs = encoder.categories_, encoder._n_features_outs
     if not all(isinstance(c, np.ndarray) and c.ndim == 1 and len(c) and _is_sorted(c) for c in categories):
         return False
@@ -85,7 +85,7 @@ def _is_encoder(encoder: OneHotEncoder) -> bool:
 
 
 def _is_sorted(categories: np.ndarray) -> bool:
-    """Whether categories that are looked up by bisection are ascending; those of objects are looked up by name."""
+    """Tell whether categories that are looked up by bisection are ascending; those of objects are looked up by name."""
     if categories.dtype.kind == "O":
         return True
     known = categories[categories == categories]  # a NaN is the last
@@ -147,7 +147,7 @@ def _refuse_infinite(step: BaseEstimator, rows: Any) -> None:
 
 
 def _first_row(step: Any, max_numbers: int) -> Any:
-    """A row (1, d) that a fitted step takes: zeros, or the first word of a category; None where it is not known."""
+    """Return a row (1, d) that a fitted step takes: zeros, or a category's first word; None where it is not known."""
     if _reads_tables(step):
         return {column.name: [None] for column in step.inputs()}
     d = step.steps[0][1].n_features_in_ if isinstance(step, Pipeline) else step.n_features_in_

@@ -20,7 +20,7 @@ _IR_VERSION = 8
 
 
 def to_onnx(model: Any, X: Any = None, coverage: float = 0.9) -> Any:
-    """A fitted model as an ONNX graph in double precision.
+    """Return a fitted model as an ONNX graph in double precision.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ _INT64, _DOUBLE = 7, 11  # onnx.TensorProto.INT64, DOUBLE
 
 
 def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str, str]:
-    """Label (n,) and probabilities (n, K) at x."""
+    """Add the label (n,) and probabilities (n, K) at x."""
     g, c = graph.node, graph.constant
     assert model.classes is not None
     K, labels = len(model.classes), c(onnx_labels(model.classes))
@@ -56,7 +56,7 @@ def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str,
 
 
 def add_set(graph: Graph, proba: str, threshold: float, K: int) -> str:
-    """Which classes (n, K) are in the set of a calibrated model with these probabilities: `class_scores`."""
+    """Say which classes (n, K) are in the set of a calibrated model with these probabilities: `class_scores`."""
     g, c = graph.node, graph.constant
     own, other = g("Unsqueeze", proba, c([2])), g("Unsqueeze", proba, c([1]))  # (n, K, 1), (n, 1, K)
     earlier = c(np.tril(np.ones((K, K)), -1))
@@ -69,7 +69,7 @@ def add_set(graph: Graph, proba: str, threshold: float, K: int) -> str:
 
 
 def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) -> tuple[str, str]:
-    """Number of the class (n,) and probabilities (n, K) of a process (`relvec.gaussian_process.classes.expansion`)."""
+    """Add the number of the class (n,) and probabilities (n, K) of a process (`gaussian_process.classes.expansion`)."""
     g, c = graph.node, graph.constant
     members = expand_members(model, n_features)
     names = [score.name for score in process_scores(RowsWriter(graph, x), members, log_prior_odds(model))]
@@ -82,14 +82,14 @@ def add_class_process(graph: Graph, model: ClassModel, n_features: int, x: str) 
 
 
 def onnx_labels(classes: np.ndarray) -> np.ndarray:
-    """Class labels (K,) in a type of ONNX: 64-bit integers, strings or doubles."""
+    """Return class labels (K,) in a type of ONNX: 64-bit integers, strings or doubles."""
     if classes.dtype.kind in "biu" or (classes.dtype.kind == "f" and np.all(classes == np.floor(classes))):
         return classes.astype(np.int64)
     return classes.astype(np.float64) if classes.dtype.kind == "f" else classes.astype(str)
 
 
 def _add_latent(graph: Graph, predictor: LatentPredictor, columns: str) -> tuple[str, list[str]]:
-    """Mean (n, K) of the latent functions, and for each T_c (n, k) with covariance T_a . T_b."""
+    """Add the mean (n, K) of the latent functions, and for each T_c (n, k) with covariance T_a . T_b."""
     g, c = graph.node, graph.constant
     weights = np.zeros((len(predictor.scale), predictor.n_outputs))
     weights[predictor.places, predictor.outputs] = predictor.mean / predictor.scale[predictor.places]
@@ -107,7 +107,7 @@ def _add_latent(graph: Graph, predictor: LatentPredictor, columns: str) -> tuple
 
 
 def _add_logistic(graph: Graph, mean: str, variance: str, averaged: bool) -> tuple[str, str, str]:
-    """Probability, its complement and a monotone score of E[1 / (1 + exp(-f))], as `logistic_log_odds`; all (n, 1)."""
+    """Add E[1 / (1 + exp(-f))], its complement and a monotone score of it, as `logistic_log_odds`; all (n, 1)."""
     g, c = graph.node, graph.constant
     size = g("Abs", mean)
     if averaged:
@@ -127,12 +127,12 @@ def _add_logistic(graph: Graph, mean: str, variance: str, averaged: bool) -> tup
 
 
 def _add_tail(graph: Graph, f: str) -> str:
-    """1 / (1 + exp(f)), with all its digits where it is small."""
+    """Add 1 / (1 + exp(f)), with all its digits where it is small."""
     return graph.node("Reciprocal", graph.node("Add", graph.node("Exp", f), graph.constant(1.0)))
 
 
 def _add_normal_cdf(graph: Graph, u: str) -> str:
-    """Distribution function of a standard normal variable: ONNX Runtime has no erf in double precision.
+    """Add the distribution function of a standard normal variable: ONNX Runtime has no erf in double precision.
 
     erfc(a) = exp(-a^2) erfcx(a), and erfcx(a) / t is a polynomial in 2 t - 1 to 2e-11, with t = 2 / (2 + a).
     """
@@ -155,7 +155,7 @@ def _erfcx_over_t(s: np.ndarray) -> np.ndarray:
 
 
 def _add_softmax(graph: Graph, mean: str, spread: list[str], K: int) -> str:
-    """E[softmax(f)] (n, K), as `softmax_normal`."""
+    """Add E[softmax(f)] (n, K), as `softmax_normal`."""
     g, c = graph.node, graph.constant
     rows = [g("Unsqueeze", T, c([1])) for T in spread]
     T = g("Concat", *rows, axis=1)  # (n, K, k)

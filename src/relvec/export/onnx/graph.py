@@ -14,7 +14,7 @@ OPSET = 15
 
 
 def require(name: str) -> Any:
-    """A package of the extra onnx, or an error that names the extra."""
+    """Return a package of the extra onnx, or an error that names the extra."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -33,7 +33,7 @@ class Graph:
 
     @classmethod
     def onto(cls, nodes: Any, constants: Any, prefix: str = "relvec") -> Graph:
-        """A graph whose nodes and constants are appended to the lists of one of onnx."""
+        """Return a graph whose nodes and constants are appended to the lists of one of onnx."""
         onnx = require("onnx")
 
         def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from relvec.export.onnx.graph import Graph, GraphArithmetic
 
 
 def _add_kernel(graph: Graph, kernel: kernels.Kernel, x: str, Z: np.ndarray) -> str:
-    """k(x, z) (n, m) for inputs x (n, d) and centres Z (m, d)."""
+    """Add k(x, z) (n, m) for inputs x (n, d) and centres Z (m, d)."""
     g, c = graph.node, graph.constant
     if isinstance(kernel, kernels.Sum | kernels.Product):
         op = "Add" if isinstance(kernel, kernels.Sum) else "Mul"
@@ -48,7 +48,7 @@ def _add_linear_spline(graph: Graph, x: str, Z: np.ndarray) -> str:
 
 
 def _add_product(graph: Graph, factors: str, count: int) -> str:
-    """Product over the last axis of a tensor (n, m, count)."""
+    """Add the product over the last axis of a tensor (n, m, count)."""
     parts = [graph.node("Gather", factors, graph.constant(k), axis=2) for k in range(count)]
     whole = parts[0]
     for part in parts[1:]:
@@ -57,7 +57,7 @@ def _add_product(graph: Graph, factors: str, count: int) -> str:
 
 
 def add_columns(graph: Graph, basis: bases.Basis, x: str) -> str:
-    """The basis functions at x (n, d): (n, M). A dictionary of none gives one column of ones, to be weighted by 0."""
+    """Add the basis functions at x (n, d): (n, M); for a dictionary of none a column of ones, weighted by 0."""
     g, c = graph.node, graph.constant
     if isinstance(basis, bases.Concat) and basis.parts:
         parts = [add_columns(graph, part, x) for part in basis.parts]
@@ -79,7 +79,7 @@ def add_columns(graph: Graph, basis: bases.Basis, x: str) -> str:
 
 
 def add_monomials(graph: Graph, x: str, terms: Sequence[tuple[int, ...]], d: int) -> str:
-    """Products (n, M) of the columns of x (n, d): the term (0, 0, 2) is x0^2*x2 and the term () is 1."""
+    """Add products (n, M) of the columns of x (n, d): the term (0, 0, 2) is x0^2*x2 and the term () is 1."""
     degree = max(1, *(len(term) for term in terms))
     # A column of ones, the last, fills up the shorter terms.
     places = np.array([(*term, *[d] * (degree - len(term))) for term in terms], dtype=np.int64)
@@ -88,7 +88,7 @@ def add_monomials(graph: Graph, x: str, terms: Sequence[tuple[int, ...]], d: int
 
 
 def _add_ones(graph: Graph, x: str) -> str:
-    """A column of ones (n, 1)."""
+    """Add a column of ones (n, 1)."""
     g, c = graph.node, graph.constant
     rows = g("Gather", g("Shape", x), c(np.array([0])), axis=0)
     return g("Expand", c(1.0), g("Concat", rows, c(np.array([1])), axis=0))

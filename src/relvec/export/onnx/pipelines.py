@@ -51,7 +51,7 @@ def register() -> None:
 
 
 def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
-    """A fitted pipeline that ends in an estimator of relvec as an ONNX graph; X holds some rows of input."""
+    """Return a fitted pipeline that ends in an estimator of relvec as an ONNX graph; X holds some rows of input."""
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import PolynomialFeatures
 
@@ -99,14 +99,14 @@ def _append_sets(made: Any, threshold: float, K: int) -> None:
 
 
 def _inputs(rows: Any) -> dict[str, np.ndarray]:
-    """The inputs of a graph: a table's columns (n, 1), or an array (n, d)."""
+    """Return the inputs of a graph: a table's columns (n, 1), or an array (n, d)."""
     if not hasattr(rows, "columns"):
         return {"X": rows.astype(np.float64 if rows.dtype.kind in "biuf" else object)}
     return {str(name): _column(np.asarray(rows[name]))[:, None] for name in rows.columns}
 
 
 def _column(values: np.ndarray) -> np.ndarray:
-    """A column of a table as whole numbers, as doubles, or as words."""
+    """Return a column of a table as whole numbers, as doubles, or as words."""
     return values.astype(
         {"i": np.int64, "u": np.int64, "f": np.float64, "b": np.float64}.get(values.dtype.kind, object)
     )
@@ -157,7 +157,7 @@ def _parse_regressor(scope: Any, model: Any, inputs: list[Any], custom_parsers: 
 
 
 def _real(kind: Any) -> Any:
-    """Type of the results: single precision where the inputs have it, double otherwise."""
+    """Return the type of the results: single precision where the inputs have it, double otherwise."""
     from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
 
     return FloatTensorType if isinstance(kind, FloatTensorType) else DoubleTensorType
@@ -190,7 +190,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _open_graph(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
-    """A graph inside skl2onnx's, and the operator's inputs in one double tensor (n, d)."""
+    """Return a graph inside skl2onnx's, and the operator's inputs in one double tensor (n, d)."""
     from onnx import TensorProto
 
     def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
@@ -218,7 +218,7 @@ def _close_graph(graph: Graph, operator: Any, found: list[str], first: int = 0) 
 
 
 def _imputed_columns(imputer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Columns that are kept, and those that have an indicator of missing values."""
+    """Return columns that are kept, and those that have an indicator of missing values."""
     statistics = np.asarray(imputer.statistics_, dtype=np.float64)
     indicated = imputer.indicator_.features_ if imputer.add_indicator else np.empty(0)
     return np.flatnonzero(~np.isnan(statistics)), np.asarray(indicated, dtype=np.int64)
@@ -239,7 +239,7 @@ def _imputer_shapes(operator: Any) -> None:
 
 
 def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
-    """SimpleImputer of nan: ONNX Runtime's own operator exists in single precision only, and no word is missing."""
+    """Convert a SimpleImputer of nan: ONNX Runtime has one in single precision only, and no word is missing."""
     from onnx import TensorProto
 
     imputer = operator.raw_operator
@@ -269,7 +269,7 @@ def _polynomial_shapes(operator: Any) -> None:
 
 
 def _convert_polynomial(scope: Any, operator: Any, container: Any) -> None:
-    """PolynomialFeatures: skl2onnx's own converter mixes single and double precision."""
+    """Convert PolynomialFeatures: skl2onnx's own converter mixes single and double precision."""
     graph, x = _open_graph(scope, operator, container)
     powers = operator.raw_operator.powers_
     terms = [tuple(np.repeat(np.arange(len(row)), row).tolist()) for row in powers]

@@ -45,7 +45,7 @@ def expand_process(predictor: Any, n_features: int) -> ExpandedProcess:
 
 
 def process_moments(writer: RowsWriter, process: ExpandedProcess, std: bool) -> tuple[Number, Number | None]:
-    """Mean and, if asked, variance of new targets."""
+    """Return the mean and, if asked, variance of new targets."""
     if process.noise is not None:
         function = replace(process, scale=AS_IT_IS, noise=None)
         mean, variance = process_moments(writer, function, std or process.scale.sign != 0)
@@ -66,7 +66,7 @@ def process_moments(writer: RowsWriter, process: ExpandedProcess, std: bool) -> 
 
 
 def process_interval(writer: RowsWriter, process: ExpandedProcess, threshold: float) -> tuple[Number, Number]:
-    """Lower and upper end of the interval of a calibrated process, for a bound on the score of a new row."""
+    """Return the lower and upper end of the interval of a calibrated process, for a bound on the score of a new row."""
     centre, variance = process_moments(writer, replace(process, scale=AS_IT_IS), True)
     assert variance is not None
     (lower, upper), scale = interval(centre, variance, threshold, counts=False), process.scale
@@ -76,7 +76,7 @@ def process_interval(writer: RowsWriter, process: ExpandedProcess, threshold: fl
 
 
 def process_scores(writer: RowsWriter, members: list[ExpandedMember], log_odds: np.ndarray) -> list[Number]:
-    """Log-odds of the second of two classes, or a score of every class, of a process for classes.
+    """Return the log-odds of the second of two classes, or a score of every class, of a process for classes.
 
     Its members add to the log-odds, or scores, that the base rates have away from the data.
     """
@@ -95,7 +95,7 @@ def process_scores(writer: RowsWriter, members: list[ExpandedMember], log_odds: 
 
 
 def _part_moments(writer: RowsWriter, scale: Scale, part: LinearExpansion, std: bool) -> tuple[Number, Number | None]:
-    """Mean and, if asked, variance of new targets under one part of a mixture."""
+    """Return the mean and, if asked, variance of new targets under one part of a mixture."""
     mean = writer.dot(part.basis, part.weights)
     if not (std or scale.sign):
         return mean, None
@@ -109,7 +109,7 @@ def _part_moments(writer: RowsWriter, scale: Scale, part: LinearExpansion, std: 
 
 
 def _in_units(scale: Scale, mean: Number, variance: Number | None, std: bool) -> tuple[Number, Number | None]:
-    """Mean and, if asked, variance of targets that are normal with these on a scale: `Scale.moments`."""
+    """Return the mean and, if asked, variance of targets that are normal with these on a scale: `Scale.moments`."""
     if scale.sign == 0 or variance is None:
         return mean, variance
     v = variance.minimum(MAX_LOG_VARIANCE)
@@ -119,5 +119,5 @@ def _in_units(scale: Scale, mean: Number, variance: Number | None, std: bool) ->
 
 
 def _from_level(scale: Scale, level: Number) -> Number:
-    """The target whose logarithm on a scale has this exponential."""
+    """Return the target whose logarithm on a scale has this exponential."""
     return (level - scale.offset) * (scale.sign * scale.scale) + scale.end

@@ -13,7 +13,7 @@ from relvec.inference.predictive import CountPredictor
 
 
 def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True) -> list[str]:
-    """Mean and, if asked, standard deviation of new targets at x, (n, q); and the ends of intervals, if calibrated."""
+    """Add mean and, if asked, standard deviation (n, q) of new targets at x; and ends of calibrated intervals."""
     writer, add = RowsWriter(graph, x), _add_process if model.basis is None else _add_machine
     thresholds = [None] * len(model.predictors) if model.thresholds is None else model.thresholds.tolist()
     found = [add(writer, model, *each, std) for each in zip(model.predictors, thresholds, strict=True)]

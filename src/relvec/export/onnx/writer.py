@@ -20,7 +20,7 @@ class RowsWriter(GraphArithmetic, Writer):
         self._columns: dict[int, tuple[str, Basis]] = {}
 
     def columns(self, basis: Basis) -> str:
-        """The basis functions (n, k), the same node whenever they are asked for."""
+        """Return the basis functions (n, k), the same node whenever they are asked for."""
         if id(basis) not in self._columns:
             self._columns[id(basis)] = add_columns(self.graph, basis, self._x), basis
         return self._columns[id(basis)][0]
@@ -37,7 +37,7 @@ class RowsWriter(GraphArithmetic, Writer):
         return self.graph.total(self.graph.node("Mul", product, product), 1, keep=True)
 
     def noise_variance(self, noise: LogNoise, mean: Number) -> Number:
-        """`LogNoise.variance` at the inputs and a predicted mean."""
+        """Return `LogNoise.variance` at the inputs and a predicted mean."""
         g, c, straight = self.graph.node, self.graph.constant, np.isinf(noise.places)
         Z = g("Concat", self._x, mean.name, axis=1)
         chosen = Number(self, g("Gather", Z, c(noise.columns.astype(np.int64)), axis=1))
@@ -53,7 +53,7 @@ class RowsWriter(GraphArithmetic, Writer):
 
 
 def add_matrix(graph: Graph, weights: np.ndarray) -> str:
-    """Weights (k, j) as a constant; without functions or directions there is one, with the weight 0."""
+    """Add weights (k, j) as a constant; without functions or directions there is one, with the weight 0."""
     if not np.isfinite(weights).all():
         raise ValueError("the weights overflow in the units of X and y: rescale them, for example by StandardScaler")
     return graph.constant(weights if weights.size else np.zeros([max(size, 1) for size in weights.shape]))
