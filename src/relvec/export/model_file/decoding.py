@@ -16,14 +16,14 @@ from relvec.export.model_file.checks import check_fitted, check_record
 from relvec.export.model_file.classes import PLAIN_TYPES, find_class
 from relvec.export.model_file.encoding import REQUESTS
 from relvec.export.model_file.layout import MAX_KEYS, MAX_NESTING, ModelFileError, check_shape, parse_dtype
+from relvec.export.model_file.steps import check_step
 
 
 class TreeReader:
-    """Turns the tree back into values; `estimators` are those it has made."""
+    """Turns the tree back into values."""
 
     def __init__(self, arrays: list[np.ndarray], versions: dict[str, str], max_numbers: int) -> None:
         self.arrays, self.max_numbers = arrays, max_numbers
-        self.estimators: list[BaseEstimator] = []
         self.sklearn_version = versions["sklearn"]
 
     def decode(self, tree: Any, depth: int) -> Any:
@@ -94,10 +94,7 @@ class TreeReader:
             record = cls(**state)  # type: ignore[operator]
             check_record(record)
             return record
-        made = self._model(cls, state) if issubclass(cls, BaseModel) else self._step(cls, state)
-        if isinstance(made, BaseEstimator):
-            self.estimators.append(made)
-        return made
+        return self._model(cls, state) if issubclass(cls, BaseModel) else self._step(cls, state)
 
     def _model(self, cls: Any, state: dict[str, Any]) -> BaseModel:
         """Return an estimator of relvec: its parameters, and the record of its fit."""
@@ -124,6 +121,7 @@ class TreeReader:
         if isinstance(made, BaseEstimator):
             made.__setstate__({**state, "_sklearn_version": self.sklearn_version})
             made.__dict__.pop("_sklearn_version", None)  # taken out by scikit-learn for its own classes only
+            check_step(made)
         else:
             made.__dict__.update(state)
         return made
