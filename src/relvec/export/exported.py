@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from relvec.basis import Basis, Concat, KernelBasis
 from relvec.estimators.assemble import caller_level
 from relvec.estimators.base import BaseModel
 from relvec.estimators.records import FittedRVM
+from relvec.gaussian_process.classes import ClassModel
 from relvec.inference.conformal import ConformalScores
 from relvec.inference.expansion import LinearExpansion
 from relvec.inference.predictive import (
     CalibratedPredictor,
     CountPredictor,
     LatentClasses,
+    LatentPredictor,
     LinearPredictor,
+    Predictor,
     StudentPredictor,
 )
 from relvec.kernels import Gaussian
@@ -33,17 +35,17 @@ class ExportedModel:
     """A fitted model as exports see it."""
 
     basis: Basis | None  # bound basis of the m functions kept; None of a process
-    # one for each output of a regression, for each dichotomy, or for all classes of a softmax
-    # (`relvec.inference.predictive`), or a process
-    predictors: list
+    predictors: Sequence[Predictor]  # one for each output of a regression
     n_features: int  # number of columns of X
     single: bool  # whether predictions of a regression are (n,) rather than (n, q)
     classes: np.ndarray | None  # (K,) labels, or None for a regression
+    latents: Sequence[LatentPredictor]  # of the classes of a machine: one for each dichotomy, or one for a softmax
+    process: ClassModel | None  # the classes of a process
     averaged: bool  # whether probabilities are averaged over the posterior
     thresholds: np.ndarray | None = None  # (q,) bounds on the scores of new rows, of a calibrated model
 
 
-def is_exportable(model: Any) -> bool:
+def is_exportable(model: object) -> bool:
     """Tell whether a model is one of relvec's estimators.
 
     >>> from relvec import RVR
@@ -53,22 +55,23 @@ def is_exportable(model: Any) -> bool:
     return isinstance(model, BaseModel)
 
 
-def read_model(model: Any, coverage: float | None = None) -> ExportedModel:
+def read_model(model: BaseModel, coverage: float | None = None) -> ExportedModel:
     """Return the parts of a fitted estimator that exports need; of a calibrated one the bounds for a coverage."""
     check_is_fitted(model)
     fitted, classifies = model.fitted_, is_classifier(model)
-    predictors, averaged = list(fitted.predictors), False
-    if isinstance(fitted.classifier, LatentClasses):
-        predictors, averaged = list(fitted.classifier.latents), fitted.classifier.averaged
-    elif fitted.classifier is not None:
-        predictors = [fitted.classifier]
+    classifier = fitted.classifier if isinstance(fitted.classifier, LatentClasses) else None
+    latents = [] if classifier is None else [latent for latent in classifier.latents if type(latent) is LatentPredictor]
+    if classifier is not None and len(latents) < len(classifier.latents):
+        raise _refuse(classifier.latents[0])
     return ExportedModel(
-        basis=_with_reach(fitted.basis, predictors) if isinstance(fitted, FittedRVM) else None,
-        predictors=predictors,
+        basis=_with_reach(fitted.basis, fitted.predictors) if isinstance(fitted, FittedRVM) else None,
+        predictors=fitted.predictors,
         n_features=model.n_features_in_,
         single=not classifies and fitted.single,
         classes=model.classes_ if classifies else None,
-        averaged=averaged,
+        latents=latents,
+        process=fitted.classifier if isinstance(fitted.classifier, ClassModel) else None,
+        averaged=classifier is not None and classifier.averaged,
         thresholds=None if coverage is None else find_thresholds(fitted.calibration, coverage),
     )
 
@@ -97,36 +100,32 @@ def find_thresholds(calibration: ConformalScores | None, coverage: float) -> np.
     return found
 
 
-def expand_machine(model: ExportedModel, predictor: Any, function: str) -> LinearExpansion:
-    """Return the target, or the latent function of counts, as a weighted sum of the basis functions of the model.
-
-    For the message, ``function`` is the export that asks.
-    """
+def expand_machine(model: ExportedModel, predictor: Predictor) -> LinearExpansion:
+    """Return the target, or the latent function of counts, as a weighted sum of the basis functions of the model."""
     if type(predictor) is StudentPredictor:  # its noise replaces that of the normal model
-        return replace(expand_machine(model, predictor.function, function), noise=predictor.noise)
+        return replace(expand_machine(model, predictor.function), noise=predictor.noise)
     if type(predictor) is CalibratedPredictor:
-        return _expand_calibrated(model, predictor, function)
-    counts = type(predictor) is CountPredictor
-    linear = predictor.latent if counts else predictor
+        return _expand_calibrated(model, predictor)
+    linear = predictor.latent if type(predictor) is CountPredictor else predictor
     if type(linear) is not LinearPredictor:
-        raise NotImplementedError(f"{function} cannot translate the predictive distribution {type(predictor).__name__}")
+        raise _refuse(predictor)
     assert model.basis is not None
     with np.errstate(over="ignore"):  # refused where the numbers are written
         unit = linear.unit / linear.scale
-        noise = 0.0 if counts else float(linear.noise * linear.unit**2)
+        noise = 0.0 if type(predictor) is CountPredictor else float(linear.noise * linear.unit**2)
         root, none = linear.root * unit[:, None], np.zeros((len(unit), 0))
         more = model.basis.n_atoms - len(unit)  # functions of the reach of error bars, which have no weight
         weights, root, none = (np.pad(a, [(0, more), (0, 0)][: a.ndim]) for a in (linear.mean * unit, root, none))
         return LinearExpansion(model.basis, weights, root, none, 0.0, noise)
 
 
-def _expand_calibrated(model: ExportedModel, predictor: CalibratedPredictor, function: str) -> LinearExpansion:
+def _expand_calibrated(model: ExportedModel, predictor: CalibratedPredictor) -> LinearExpansion:
     """Return the same with variances times the factor of error bars, and a share of the prior's away from the data."""
     assert model.basis is not None
-    found, reach, bars = expand_machine(model, predictor.function, function), predictor.reach, predictor.bars
+    found, reach, bars = expand_machine(model, predictor.function), predictor.reach, predictor.bars
     factor = 1.0 if bars.varying is not None else bars.factor
     own = next(i for i, other in enumerate(model.predictors) if other is predictor)
-    sizes = [len(other.reach.centres) for other in model.predictors]
+    sizes = [len(other.reach.centres) for other in model.predictors if isinstance(other, CalibratedPredictor)]
     first = model.basis.n_atoms - sum(sizes[own:])
     represented = np.zeros((model.basis.n_atoms, len(reach.centres)))
     inverse = solve_triangular(reach.root, np.eye(len(reach.centres)), lower=True)
@@ -137,19 +136,35 @@ def _expand_calibrated(model: ExportedModel, predictor: CalibratedPredictor, fun
     )  # fmt: skip
 
 
-def _with_reach(basis: Basis, predictors: Sequence[Any]) -> Basis:
+def _refuse(predictor: object) -> NotImplementedError:
+    return NotImplementedError(f"exports cannot translate the predictive distribution {type(predictor).__name__}")
+
+
+def _with_reach(basis: Basis, predictors: Sequence[Predictor]) -> Basis:
     """Return the functions of a model, and after them those that tell how far each output's error bars reach."""
     reaches = [predictor.reach for predictor in predictors if type(predictor) is CalibratedPredictor]
     parts = [KernelBasis(Gaussian(tuple(reach.widths.tolist())), reach.centres) for reach in reaches]
     return Concat((basis, *parts), n_features=basis.n_features) if parts else basis
 
 
-def split_pipeline(model: Any, function: str, hint: str = "") -> tuple[list[Any], Any]:
+def dense_weights(predictor: LatentPredictor) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the weights (m,) of each latent function and the root (m, k) of their covariance, in units of the basis."""
+    m = len(predictor.scale)
+    for output in range(predictor.n_outputs):
+        own = np.flatnonzero(predictor.outputs == output)
+        atoms = predictor.places[own]
+        mean, root = np.zeros(m), np.zeros((m, predictor.root.shape[1]))
+        mean[atoms] = predictor.mean[own] / predictor.scale[atoms]
+        root[atoms] = predictor.root[own] / predictor.scale[atoms, None]
+        yield mean, root
+
+
+def split_pipeline(model: BaseEstimator, function: str, hint: str = "") -> tuple[list[BaseEstimator], BaseModel]:
     """Return the steps of a (nested) pipeline before its last, and the estimator of relvec at its end.
 
     For the message, ``function`` is the export that asks and ``hint`` an alternative.
     """
-    steps: list[Any] = []
+    steps: list[BaseEstimator] = []
     while sklearn_name(model) == "Pipeline":
         steps += [step for _, step in model.steps[:-1] if step is not None and step != "passthrough"]
         model = model.steps[-1][1]
@@ -160,6 +175,6 @@ def split_pipeline(model: Any, function: str, hint: str = "") -> tuple[list[Any]
     return steps, model
 
 
-def sklearn_name(step: Any) -> str:
+def sklearn_name(step: object) -> str:
     """Name of a class of scikit-learn, which need not be imported for it; empty for others."""
     return type(step).__name__ if type(step).__module__.split(".")[0] == "sklearn" else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ class Number:
         return lambda *others: self.writer.apply(operation, self, *others)
 
 
-def profile(kernel: Any, squared: Number) -> Number:
+def profile(kernel: kernels.Kernel, squared: Number) -> Number:
     """Return the value of a stationary kernel at a squared distance in its widths."""
     if type(kernel) is kernels.Gaussian:
         return squared.negative().exp()
@@ -73,7 +72,8 @@ def profile(kernel: Any, squared: Number) -> Number:
         return (squared + 1.0).reciprocal()
     if type(kernel) is kernels.LogDistance:
         return squared.log1p()
-    a = squared.sqrt() * np.sqrt(2.0 * kernel.nu)  # Matern
+    assert isinstance(kernel, kernels.Matern)
+    a = squared.sqrt() * np.sqrt(2.0 * kernel.nu)
     head = a + 1.0 if kernel.nu == 1.5 else a + 1.0 + a * a / 3.0
     return head * a.negative().exp()
 

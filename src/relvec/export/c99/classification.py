@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from relvec.basis import Basis
 from relvec.export.c99.source import CSource, format_double, quote
 from relvec.export.c99.writer import RowWriter
-from relvec.export.exported import ExportedModel
+from relvec.export.exported import ExportedModel, dense_weights
 from relvec.inference.conformal import OWN_SHARE
 from relvec.inference.likelihoods import MIN_RELATIVE_PIVOT, logistic_nodes, softmax_points
-from relvec.inference.predictive import LatentPredictor
 
 _PROBABILITIES = "void @predict_proba(const double *x, double *p)"
 
@@ -20,13 +19,11 @@ _PROBABILITIES = "void @predict_proba(const double *x, double *p)"
 def add_classification(source: CSource, model: ExportedModel, prepared: bool) -> None:
     """Add NAME_labels, NAME_predict(x) and NAME_predict_proba(x, p); ``prepared`` if a pipeline's steps come before."""
     assert model.classes is not None and model.basis is not None
-    first, K = model.predictors[0], len(model.classes)
+    K = len(model.classes)
     _add_labels(source, model.classes)
-    if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
-        raise NotImplementedError(f"to_c cannot translate the predictive distribution {type(first).__name__}")
     writer = RowWriter(source, model.basis, prepared)
-    functions = [pair for predictor in model.predictors for pair in _dense_weights(predictor)]
-    softmax = K > 2 and len(model.predictors) == 1
+    functions = [pair for predictor in model.latents for pair in dense_weights(predictor)]
+    softmax = K > 2 and len(model.latents) == 1
     write = _write_softmax if softmax else _write_logistic
     variables, results = write(writer, model.basis, functions, K, model.averaged)
     writer.add_function(_PROBABILITIES, results, variables)
@@ -101,18 +98,6 @@ def _write_logistic(
         return "", [f"p[0] = 1.0 - {names[0]};", f"p[1] = {names[0]};"]
     total = [f"s += (p[{c}] = {name});" for c, name in enumerate(names)]
     return "    double s = 0.0;\n    int c;\n", [*total, _NORMALISE]
-
-
-def _dense_weights(predictor: LatentPredictor) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the weights (m,) of each latent function and the root (m, k) of their covariance, in units of the basis."""
-    m = len(predictor.scale)
-    for output in range(predictor.n_outputs):
-        own = np.flatnonzero(predictor.outputs == output)
-        atoms = predictor.places[own]
-        mean, root = np.zeros(m), np.zeros((m, predictor.root.shape[1]))
-        mean[atoms] = predictor.mean[own] / predictor.scale[atoms]
-        root[atoms] = predictor.root[own] / predictor.scale[atoms, None]
-        yield mean, root
 
 
 def _add_logistic(source: CSource) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +17,13 @@ def _add_kernel(source: CSource, kernel: kernels.Kernel) -> str:
     if isinstance(kernel, kernels.Sum | kernels.Product):
         calls = [f"{_add_kernel(source, part)}(x, z)" for part in kernel.parts]
         return _add_function(source, f"    return {(' + ' if isinstance(kernel, kernels.Sum) else ' * ').join(calls)};")
-    if type(kernel) in (kernels.Linear, kernels.Polynomial):
-        scaled = isinstance(kernel, kernels.Polynomial)
-        factor = f" / ({w} * {w})" if scaled and (w := _write_width(source, kernel)) else ""
-        body = _loop(f"s += x[i] * z[i]{factor};")
-        result = f"pow(s + {format_double(kernel.offset)}, {kernel.degree}.0)" if scaled else "s"  # type: ignore[attr-defined]
-        return _add_function(source, f"{body}\n    return {result};")
+    if type(kernel) is kernels.Linear:
+        return _add_function(source, f"{_loop('s += x[i] * z[i];')}\n    return s;")
+    if type(kernel) is kernels.Polynomial:
+        width = _write_width(source, kernel.width_array())
+        body = _loop(f"s += x[i] * z[i] / ({width} * {width});")
+        power = f"pow(s + {format_double(kernel.offset)}, {kernel.degree}.0)"
+        return _add_function(source, f"{body}\n    return {power};")
     if type(kernel) is kernels.LinearSpline:  # T01 eq. (29)
         body = """    double s = 1.0;
     int i;
@@ -34,7 +34,9 @@ def _add_kernel(source: CSource, kernel: kernels.Kernel) -> str:
     return s;"""
         return _add_function(source, body)
     if type(kernel) in PROFILED:
-        body = _loop(f"const double u = (x[i] - z[i]) / {_write_width(source, kernel)}; s += u * u;")
+        assert isinstance(kernel, kernels.StationaryKernel)
+        width = _write_width(source, kernel.width_array())
+        body = _loop(f"const double u = (x[i] - z[i]) / {width}; s += u * u;")
         known = Statements()
         value = profile(kernel, Number(known, "s"))
         lines = [body, "    if (s > 1e300) s = 1e300;", *known.lines, f"    return {value.name};"]
@@ -54,8 +56,7 @@ def _add_function(source: CSource, body: str) -> str:
     return name
 
 
-def _write_width(source: CSource, kernel: Any) -> str:
-    width = kernel.width_array()
+def _write_width(source: CSource, width: np.ndarray) -> str:
     return f"{source.table(width, 'w')}[i]" if width.ndim else format_double(width)
 
 

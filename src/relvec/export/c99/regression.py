@@ -16,7 +16,7 @@ def add_regression(source: CSource, model: ExportedModel, prepared: bool, std: b
 
     A calibrated model has NAME_predict_interval(x, lower, upper) too.
     """
-    outputs = [expand_machine(model, predictor, "to_c") for predictor in model.predictors]
+    outputs = [expand_machine(model, predictor) for predictor in model.predictors]
     counts = [type(predictor) is CountPredictor for predictor in model.predictors]
     assert model.basis is not None
     source.constant("OUTPUTS", len(outputs))

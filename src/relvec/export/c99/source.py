@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import SupportsFloat
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from relvec._version import __version__
 from relvec.export.formulas import Arithmetic, Number
 
 
-def format_double(value: Any) -> str:
+def format_double(value: SupportsFloat) -> str:
     """Return a double in decimal digits that give the same double back."""
     return repr(float(value))
 
@@ -37,7 +38,7 @@ class CSource:
         """Append a whole number with a name."""
         self.add(f"enum {{ @{stem} = {int(value)} }};")
 
-    def table(self, values: Any, stem: str = "t", kind: str = "double") -> str:
+    def table(self, values: ArrayLike, stem: str = "t", kind: str = "double") -> str:
         """Append a constant array, flat, unless there is an equal one; return its name."""
         array = np.ravel(values)
         key = kind, array.tobytes()
@@ -57,7 +58,7 @@ class CSource:
         return head + "\n" + "\n\n".join(self._lines) + "\n"
 
 
-def quote(label: Any) -> str:
+def quote(label: object) -> str:
     """Write a label as a string literal of C in UTF-8; octal escapes for what C or `CSource.add` would interpret."""
     plain = set(range(32, 127)) - set(b'"\\?@')
     letters = [chr(byte) if byte in plain else f"\\{byte:03o}" for byte in str(label).encode(errors="surrogatepass")]
@@ -87,6 +88,6 @@ class Statements(Arithmetic):
         return Number(self, self.let(pattern.format(*names)))
 
 
-def format_operand(value: Any) -> str:
+def format_operand(value: float) -> str:
     """Return a double as an operand."""
     return f"({format_double(value)})" if value < 0 else format_double(value)

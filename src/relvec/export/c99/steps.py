@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from relvec.export.c99.source import Statements, format_operand
 from relvec.export.exported import sklearn_name
 
 
-def write_steps(steps: list[Any], n_inputs: int) -> str:
+def write_steps(steps: list[BaseEstimator], n_inputs: int) -> str:
     """Write C that computes the model's inputs x from the raw ones r, one number at a time."""
     known = Statements()
     columns = [f"r[{i}]" for i in range(steps[0].n_features_in_)]
@@ -21,7 +21,7 @@ def write_steps(steps: list[Any], n_inputs: int) -> str:
     return "\n".join([*known.lines, *(f"    x[{i}] = {column};" for i, column in enumerate(columns))])
 
 
-def check_translatable(steps: list[Any]) -> None:
+def check_translatable(steps: list[BaseEstimator]) -> None:
     """Refuse steps that have no translation, such as the first of a pipeline for tables."""
     for step in steps:
         if sklearn_name(step) == "Pipeline":
@@ -33,7 +33,7 @@ def check_translatable(steps: list[Any]) -> None:
             )
 
 
-def _add_step(known: Statements, step: Any, columns: list[str]) -> list[str]:
+def _add_step(known: Statements, step: BaseEstimator, columns: list[str]) -> list[str]:
     """Append a step; return its columns."""
     if isinstance(step, str) or step is None:
         return columns if step != "drop" else []
@@ -41,7 +41,7 @@ def _add_step(known: Statements, step: Any, columns: list[str]) -> list[str]:
     return list(_RULES[sklearn_name(step)](known, step, columns))
 
 
-def _affine(known: Statements, columns: list[str], shift: Any, scale: Any) -> Iterable[str]:
+def _affine(known: Statements, columns: list[str], shift: np.ndarray | None, scale: np.ndarray | None) -> Iterable[str]:
     """Return (column - shift) / scale; None stands for no shift, no scale."""
     for i, column in enumerate(columns):
         if shift is not None:
@@ -49,7 +49,7 @@ def _affine(known: Statements, columns: list[str], shift: Any, scale: Any) -> It
         yield known.let(column if scale is None else f"{column} / {format_operand(scale[i])}")
 
 
-def _min_max(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _min_max(known: Statements, step: BaseEstimator, columns: list[str]) -> Iterable[str]:
     low, high = (format_operand(value) for value in step.feature_range)
     for i, column in enumerate(columns):
         value = known.let(f"{column} * {format_operand(step.scale_[i])} + {format_operand(step.min_[i])}")
@@ -58,7 +58,7 @@ def _min_max(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
         yield value
 
 
-def _impute(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _impute(known: Statements, step: BaseEstimator, columns: list[str]) -> Iterable[str]:
     statistics = np.asarray(step.statistics_)
     if statistics.dtype.kind not in "biuf" or not (
         isinstance(step.missing_values, float) and np.isnan(step.missing_values)
@@ -81,7 +81,7 @@ def _write_categories(categories: np.ndarray) -> list[str]:
     return [f"{i}.0" for i in range(len(categories))]
 
 
-def _one_hot(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _one_hot(known: Statements, step: BaseEstimator, columns: list[str]) -> Iterable[str]:
     if step.min_frequency is not None or step.max_categories is not None:
         raise NotImplementedError("to_c cannot translate a OneHotEncoder that joins rare categories")
     for i, column in enumerate(columns):
@@ -91,7 +91,7 @@ def _one_hot(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
                 yield known.let(f"{column} == {key} ? 1.0 : 0.0")
 
 
-def _ordinal(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _ordinal(known: Statements, step: BaseEstimator, columns: list[str]) -> Iterable[str]:
     if step.min_frequency is not None or step.max_categories is not None:
         raise NotImplementedError("to_c cannot translate an OrdinalEncoder that joins rare categories")
     unknown = -1.0 if step.unknown_value is None else step.unknown_value
@@ -103,7 +103,7 @@ def _ordinal(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
         yield known.let(choices + other)
 
 
-def _polynomial(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _polynomial(known: Statements, step: BaseEstimator, columns: list[str]) -> Iterable[str]:
     for powers in step.powers_:
         factors = [column for column, power in zip(columns, powers, strict=True) for _ in range(power)]
         yield known.let(" * ".join(factors) or "1.0")
@@ -112,7 +112,7 @@ def _polynomial(known: Statements, step: Any, columns: list[str]) -> Iterable[st
 _FUNCTIONS = {"exp", "expm1", "log", "log1p", "log10", "log2", "sqrt", "cbrt", "sin", "cos", "tan", "tanh"}
 
 
-def _apply(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
+def _apply(known: Statements, step: BaseEstimator, columns: list[str]) -> Iterable[str]:
     if step.func is None:
         return columns
     name = getattr(step.func, "__name__", "") if isinstance(step.func, np.ufunc) else ""
@@ -123,40 +123,26 @@ def _apply(known: Statements, step: Any, columns: list[str]) -> Iterable[str]:
     return [known.let(f"{name}({column})") for column in columns]
 
 
-def _pipeline(known: Statements, step: Any, columns: list[str]) -> list[str]:
+def _pipeline(known: Statements, step: BaseEstimator, columns: list[str]) -> list[str]:
     for _, part in step.steps:
         columns = _add_step(known, part, columns)
     return columns
 
 
-def _union(known: Statements, step: Any, columns: list[str]) -> list[str]:
+def _union(known: Statements, step: BaseEstimator, columns: list[str]) -> list[str]:
     weights = step.transformer_weights or {}
     if weights:
         raise NotImplementedError("to_c cannot translate a FeatureUnion with weights")
     return [column for _, part in step.transformer_list for column in _add_step(known, part, columns)]
 
 
-def _by_column(known: Statements, step: Any, columns: list[str]) -> list[str]:
+def _by_column(known: Statements, step: BaseEstimator, columns: list[str]) -> list[str]:
     if step.transformer_weights:
         raise NotImplementedError("to_c cannot translate a ColumnTransformer with weights")
     found = []
-    for _, part, chosen in step.transformers_:
-        found += _add_step(known, part, [columns[i] for i in _find_columns(chosen, step)])
+    for name, part, _ in step.transformers_:
+        found += _add_step(known, part, [columns[i] for i in step._transformer_to_input_indices[name]])
     return found
-
-
-def _find_columns(chosen: Any, step: Any) -> list[int]:
-    """Return the indices of the columns that an entry of a ColumnTransformer names, in one of the many ways it may."""
-    names = list(getattr(step, "feature_names_in_", ()))
-    if isinstance(chosen, slice):
-        start, stop = (names.index(end) if isinstance(end, str) else end for end in (chosen.start, chosen.stop))
-        if isinstance(chosen.stop, str):  # the last of a range of names belongs to it
-            stop += 1
-        return list(range(step.n_features_in_)[start : stop : chosen.step])
-    entries = np.atleast_1d(np.asarray(chosen))
-    if entries.dtype == bool:
-        return np.flatnonzero(entries).tolist()
-    return [names.index(entry) if isinstance(entry, str) else range(step.n_features_in_)[entry] for entry in entries]
 
 
 _RULES: dict[str, Callable[..., Iterable[str]]] = {

@@ -15,7 +15,7 @@ from relvec.inference.predictive import ClassPredictor, LatentClasses, Predictor
 from relvec.runtime.record import Record, check_types
 
 
-def check_record(record: Any) -> None:
+def check_record(record: object) -> None:
     """Raise ModelFileError unless the fields of a dataclass are those of a model."""
     try:
         check_types(record)
@@ -25,7 +25,7 @@ def check_record(record: Any) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def check_fitted(model: BaseModel, fitted: Any, columns: dict[str, Any], max_numbers: int) -> None:
+def check_fitted(model: BaseModel, fitted: object, columns: dict[str, Any], max_numbers: int) -> None:
     """Raise ModelFileError if the record of a fit does not belong to an estimator, or predicts no finite numbers.
 
     ``columns`` are what columns and classes are called; ``max_numbers`` bounds the row of zeros that is predicted.

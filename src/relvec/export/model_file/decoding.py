@@ -26,7 +26,7 @@ class TreeReader:
         self.arrays, self.max_numbers = arrays, max_numbers
         self.sklearn_version = versions["sklearn"]
 
-    def decode(self, tree: Any, depth: int) -> Any:
+    def decode(self, tree: object, depth: int) -> object:
         """Return the value of a tree."""
         if depth > 2 * MAX_NESTING:
             raise ModelFileError("it is nested too deep")
@@ -45,13 +45,13 @@ class TreeReader:
             raise ModelFileError(f"{content!r} is not the number of an array")
         return self.arrays[content]
 
-    def _scalar(self, content: int, depth: int) -> Any:
+    def _scalar(self, content: int, depth: int) -> object:
         array = self._array(content, depth)
         if array.shape != ():
             raise ModelFileError(f"an array of shape {array.shape} is not one number")
         return array[()]
 
-    def _objects(self, content: dict[str, Any], depth: int) -> np.ndarray:
+    def _objects(self, content: dict[str, list], depth: int) -> np.ndarray:
         shape, items = check_shape(content["shape"]), content["items"]
         if math.prod(shape) != len(items):
             raise ModelFileError(f"{len(items)} objects do not make an array of shape {shape}")
@@ -78,7 +78,7 @@ class TreeReader:
             raise ModelFileError(f"{content!r} is not a type of numbers")
         return found
 
-    def _dtype(self, content: Any, depth: int) -> np.dtype:
+    def _dtype(self, content: str | list[list], depth: int) -> np.dtype:
         return np.dtype(object) if content == "|O" else parse_dtype(content)
 
     def _ufunc(self, content: str, depth: int) -> np.ufunc:
@@ -87,29 +87,29 @@ class TreeReader:
             raise ModelFileError(f"{content!r} is not a function of numpy")
         return found
 
-    def _object(self, content: dict[str, Any], depth: int) -> Any:
-        cls: Any = find_class(content["class"])
+    def _object(self, content: dict[str, Any], depth: int) -> object:
+        cls = find_class(content["class"])
         state = {field: self.decode(part, depth) for field, part in content["state"].items()}
         if is_dataclass(cls):
-            record = cls(**state)  # type: ignore[operator]
+            record = cls(**state)
             check_record(record)
             return record
         return self._model(cls, state) if issubclass(cls, BaseModel) else self._step(cls, state)
 
-    def _model(self, cls: Any, state: dict[str, Any]) -> BaseModel:
+    def _model(self, cls: type[BaseModel], state: dict[str, Any]) -> BaseModel:
         """Return an estimator of relvec: its parameters, and the record of its fit."""
         made = cls(**{name: value for name, value in state.items() if name not in STORED})
         if REQUESTS in state:
-            vars(made)[REQUESTS] = _restore_requests(made, state[REQUESTS])
+            made.__dict__[REQUESTS] = _restore_requests(made, state[REQUESTS])
         if "fitted_" in state:
             columns = {name: state[name] for name in STORED if name in state and name not in ("fitted_", REQUESTS)}
             check_fitted(made, state["fitted_"], columns, self.max_numbers)
             made.restore_fit(state["fitted_"], columns)
         return made
 
-    def _step(self, cls: Any, state: dict[str, Any]) -> Any:
+    def _step(self, cls: type[BaseEstimator], state: dict[str, Any]) -> object:
         """Return a step of scikit-learn, or of a table: no attribute may take the place of one that its class has."""
-        made = cls.__new__(cls)
+        made: BaseEstimator = object.__new__(cls)
         own = _parameter_names(cls)
         for name in state:
             if not name.isidentifier() or name.startswith("__") or (name not in own and name in dir(cls)):
@@ -127,7 +127,7 @@ class TreeReader:
         return made
 
 
-_DECODERS: dict[str, Callable[..., Any]] = {
+_DECODERS: dict[str, Callable[..., object]] = {
     "array": TreeReader._array,
     "scalar": TreeReader._scalar,
     "objects": TreeReader._objects,
@@ -142,7 +142,7 @@ _DECODERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _restore_requests(part: Any, wanted: dict[str, dict[str, Any]]) -> Any:
+def _restore_requests(part: BaseEstimator, wanted: dict[str, dict[str, Any]]) -> object:
     """Return the requests of a part of a model to scikit-learn's metadata routing."""
     request = part.get_metadata_routing()
     for method, requests in wanted.items():

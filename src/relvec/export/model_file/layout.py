@@ -28,7 +28,7 @@ class ModelFileError(ValueError):
     """A file that is damaged, or was not written by `relvec.save`."""
 
 
-def join_file(versions: dict[str, str], tree: Any, arrays: list[np.ndarray]) -> bytes:
+def join_file(versions: dict[str, str], tree: object, arrays: list[np.ndarray]) -> bytes:
     """Return the bytes of a file."""
     table = [_describe_array(array) for array in arrays]
     header = json.dumps({"versions": versions, "arrays": table, "model": tree}, allow_nan=False).encode("ascii")
@@ -71,7 +71,7 @@ def split_file(data: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
     return header, _read_arrays(header["arrays"], view[_HEADER_START + length :])
 
 
-def _describe_array(array: np.ndarray) -> dict[str, Any]:
+def _describe_array(array: np.ndarray) -> dict[str, object]:
     return {
         "dtype": describe_dtype(array.dtype),
         "shape": list(array.shape),
@@ -80,13 +80,12 @@ def _describe_array(array: np.ndarray) -> dict[str, Any]:
     }
 
 
-def describe_dtype(dtype: np.dtype) -> Any:
+def describe_dtype(dtype: np.dtype) -> str | list[list]:
     """Return a dtype as in a .npy file: "<f8", or [[name, "<f8"], ...]."""
-    descr: Any = np.lib.format.dtype_to_descr(dtype)
-    return descr if isinstance(descr, str) else [list(field) for field in descr]
+    return dtype.str if dtype.names is None else [list(field) for field in dtype.descr]
 
 
-def parse_dtype(descr: Any) -> np.dtype:
+def parse_dtype(descr: str | list[list]) -> np.dtype:
     """Return the dtype that `describe_dtype` describes; arrays of Python objects are refused."""
     fields = [("", descr)] if isinstance(descr, str) else [(str(name), part) for name, part in descr]
     if not all(isinstance(part, str) and _ARRAY_TYPES.fullmatch(part) for _, part in fields):
@@ -94,7 +93,7 @@ def parse_dtype(descr: Any) -> np.dtype:
     return np.dtype(descr) if isinstance(descr, str) else np.dtype(fields)
 
 
-def check_shape(shape: Any) -> tuple[int, ...]:
+def check_shape(shape: object) -> tuple[int, ...]:
     """Return a shape from a file, refused unless it is one."""
     if not isinstance(shape, list) or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
         raise ModelFileError(f"{shape!r} is not the shape of an array")

@@ -5,7 +5,7 @@ A graph is built from a bound basis and the predictors alone. Operators of opset
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relvec._version import __version__
 from relvec.export.exported import ExportedModel, is_exportable, read_model
@@ -14,12 +14,15 @@ from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.pipelines import convert_pipeline, register
 from relvec.export.onnx.regression import add_regression
 
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
 __all__ = ["register", "to_onnx"]
 
 _IR_VERSION = 8
 
 
-def to_onnx(model: Any, X: Any = None, coverage: float = 0.9) -> Any:
+def to_onnx(model: Any, X: Any = None, coverage: float = 0.9) -> ModelProto:
     """Return a fitted model as an ONNX graph in double precision.
 
     Parameters
@@ -56,10 +59,10 @@ def to_onnx(model: Any, X: Any = None, coverage: float = 0.9) -> Any:
     return _model_to_onnx(read_model(model, coverage)) if is_exportable(model) else convert_pipeline(model, X, coverage)
 
 
-def _model_to_onnx(model: ExportedModel) -> Any:
+def _model_to_onnx(model: ExportedModel) -> ModelProto:
     onnx = require("onnx")
-    nodes: list[Any] = []
-    constants: list[Any] = []
+    nodes: list[NodeProto] = []
+    constants: list[TensorProto] = []
     outputs = _add_outputs(Graph.onto(nodes, constants), model, onnx.TensorProto)
     info, n = onnx.helper.make_tensor_value_info, "n"
     graph = onnx.helper.make_graph(
@@ -80,7 +83,9 @@ def _model_to_onnx(model: ExportedModel) -> Any:
     return whole
 
 
-def _add_outputs(graph: Graph, model: ExportedModel, types: Any) -> dict[str, tuple[Any, list[int]]]:
+def _add_outputs(
+    graph: Graph, model: ExportedModel, types: type[TensorProto]
+) -> dict[str, tuple[TensorProto.DataType, list[int]]]:
     """Add the predictions at the input "X"; type and shape, after n, of each output."""
     if model.classes is not None:
         label, proba = add_classification(graph, model, "X")

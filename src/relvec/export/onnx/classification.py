@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.special import erfcx
 
-from relvec.export.exported import ExportedModel
+from relvec.export.exported import ExportedModel, dense_weights
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.kernels import add_columns
 from relvec.export.onnx.processes import process_scores
@@ -28,16 +26,12 @@ def add_classification(graph: Graph, model: ExportedModel, x: str) -> tuple[str,
     g, c = graph.node, graph.constant
     assert model.classes is not None
     K, labels = len(model.classes), c(onnx_labels(model.classes))
-    if type(model.predictors[0]) is ClassModel:
-        choice, proba = add_class_process(graph, model.predictors[0], model.n_features, x)
+    if model.process is not None:
+        choice, proba = add_class_process(graph, model.process, model.n_features, x)
         return g("Gather", labels, choice, axis=0), proba
     assert model.basis is not None
     columns, averaged = add_columns(graph, model.basis, x), model.averaged
-    if any(type(predictor) is not LatentPredictor for predictor in model.predictors):
-        raise NotImplementedError(
-            f"to_onnx cannot translate the predictive distribution {type(model.predictors[0]).__name__}"
-        )
-    latent = [_add_latent(graph, predictor, columns) for predictor in model.predictors]
+    latent = [_add_latent(graph, predictor, columns) for predictor in model.latents]
     if K > 2 and len(latent) == 1:
         proba = _add_softmax(graph, *latent[0], K) if averaged else g("Softmax", latent[0][0], axis=1)
         choice = g("ArgMax", proba, axis=1, keepdims=0)
@@ -89,21 +83,10 @@ def onnx_labels(classes: np.ndarray) -> np.ndarray:
 
 
 def _add_latent(graph: Graph, predictor: LatentPredictor, columns: str) -> tuple[str, list[str]]:
-    """Add the mean (n, K) of the latent functions, and for each T_c (n, k) with covariance T_a . T_b."""
-    g, c = graph.node, graph.constant
-    weights = np.zeros((len(predictor.scale), predictor.n_outputs))
-    weights[predictor.places, predictor.outputs] = predictor.mean / predictor.scale[predictor.places]
-    spread = []
-    for output in range(predictor.n_outputs):
-        own = np.flatnonzero(predictor.outputs == output)
-        root = predictor.root[own] / predictor.scale[predictor.places[own], None]
-        if own.size:
-            chosen = g("Gather", columns, c(np.asarray(predictor.places[own], np.int64)), axis=1)
-            spread.append(g("MatMul", chosen, add_matrix(graph, root)))
-        else:
-            nothing = np.zeros((len(weights), predictor.root.shape[1]))
-            spread.append(g("MatMul", columns, add_matrix(graph, nothing)))
-    return g("MatMul", columns, add_matrix(graph, weights)), spread
+    """Add the means (n, K) of the latent functions, and for each T_c (n, k) with covariance T_a . T_b."""
+    means, roots = zip(*dense_weights(predictor), strict=True)
+    mean = graph.node("MatMul", columns, add_matrix(graph, np.column_stack(means)))
+    return mean, [graph.node("MatMul", columns, add_matrix(graph, root)) for root in roots]
 
 
 def _add_logistic(graph: Graph, mean: str, variance: str, averaged: bool) -> tuple[str, str, str]:
@@ -140,8 +123,7 @@ def _add_normal_cdf(graph: Graph, u: str) -> str:
     a = g("Mul", g("Abs", u), c(np.sqrt(0.5)))
     t = g("Div", c(2.0), g("Add", a, c(2.0)))
     s = g("Sub", g("Mul", t, c(2.0)), c(1.0))
-    interpolate: Any = chebyshev.chebinterpolate
-    coefficients = chebyshev.cheb2poly(interpolate(_erfcx_over_t, _ERFCX_DEGREE))
+    coefficients = chebyshev.cheb2poly(chebyshev.chebinterpolate(_erfcx_over_t, _ERFCX_DEGREE))  # type: ignore[type-var, arg-type]
     whole = c(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         whole = g("Add", g("Mul", whole, s), c(coefficient))

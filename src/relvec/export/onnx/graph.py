@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from relvec.export.formulas import Arithmetic, Number
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, TensorProto
 
 OPSET = 15
 
 
-def require(name: str) -> Any:
+def require(name: str) -> ModuleType:
     """Return a package of the extra onnx, or an error that names the extra."""
     try:
         return import_module(name)
@@ -32,11 +37,13 @@ class Graph:
         self._known: dict[tuple, str] = {}
 
     @classmethod
-    def onto(cls, nodes: Any, constants: Any, prefix: str = "relvec") -> Graph:
+    def onto(
+        cls, nodes: MutableSequence[NodeProto], constants: MutableSequence[TensorProto], prefix: str = "relvec"
+    ) -> Graph:
         """Return a graph whose nodes and constants are appended to the lists of one of onnx."""
         onnx = require("onnx")
 
-        def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
+        def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, object]) -> None:
             nodes.append(onnx.helper.make_node(op, inputs, outputs, **attributes))
 
         return cls(add_node, lambda name, array: constants.append(onnx.numpy_helper.from_array(array, name)), prefix)
@@ -45,7 +52,7 @@ class Graph:
         self._count += 1
         return f"{self._prefix}_{self._count}"
 
-    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
+    def node(self, op: str, *inputs: str, **attributes: object) -> str:
         """Add a node; return the name of its output."""
         name = self._name()
         self._add_node(op, list(inputs), [name], attributes)
@@ -55,7 +62,7 @@ class Graph:
         """Give a result the name of an output."""
         self._add_node("Identity", [name], [output], {})
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: ArrayLike) -> str:
         """Add a constant tensor, or find an equal one; return its name."""
         array = np.asarray(value, order="C")
         key = (array.dtype.str, array.shape, array.tobytes())

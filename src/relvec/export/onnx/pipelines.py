@@ -5,10 +5,12 @@ Where skl2onnx's own converters do not work on doubles there are others here, us
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import is_classifier, is_regressor
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,6 +25,13 @@ from relvec.export.onnx.classification import add_classification, add_set, onnx_
 from relvec.export.onnx.graph import OPSET, Graph, require
 from relvec.export.onnx.kernels import add_monomials
 from relvec.export.onnx.regression import add_regression
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from pandas import DataFrame
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope, Variable
+    from skl2onnx.common.data_types import TensorType
 
 _MAX_COMPARED_ROWS = 100  # on which a graph is compared with the pipeline
 
@@ -50,11 +59,8 @@ def register() -> None:
         )  # fmt: skip
 
 
-def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
+def convert_pipeline(model: BaseEstimator, X: Any, coverage: float) -> ModelProto:
     """Return a fitted pipeline that ends in an estimator of relvec as an ONNX graph; X holds some rows of input."""
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import PolynomialFeatures
-
     skl2onnx = require("skl2onnx")
     require("onnxruntime")
     register()
@@ -68,7 +74,7 @@ def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
     inputs = _inputs(rows)
     regressing = is_regressor(last)
     thresholds = read_model(last, coverage).thresholds
-    options: dict[str, Any] = {"return_std": True} if regressing else {"zipmap": False}
+    options: dict[str, bool | float] = {"return_std": True} if regressing else {"zipmap": False}
     if regressing and thresholds is not None:
         options["coverage"] = coverage
     try:
@@ -90,7 +96,7 @@ def convert_pipeline(model: Any, X: Any, coverage: float) -> Any:
     return made
 
 
-def _append_sets(made: Any, threshold: float, K: int) -> None:
+def _append_sets(made: ModelProto, threshold: float, K: int) -> None:
     """Add the output "members" (n, K) to a graph that has the output "probabilities"."""
     onnx = require("onnx")
     graph = Graph.onto(made.graph.node, made.graph.initializer, "relvec_set")
@@ -98,9 +104,9 @@ def _append_sets(made: Any, threshold: float, K: int) -> None:
     made.graph.output.append(onnx.helper.make_tensor_value_info("members", onnx.TensorProto.BOOL, ["n", K]))
 
 
-def _inputs(rows: Any) -> dict[str, np.ndarray]:
+def _inputs(rows: np.ndarray | DataFrame) -> dict[str, np.ndarray]:
     """Return the inputs of a graph: a table's columns (n, 1), or an array (n, d)."""
-    if not hasattr(rows, "columns"):
+    if isinstance(rows, np.ndarray):
         return {"X": rows.astype(np.float64 if rows.dtype.kind in "biuf" else object)}
     return {str(name): _column(np.asarray(rows[name]))[:, None] for name in rows.columns}
 
@@ -112,14 +118,20 @@ def _column(values: np.ndarray) -> np.ndarray:
     )
 
 
-def _input_type(values: np.ndarray) -> Any:
+def _input_type(values: np.ndarray) -> TensorType:
     from skl2onnx.common.data_types import DoubleTensorType, Int64TensorType, StringTensorType
 
     kinds = {"f": DoubleTensorType, "i": Int64TensorType, "O": StringTensorType}
     return kinds[values.dtype.kind]([None, values.shape[1]])
 
 
-def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], regressing: bool) -> None:
+def _compare(
+    made: ModelProto,
+    model: BaseEstimator,
+    rows: np.ndarray | DataFrame,
+    inputs: dict[str, np.ndarray],
+    regressing: bool,
+) -> None:
     """Raise NotImplementedError unless graph and pipeline agree: some converters are wrong for doubles."""
     runtime = require("onnxruntime")
     words = [values for values in inputs.values() if values.dtype == object]
@@ -145,7 +157,9 @@ def _compare(made: Any, model: Any, rows: Any, inputs: dict[str, np.ndarray], re
         )
 
 
-def _parse_regressor(scope: Any, model: Any, inputs: list[Any], custom_parsers: Any = None) -> Any:
+def _parse_regressor(
+    scope: Scope, model: BaseEstimator, inputs: list[Variable], custom_parsers: object = None
+) -> list[Variable]:
     operator = scope.declare_local_operator(f"Relvec{type(model).__name__}", model)
     operator.inputs = inputs
     options = scope.get_options(model, {"return_std": False, "coverage": None})
@@ -156,20 +170,20 @@ def _parse_regressor(scope: Any, model: Any, inputs: list[Any], custom_parsers: 
     return operator.outputs
 
 
-def _real(kind: Any) -> Any:
+def _real(kind: TensorType) -> type[TensorType]:
     """Return the type of the results: single precision where the inputs have it, double otherwise."""
     from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
 
     return FloatTensorType if isinstance(kind, FloatTensorType) else DoubleTensorType
 
 
-def _regressor_shapes(operator: Any) -> None:
+def _regressor_shapes(operator: Operator) -> None:
     n = operator.inputs[0].get_first_dimension()
     for output in operator.outputs:
         output.type = _real(operator.inputs[0].type)([n, len(read_model(operator.raw_operator).predictors)])
 
 
-def _classifier_shapes(operator: Any) -> None:
+def _classifier_shapes(operator: Operator) -> None:
     from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType
 
     n, classes = operator.inputs[0].get_first_dimension(), onnx_labels(operator.raw_operator.classes_)
@@ -179,7 +193,7 @@ def _classifier_shapes(operator: Any) -> None:
     operator.outputs[1].type = (FloatTensorType if maps else _real(operator.inputs[0].type))([n, len(classes)])
 
 
-def _convert(scope: Any, operator: Any, container: Any) -> None:
+def _convert(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     graph, x = _open_graph(scope, operator, container)
     if is_classifier(operator.raw_operator):
         _close_graph(graph, operator, list(add_classification(graph, read_model(operator.raw_operator), x)), 1)
@@ -189,11 +203,11 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     _close_graph(graph, operator, add_regression(graph, model, x, options["return_std"]))
 
 
-def _open_graph(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
+def _open_graph(scope: Scope, operator: Operator, container: ModelComponentContainer) -> tuple[Graph, str]:
     """Return a graph inside skl2onnx's, and the operator's inputs in one double tensor (n, d)."""
     from onnx import TensorProto
 
-    def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> None:
+    def add_node(op: str, inputs: list[str], outputs: list[str], attributes: dict[str, object]) -> None:
         container.add_node(op, inputs, outputs, name=scope.get_unique_operator_name(op), **attributes)
 
     def add_constant(name: str, array: np.ndarray) -> None:
@@ -206,7 +220,7 @@ def _open_graph(scope: Any, operator: Any, container: Any) -> tuple[Graph, str]:
     return graph, graph.node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
 
 
-def _close_graph(graph: Graph, operator: Any, found: list[str], first: int = 0) -> None:
+def _close_graph(graph: Graph, operator: Operator, found: list[str], first: int = 0) -> None:
     """Give the results to the operator's outputs, in their precision; those before `first` are no numbers."""
     from onnx import TensorProto
     from skl2onnx.common.data_types import FloatTensorType
@@ -217,20 +231,20 @@ def _close_graph(graph: Graph, operator: Any, found: list[str], first: int = 0) 
         graph.name_output(name, output.full_name)
 
 
-def _imputed_columns(imputer: Any) -> tuple[np.ndarray, np.ndarray]:
+def _imputed_columns(imputer: SimpleImputer) -> tuple[np.ndarray, np.ndarray]:
     """Return columns that are kept, and those that have an indicator of missing values."""
     statistics = np.asarray(imputer.statistics_, dtype=np.float64)
     indicated = imputer.indicator_.features_ if imputer.add_indicator else np.empty(0)
     return np.flatnonzero(~np.isnan(statistics)), np.asarray(indicated, dtype=np.int64)
 
 
-def _has_words(operator: Any) -> bool:
+def _has_words(operator: Operator) -> bool:
     from skl2onnx.common.data_types import StringTensorType
 
     return isinstance(operator.inputs[0].type, StringTensorType)
 
 
-def _imputer_shapes(operator: Any) -> None:
+def _imputer_shapes(operator: Operator) -> None:
     n, imputer = operator.inputs[0].get_first_dimension(), operator.raw_operator
     if _has_words(operator):
         operator.outputs[0].type = type(operator.inputs[0].type)([n, len(imputer.statistics_)])
@@ -238,7 +252,7 @@ def _imputer_shapes(operator: Any) -> None:
         operator.outputs[0].type = _real(operator.inputs[0].type)([n, sum(map(len, _imputed_columns(imputer)))])
 
 
-def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
+def _convert_imputer(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Convert a SimpleImputer of nan: ONNX Runtime has one in single precision only, and no word is missing."""
     from onnx import TensorProto
 
@@ -263,12 +277,12 @@ def _convert_imputer(scope: Any, operator: Any, container: Any) -> None:
     _close_graph(graph, operator, [g("Concat", *parts, axis=1)])
 
 
-def _polynomial_shapes(operator: Any) -> None:
+def _polynomial_shapes(operator: Operator) -> None:
     n = operator.inputs[0].get_first_dimension()
     operator.outputs[0].type = _real(operator.inputs[0].type)([n, operator.raw_operator.n_output_features_])
 
 
-def _convert_polynomial(scope: Any, operator: Any, container: Any) -> None:
+def _convert_polynomial(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Convert PolynomialFeatures: skl2onnx's own converter mixes single and double precision."""
     graph, x = _open_graph(scope, operator, container)
     powers = operator.raw_operator.powers_

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from relvec.gaussian_process.expansion import expand
 from relvec.gaussian_process.target import AS_IT_IS, MAX_LOG_VARIANCE
 from relvec.inference.expansion import LinearExpansion
 from relvec.inference.heteroscedastic import LogNoise
-from relvec.inference.predictive import StudentPredictor
+from relvec.inference.predictive import Predictor, StudentPredictor
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +28,17 @@ class ExpandedProcess:
     noise: LogNoise | None = None  # that depends on the inputs, beside that of the parts
 
 
-def expand_process(predictor: Any, n_features: int) -> ExpandedProcess:
+def expand_process(predictor: Predictor, n_features: int) -> ExpandedProcess:
     """Expand the predictor of one output in weighted sums of functions."""
     if type(predictor) is ProcessPredictor:
         return ExpandedProcess(expand(predictor, n_features), predictor.shares, predictor.scale)
-    if type(predictor) not in (StudentPredictor, HeteroscedasticPredictor):
+    if isinstance(predictor, StudentPredictor):  # its noise replaces that of the normal model
+        found, own, varying = expand_process(predictor.function, n_features), predictor.noise, None
+    elif isinstance(predictor, HeteroscedasticPredictor):
+        found, own, varying = expand_process(predictor.function, n_features), 0.0, predictor.noise
+    else:
         raise NotImplementedError(f"to_onnx cannot translate the predictive distribution {type(predictor).__name__}")
-    found, varies = expand_process(predictor.function, n_features), type(predictor) is HeteroscedasticPredictor
-    own = 0.0 if varies else predictor.noise  # it replaces that of the normal model
-    return replace(
-        found,
-        parts=[replace(part, noise=own) for part in found.parts],
-        noise=predictor.noise if varies else None,
-    )
+    return replace(found, parts=[replace(part, noise=own) for part in found.parts], noise=varying)
 
 
 def process_moments(writer: RowsWriter, process: ExpandedProcess, std: bool) -> tuple[Number, Number | None]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from relvec.export.exported import ExportedModel, expand_machine
 from relvec.export.formulas import Number, interval, machine_moments
 from relvec.export.onnx.graph import Graph
 from relvec.export.onnx.processes import expand_process, process_interval, process_moments
 from relvec.export.onnx.writer import RowsWriter
-from relvec.inference.predictive import CountPredictor
+from relvec.inference.predictive import CountPredictor, Predictor
 
 
 def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True) -> list[str]:
@@ -22,9 +20,9 @@ def add_regression(graph: Graph, model: ExportedModel, x: str, std: bool = True)
 
 
 def _add_machine(
-    writer: RowsWriter, model: ExportedModel, predictor: Any, threshold: float | None, std: bool
+    writer: RowsWriter, model: ExportedModel, predictor: Predictor, threshold: float | None, std: bool
 ) -> list[Number]:
-    part, counts = expand_machine(model, predictor, "to_onnx"), type(predictor) is CountPredictor
+    part, counts = expand_machine(model, predictor), type(predictor) is CountPredictor
     mean, variance = machine_moments(writer, part, counts, std)
     found = [mean, *([] if variance is None else [variance.sqrt()])]
     if threshold is not None:
@@ -35,7 +33,7 @@ def _add_machine(
 
 
 def _add_process(
-    writer: RowsWriter, model: ExportedModel, predictor: Any, threshold: float | None, std: bool
+    writer: RowsWriter, model: ExportedModel, predictor: Predictor, threshold: float | None, std: bool
 ) -> list[Number]:
     process = expand_process(predictor, model.n_features)
     mean, variance = process_moments(writer, process, std)
