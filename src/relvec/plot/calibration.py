@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,6 +10,9 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
 from relvec.plot.axes import DASHED, LINE, TRUTH, axes_or_new, check_single, final_step, tidy_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BINS = 10
 LEVELS = np.arange(0.05, 1.0, 0.05)  # of the quantiles from which coverages 0.1, 0.2, ..., 0.9 are counted
@@ -36,7 +39,7 @@ class CalibrationDisplay:
         self.error = np.sqrt(np.maximum(nominal * (1 - nominal), 1e-12) / counts)
 
     @classmethod
-    def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> CalibrationDisplay:
+    def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None) -> CalibrationDisplay:
         """Compare the predictions of a model with what was observed.
 
         Parameters
@@ -68,7 +71,7 @@ class CalibrationDisplay:
         return cls.from_quantiles(np.asarray(y, dtype=float), final.predict_quantiles(inputs, LEVELS), ax=ax)
 
     @classmethod
-    def from_quantiles(cls, y: np.ndarray, quantiles: np.ndarray, *, ax: Any = None) -> CalibrationDisplay:
+    def from_quantiles(cls, y: np.ndarray, quantiles: np.ndarray, *, ax: Axes | None = None) -> CalibrationDisplay:
         """Draw from targets (n,) and their predicted quantiles (n, 19) at 0.05, 0.10, ..., 0.95.
 
         Examples
@@ -87,7 +90,7 @@ class CalibrationDisplay:
 
     @classmethod
     def from_probabilities(
-        cls, y: np.ndarray, proba: np.ndarray, classes: np.ndarray, *, ax: Any = None
+        cls, y: np.ndarray, proba: np.ndarray, classes: np.ndarray, *, ax: Axes | None = None
     ) -> CalibrationDisplay:
         """Draw from labels (n,) and probabilities (n, K) of the classes (K,), in bins of equal numbers of rows.
 
@@ -109,7 +112,7 @@ class CalibrationDisplay:
         nominal, observed = (np.array([values[part].mean() for part in parts]) for values in (p, t))
         return cls(nominal, observed, np.array([len(part) for part in parts]), classes=True).plot(ax)
 
-    def plot(self, ax: Any = None) -> CalibrationDisplay:
+    def plot(self, ax: Axes | None = None) -> CalibrationDisplay:
         """Draw into `ax`, or into new axes."""
         ax = axes_or_new(ax)
         ax.plot([0, 1], [0, 1], color=TRUTH, lw=1.0, ls=DASHED, label="observed = nominal")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,9 @@ from relvec.plot.axes import (
     moved_centres,
     tidy_axes,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class FitDisplay:
@@ -48,7 +51,7 @@ class FitDisplay:
     @classmethod
     def from_estimator(
         cls, model: Any, X: ArrayLike, y: ArrayLike, *, truth: Callable[[np.ndarray], np.ndarray] | None = None,
-        n_std: float = 2.0, ax: Any = None,
+        n_std: float = 2.0, ax: Axes | None = None,
     ) -> FitDisplay:  # fmt: skip
         """Evaluate a model on a grid and draw it.
 
@@ -91,7 +94,7 @@ class FitDisplay:
         rows = final_step(model).fitted_.kept_rows
         return cls(grid[:, 0], mean, std, X[:, 0], y, rows, behind, centres).plot(ax, n_std=n_std)
 
-    def plot(self, ax: Any = None, *, n_std: float = 2.0) -> FitDisplay:
+    def plot(self, ax: Axes | None = None, *, n_std: float = 2.0) -> FitDisplay:
         """Draw into `ax`, or into new axes, with a band of ``n_std`` standard deviations to either side."""
         ax, x = axes_or_new(ax), self.x
         low, high = self.mean - n_std * self.std, self.mean + n_std * self.std
@@ -108,14 +111,14 @@ class FitDisplay:
 
 
 def plot_fit(
-    model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *,
+    model: Any, X: ArrayLike, y: ArrayLike, ax: Axes | None = None, *,
     truth: Callable[[np.ndarray], np.ndarray] | None = None, n_std: float = 2.0,
-) -> Any:  # fmt: skip
+) -> Axes:  # fmt: skip
     """Draw a `FitDisplay`, with the same parameters, and return its axes."""
     return FitDisplay.from_estimator(model, X, y, truth=truth, n_std=n_std, ax=ax).ax_
 
 
-def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *, n_std: float = 2.0) -> Any:
+def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Axes | None = None, *, n_std: float = 2.0) -> Axes:
     """Draw predicted against observed targets with error bars; bars that miss the diagonal are coloured.
 
     Parameters
@@ -145,7 +148,9 @@ def plot_predictions(model: Any, X: ArrayLike, y: ArrayLike, ax: Any = None, *, 
     return draw_predictions(np.asarray(y, dtype=float), mean, std, ax, n_std=n_std)
 
 
-def draw_predictions(y: np.ndarray, mean: np.ndarray, std: np.ndarray, ax: Any = None, *, n_std: float = 2.0) -> Any:
+def draw_predictions(
+    y: np.ndarray, mean: np.ndarray, std: np.ndarray, ax: Axes | None = None, *, n_std: float = 2.0
+) -> Axes:
     """Draw predictions against observed targets, from y, mean and std (n,)."""
     if y.shape != mean.shape:
         raise ValueError(f"y must hold one observed target per row, shape {mean.shape}; got {y.shape}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from relvec.estimators.records import FittedRVM
 from relvec.plot.axes import LINE, VECTOR, axes_or_new, final_step
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class HistoryDisplay:
@@ -26,7 +29,7 @@ class HistoryDisplay:
         self.evidence, self.size = evidence, size
 
     @classmethod
-    def from_estimator(cls, model: Any, *, output: int = 0, ax: Any = None) -> HistoryDisplay:
+    def from_estimator(cls, model: Any, *, output: int = 0, ax: Axes | None = None) -> HistoryDisplay:
         """Draw the history of a fit.
 
         Parameters
@@ -56,7 +59,7 @@ class HistoryDisplay:
             raise ValueError("this model has no history: held-out rows chose its size, see tuning_ for what they said")
         return cls(history["objective"], history["size"]).plot(ax)
 
-    def plot(self, ax: Any = None) -> HistoryDisplay:
+    def plot(self, ax: Axes | None = None) -> HistoryDisplay:
         """Draw into `ax`, or into new axes."""
         ax, steps = axes_or_new(ax), np.arange(1, len(self.evidence) + 1)
         (first,) = ax.plot(steps, self.evidence, color=LINE, lw=1.8, label="log evidence")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relvec.plot.axes import LINE, VECTOR, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from relvec.estimators.explain.path import RelevancePath
 
 
 class RelevancePathDisplay:
@@ -24,7 +29,7 @@ class RelevancePathDisplay:
         self.sizes, self.log_evidence, self.log_density = sizes, log_evidence, log_density
 
     @classmethod
-    def from_path(cls, path: Any, *, ax: Any = None) -> RelevancePathDisplay:
+    def from_path(cls, path: RelevancePath, *, ax: Axes | None = None) -> RelevancePathDisplay:
         """Draw what `relvec.relevance_path` found.
 
         Parameters
@@ -47,13 +52,13 @@ class RelevancePathDisplay:
         """
         return cls(path.sizes, path.log_evidence, path.log_density).plot(ax)
 
-    def plot(self, ax: Any = None) -> RelevancePathDisplay:
+    def plot(self, ax: Axes | None = None) -> RelevancePathDisplay:
         """Draw into `ax`, or into new axes."""
         ax = axes_or_new(ax)
         lines = ax.plot(self.sizes, self.log_evidence, "o-", color=LINE, ms=4, lw=1.6, label="log evidence")
         ax.set_xlabel("functions, the constant not counted")
         ax.set_ylabel("log evidence", color=LINE)
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.locator_params(axis="x", integer=True)
         self.density_ax_ = None
         if not np.isnan(self.log_density).all():
             twin = self.density_ax_ = ax.twinx()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 
 from relvec.plot.axes import LINE, TRUTH, axes_or_new, final_step, tidy_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BY_SLOPE = "share of the input in the squared slope of the fitted function"
 BY_WIDTH = "relevance (squared inverse width × variance, as a share)"
 
 
-def find_relevance(model: Any) -> tuple[np.ndarray, str] | None:
+def find_relevance(model: BaseEstimator) -> tuple[np.ndarray, str] | None:
     """Return the relevance of each input (d,) and its meaning in words; None where the fit has learned none.
 
     A process knows the slope of its function along each input. A relevance vector machine knows the widths that it
@@ -64,7 +68,7 @@ class FeatureRelevanceDisplay:
     def from_estimator(
         cls, model: Any, X: ArrayLike | None = None, y: ArrayLike | None = None, *,
         feature_names: Sequence[str] | None = None, n_repeats: int = 10, random_state: int | None = 0, most: int = 20,
-        ax: Any = None,
+        ax: Axes | None = None,
     ) -> FeatureRelevanceDisplay:  # fmt: skip
         """Draw the relevance that was learned, or how much worse the model is when an input is shuffled.
 
@@ -116,7 +120,7 @@ class FeatureRelevanceDisplay:
             feature_names = getattr(model, "feature_names_in_", [f"x{i + 1}" for i in range(len(relevance))])
         return cls(relevance, [str(name) for name in feature_names], error, meaning).plot(ax, most=most)
 
-    def plot(self, ax: Any = None, *, most: int = 20) -> FeatureRelevanceDisplay:
+    def plot(self, ax: Axes | None = None, *, most: int = 20) -> FeatureRelevanceDisplay:
         """Draw into `ax`, or into new axes. At most ``most`` bars."""
         ax = axes_or_new(ax)
         order = np.argsort(-self.relevance, kind="stable")[:most][::-1]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
 from relvec.plot.axes import DASHED, LINE, POINT, TRUTH, axes_or_new, check_single, final_step, tidy_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class ResidualsDisplay:
@@ -27,7 +30,7 @@ class ResidualsDisplay:
         self.mean, self.std, self.residual = mean, std, residual
 
     @classmethod
-    def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Any = None) -> ResidualsDisplay:
+    def from_estimator(cls, model: Any, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None) -> ResidualsDisplay:
         """Predict and draw the residuals.
 
         Parameters
@@ -56,7 +59,9 @@ class ResidualsDisplay:
         return cls.from_predictions(np.asarray(y, dtype=float), *model.predict(X, return_std=True), ax=ax)
 
     @classmethod
-    def from_predictions(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, ax: Any = None) -> ResidualsDisplay:
+    def from_predictions(
+        cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, ax: Axes | None = None
+    ) -> ResidualsDisplay:
         """Draw from targets, predictions and their standard deviations, (n,) each.
 
         Examples
@@ -71,7 +76,7 @@ class ResidualsDisplay:
             raise ValueError(f"y must hold one observed target per row, shape {mean.shape}; got {y.shape}")
         return cls(mean, std, y - mean).plot(ax)
 
-    def plot(self, ax: Any = None, *, n_std: float = 2.0) -> ResidualsDisplay:
+    def plot(self, ax: Axes | None = None, *, n_std: float = 2.0) -> ResidualsDisplay:
         """Draw into `ax`, or into new axes, with a band of ``n_std`` standard deviations to either side."""
         ax, order = axes_or_new(ax), np.argsort(self.mean)
         x, std = self.mean[order], self.std[order]

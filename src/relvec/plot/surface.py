@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 
 from relvec.plot.axes import CLASSES, TRUTH, axes_or_new, check_single, circle, final_step, moved_centres, tidy_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class SurfaceDisplay:
@@ -38,7 +41,7 @@ class SurfaceDisplay:
 
     @classmethod
     def from_estimator(
-        cls, model: Any, X: ArrayLike, y: ArrayLike, *, n_grid: int = 150, margin: float = 0.08, ax: Any = None
+        cls, model: Any, X: ArrayLike, y: ArrayLike, *, n_grid: int = 150, margin: float = 0.08, ax: Axes | None = None
     ) -> SurfaceDisplay:
         """Evaluate a model on a grid and draw it.
 
@@ -86,7 +89,7 @@ class SurfaceDisplay:
         centres = moved_centres(model)
         return cls(x0, x1, surface.reshape(shape), region, X, y, final.fitted_.kept_rows, classes, centres).plot(ax)
 
-    def plot(self, ax: Any = None) -> SurfaceDisplay:
+    def plot(self, ax: Axes | None = None) -> SurfaceDisplay:
         """Draw into `ax`, or into new axes."""
         ax = axes_or_new(ax)
         if self.classes is None:
@@ -100,7 +103,7 @@ class SurfaceDisplay:
         self.ax_, self.figure_ = tidy_axes(ax, frame=True), ax.figure
         return self
 
-    def _plot_classes(self, ax: Any) -> None:
+    def _plot_classes(self, ax: Axes) -> None:
         from matplotlib.colors import ListedColormap
 
         assert self.classes is not None and self.region is not None
