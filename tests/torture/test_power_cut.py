@@ -87,7 +87,7 @@ def test_every_call_of_a_write_is_cut(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "os", Watched())
     write_atomically(path, b"new")
-    names = {"path", "fspath", "O_WRONLY", "O_CREAT", "O_EXCL", "O_BINARY", "W_OK", "chown", "unlink"}
+    names = {"path", "fspath", "O_WRONLY", "O_CREAT", "O_EXCL", "O_BINARY", "W_OK", "name", "chown", "unlink"}
     assert called - names == set(CALLS)
     assert path.read_bytes() == b"new"
 

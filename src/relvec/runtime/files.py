@@ -6,12 +6,10 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
-__all__ = ["check_writable", "open_atomically", "write_atomically"]
+__all__ = ["check_writable", "write_atomically"]
 
 
 def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
@@ -21,7 +19,7 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
     except FileNotFoundError:
         found = None
     except OSError as error:  # a circle of links, a name that is too long
-        raise _cannot_write(error, path) from None
+        raise OSError(error.errno, f"cannot write here: {error.strerror}", os.fspath(path)) from None
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "this is a folder; give the name of a file", os.fspath(path))
     if found is not None and stat.S_ISSOCK(found.st_mode):
@@ -38,29 +36,31 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
     return found
 
 
-@contextmanager
-def open_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a binary file that takes the place of `path` when the block ends; after an error the old one stays.
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to a file that takes the place of `path` when it is complete; after an error the old one stays.
 
     Symbolic links are followed, and the new file has the mode and the owner of the old one. A device or a pipe is
-    written into, never replaced. A file that may not be written is refused.
+    written into, never replaced. A file that may not be written is refused. Errors name `path`.
     """
     old = check_writable(path)
-    if old is not None and not stat.S_ISREG(old.st_mode):
-        with open(path, "wb") as file:
-            yield file
-        return
-    target = Path(os.path.realpath(path))
+    try:
+        if old is None or stat.S_ISREG(old.st_mode):
+            _replace(Path(os.path.realpath(path)), data, old)
+        else:
+            with open(path, "wb") as file:
+                file.write(data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
+
+
+def _replace(target: Path, data: bytes, old: os.stat_result | None) -> None:
     temporary = target.with_name(f".relvec-{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:
-        # Never more open than the old file, not even before it is complete.
-        handle = os.open(temporary, flags, 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o666)
-    except OSError as error:  # name the file the user asked for, not the temporary one
-        raise _cannot_write(error, path) from None
+    # Never more open than the old file, not even before it is complete.
+    handle = os.open(temporary, flags, 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
-            yield file
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if old is not None:
@@ -72,19 +72,9 @@ def open_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write `data` to `path`, as `open_atomically` does."""
-    with open_atomically(path) as file:
-        file.write(data)
-
-
 def _copy_mode(old: os.stat_result, new: Path) -> None:
     """Give a new file the owner, where that is allowed, and the mode of an old one."""
-    if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (new.stat().st_uid, new.stat().st_gid):
+    if os.name == "posix" and (old.st_uid, old.st_gid) != (new.stat().st_uid, new.stat().st_gid):
         with suppress(PermissionError):  # only the superuser may
             os.chown(new, old.st_uid, old.st_gid)
     os.chmod(new, stat.S_IMODE(old.st_mode) & 0o777)
-
-
-def _cannot_write(error: OSError, path: str | os.PathLike[str]) -> OSError:
-    return type(error)(error.errno, f"cannot write here: {error.strerror}", os.fspath(path))

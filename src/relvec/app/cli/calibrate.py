@@ -7,7 +7,7 @@ import shlex
 
 from relvec import save
 from relvec.app.cli.console import Console
-from relvec.app.cli.files import check_output, naming_output, read_data, read_model
+from relvec.app.cli.files import check_output, read_data, read_model
 from relvec.app.report.summary import summary
 from relvec.app.tables.evaluation import calibrate_table
 
@@ -18,8 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(out, arguments.data)
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     n = calibrate_table(pipeline, read_data(arguments))
-    with naming_output(out):
-        save(pipeline, out)
+    save(pipeline, out)
     facts = dict(summary(pipeline))
     console.print(f"calibrated {facts['calibrated']}")
     console.print(f"saved: {out}\nnext:  relvec predict {shlex.quote(str(out))} NEW_DATA")

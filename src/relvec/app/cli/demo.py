@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relvec import RVR, plot
-from relvec.app.cli.files import check_output, naming_output
+from relvec.app.cli.files import check_output
 from relvec.runtime.files import write_atomically
 
 
@@ -46,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_csv(path: Path, names: list[str], columns: list[np.ndarray]) -> None:
     text = io.StringIO()
     np.savetxt(text, np.column_stack(columns), "%.10g", ",", header=",".join(names), comments="")
-    with naming_output(path):
-        write_atomically(path, text.getvalue().encode())
+    write_atomically(path, text.getvalue().encode())
 
 
 def _demo_sinc(folder: Path | None) -> None:
@@ -95,6 +94,5 @@ def _print_fit(model: Any, rows: int) -> None:
 def _save(figure: Any, path: Path) -> None:
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=130)
-    with naming_output(path):
-        write_atomically(path, out.getvalue())
+    write_atomically(path, out.getvalue())
     print(f"  picture        {path}")

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec import to_c, to_onnx
 from relvec.app.cli.console import Console
-from relvec.app.cli.files import check_output, naming_output, read_model
+from relvec.app.cli.files import check_output, read_model
 from relvec.runtime.files import write_atomically
 
 
@@ -36,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if c is not None:
         made[c] = to_c(pipeline[1:], coverage=arguments.interval).encode()
     for path, data in made.items():
-        with naming_output(path):
-            write_atomically(path, data)
+        write_atomically(path, data)
     console.print(f"written: {', '.join(map(str, written))}")
     console.print("inputs, in this order; a category is given as the number of its level, a missing number as NaN")
     rows = [(i["name"], i["kind"], ", ".join(f"{k} {level}" for k, level in enumerate(i["levels"]))) for i in inputs]

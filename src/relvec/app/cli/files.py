@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +23,6 @@ def check_output(path: str | Path, *inputs: str | Path) -> None:
     if any(str(name) != "-" and os.path.isfile(name) and os.path.isfile(path) and os.path.samefile(path, name)
            for name in inputs):  # fmt: skip
         raise TableError(f"{path}: the command reads this file, and its output would replace it; give another name")
-
-
-@contextmanager
-def naming_output(path: str | Path) -> Iterator[None]:
-    """Name the file in errors of writing it, such as a full disk."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def read_data(arguments: argparse.Namespace) -> Table:

@@ -6,7 +6,7 @@ import argparse
 
 from relvec.app.cli.console import Console
 from relvec.app.cli.evaluate import evaluate
-from relvec.app.cli.files import check_output, naming_output, read_model
+from relvec.app.cli.files import check_output, read_model
 from relvec.app.report import report
 from relvec.app.tables.table import TableError
 from relvec.runtime.files import write_atomically
@@ -23,8 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
                          ".json, or name the format with --as")  # fmt: skip
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     page = report(pipeline, evaluate(pipeline, arguments), format=format).encode()
-    with naming_output(arguments.out):
-        write_atomically(arguments.out, page)
+    write_atomically(arguments.out, page)
     console.print(f"written: {arguments.out} ({len(page) / 1024:.0f} kB)")
     console.print_json({"out": str(arguments.out), "format": format, "bytes": len(page)})
     return 0
