@@ -146,20 +146,6 @@ def test_warnings_of_the_fit():
     assert any("most frequent class would be right as often (80%)" in w for w in warned)
 
 
-def test_relevance_learned_with_the_scales_is_drawn_by_column():
-    pytest.importorskip("matplotlib")
-    rng = np.random.default_rng(0)
-    table = {"x": rng.normal(size=30), "c": ["a", "b", "c"] * 10, "y": rng.normal(size=30)}
-    fitted = fit_table(table, "y", model=RVR(width=1.0))
-    model, shares = fitted.pipeline[-1], np.array([0.4, 0.3, 0.2, 0.1])
-    model.fitted_ = replace(model.fitted_, feature_relevance=shares, width=np.ones(4))
-    page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
-    assert "the share of each column in the distances" in page
-    model.fitted_ = replace(model.fitted_, width=1.0)  # one for all: shares of the variance, which were not learned
-    page = report(fitted.pipeline, evaluate_table(fitted.pipeline, table))
-    assert "the share of each column in the distances" not in page
-
-
 def test_a_kernel_chosen_by_merit_is_told():
     rng = np.random.default_rng(0)
     x, z = rng.uniform(-3, 3, 60), rng.normal(size=60)

@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from relvec.app.report.advice import plain_warnings
 from relvec.app.report.learning_curve import LearningCurve, learning_curve
-from relvec.app.report.summary import format_width, learned_relevance, learned_widths, summary
+from relvec.app.report.summary import summary
 from relvec.app.tables.columns import names_of
 from relvec.app.tables.evaluation import COVERAGE, Evaluation, Score, holds_training_rows
 from relvec.app.tables.importance import Importance, column_importance
@@ -36,8 +36,6 @@ class Facts:
     scores : with their uncertainty and baseline.
     worst : header and rows of a table of the predictions that missed most.
     importance : loss of accuracy by shuffling each column.
-    relevance : share of each column, where the fit has learned one.
-    widths : of the kernel along each column, in standard deviations, where the fit has learned them.
     curve : errors of fits to parts of the rows, after a cross-validation.
     columns : name, kind and treatment of each column.
     notes : what was done with the table.
@@ -52,8 +50,6 @@ class Facts:
     scores: tuple[Score, ...]
     worst: tuple[list[str], list[list[Any]]]
     importance: Importance
-    relevance: dict[str, float]
-    widths: dict[str, float]
     curve: LearningCurve | None
     columns: tuple[tuple[str, str, str], ...]
     notes: tuple[str, ...]
@@ -86,8 +82,6 @@ def gather_facts(pipeline: Pipeline, evaluation: Evaluation, title: str | None =
         scores=tuple(evaluation.scores),
         worst=find_worst_rows(pipeline, evaluation, importance.names),
         importance=importance,
-        relevance=learned_relevance(pipeline),
-        widths=learned_widths(pipeline),
         curve=learning_curve(pipeline, evaluation),
         columns=tuple(done),
         notes=tuple(step.record_["notes"]),
@@ -96,17 +90,11 @@ def gather_facts(pipeline: Pipeline, evaluation: Evaluation, title: str | None =
     )
 
 
-def table_columns(facts: Facts) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: every column with its importance and, where they were learned, relevance and width."""
-    header, rows, found = ["column", f"rise of the {facts.importance.measure} ± error"], [], facts.importance
-    header += ["relevance"] if facts.relevance else []
-    header += ["width"] if facts.widths else []
-    for name, loss, error in zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True):
-        row = [name, format_with_error(loss, error)]
-        row += [f"{facts.relevance[name]:.1%}"] if facts.relevance else []
-        row += [format_width(facts.widths[name])] if facts.widths else []
-        rows.append(row)
-    return header, rows
+def table_columns(found: Importance) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: every column with its importance."""
+    losses = zip(found.names, found.loss.tolist(), found.error.tolist(), strict=True)
+    rows = [[name, format_with_error(loss, error)] for name, loss, error in losses]
+    return ["column", f"rise of the {found.measure} ± error"], rows
 
 
 def _how(evaluation: Evaluation) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+import sklearn.model_selection
 from sklearn.pipeline import Pipeline
 
 from relvec.app.tables.evaluation import Evaluation
-from relvec.app.tables.importance import error_of
-from relvec.app.tables.pipelines import Prediction, predict_table
+from relvec.app.tables.importance import error_of, measure_of, negative_error
 
 SHARES = (0.125, 0.25, 0.5)  # of the rows outside the last part; together less than one more fit
 MIN_ROWS = 20  # a fit to fewer is not informative
@@ -57,18 +55,13 @@ def learning_curve(pipeline: Pipeline, evaluation: Evaluation, seed: int = 0) ->
     sizes = [size for size in sizes if len(np.unique(y[rest[:size]])) == len(np.unique(y)) or y.dtype.kind == "f"]
     if not sizes:
         return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit on all rows has said it
+        scores = sklearn.model_selection.learning_curve(
+            pipeline, evaluation.table.frame, y, train_sizes=sizes, cv=[(rest, held)], scoring=negative_error
+        )[2][:, 0]
     classes = pipeline[-1].classes_ if pipeline["columns"].task == "classification" else None
-    errors = []  # a part of the rows may lack a class that has too few for folds
-    for size in sizes:
-        rows = np.sort(rest[:size])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the fit on all rows has said it
-            fitted = clone(pipeline).fit(evaluation.table.take(rows), y[rows])
-        seen = None if classes is None else fitted[-1].classes_
-        errors.append(error_of(y[held], _values(predict_table(fitted, evaluation.table.take(held))), seen))
-    errors.append(error_of(y[held], _values(evaluation.prediction)[held], classes))
-    return LearningCurve(np.array([*sizes, len(rest)]), np.array(errors), "RMSE" if classes is None else "log loss")
-
-
-def _values(prediction: Prediction) -> Any:
-    return prediction.mean if prediction.proba is None else prediction.proba
+    predicted = evaluation.prediction.mean if classes is None else evaluation.prediction.proba
+    assert predicted is not None
+    whole = error_of(y[held], predicted[held], classes)
+    return LearningCurve(np.array([*sizes, len(rest)]), np.array([*-scores, whole]), measure_of(pipeline))

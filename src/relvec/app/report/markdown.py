@@ -25,7 +25,7 @@ def to_markdown(facts: Facts) -> str:
         _table(*facts.worst) if facts.worst[1] else "None.",
         "## Which columns matter",
         "How much worse the predictions become when a column's cells are shuffled.",
-        _table(*table_columns(facts)),
+        _table(*table_columns(facts.importance)),
         "## How the columns were read",
         _table(("column", "kind", "what was done"), facts.columns),
         *(f"- {_escape(note)}" for note in facts.notes),

@@ -74,7 +74,7 @@ def _write_html(pipeline: Pipeline, evaluation: Evaluation, facts: Facts) -> str
         ("quality", "How good it is", sections.quality_section(pipeline, evaluation, facts, draw)),
         ("worst", "The largest errors", sections.worst_section(facts)),
         ("calibration", f"Can the {bars} be believed?", sections.calibration_section(pipeline, evaluation, draw)),
-        ("columns", "Which columns matter", sections.importance_section(pipeline, facts, draw)),
+        ("columns", "Which columns matter", sections.importance_section(facts.importance, draw)),
         ("effects", "How they matter", sections.effects_section(pipeline, curves, draw)),
         ("vectors", "The rows it rests on", sections.vectors_section(pipeline)),
         ("preparation", "How the columns were read", sections.preparation_section(facts)),

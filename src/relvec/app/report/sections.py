@@ -16,7 +16,7 @@ from relvec.app.report.html import Draw, figure_grid, fold, html_table, sample_r
 from relvec.app.report.learning_curve import LearningCurve
 from relvec.app.report.summary import vectors_of
 from relvec.app.tables.evaluation import BASELINE_MEANING, SCORE_HEADER, Evaluation
-from relvec.app.tables.importance import Dependence
+from relvec.app.tables.importance import Dependence, Importance
 from relvec.app.tables.text import format_cell, format_to_error, format_with_error, plural
 from relvec.plot.axes import CLASSES, DASHED
 from relvec.plot.fit import draw_predictions
@@ -142,27 +142,15 @@ def calibration_section(pipeline: Pipeline, evaluation: Evaluation, draw: Draw) 
     return figure_grid([figure])
 
 
-def importance_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
+def importance_section(importance: Importance, draw: Draw) -> str:
     """Describe how much each column matters."""
-    importance = facts.importance
-    names, measure = importance.names[:MAX_BARS], f"rise of the {importance.measure}"
-    loss, error, height = importance.loss[:MAX_BARS], importance.error[:MAX_BARS], 1.1 + 0.34 * len(names)
-    shuffled = plot.FeatureRelevanceDisplay(loss, [shorten(name) for name in names], error, measure)
+    loss, error = importance.loss[:MAX_BARS], importance.error[:MAX_BARS]
+    names = [shorten(name) for name in importance.names[:MAX_BARS]]
+    bars = plot.FeatureRelevanceDisplay(loss, names, error, f"rise of the {importance.measure}")
     words = f"How much worse the predictions become ({importance.measure}) when a column's cells are shuffled."
-    figures = [draw(shuffled.plot, words, 6.4, height)]
-    shares = sorted(facts.relevance.items(), key=lambda item: -item[1])[:MAX_BARS]
-    if shares:
-        labels, values = [shorten(name) for name, _ in shares], [value for _, value in shares]
-        learned = plot.FeatureRelevanceDisplay(values, labels, None, "relevance, as a share")
-        words = ("How steep the fitted function is along each column: its share in the mean squared slope."
-                 if pipeline[-1].fitted_.compared else
-                 "Relevance by the learned widths: the share of each column in the distances.")  # fmt: skip
-        figures.append(draw(learned.plot, words, 6.4, height))
-    header, rows = table_columns(facts)
-    explained = ("The width, in standard deviations of the column, tells over which distance the function bends. A "
-                 "large one means that it is nearly straight along the column, or does not change at all.")  # fmt: skip
-    after = f'<p class="soft">{text(explained)}</p>' if facts.widths else ""
-    return figure_grid(figures) + html_table(header, rows, range(1, len(header))) + after
+    return figure_grid([draw(bars.plot, words, 6.4, 1.1 + 0.34 * len(names))]) + html_table(
+        *table_columns(importance), numbers=(1,)
+    )
 
 
 def effects_section(pipeline: Pipeline, curves: Sequence[Dependence], draw: Draw) -> str:
@@ -198,6 +186,8 @@ def vectors_section(pipeline: Pipeline) -> str:
     header, rows = vectors_of(pipeline)
     if not rows:
         return "<p>The model keeps no row of the table: it is a linear function of the columns, or a constant.</p>"
+    if len(rows) == pipeline["columns"].record_["rows"]:
+        return "<p>The model keeps every row of the table.</p>"
     hidden = len(rows) - MAX_VECTORS
     more = f"{plural(hidden, 'more vector')}; relvec inspect --json lists all." if hidden > 0 else ""
     words = ("The prediction is a weighted sum of similarities to these rows of the training table; the others were "

@@ -88,15 +88,11 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
         noise = format_cell(float(np.sqrt(fitted.noise_variance[0])))
         facts.append(("noise", f"{noise} (standard deviation, {units})"))
     facts += _noise_facts(pipeline, fitted)
-    widths = learned_widths(pipeline)
     if fitted.compared:
         facts.append(("kernel", f"{_kernels_in_words(fitted)}, chosen by {fitted.chosen_by}"))
-        width = np.asarray(np.nan if fitted.width is None else fitted.width, dtype=float)
-        if not widths and np.isfinite(width).all():
-            facts.append(("width", f"{format_width(width.flat[0])} for all inputs, in standard deviations"))
     elif fitted.width is not None:
         facts.append(("width", _width_in_words(fitted)))
-    facts += _column_facts(pipeline, widths)
+    facts += _column_facts(pipeline)
     if fitted.extrapolation:
         facts.append(("far from the data", fitted.extrapolation))
     if fitted.calibration is not None:
@@ -131,19 +127,17 @@ def _noise_facts(pipeline: Pipeline, fitted: Fitted) -> list[tuple[str, str]]:
     return facts
 
 
-def _column_facts(pipeline: Pipeline, widths: dict[str, float]) -> list[tuple[str, str]]:
-    """Return the relevance and widths of the columns."""
-    facts, relevance = [], sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
+def _column_facts(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """Return the relevance of the columns, or the widths of a kernel along them where no relevance was learned."""
+    relevance = sorted(learned_relevance(pipeline).items(), key=lambda item: -item[1])
     if relevance:
         listed = ", ".join(f"{name} {share:.0%}" for name, share in relevance[:MAX_LISTED_COLUMNS] if share >= 0.005)
-        facts.append(("relevance", f"{listed} (shares of the columns)"))
-    if widths:
-        ordered = sorted(widths.items(), key=lambda item: item[1])[:MAX_LISTED_COLUMNS]
-        listed = ", ".join(f"{name} {format_width(width)}" for name, width in ordered)
-        facts.append(
-            ("widths", f"{listed} (in standard deviations; a large one means nearly straight along the column)")
-        )
-    return facts
+        return [("relevance", f"{listed} (shares of the columns)")]
+    if pipeline[-1].fitted_.compared or not (widths := learned_widths(pipeline)):  # those of one part of a process
+        return []
+    ordered = sorted(widths.items(), key=lambda item: item[1])[:MAX_LISTED_COLUMNS]
+    listed = ", ".join(f"{name} {format_width(width)}" for name, width in ordered)
+    return [("widths", f"{listed} (in standard deviations; a large one means nearly straight along the column)")]
 
 
 def _outliers_in_words(degrees: float, rows: list[int]) -> str:

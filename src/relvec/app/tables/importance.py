@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.inspection import permutation_importance
@@ -13,6 +13,9 @@ from relvec.app.tables.columns import NO_VALUE, OTHER, Column, TableColumns
 from relvec.app.tables.evaluation import Evaluation
 from relvec.app.tables.pipelines import predict_table, transform_table
 from relvec.app.tables.table import Table, as_table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["Dependence", "Importance", "column_importance", "partial_dependence"]
 
@@ -91,17 +94,24 @@ def column_importance(pipeline: Pipeline, evaluation: Evaluation, *, repeats: in
     n = len(evaluation.observed)
     rows = np.arange(n) if n <= ROWS else np.sort(np.random.default_rng(seed).choice(n, ROWS, replace=False))
     names = [column.name for column in pipeline["columns"].inputs()]
-    classes = pipeline[-1].classes_ if pipeline["columns"].task == "classification" else None
-
-    def score(fitted: Pipeline, frame: Any, y: np.ndarray) -> float:
-        X = transform_table(fitted, Table(frame))[0]
-        return -error_of(y, fitted[-1].predict(X) if classes is None else fitted[-1].predict_proba(X), classes)
-
     frame, y = evaluation.table.frame[names].iloc[rows], evaluation.observed[rows]
-    found = permutation_importance(pipeline, frame, y, scoring=score, n_repeats=repeats, random_state=seed)
+    found = permutation_importance(pipeline, frame, y, scoring=negative_error, n_repeats=repeats, random_state=seed)
     order = np.argsort(-found.importances_mean, kind="stable")
-    measure = "RMSE" if classes is None else "log loss"
-    return Importance([names[i] for i in order], found.importances_mean[order], found.importances_std[order], measure)
+    losses, errors = found.importances_mean[order], found.importances_std[order]
+    return Importance([names[i] for i in order], losses, errors, measure_of(pipeline))
+
+
+def measure_of(pipeline: Pipeline) -> str:
+    """Return the name of the error of a pipeline's predictions."""
+    return "log loss" if pipeline["columns"].task == "classification" else "RMSE"
+
+
+def negative_error(pipeline: Pipeline, frame: DataFrame, y: np.ndarray) -> float:
+    """Score a fitted pipeline as scikit-learn's functions take it: the larger, the better."""
+    X, model = transform_table(pipeline, Table(frame))[0], pipeline[-1]
+    if pipeline["columns"].task == "classification":
+        return -error_of(y, model.predict_proba(X), model.classes_)
+    return -error_of(y, model.predict(X))
 
 
 def error_of(y: np.ndarray, predicted: np.ndarray, classes: np.ndarray | None = None) -> float:
