@@ -456,7 +456,7 @@ def test_a_time_limit_counts_from_the_start_of_the_command(monkeypatch, tmp_path
     limits, late = [], []
     read, fit = read_table, GPRegressor.fit
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0 * len(late))
-    monkeypatch.setattr("relvec.app.cli.fit.time", clock)
+    monkeypatch.setattr("relvec.runtime.clock.time", clock)
     monkeypatch.setattr("relvec.app.cli.fit.read_table", lambda *a: (late.append(True), read(*a))[1])
     monkeypatch.setattr(
         GPRegressor, "fit", lambda self, *a, **k: (limits.append(self.time_limit), fit(self, *a, **k))[1]
@@ -638,3 +638,15 @@ def test_the_next_command_runs_on_three_rows(capsys, tmp_path, monkeypatch):
     out = run(capsys, "fit", "t.csv", "--target", "y")
     assert "next:  relvec report model.relvec t.csv --cv 3" in out
     run(capsys, "evaluate", "model.relvec", "t.csv", "--cv", "3")
+
+
+def test_the_next_command_reads_the_sheet_that_was_fitted(capsys, tmp_path, monkeypatch):
+    openpyxl = pytest.importorskip("openpyxl")
+    monkeypatch.chdir(tmp_path)
+    book = openpyxl.Workbook()
+    sheet = book.create_sheet("my data")
+    for row in (("x", "y"), (1, 2), (2, 3), (3, 5)):
+        sheet.append(row)
+    book.save("t.xlsx")
+    out = run(capsys, "fit", "t.xlsx", "--sheet", "my data", "--target", "y", "--model", "linear")
+    run(capsys, *shlex.split(out.split("next:  relvec ")[1].splitlines()[0]))

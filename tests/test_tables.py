@@ -275,6 +275,8 @@ def test_an_excel_workbook_is_read_and_written(tmp_path, monkeypatch):
     assert table["x"].tolist() == ["=1+1", "b"] and cells_of(table, "when") == ["2024-01-31 00:00:00", None]
     assert table.notes == ("the first of 2 sheets was read ('Sheet', 'other'); choose another with --sheet",)
     assert read_table(path, sheet="other")["y"].tolist() == [7]
+    with pytest.raises(TableError, match=r"there is no column 'y'.*'other'\); choose another with --sheet"):
+        table["y"]
     with pytest.raises(TableError, match="there is no sheet 'third'; there are Sheet, other"):
         read_table(path, sheet="third")
     write_table(table, again := tmp_path / "again.xlsx")

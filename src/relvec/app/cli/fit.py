@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import tempfile
 import time
@@ -37,7 +38,7 @@ from relvec.app.tables.pipelines import FittedTable, Plan, fit_plan, inputs_of, 
 from relvec.app.tables.table import Table, TableError
 from relvec.app.tables.target import has_known_class, target_of
 from relvec.app.tables.text import list_names, plural
-from relvec.runtime.progress import Progress, watch
+from relvec.runtime.clock import Clock
 
 CUT_STATUSES = {"time_limit", "interrupted"}
 CUT_WARNINGS = ("warning: TIME_LIMIT", "warning: INTERRUPTED")
@@ -46,8 +47,6 @@ MAX_CHECKED_ROWS = 600  # without --holdout, a second model is fitted to a part 
 CHECKED_SHARE = 0.2  # of these rows, kept out of the second fit
 FOLDS = 5  # of the cross-validation that is proposed next
 MIN_CHECKED_ROWS = 50  # a fifth of fewer says next to nothing
-
-
 ALL = ("linear", "rvm", "gp")  # the families that are compared, the simplest first
 MAX_COMPARED_ROWS = 5000  # of more, so many are drawn for the comparison
 COMPARISON_SHARE = 0.4  # of a time limit
@@ -58,29 +57,10 @@ NOISES: dict[str, dict[str, Any]] = {"normal": {}, "student-t": {"likelihood": "
                                      "heteroscedastic": {"noise": "heteroscedastic"}}  # fmt: skip
 
 
-class Deadline:
-    """A progress callback that stops the fit when the command has run for so many seconds.
-
-    Attributes
-    ----------
-    passed : whether it has stopped a fit.
-    """
-
-    def __init__(self, seconds: float, began: float) -> None:
-        self.seconds, self.end, self.passed = seconds, began + seconds, False
-
-    def __call__(self, progress: Progress) -> bool:
-        self.passed |= self.left() <= 0.0
-        return self.passed
-
-    def left(self) -> float:
-        """Return the seconds left; negative after the deadline."""
-        return self.end - time.monotonic()
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Fit a model to a table, save it, and print what was found."""
-    deadline = None if arguments.time_limit is None else Deadline(arguments.time_limit, arguments.began)
+    limit = arguments.time_limit
+    clock = Clock(None if limit is None else limit - (time.monotonic() - arguments.began))
     check_output(arguments.out, arguments.data)
     console = Console(arguments.json)
     table = read_table(arguments.data, arguments.format, arguments.sheet)
@@ -88,41 +68,42 @@ def run(arguments: argparse.Namespace) -> int:
         raise TableError(f"{table.source}: which column is to be predicted? Give --target one of "
                          f"{list_names(table.names)}")  # fmt: skip
     console.print(f"{table.source}: {plural(len(table), 'row')}, {plural(len(table.names), 'column')}")
-    held_out = calibration = None
-    if arguments.holdout:
-        table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
-    if arguments.calibrate is not None:
-        table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
+    table, held_out = _split(table, arguments.target, arguments.holdout, arguments.seed)
+    table, calibration = _split(table, arguments.target, arguments.calibrate, arguments.seed + 1, "--calibrate")
     plan = _plan(table, arguments)
     _print_plan(console, plan)
-    family, compared = choose_family(plan, arguments, None if deadline is None else deadline.left())
+    family, compared = choose_family(plan, arguments, clock.left())
     if compared:
         console.print(
             f"\nheld-out rows, {FOLDS_COMPARED} folds: the smallest model within a standard error of the best"
         )
         console.print_table(COMPARED_HEADER, [item.cells() for item in compared])
-    fitted = _fit(plan, family, arguments, deadline)
+    fitted = _fit(plan, family, arguments, clock)
     if calibration is not None:
         calibrate_table(fitted.pipeline, calibration)
     _save(fitted.pipeline, arguments.out)
     _print_fit(console, fitted, plan)
     found = {"file": str(arguments.out), **describe_model(fitted.pipeline), "compared": [vars(c) for c in compared]}
-    evaluation, rows, how = None, len(fitted.table), "rows kept out of the fit"
     if held_out is not None:
         evaluation = _evaluate(fitted.pipeline, held_out, arguments.seed)
-    elif arguments.holdout is None and _is_quick_to_check(fitted, deadline):
+        found |= _print_scores(console, evaluation, len(fitted.table), "rows kept out of the fit")
+    elif arguments.holdout is None and _is_quick_to_check(fitted, clock):
         try:
-            evaluation, rows = _evaluate_second_fit(fitted, family, arguments, deadline, calibration)
+            evaluation, rows = _evaluate_second_fit(fitted, family, arguments, clock, calibration)
+            how = f"rows, by a second model fitted to the other {rows:,}; the one saved has seen all rows"
+            found |= _print_scores(console, evaluation, rows, how)
         except ValueError as error:  # such as a class that only rows held out have; the model is saved all the same
             console.print(f"\nno scores of rows held out: {error}")
-        how = f"rows, by a second model fitted to the other {rows:,}; the one saved has seen all rows"
-    if evaluation is not None:
-        console.print(f"\nscores on {len(evaluation.observed):,} {how}")
-        print_scores(console, evaluation)
-        found["holdout"] = scores_as_dict(evaluation) | {"fitted_rows": rows}
     console.print(f"\nsaved: {arguments.out}\n{_next_command(arguments, fitted)}")
     console.print_json(found)
     return 0
+
+
+def _print_scores(console: Console, evaluation: Evaluation, rows: int, how: str) -> dict[str, Any]:
+    """Print the scores of a model that was fitted to so many rows; return them for machines."""
+    console.print(f"\nscores on {len(evaluation.observed):,} {how}")
+    print_scores(console, evaluation)
+    return {"holdout": scores_as_dict(evaluation) | {"fitted_rows": rows}}
 
 
 def _save(pipeline: Pipeline, path: Path) -> None:
@@ -138,15 +119,12 @@ def _save(pipeline: Pipeline, path: Path) -> None:
 
 
 def _evaluate_second_fit(
-    fitted: FittedTable,
-    family: str,
-    arguments: argparse.Namespace,
-    deadline: Deadline | None,
-    calibration: Table | None,
+    fitted: FittedTable, family: str, arguments: argparse.Namespace, clock: Clock, calibration: Table | None
 ) -> tuple[Evaluation, int]:
     """Evaluate a model fitted to a part of the rows on the others; also the number of rows that it was fitted to."""
     rest, held_out = _split(fitted.table, arguments.target, CHECKED_SHARE, arguments.seed)
-    second = _fit(_plan(rest, arguments), family, arguments, deadline)
+    assert held_out is not None
+    second = _fit(_plan(rest, arguments), family, arguments, clock)
     if calibration is not None:
         calibrate_table(second.pipeline, calibration)
     return _evaluate(second.pipeline, held_out, arguments.seed), len(second.table)
@@ -160,12 +138,10 @@ def _evaluate(pipeline: Pipeline, held_out: Table, seed: int) -> Evaluation:
     return evaluation if known.all() else replace(evaluation, notes=(*evaluation.notes, note))
 
 
-def _is_quick_to_check(fitted: FittedTable, deadline: Deadline | None) -> bool:
+def _is_quick_to_check(fitted: FittedTable, clock: Clock) -> bool:
     """Tell whether there are rows enough for a second fit, few enough for it to be quick, and time is left."""
-    seconds = fitted.pipeline["columns"].record_["seconds"]
-    if deadline is not None and deadline.left() < seconds:
-        return False
-    return MIN_CHECKED_ROWS <= len(fitted.table) <= MAX_CHECKED_ROWS
+    enough = MIN_CHECKED_ROWS <= len(fitted.table) <= MAX_CHECKED_ROWS
+    return enough and clock.left() >= fitted.pipeline["columns"].record_["seconds"]
 
 
 def _plan(table: Table, arguments: argparse.Namespace) -> Plan:
@@ -174,31 +150,27 @@ def _plan(table: Table, arguments: argparse.Namespace) -> Plan:
                       categorical=arguments.categorical or (), use=arguments.use or ())  # fmt: skip
 
 
-def _fit(plan: Plan, family: str, arguments: argparse.Namespace, deadline: Deadline | None) -> FittedTable:
+def _fit(plan: Plan, family: str, arguments: argparse.Namespace, clock: Clock) -> FittedTable:
     """Fit within the time that is left; a cut is one note, in place of the warnings of the stages it cut."""
-    if deadline is None:
-        return fit_plan(plan, lambda task: make_estimator(family, task, arguments, None))
-    with watch(deadline):
-        seconds = max(deadline.left(), MIN_SECONDS)
-        fitted = fit_plan(plan, lambda task: make_estimator(family, task, arguments, seconds))
+    seconds = max(clock.left(), MIN_SECONDS)
+    fitted = fit_plan(plan, lambda task: make_estimator(family, task, arguments, seconds))
     model, record = fitted.pipeline[-1], fitted.pipeline["columns"].record_
-    model.set_params(time_limit=deadline.seconds)  # as asked for, where folds are fitted later
-    statuses = set(model.fitted_.status)
+    model.set_params(time_limit=arguments.time_limit)  # as asked for, where folds are fitted later
     cut = [note for note in record["notes"] if "cut short" in note or note.startswith(CUT_WARNINGS)]
-    if deadline.passed or cut or statuses & CUT_STATUSES:
+    if arguments.time_limit is not None and (cut or CUT_STATUSES.intersection(model.fitted_.status)):
         record["notes"] = [note for note in record["notes"] if note not in cut]
-        record["notes"].append(f"the time limit of {deadline.seconds:g} s ended the fit: the model is the best found "
-                               "by then, and a longer --time-limit may find a better one")  # fmt: skip
+        record["notes"].append(f"the time limit of {arguments.time_limit:g} s ended the fit: the model is the best "
+                               "found by then, and a longer --time-limit may find a better one")  # fmt: skip
     return fitted
 
 
-def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float | None) -> tuple[str, list[Compared]]:
+def choose_family(plan: Plan, arguments: argparse.Namespace, seconds: float) -> tuple[str, list[Compared]]:
     """Return the family to fit, and the comparison by held-out rows where several are in question."""
     families = _families(plan.task, arguments)
     if len(families) == 1 or len(plan.table) < MIN_ROWS_TO_COMPARE:
         return (families[0] if len(families) == 1 else default_family(plan.task)), []
-    each = None if seconds is None else COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED)
-    if each is not None and each < MIN_SECONDS_TO_COMPARE:
+    each = COMPARISON_SHARE * seconds / (len(families) * FOLDS_COMPARED)
+    if each < MIN_SECONDS_TO_COMPARE:
         return default_family(plan.task), []
     X, y = inputs_of(plan)
     if len(y) > MAX_COMPARED_ROWS:
@@ -225,13 +197,13 @@ def _families(task: str, arguments: argparse.Namespace) -> list[str]:
     return ["linear", "rvm"] if task == "count" else ["rvm", "gp"] if arguments.noise != "normal" else list(ALL)
 
 
-def make_estimator(family: str, task: str, arguments: argparse.Namespace, seconds: float | None) -> Any:
+def make_estimator(family: str, task: str, arguments: argparse.Namespace, seconds: float) -> Any:
     """Return the estimator of a family for a task with the options that were given, and a limit of so many seconds."""
     if arguments.upper is not None and arguments.noise != "normal":
         raise TableError("--upper is for normal noise: leave --noise out")
     model = make_model(family, task, arguments.upper is not None)
     given = {"kernel": arguments.kernel, "width": arguments.width, "memory_limit": arguments.memory_limit,
-             "time_limit": seconds}  # fmt: skip
+             "time_limit": seconds if seconds < math.inf else None}  # fmt: skip
     if task == "regression":
         given |= NOISES[arguments.noise]
     if arguments.functions is not None:
@@ -246,7 +218,12 @@ def make_estimator(family: str, task: str, arguments: argparse.Namespace, second
     return model.set_params(**given)
 
 
-def _split(table: Table, target: str, share: float, seed: int, option: str = "--holdout") -> tuple[Table, Table]:
+def _split(
+    table: Table, target: str, share: float | None, seed: int, option: str = "--holdout"
+) -> tuple[Table, Table | None]:
+    """Draw a share of the rows; return the others, and them."""
+    if not share:
+        return table, None
     table[target]  # raises where there is none
     held_out = max(1, round(share * len(table)))
     if len(table) - held_out < 2:
@@ -276,8 +253,11 @@ def _print_fit(console: Console, fitted: FittedTable, plan: Plan) -> None:
 def _next_command(arguments: argparse.Namespace, fitted: FittedTable) -> str:
     if arguments.data == "-":
         return f"next:  relvec predict {shlex.quote(str(arguments.out))} NEW_DATA"
+    words = ["relvec", "report", str(arguments.out), arguments.data]
+    for option in ("format", "sheet"):
+        words += [f"--{option}", value] if (value := getattr(arguments, option)) is not None else []
     most = len(fitted.table)
     if fitted.pipeline["columns"].task == "classification":  # two classes with so many rows are needed
         most = np.sort(np.unique(target_of(fitted.pipeline, fitted.table), return_counts=True)[1])[-2]
-    folds = f" --cv {min(FOLDS, most)}" if arguments.upper is None and most >= 2 else ""
-    return f"next:  relvec report {shlex.quote(str(arguments.out))} {shlex.quote(arguments.data)}{folds}"
+    words += ["--cv", str(min(FOLDS, most))] if arguments.upper is None and most >= 2 else []
+    return f"next:  {shlex.join(words)}"

@@ -85,6 +85,7 @@ class Table:
         hint = f"; did you mean {close[0]!r}?" if close else f"; there are {list_names(self.names)}"
         if sum(UNNAMED.fullmatch(other) is not None for other in self.names) > len(self.names) / 2:
             hint += "; the names come from the first line, which does not look like a header: correct the file"
+        hint += "".join(f"; {note}" for note in self.notes)  # such as which sheet was read
         raise TableError(f"{self.source}: there is no column {name!r}{hint}")
 
     def take(self, rows: Any) -> Table:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 MAX_LISTED_NAMES = 12
+MAX_DIGITS = 5  # of a value, however small its error
 LONG_NUMBER = re.compile(r"[+-]?\d+\.\d{8,}(e[+-]?\d+)?")  # a computed number, as text in a file
 
 
@@ -83,12 +84,16 @@ def format_to_error(value: float, error: float) -> str:
 
     >>> format_to_error(12537.2, 2391.0), format_to_error(0.9562, 0.0203), format_to_error(float("nan"), 1.0)
     ('12,500', '0.956', '')
+    >>> format_to_error(7.5658189, 1.4e-6)
+    '7.5658'
     """
     if math.isnan(value):
         return ""
     if not (math.isfinite(error) and error > 0 and math.isfinite(value)):
         return format_cell(float(value))
     digits = 1 - math.floor(math.log10(error))
+    if value != 0.0:
+        digits = min(digits, MAX_DIGITS - 1 - math.floor(math.log10(abs(value))))
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
