@@ -622,6 +622,7 @@ def test_weighted_evidence_and_posterior():
     np.testing.assert_allclose(oracle.gradient(Phi, y, model.alpha_, beta, w), 0.0, atol=1e-2)
 
 
+@pytest.mark.filterwarnings("ignore:the sample weights of")  # so small that they look like shares
 def test_extreme_weights_are_fitted():
     X, y = sinc(40)
     rng = np.random.default_rng(0)

@@ -65,6 +65,7 @@ def attempt(case: Case) -> str:
     before, begin = [_copy(values) for values in given], time.process_time()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "the sample weights of")  # so small that they look like shares
         warnings.simplefilter("always", ConvergenceWarning)
         try:
             model = case.model.fit(case.X, case.y, sample_weight=case.weights)
