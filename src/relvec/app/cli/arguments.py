@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from relvec._version import __version__
 
@@ -118,7 +117,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fit(parser: Any) -> None:
+def _fit(parser: argparse.ArgumentParser) -> None:
     _add_data(parser)
     add = parser.add_argument
     add("--target", metavar="COL", help="the column to predict; without it the columns are listed")
@@ -156,7 +155,7 @@ def _fit(parser: Any) -> None:
         "calibrate intervals, or sets of classes, so that they reach their coverage")  # fmt: skip
 
 
-def _predict(parser: Any) -> None:
+def _predict(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_data(parser)
     add = parser.add_argument
@@ -168,26 +167,26 @@ def _predict(parser: Any) -> None:
         "which a spreadsheet would run")  # fmt: skip
 
 
-def _inspect(parser: Any) -> None:
+def _inspect(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("--vectors", type=int, default=10, metavar="N", help="relevance vectors to list (10)")
 
 
-def _calibrate(parser: Any) -> None:
+def _calibrate(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_data(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where to save the calibrated model; by default "
                         "it replaces MODEL")  # fmt: skip
 
 
-def _evaluate(parser: Any) -> None:
+def _evaluate(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_data(parser)
     parser.add_argument("--cv", type=_folds, default=0, metavar="K", help="cross-validation with K folds, and K fits")
     parser.add_argument("--seed", type=int, default=0, help="seed of the resampling and the folds (0)")
 
 
-def _report(parser: Any) -> None:
+def _report(parser: argparse.ArgumentParser) -> None:
     _evaluate(parser)
     add = parser.add_argument
     add("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the report (report.html)")
@@ -195,7 +194,7 @@ def _report(parser: Any) -> None:
         "of FILE decides")  # fmt: skip
 
 
-def _export(parser: Any) -> None:
+def _export(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     for name, form in (("onnx", "ONNX"), ("c", "C99")):
         parser.add_argument(f"--{name}", nargs="?", const="", metavar="FILE", help=f"write {form}; by default next to "
@@ -204,7 +203,7 @@ def _export(parser: Any) -> None:
                         help="coverage of the intervals or sets of a calibrated model (0.9)")  # fmt: skip
 
 
-def _add_demo(commands: Any) -> None:
+def _add_demo(commands: argparse._SubParsersAction) -> None:
     text = ("Fit a noisy sinc and scikit-learn's diabetes table, print what was found and draw the fits. The table is "
             "written to the same folder, to try the other commands on.")  # fmt: skip
     demo = commands.add_parser("demo", help="fit a noisy sinc and a small real table", description=text)
@@ -213,7 +212,7 @@ def _add_demo(commands: Any) -> None:
     demo.set_defaults(module="relvec.app.cli.demo", parser=demo)
 
 
-def _add_data(parser: Any) -> None:
+def _add_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="a table, or - for standard input")
     parser.add_argument("--format", choices=FORMATS, help="format of DATA, if its name and content do not show it")
     parser.add_argument("--sheet", metavar="NAME", help="sheet of a workbook (the first)")
@@ -221,7 +220,7 @@ def _add_data(parser: Any) -> None:
                         help="values that stand for a missing cell, besides empty, NA, NaN, null, ? and -")  # fmt: skip
 
 
-def _add_model(parser: Any) -> None:
+def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a file written by relvec fit")
 
 
@@ -232,7 +231,7 @@ def _width(text: str) -> float | str:
         return text
 
 
-def _number(text: str, convert: Callable[[str], float], valid: Callable[[float], bool], expected: str) -> Any:
+def _number(text: str, convert: Callable[[str], float], valid: Callable[[float], bool], expected: str) -> float:
     try:
         value = convert(text)
     except ValueError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from relvec.app.tables.text import escape_controls, format_cell, on_terminal, to_json_types
 
@@ -28,7 +27,7 @@ class Console:
         for name, value in facts:
             self.print(f"  {name:{width}}  {value}")
 
-    def print_table(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def print_table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table for people."""
         if self.as_json or not rows:
             return
@@ -38,7 +37,7 @@ class Console:
             line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
             print(f"  {line}".rstrip())
 
-    def print_json(self, value: dict[str, Any]) -> None:
+    def print_json(self, value: dict[str, object]) -> None:
         """Print the object for machines."""
         if self.as_json:
             # A terminal obeys signs that JSON need not escape, such as U+009B.

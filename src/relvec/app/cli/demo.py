@@ -7,7 +7,7 @@ import io
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.datasets import load_diabetes
@@ -18,6 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from relvec import RVR, plot
 from relvec.app.cli.files import check_output
 from relvec.runtime.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from sklearn.utils import Bunch
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,7 +67,7 @@ def _demo_sinc(folder: Path | None) -> None:
         _save(figure, folder / "sinc.png")
 
 
-def _demo_diabetes(data: Any, folder: Path | None) -> None:
+def _demo_diabetes(data: Bunch, folder: Path | None) -> None:
     X, X_test, y, y_test = train_test_split(data.data, data.target, random_state=0)
     print(f"\nDiabetes: progression of the disease in {len(X) + len(X_test)} patients from 10 measurements")
     # A wide kernel: cross-validation on the training rows is flat from 4 to 32.
@@ -84,14 +88,14 @@ def _sinc(X: np.ndarray) -> np.ndarray:
     return np.sinc(X[:, 0] / np.pi)
 
 
-def _print_fit(model: Any, rows: int) -> None:
+def _print_fit(model: RVR, rows: int) -> None:
     constant = ", and a constant" if "bias" in model.atoms_ else ""
     print(f"  rows kept      {len(model.relevance_)} of {rows}{constant}\n"
           f"  noise found    {np.sqrt(model.noise_variance_):.3g} (standard deviation)\n"
           f"  log evidence   {model.log_marginal_likelihood_:.2f}\n  status         {model.status_}")  # fmt: skip
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save(figure: Figure, path: Path) -> None:
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=130)
     write_atomically(path, out.getvalue())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from sklearn.pipeline import Pipeline
 
@@ -37,7 +36,7 @@ def print_scores(console: Console, evaluation: Evaluation) -> None:
         console.print(f"  note: {note}")
 
 
-def scores_as_dict(evaluation: Evaluation) -> dict[str, Any]:
+def scores_as_dict(evaluation: Evaluation) -> dict[str, object]:
     """Return the scores for machines."""
     scores = {s.name: {"value": s.value, "error": s.error, "low": s.low, "high": s.high, "baseline": s.baseline}
               for s in evaluation.scores}  # fmt: skip

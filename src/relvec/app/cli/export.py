@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -45,14 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _onnx_bytes(pipeline: Pipeline, inputs: list[dict[str, Any]], coverage: float) -> bytes:
+def _onnx_bytes(pipeline: Pipeline, inputs: list[dict[str, str | list[str]]], coverage: float) -> bytes:
     graph = to_onnx(pipeline[1:], np.zeros((1, len(inputs))), coverage)
     for key, value in (("relvec.inputs", json.dumps(inputs)), ("relvec.target", pipeline["columns"].target.name)):
         graph.metadata_props.add(key=key, value=value)
     return graph.SerializeToString()
 
 
-def export_inputs(pipeline: Pipeline) -> list[dict[str, Any]]:
+def export_inputs(pipeline: Pipeline) -> list[dict[str, str | list[str]]]:
     """Return the numbers that an exported model takes, in order: name, kind and, for a category, its levels."""
     return [
         {"name": name, "column": column.name, "kind": column.kind, "levels": list(column.levels)}

@@ -38,6 +38,7 @@ from relvec.app.tables.pipelines import FittedTable, Plan, fit_plan, inputs_of, 
 from relvec.app.tables.table import Table, TableError
 from relvec.app.tables.target import has_known_class, target_of
 from relvec.app.tables.text import list_names, plural
+from relvec.estimators.base import BaseModel
 from relvec.runtime.clock import Clock
 
 CUT_STATUSES = {"time_limit", "interrupted"}
@@ -99,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_scores(console: Console, evaluation: Evaluation, rows: int, how: str) -> dict[str, Any]:
+def _print_scores(console: Console, evaluation: Evaluation, rows: int, how: str) -> dict[str, object]:
     """Print the scores of a model that was fitted to so many rows; return them for machines."""
     console.print(f"\nscores on {len(evaluation.observed):,} {how}")
     print_scores(console, evaluation)
@@ -197,7 +198,7 @@ def _families(task: str, arguments: argparse.Namespace) -> list[str]:
     return ["linear", "rvm"] if task == "count" else ["rvm", "gp"] if arguments.noise != "normal" else list(ALL)
 
 
-def make_estimator(family: str, task: str, arguments: argparse.Namespace, seconds: float) -> Any:
+def make_estimator(family: str, task: str, arguments: argparse.Namespace, seconds: float) -> BaseModel:
     """Return the estimator of a family for a task with the options that were given, and a limit of so many seconds."""
     if arguments.upper is not None and arguments.noise != "normal":
         raise TableError("--upper is for normal noise: leave --noise out")
@@ -244,9 +245,7 @@ def _print_fit(console: Console, fitted: FittedTable, plan: Plan) -> None:
         if note not in plan.notes:
             console.print(f"  {note}")
     seconds = step.record_["seconds"]
-    console.print(
-        f"\n{model_title(step, fitted.pipeline[-1])}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else "")
-    )
+    console.print(f"\n{model_title(fitted.pipeline)}" + (f", fitted in {seconds:.0f} s" if seconds >= 2 else ""))
     console.print_facts(summary(fitted.pipeline))
 
 

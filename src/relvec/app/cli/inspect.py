@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -13,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from relvec.app.cli.console import Console
 from relvec.app.cli.files import read_model
 from relvec.app.report.summary import learned_relevance, learned_widths, summary, vectors_of
-from relvec.app.tables.columns import Column, TableColumns
+from relvec.app.tables.columns import Column
 from relvec.app.tables.families import FAMILIES, family_of
 from relvec.app.tables.text import plural
 
@@ -25,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a fitted model: its vectors, noise, evidence, options and columns."""
     console, pipeline = Console(arguments.json), read_model(arguments.model)
     step = pipeline["columns"]
-    console.print(f"{arguments.model}: {model_title(step, pipeline[-1])}, fitted to {step.record_['source']}")
+    console.print(f"{arguments.model}: {model_title(pipeline)}, fitted to {step.record_['source']}")
     console.print_facts(summary(pipeline))
     console.print("\noptions")
     console.print_facts([(name, repr(value)) for name, value in sorted(pipeline[-1].get_params(deep=False).items())])
@@ -42,9 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def model_title(step: TableColumns, model: Any) -> str:
+def model_title(pipeline: Pipeline) -> str:
     """Return the family of the model, the task and the target."""
-    return f"{FAMILIES[family_of(model)]}, {step.task} of {step.target.name!r}"
+    step = pipeline["columns"]
+    return f"{FAMILIES[family_of(pipeline[-1])]}, {step.task} of {step.target.name!r}"
 
 
 def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
@@ -61,7 +61,7 @@ def column_rows(columns: Sequence[Column]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def describe_model(pipeline: Pipeline) -> dict[str, Any]:
+def describe_model(pipeline: Pipeline) -> dict[str, object]:
     """Return the model for machines."""
     step, model = pipeline["columns"], pipeline[-1]
     fitted = model.fitted_

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -16,6 +16,10 @@ from relvec.app.tables.files import output_format, write_table
 from relvec.app.tables.pipelines import Prediction, predict_table
 from relvec.app.tables.table import Table, make_table, text_type
 from relvec.app.tables.text import escape_controls, escape_formula, plural
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from pandas import Series
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,14 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def has_formulas(table: Table) -> bool:
     """Tell whether a spreadsheet would run a name or a cell of the table."""
-    texts: list[Any] = [table[name] for name in table.names if table[name].dtype == text_type()]
+    texts = [table[name] for name in table.names if table[name].dtype == text_type()]
     return any(escape_formula(value) != value for values in (table.names, *texts) for value in values)
 
 
 def escape_formulas(table: Table) -> Table:
     """Return the table with an apostrophe before every name and cell that a spreadsheet would run."""
     columns = {name: table[name] for name in table.names}
-    return make_table({escape_formula(name): c.map(escape_formula) if c.dtype == text_type() else c
+    return make_table({str(escape_formula(name)): c.map(escape_formula) if c.dtype == text_type() else c
                        for name, c in columns.items()}, table.source)  # fmt: skip
 
 
@@ -67,7 +71,7 @@ def predictions_table(pipeline: Pipeline, table: Table, prediction: Prediction, 
     """Return the predictions as a table, beside the columns copied from the input, or the numbers of the rows."""
     columns = {name: table[name] for name in copied} or {"row": table.numbers}
     if prediction.proba is not None:
-        made: dict[str, Any] = {"class": list(map(str, prediction.label))}  # type: ignore[arg-type]
+        made: dict[str, Series | ArrayLike] = {"class": list(map(str, prediction.label))}  # type: ignore[arg-type]
         made |= {f"probability {label}": prediction.proba[:, k] for k, label in enumerate(pipeline[-1].classes_)}
         if prediction.members is not None:
             labels = np.asarray(pipeline[-1].classes_)

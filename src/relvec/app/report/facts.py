@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -48,7 +47,7 @@ class Facts:
     warnings: tuple[str, ...]
     how: str
     scores: tuple[Score, ...]
-    worst: tuple[list[str], list[list[Any]]]
+    worst: tuple[list[str], list[list[object]]]
     importance: Importance
     curve: LearningCurve | None
     columns: tuple[tuple[str, str, str], ...]
@@ -150,7 +149,7 @@ def _name_columns(importance: Importance) -> str:
 
 def find_worst_rows(
     pipeline: Pipeline, evaluation: Evaluation, columns: Sequence[str]
-) -> tuple[list[str], list[list[Any]]]:
+) -> tuple[list[str], list[list[object]]]:
     """Return header and rows of a table of the predictions that missed most, with the first few of these columns."""
     p, y, table = evaluation.prediction, evaluation.observed, evaluation.table
     if p.proba is not None:
@@ -158,7 +157,7 @@ def find_worst_rows(
         own = p.proba[np.arange(len(y)), np.searchsorted(pipeline[-1].classes_, y)]
         order = np.array([i for i in np.argsort(own, kind="stable") if p.label[i] != y[i]], int)[:MAX_WORST_ROWS]
         header = ["observed", "its probability", "predicted"]
-        found: list[list[Any]] = [[str(y[i]), round(float(own[i]), 3), str(p.label[i])] for i in order]
+        found: list[list[object]] = [[str(y[i]), round(float(own[i]), 3), str(p.label[i])] for i in order]
     else:
         assert p.mean is not None and p.interval is not None and p.std is not None
         order = np.argsort(-np.abs(y - p.mean), kind="stable")[:MAX_WORST_ROWS]

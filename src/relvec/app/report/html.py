@@ -5,20 +5,23 @@ from __future__ import annotations
 import base64
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relvec import plot
 from relvec.app.tables.text import format_cell
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 STYLE = files("relvec.app.report").joinpath("style.css").read_text(encoding="utf-8")
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """Write a value as HTML text: no markup, no control characters.
 
     >>> text("<script>'x' & y</script>")
@@ -31,7 +34,11 @@ Draw = Callable[..., str]
 
 
 def html_table(
-    header: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Any = (), name: str = "", notes: Sequence[str] = ()
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    numbers: Iterable[int] = (),
+    name: str = "",
+    notes: Sequence[str] = (),
 ) -> str:
     """Write a table; the columns in `numbers` are set right, and `notes` stand in small print below first cells.
 
@@ -40,7 +47,7 @@ def html_table(
     right = set(numbers)
     head = "".join(f"<th{' class=n' if i in right else ''}>{text(cell)}</th>" for i, cell in enumerate(header))
 
-    def line(row: Sequence[Any], note: str) -> str:
+    def line(row: Sequence[object], note: str) -> str:
         small = f"<small>{text(note)}</small>" if note else ""
         return "".join(
             f'<td{" class=n" if i in right else ""} data-label="{text(header[i])}">{text(cell)}'
@@ -78,7 +85,7 @@ def make_drawer() -> Draw:
     return _draw
 
 
-def _draw(function: Callable[[Any], Any], caption: str, width: float = 6.4, height: float = 4.2) -> str:
+def _draw(function: Callable[[Axes], object], caption: str, width: float = 6.4, height: float = 4.2) -> str:
     figure = plot.new_figure(width, height)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names may hold letters that matplotlib's font does not have

@@ -44,12 +44,12 @@ def to_dict(facts: Facts) -> dict[str, Any]:
     return to_json_types(found)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_escape(cell) for cell in line) + " |" for line in lines)
 
 
-def _escape(value: Any) -> str:
+def _escape(value: object) -> str:
     r"""Write a value as Markdown text.
 
     >>> print(_escape("<b>*a*|b</b>"))

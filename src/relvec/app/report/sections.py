@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.metrics import confusion_matrix, roc_curve
@@ -20,6 +20,11 @@ from relvec.app.tables.importance import Dependence, Importance
 from relvec.app.tables.text import format_cell, format_to_error, format_with_error, plural
 from relvec.plot.axes import CLASSES, DASHED
 from relvec.plot.fit import draw_predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from relvec.gaussian_process import Compared
 
 MAX_VECTORS = 30  # relevance vectors listed
 MAX_OPEN_ROWS = 8  # of a long table; the others are shown on demand
@@ -86,7 +91,7 @@ def _table_scores(facts: Facts) -> str:
     return f'{table}<p class="soft">{text(BASELINE_MEANING.capitalize())}.</p>'
 
 
-def draw_roc(ax: Any, observed: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> None:
+def draw_roc(ax: Axes, observed: np.ndarray, proba: np.ndarray, classes: np.ndarray) -> None:
     """Write ROC curves: of the second of two classes, or of each against the rest."""
     shown = [1] if len(classes) == 2 else range(min(len(classes), len(CLASSES)))
     for k in shown:
@@ -101,7 +106,7 @@ def draw_roc(ax: Any, observed: np.ndarray, proba: np.ndarray, classes: np.ndarr
         label.set_parse_math(False)  # names come from data
 
 
-def _draw_curve(ax: Any, curve: LearningCurve) -> None:
+def _draw_curve(ax: Axes, curve: LearningCurve) -> None:
     ax.plot(curve.rows, curve.error, "o-", color=plot.LINE)
     ax.set(xlabel="rows fitted", ylabel=curve.measure, xscale="log")
     ax.set_xticks(curve.rows, [f"{n:,}" for n in curve.rows])
@@ -165,7 +170,7 @@ def effects_section(pipeline: Pipeline, curves: Sequence[Dependence], draw: Draw
     return f"<p>{text(words)}</p>{figure_grid(figures, 'figures small')}"
 
 
-def _draw_dependence(ax: Any, curve: Dependence) -> None:
+def _draw_dependence(ax: Axes, curve: Dependence) -> None:
     if curve.labels is not None:
         places = np.arange(len(curve.labels))
         ax.plot(places, curve.rows.T, color=plot.POINT, lw=0.5, alpha=0.3)
@@ -221,7 +226,7 @@ def fit_section(pipeline: Pipeline, facts: Facts, draw: Draw) -> str:
     return table + figure_grid([figure])
 
 
-def _compared_section(records: Sequence[Any]) -> str:
+def _compared_section(records: Sequence[Compared]) -> str:
     """Write the candidates compared before the kernel was chosen, one a row."""
     names = [field.name for field in fields(records[0])]
     rows = [[_compared_cell(getattr(record, name)) for name in names] for record in records]
@@ -230,7 +235,7 @@ def _compared_section(records: Sequence[Any]) -> str:
     return fold(words, html_table([name.replace("_", " ") for name in names], rows, numbers))
 
 
-def _compared_cell(value: Any) -> str:
+def _compared_cell(value: object) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else ""
     return f"{value:.4g}" if isinstance(value, float) and np.isfinite(value) else "" if value != value else str(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.pipeline import Pipeline
 
 from relvec.app.tables.families import family_of
 from relvec.app.tables.pipelines import encoded_columns
 from relvec.app.tables.text import format_cell, plural
+from relvec.estimators.base import BaseModel
 from relvec.estimators.records import Fitted
 from relvec.plot.relevance import find_relevance
 
@@ -104,7 +103,7 @@ def summary(pipeline: Pipeline) -> list[tuple[str, str]]:
     return [*facts, ("status", ", ".join(dict.fromkeys(fitted.status)))]
 
 
-def _size_in_words(model: Any, rows: int) -> tuple[str, str]:
+def _size_in_words(model: BaseModel, rows: int) -> tuple[str, str]:
     """Describe how much the model keeps, and of what."""
     fitted = model.fitted_
     if family_of(model) == "linear":
@@ -164,7 +163,7 @@ def _width_in_words(fitted: Fitted) -> str:
     return ", ".join(parts)
 
 
-def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[Any]]]:
+def vectors_of(pipeline: Pipeline) -> tuple[list[str], list[list[object]]]:
     """Return header and rows of the training rows that were kept and what is known of each, the largest first.
 
     >>> from relvec import RVR

@@ -7,11 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relvec.app.tables.table import Table, TableError, import_pandas, text_type
+
+if TYPE_CHECKING:
+    from pandas import Series
 
 __all__ = ["NumberStyle", "describe_strays", "find_number_style", "labels_of", "list_labels", "mark_missing",
            "parse_numbers"]  # fmt: skip
@@ -62,7 +65,7 @@ class NumberStyle:
 PLAIN = NumberStyle()
 
 
-def labels_of(column: Any) -> Any:
+def labels_of(column: Series) -> Series:
     """Return the cells as categories, NaN where missing; whole numbers without a decimal point.
 
     >>> from relvec.app.tables.table import as_column
@@ -77,19 +80,19 @@ def labels_of(column: Any) -> Any:
     return (known.map(words) if words else known.astype(str)).reindex(column.index).astype(text_type())
 
 
-def _spell(value: Any) -> str:
+def _spell(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(float(value))
     return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
 
 
-def list_labels(column: Any) -> list[str | None]:
+def list_labels(column: Series) -> list[str | None]:
     """Return the labels as a list, None where missing."""
     labels = labels_of(column)
     return labels.astype(object).where(labels.notna(), None).tolist()
 
 
-def mark_missing(column: Any, words: Collection[str]) -> Any:
+def mark_missing(column: Series, words: Collection[str]) -> Series:
     """Return the column with the cells that hold one of these words, or an equal number, missing.
 
     >>> from relvec.app.tables.table import as_column
@@ -112,7 +115,7 @@ def _as_float(text: str) -> float | None:
         return None
 
 
-def parse_numbers(column: Any, style: NumberStyle = PLAIN) -> tuple[np.ndarray, np.ndarray]:
+def parse_numbers(column: Series, style: NumberStyle = PLAIN) -> tuple[np.ndarray, np.ndarray]:
     """Return numbers (n,), NaN where missing, and a mask (n,) of the cells that are no finite numbers, nor missing.
 
     >>> from relvec.app.tables.table import as_column
@@ -134,7 +137,7 @@ def parse_numbers(column: Any, style: NumberStyle = PLAIN) -> tuple[np.ndarray, 
     return np.where(finite, values, np.nan), known & ~finite
 
 
-def _parse_plain(column: Any) -> tuple[np.ndarray, Any]:
+def _parse_plain(column: Series) -> tuple[np.ndarray, Series]:
     """Return the plain numbers (n,) of a column of text, NaN elsewhere, and the other labels by their places."""
     column = column.reset_index(drop=True)
     values = import_pandas().to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan, copy=True)
@@ -148,7 +151,7 @@ def _parse_or_nan(label: str, style: NumberStyle) -> float:
         return np.nan
 
 
-def find_number_style(column: Any) -> NumberStyle:
+def find_number_style(column: Series) -> NumberStyle:
     """Return the style in which most cells are numbers; decimal points and no unit where it makes no difference.
 
     >>> from relvec.app.tables.table import as_column
@@ -187,7 +190,7 @@ def _is_number(label: str) -> bool:
     return _as_float(label) is not None or THOUSANDS.fullmatch(label) is not None
 
 
-def describe_signs(column: Any, style: NumberStyle) -> str:
+def describe_signs(column: Series, style: NumberStyle) -> str:
     """Say how percent signs and currencies were read, where not all cells carry the same.
 
     >>> from relvec.app.tables.table import as_column

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -24,8 +24,12 @@ from relvec.app.tables.cells import (
     refuse_strays,
 )
 from relvec.app.tables.dates import days_since_1970, format_in_words
-from relvec.app.tables.table import Table, TableError, as_table, text_type
+from relvec.app.tables.table import Table, TableError, TableLike, as_table, text_type
 from relvec.app.tables.text import list_names, plural
+
+if TYPE_CHECKING:
+    from pandas import Series
+    from sklearn.utils import Tags
 
 __all__ = ["Column", "TableColumns", "numbers_of"]
 
@@ -116,7 +120,7 @@ class TableColumns(TransformerMixin, BaseEstimator):
     [[31.0, 0.0], [47.0, 1.0], [52.0, 0.0], [38.0, 0.0]]
     """
 
-    def __init__(self, columns: Any = (), target: Any = None, task: str | None = None) -> None:
+    def __init__(self, columns: Sequence[Column] = (), target: Column | None = None, task: str | None = None) -> None:
         self.columns = columns
         self.target = target
         self.task = task
@@ -124,18 +128,18 @@ class TableColumns(TransformerMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return True  # all it knows is in its parameters
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         tags.input_tags.allow_nan = tags.input_tags.string = True
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> TableColumns:
+    def fit(self, X: TableLike, y: object = None) -> TableColumns:
         """Do nothing: the columns were described before."""
         self.record_: dict[str, Any] = {}
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: TableLike) -> np.ndarray:
         """Turn the inputs into numbers.
 
         Parameters
@@ -172,7 +176,7 @@ class TableColumns(TransformerMixin, BaseEstimator):
         """Return the columns that enter the model."""
         return [column for column in self.columns if column.is_input]
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Return the names of the numbers made (n_features_out,).
 
         >>> TableColumns([Column("when", "date", parts=("days", "year"))]).get_feature_names_out().tolist()
@@ -180,7 +184,7 @@ class TableColumns(TransformerMixin, BaseEstimator):
         """
         return np.array([name for column in self.inputs() for name in column.features()], dtype=object)
 
-    def unseen(self, X: Any) -> list[str]:
+    def unseen(self, X: TableLike) -> list[str]:
         """Tell of categories in a table that were not seen in the fit.
 
         >>> city = Column("city", "category", levels=("Ulm", "Bonn"))
@@ -246,11 +250,11 @@ def _encode(column: Column, values: np.ndarray) -> list[np.ndarray]:
     return [*made, np.isnan(values).astype(float)] if "missing" in column.parts else made
 
 
-def _read_number(cells: Any, column: Column) -> Read:
+def _read_number(cells: Series, column: Column) -> Read:
     return *parse_numbers(cells, column.style), f"numbers (in {column.unit})" if column.unit else "numbers"
 
 
-def _read_boolean(cells: Any, column: Column) -> Read:
+def _read_boolean(cells: Series, column: Column) -> Read:
     words = column.words or ("false", "true")
     values, strays = parse_numbers(cells)
     if cells.dtype == text_type():
@@ -260,11 +264,11 @@ def _read_boolean(cells: Any, column: Column) -> Read:
     return values, strays, f"{words[1]} or {words[0]}"
 
 
-def _read_date(cells: Any, column: Column) -> Read:
+def _read_date(cells: Series, column: Column) -> Read:
     return *days_since_1970(cells, column.format), f"dates ({format_in_words(column.format)})"
 
 
-def _read_category(cells: Any, column: Column) -> Read:
+def _read_category(cells: Series, column: Column) -> Read:
     code = {level: float(i) for i, level in enumerate(column.levels)}
     labels = labels_of(cells)
     found = labels.map(code).to_numpy(float)
@@ -272,6 +276,6 @@ def _read_category(cells: Any, column: Column) -> Read:
     return found, np.zeros(len(found), dtype=bool), "a category"
 
 
-READERS: dict[str, Callable[[Any, Column], Read]] = {
+READERS: dict[str, Callable[[Series, Column], Read]] = {
     "number": _read_number, "boolean": _read_boolean, "date": _read_date, "category": _read_category,
 }  # fmt: skip

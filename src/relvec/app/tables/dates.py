@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relvec.app.tables.cells import labels_of
 from relvec.app.tables.table import import_optional, import_pandas, text_type
+
+if TYPE_CHECKING:
+    from pandas import Series
 
 __all__ = ["days_since_1970", "find_date_formats", "format_in_words"]
 
@@ -22,7 +25,7 @@ MIN_SAMPLE_SHARE = 0.2  # of these that must look like dates
 DATE_LIKE = r"(?=.*\d.*)(?!\d+$).{6,40}"  # a shorter text, or a number, is no date
 
 
-def find_date_formats(labels: Any) -> tuple[str, np.ndarray]:
+def find_date_formats(labels: Series) -> tuple[str, np.ndarray]:
     """Find the format, or the few formats, in which most labels are dates; also a mask (n,) of those that are not.
 
     >>> from relvec.app.tables.table import as_column
@@ -42,7 +45,7 @@ def find_date_formats(labels: Any) -> tuple[str, np.ndarray]:
     return SEPARATOR.join(chosen), strays & labels.index.isin(left.index)
 
 
-def _candidates(labels: Any, chosen: list[str]) -> list[str]:
+def _candidates(labels: Series, chosen: list[str]) -> list[str]:
     """Guess the formats of a few labels; none that swaps day and month of one that was chosen."""
     guess = import_optional("pandas.tseries.api", "reading dates").guess_datetime_format
     sample = labels.iloc[:: max(1, len(labels) // SAMPLE)]
@@ -62,12 +65,12 @@ def _swap(format: str) -> str:
     return format.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m") if format != ISO else ""
 
 
-def _parse(labels: Any, format: str) -> Any:
+def _parse(labels: Series, format: str) -> Series:
     found = import_pandas().to_datetime(labels, format=format, errors="coerce", utc=True)
     return found.where(labels.str.fullmatch(DATE_LIKE)) if format == ISO else found
 
 
-def other_reading(labels: Any, formats: str) -> str | None:
+def other_reading(labels: Series, formats: str) -> str | None:
     """Return another format in which all labels are dates too, such as the day before the month, if there is one."""
     other = _swap(formats)
     ordered = "%d" in formats and "%m" in formats and not re.match("%Y", formats) and SEPARATOR not in formats
@@ -86,7 +89,7 @@ def format_in_words(formats: str) -> str:
     return " or ".join(re.sub(r"%\w", lambda match: words.get(match[0], match[0]), part) for part in parts)
 
 
-def days_since_1970(column: Any, formats: str) -> tuple[np.ndarray, np.ndarray]:
+def days_since_1970(column: Series, formats: str) -> tuple[np.ndarray, np.ndarray]:
     """Return days since 1970 (n,), in UTC, NaN where missing; and a mask (n,) of cells that are no dates.
 
     >>> from relvec.app.tables.table import as_column

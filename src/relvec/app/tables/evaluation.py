@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from relvec.app.tables.pipelines import Prediction, predict_table, row_digests, transform_table
-from relvec.app.tables.table import Table, TableError, as_table
+from relvec.app.tables.table import Table, TableError, TableLike, as_table
 from relvec.app.tables.target import has_target, target_of
 from relvec.app.tables.text import format_range, format_to_error, format_with_error, plural
 from relvec.runtime.progress import share_of_work, show_progress
@@ -80,7 +80,7 @@ class Evaluation:
     folds: int
 
 
-def calibrate_table(pipeline: Pipeline, table: Any) -> int:
+def calibrate_table(pipeline: Pipeline, table: TableLike) -> int:
     """Calibrate a fitted pipeline on rows that took no part in its fit: its intervals or sets hold their coverage.
 
     Parameters
@@ -113,7 +113,7 @@ def upper_of(pipeline: Pipeline) -> str | None:
     return pipeline["columns"].record_.get("upper")
 
 
-def evaluate_table(pipeline: Pipeline, table: Any, *, folds: int = 0, seed: int = 0) -> Evaluation:
+def evaluate_table(pipeline: Pipeline, table: TableLike, *, folds: int = 0, seed: int = 0) -> Evaluation:
     """Compare a fitted pipeline's predictions with the targets of a table.
 
     Parameters
@@ -206,7 +206,7 @@ def _out_of_fold(
     pipeline: Pipeline, table: Table, y: np.ndarray, tested: np.ndarray, folds: int, seed: int
 ) -> Prediction:
     """Predict the rows `tested` by models that were fitted without them; the other rows are in every fit."""
-    kind: Any = StratifiedKFold if pipeline["columns"].task == "classification" else KFold
+    kind = StratifiedKFold if pipeline["columns"].task == "classification" else KFold
     parts, places = [], []
     with show_progress(None), share_of_work():
         for k, (_, chosen) in enumerate(kind(folds, shuffle=True, random_state=seed).split(tested, y[tested])):
@@ -232,7 +232,7 @@ def _out_of_fold(
 
 # Scores ----------------------------------------------------------------------------------------------------------
 
-Measure = tuple[str, Callable[[Any], float], str, float]  # name, score of the rows drawn, meaning, baseline
+Measure = tuple[str, Callable[[np.ndarray], float], str, float]  # name, score of the rows drawn, meaning, baseline
 
 
 def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndarray | None) -> list[Measure]:
@@ -243,7 +243,7 @@ def _measures(pipeline: Pipeline, y: np.ndarray, p: Prediction, density: np.ndar
     held = (p.interval[:, 0] <= y) & (y <= p.interval[:, 1])
     width = p.interval[:, 1] - p.interval[:, 0]
 
-    def r_squared(i: Any) -> float:
+    def r_squared(i: np.ndarray) -> float:
         spread = np.sum((y[i] - y[i].mean()) ** 2)
         return float(1 - np.sum(error[i] ** 2) / spread) if spread > 0 else np.nan
 
@@ -280,7 +280,7 @@ def _class_measures(classes: np.ndarray, y: np.ndarray, p: Prediction) -> list[M
     own = np.log(np.maximum(p.proba[np.arange(len(y)), place], 1e-15))
     square = np.sum((p.proba - member) ** 2, axis=1)
 
-    def balanced_accuracy(i: Any) -> float:
+    def balanced_accuracy(i: np.ndarray) -> float:
         return float(np.mean([np.mean(right[i][place[i] == k]) for k in np.unique(place[i])]))
 
     share = member.mean(axis=0)

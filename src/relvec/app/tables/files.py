@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -162,7 +161,7 @@ def _encode(table: Table, format: str) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in cells.to_dict("records")).encode()
 
 
-def _write_excel(rows: Iterable[Iterable[Any]], out: io.BytesIO) -> None:
+def _write_excel(rows: Iterable[Iterable[object]], out: io.BytesIO) -> None:
     """Write a workbook; text stays text where it begins like a formula."""
     openpyxl = import_optional("openpyxl", "writing Excel files")
     book = openpyxl.Workbook(write_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.inspection import permutation_importance
@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from relvec.app.tables.columns import NO_VALUE, OTHER, Column, TableColumns
 from relvec.app.tables.evaluation import Evaluation
 from relvec.app.tables.pipelines import predict_table, transform_table
-from relvec.app.tables.table import Table, as_table
+from relvec.app.tables.table import Table, TableLike, as_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -122,7 +122,7 @@ def error_of(y: np.ndarray, predicted: np.ndarray, classes: np.ndarray | None = 
     return float(-np.mean(np.log(np.maximum(own, 1e-15))))
 
 
-def partial_dependence(pipeline: Pipeline, table: Any, name: str, *, seed: int = 0) -> Dependence:
+def partial_dependence(pipeline: Pipeline, table: TableLike, name: str, *, seed: int = 0) -> Dependence:
     """Return the predictions as one column is set to each of a grid of values in every row.
 
     Parameters

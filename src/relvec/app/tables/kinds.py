@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from relvec.app.tables.columns import DAYS_PER_YEAR, NO_VALUE, OTHER, Column
 from relvec.app.tables.dates import days_since_1970, find_date_formats, format_in_words, other_reading
 from relvec.app.tables.table import NESTED, Table, text_type
 from relvec.app.tables.text import differ_in_case, list_names, plural
+
+if TYPE_CHECKING:
+    from pandas import Series
 
 __all__ = ["describe"]
 
@@ -51,15 +54,15 @@ class _Cells:
 
     table: Table
     name: str
-    cells: Any
+    cells: Series
     strict: bool
 
     @cached_property
-    def labels(self) -> Any:
+    def labels(self) -> Series:
         return labels_of(self.cells)
 
     @cached_property
-    def present(self) -> Any:
+    def present(self) -> Series:
         return self.labels.dropna()
 
     @cached_property

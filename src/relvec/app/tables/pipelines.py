@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -21,7 +21,7 @@ from relvec.app.tables.columns import NO_VALUE, Column, TableColumns, names_of, 
 from relvec.app.tables.doubts import find_doubts
 from relvec.app.tables.families import default_family, make_model
 from relvec.app.tables.kinds import describe
-from relvec.app.tables.table import Table, TableError, as_table
+from relvec.app.tables.table import Table, TableError, TableLike, as_table
 from relvec.app.tables.target import ends_of, prepare_target, target_of
 from relvec.app.tables.text import plural
 from relvec.runtime.machine import release_memory
@@ -99,7 +99,7 @@ class Plan:
 
 
 def plan_table(
-    table: Any, target: str, *, task: str = "auto", features: Collection[str] | None = None,
+    table: TableLike, target: str, *, task: str = "auto", features: Collection[str] | None = None,
     drop: Collection[str] = (), identifiers: Collection[str] = (), categorical: Collection[str] = (),
     use: Collection[str] = (), missing: Collection[str] = (), drop_rows: bool = False, strict: bool = False,
     upper: str | None = None,
@@ -139,7 +139,7 @@ def plan_table(
     return Plan(table, task, column, columns, tuple(notes), ends, upper)
 
 
-def fit_table(table: Any, target: str, *, model: Any = None, **options: Any) -> FittedTable:
+def fit_table(table: TableLike, target: str, *, model: Any = None, **options: Any) -> FittedTable:
     """Fit a model to a table with columns of any kind.
 
     Parameters
@@ -218,7 +218,7 @@ def inputs_of(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     return pipeline[:-1].fit_transform(plan.table.without(plan.target.name), y), y
 
 
-def predict_table(pipeline: Pipeline, table: Any, coverage: float = 0.9, quantiles: bool = False) -> Prediction:
+def predict_table(pipeline: Pipeline, table: TableLike, coverage: float = 0.9, quantiles: bool = False) -> Prediction:
     """Predict the target for every row of a table.
 
     Parameters
@@ -293,7 +293,7 @@ def _drop_incomplete(table: Table, columns: list[Column], notes: list[str]) -> T
     return table.take(complete)
 
 
-def _make_pipeline(first: TableColumns, model: Any) -> Pipeline:
+def _make_pipeline(first: TableColumns, model: BaseEstimator | None) -> Pipeline:
     places = feature_places(first)
     # A part of the rows, in cross-validation, may have no value at all in a column.
     numbers = make_pipeline(
@@ -348,7 +348,7 @@ def row_digests(table: Table, names: Sequence[str]) -> list[str]:
     return [blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for row in rows]
 
 
-def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, Any]:
+def _record(pipeline: Pipeline, table: Table, notes: list[str], seconds: float) -> dict[str, object]:
     """Return the facts about a fit for readers of the saved model, in plain types."""
     fitted = pipeline[-1].fitted_
     rows, noise = fitted.kept_rows, fitted.noise

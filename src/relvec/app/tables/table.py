@@ -7,11 +7,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from relvec.app.tables.text import escape_controls, list_names
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series, StringDtype
 
 __all__ = ["Table", "TableError", "as_table"]
 
@@ -23,11 +28,14 @@ UNNAMED = re.compile(r"column \d+|[-+.,\d]+( \(\d+\))?")  # a name that was made
 NESTED = (list, tuple, dict, set, np.ndarray)  # what a cell of a column of no use may hold
 
 
+TableLike = Any  # what `as_table` takes: a `Table`, a data frame of any library, a mapping of columns, an array (n, d)
+
+
 class TableError(ValueError):
     """A table that cannot be used. The message names the file and, where there is one, the column and the row."""
 
 
-def import_optional(name: str, purpose: str) -> Any:
+def import_optional(name: str, purpose: str) -> ModuleType:
     """Import a package of the extra ``tables``, or raise an ImportError that says what to install."""
     try:
         return import_module(name)
@@ -36,7 +44,7 @@ def import_optional(name: str, purpose: str) -> Any:
         raise ImportError(f"{purpose} needs {package}, which is not installed: pip install 'relvec[tables]'") from error
 
 
-def import_pandas() -> Any:
+def import_pandas() -> ModuleType:
     """Import pandas, or raise an ImportError that says how to install it."""
     return import_optional("pandas", "working with tables")
 
@@ -61,7 +69,7 @@ class Table:
     (2, ['x', 'city'])
     """
 
-    frame: Any
+    frame: DataFrame
     source: str = "table"
     notes: tuple[str, ...] = ()
 
@@ -78,7 +86,7 @@ class Table:
         """Number of each row (n,) in the table that was read, from 1."""
         return self.frame.index.to_numpy()
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Series:
         if name in self.frame.columns:
             return self.frame[name]
         close = difflib.get_close_matches(name, self.names[:MAX_SPELLING_CANDIDATES], n=1, cutoff=0.6)
@@ -88,11 +96,11 @@ class Table:
         hint += "".join(f"; {note}" for note in self.notes)  # such as which sheet was read
         raise TableError(f"{self.source}: there is no column {name!r}{hint}")
 
-    def take(self, rows: Any) -> Table:
+    def take(self, rows: ArrayLike) -> Table:
         """Return some of the rows, by their indices or a mask."""
         return replace(self, frame=self.frame.iloc[rows])
 
-    def with_column(self, name: str, values: Any) -> Table:
+    def with_column(self, name: str, values: Series | ArrayLike) -> Table:
         """Return a copy with one column replaced or appended."""
         column = as_column(values, name).set_axis(self.frame.index)
         return replace(self, frame=self.frame.assign(**{name: column}))
@@ -106,7 +114,7 @@ class Table:
         return f"{self.source}, row {self.numbers[row]}, column {column!r}"
 
 
-def as_table(X: Any) -> Table:
+def as_table(X: TableLike) -> Table:
     """Make a table of a `Table`, a pandas or polars data frame, a mapping of columns or an array (n, d).
 
     >>> as_table({"x": [1.0, 2.0], "city": ["Ulm", None]}).names
@@ -125,7 +133,7 @@ def as_table(X: Any) -> Table:
     return make_table({f"x{i + 1}": array[:, i] for i in range(array.shape[1])})
 
 
-def make_table(columns: Mapping[str, Any], source: str = "table", notes: tuple[str, ...] = ()) -> Table:
+def make_table(columns: Mapping[str, Series | ArrayLike], source: str = "table", notes: tuple[str, ...] = ()) -> Table:
     """Make a table of columns in any form."""
     pd = import_pandas()
     made = {name: as_column(values, name) for name, values in columns.items()}
@@ -135,12 +143,12 @@ def make_table(columns: Mapping[str, Any], source: str = "table", notes: tuple[s
     return Table(frame.set_axis(pd.RangeIndex(1, len(frame) + 1)), source, notes)
 
 
-def text_type() -> Any:
+def text_type() -> StringDtype:
     """Return the type of columns of text, NaN where a cell is missing: compact, where pyarrow is installed."""
     return import_pandas().StringDtype(na_value=np.nan)
 
 
-def as_column(values: Any, name: str) -> Any:
+def as_column(values: Series | ArrayLike, name: str) -> Series:
     """Make a series of numbers, booleans, dates or text; cells that are lists or objects stay as they are.
 
     >>> as_column([1, None], "x").tolist(), as_column(["a", None], "x").tolist()
@@ -171,7 +179,7 @@ def as_column(values: Any, name: str) -> Any:
     return column if kind == "M" or column.dtype == text_type() else _from_objects(column.astype(object))
 
 
-def _from_objects(column: Any) -> Any:
+def _from_objects(column: Series) -> Series:
     """Make a column of Python objects one of booleans, numbers or text, if it holds no lists or objects."""
     pd = import_pandas()
     if any(isinstance(value, NESTED) for value in column):
@@ -190,7 +198,7 @@ def _from_objects(column: Any) -> Any:
     return pd.Series([None if value is None else as_text(value) for value in column], dtype=text_type())
 
 
-def unique_names(header: Iterable[Any], source: str) -> tuple[list[str], tuple[str, ...]]:
+def unique_names(header: Iterable[object], source: str) -> tuple[list[str], tuple[str, ...]]:
     r"""Give every column a printable name of its own, with a note for each name that had to be changed.
 
     >>> unique_names(["x", "", "x"], "t.csv")[0]
@@ -211,7 +219,7 @@ def unique_names(header: Iterable[Any], source: str) -> tuple[list[str], tuple[s
     return list(names), tuple(notes)
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     r"""Write a value as text, without blanks around it; bytes are UTF-8, and what is no letter becomes U+FFFD.
 
     >>> as_text(b" a\xff"), as_text("half \ud83d"), as_text(True)

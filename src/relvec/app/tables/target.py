@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -22,7 +21,7 @@ from relvec.app.tables.cells import (
 )
 from relvec.app.tables.columns import MAX_ODD_SHARE, MISSING_CURE, Column, numbers_of
 from relvec.app.tables.kinds import BOOLEANS, MAX_STRAY_SHARE
-from relvec.app.tables.table import Table, TableError, as_table, text_type
+from relvec.app.tables.table import Table, TableError, TableLike, as_table, text_type
 from relvec.app.tables.text import differ_in_case, list_names, plural
 
 __all__ = ["TASKS", "prepare_target", "target_of"]
@@ -70,7 +69,7 @@ def prepare_target(
     return table, task, replace(column, missing=words), notes
 
 
-def target_of(pipeline: Pipeline, table: Any) -> np.ndarray:
+def target_of(pipeline: Pipeline, table: TableLike) -> np.ndarray:
     """Return the observed targets (n,) of a table, as the pipeline's model takes them; NaN or None where missing.
 
     >>> from relvec.app.tables.pipelines import fit_table

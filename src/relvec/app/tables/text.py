@@ -16,7 +16,7 @@ MAX_DIGITS = 5  # of a value, however small its error
 LONG_NUMBER = re.compile(r"[+-]?\d+\.\d{8,}(e[+-]?\d+)?")  # a computed number, as text in a file
 
 
-def format_cell(value: Any) -> str:
+def format_cell(value: object) -> str:
     r"""Format a value for people: numbers with four digits, text on one line without control characters.
 
     >>> format_cell(3.14159), format_cell(12345.6), format_cell(None), format_cell("two\nlines")
@@ -52,7 +52,7 @@ def on_terminal() -> bool:
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # which a spreadsheet takes for the beginning of a formula
 
 
-def escape_formula(value: Any) -> Any:
+def escape_formula(value: object) -> object:
     """Write an apostrophe before text that a spreadsheet would run as a formula; other values stay.
 
     >>> escape_formula("=1+2"), escape_formula("Ulm"), escape_formula(-1.5)
@@ -127,7 +127,7 @@ def differ_in_case(names: Collection[str]) -> list[str]:
     return sorted((name for name in names if spellings[name.casefold()] > 1), key=str.casefold)
 
 
-def to_json_types(value: Any) -> Any:
+def to_json_types(value: object) -> Any:
     """Convert a value to types that JSON has; NaN and infinities become null.
 
     >>> to_json_types({"a": np.array([1.0, np.nan]), "b": (np.int64(2), True)})

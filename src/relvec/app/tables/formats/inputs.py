@@ -10,9 +10,12 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from relvec.app.tables.table import TableError, import_optional
+
+if TYPE_CHECKING:
+    from pyarrow import NativeFile
 
 __all__ = ["LIMITS", "Limits", "Source", "open_source"]
 
@@ -103,7 +106,7 @@ def _read_bytes(file: BinaryIO, name: str, most: int) -> bytes:
     return bytes(found)
 
 
-def _read_up_to(stream: Any, most: int) -> bytearray:
+def _read_up_to(stream: BinaryIO, most: int) -> bytearray:
     """Read a stream until it ends or gives more than `most` bytes."""
     found = bytearray()
     while len(found) <= most and (more := stream.read(CHUNK)):
@@ -116,7 +119,7 @@ def _unpack(data: bytes, name: str, most: int) -> bytes:
     kind = "gzip" if data[:2] == b"\x1f\x8b" else "zstd" if data[:4] == b"\x28\xb5\x2f\xfd" else ""
     if not kind:
         return data
-    stream: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
+    stream: BinaryIO | NativeFile = gzip.GzipFile(fileobj=io.BytesIO(data))
     if kind == "zstd":
         arrow = import_optional("pyarrow", "a file compressed with zstd")
         stream = arrow.CompressedInputStream(arrow.BufferReader(data), "zstd")

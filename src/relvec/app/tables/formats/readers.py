@@ -9,13 +9,20 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relvec.app.tables.formats.inputs import Source
 from relvec.app.tables.table import Table, TableError, as_text, import_optional, make_table, text_type, unique_names
 from relvec.runtime.machine import release_memory
+
+if TYPE_CHECKING:
+    from openpyxl.worksheet.worksheet import Worksheet
+    from pyarrow import ChunkedArray, DataType, RecordBatch, Schema
+    from pyarrow import Table as ArrowTable
+    from pyarrow.csv import InvalidRow
 
 __all__ = ["read_csv", "read_excel", "read_feather", "read_json", "read_npz", "read_parquet", "read_tsv",
            "release_unused"]  # fmt: skip
@@ -42,7 +49,7 @@ def read_csv(source: Source, delimiter: str | None = None) -> Table:
     source.check(source.data.count(delimiter.encode()) + source.data.count(b"\n"), 1)
     wrong: list[str] = []
 
-    def look_at(row: Any) -> str:
+    def look_at(row: InvalidRow) -> str:
         if not row.text.strip():
             return "skip"
         wrong.append(f"row {row.number - 1 - bool(told)}: {row.actual_columns} cells where the header has {width}")
@@ -112,7 +119,7 @@ def read_json(source: Source) -> Table:
     encoding, notes = _find_encoding(source)
     text = source.data.decode(encoding).lstrip("\ufeff")
     source.check(text.count("\n") + text.count("{"), 1)
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, list[object]] = {}
     rows = 0
     for where, record in _load_records(text, source.name):
         if not isinstance(record, dict):
@@ -129,18 +136,20 @@ def read_json(source: Source) -> Table:
     return make_table(dict(zip(names, columns.values(), strict=True)), source.name, notes + renamed)
 
 
-def _load_records(text: str, name: str) -> Iterator[tuple[str, Any]]:
+def _load_records(text: str, name: str) -> Iterator[tuple[str, object]]:
     """Yield the places and values of the lines of JSON, or of the items of a list."""
     whole = text.lstrip().startswith("[")
     for i, part in enumerate([text] if whole else text.split("\n"), start=1):
+        if not part.strip():
+            continue
         where = name if whole else f"{name}, line {i}"
         try:
-            record: Any = json.loads(part) if part.strip() else None
+            record = json.loads(part)
         except (ValueError, RecursionError) as error:
             raise TableError(f"{where}: not valid JSON: {error}") from error
         if whole:
             yield from ((f"{name}, row {row}", item) for row, item in enumerate(record, start=1))
-        elif part.strip():
+        else:
             yield where, record
 
 
@@ -167,7 +176,7 @@ def read_excel(source: Source) -> Table:
     return make_table({name: [row[i] for row in rows] for i, name in enumerate(names)}, source.name, notes)
 
 
-def _filled_rows(sheet: Any, source: Source) -> Iterator[tuple[Any, ...]]:
+def _filled_rows(sheet: Worksheet, source: Source) -> Iterator[tuple[object, ...]]:
     """Yield the rows of a sheet that hold anything, up to their last cell that does."""
     width = text = filled = 0
     sheet.reset_dimensions()  # which a file may have wrong
@@ -224,7 +233,7 @@ def release_unused() -> None:
     release_memory()
 
 
-def _arrow() -> Any:
+def _arrow() -> ModuleType:
     return import_optional("pyarrow", "reading tables")
 
 
@@ -232,7 +241,7 @@ def read_parquet(source: Source) -> Table:
     """Read Parquet, a few rows at a time, so that a small file does not become a large table."""
     parquet = import_optional("pyarrow.parquet", "reading Parquet")
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[Schema | RecordBatch]:
         schema = parquet.read_schema(_arrow().BufferReader(source.data))
         texts = [field.name for field in schema if _is_text(field.type)]  # one that repeats is unpacked once
         file = parquet.ParquetFile(_arrow().BufferReader(source.data), read_dictionary=texts)
@@ -250,7 +259,7 @@ def read_feather(source: Source) -> Table:
     """Read Feather, which is Arrow's file format."""
     ipc = import_optional("pyarrow.ipc", "reading Feather")
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[Schema | RecordBatch]:
         file = ipc.open_file(_arrow().BufferReader(source.data))
         yield file.schema
         yield from (file.get_batch(i) for i in range(file.num_record_batches))
@@ -258,7 +267,7 @@ def read_feather(source: Source) -> Table:
     return _read_batches(batches(), source, "Feather")
 
 
-def _read_batches(stream: Iterator[Any], source: Source, format: str) -> Table:
+def _read_batches(stream: Iterator[Schema | RecordBatch], source: Source, format: str) -> Table:
     """Read a schema and batches of rows, each checked in full before a cell of it is touched."""
     rows, size, parts = 0, 0, []
     try:
@@ -276,11 +285,11 @@ def _read_batches(stream: Iterator[Any], source: Source, format: str) -> Table:
         raise TableError(f"{source.name}: not a readable {format} file: {error}") from error
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: DataType) -> bool:
     return _arrow().types.is_string(kind) or _arrow().types.is_large_string(kind)
 
 
-def _from_arrow(found: Any, source: Source, notes: tuple[str, ...] = ()) -> Table:
+def _from_arrow(found: ArrowTable, source: Source, notes: tuple[str, ...] = ()) -> Table:
     """Make a table of Arrow's columns; nested ones, which are left out whatever they hold, are not converted."""
     names, renamed = unique_names(found.column_names, source.name)
     texts = {_arrow().string(): text_type(), _arrow().large_string(): text_type()}
@@ -296,7 +305,7 @@ def _from_arrow(found: Any, source: Source, notes: tuple[str, ...] = ()) -> Tabl
     return make_table(columns, source.name, notes + renamed)
 
 
-def _unpacked_text(column: Any) -> int:
+def _unpacked_text(column: ChunkedArray) -> int:
     """Count the bytes of a column of text that is kept as a dictionary, each repetition counted."""
     if not _is_text(column.type.value_type):
         return 0
