@@ -11,18 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 Array = Any  # an array of whichever library
+Namespace = Any  # its functions, by the names of the array API standard
 
 # where array-api-compat is found: scipy's copy has moved
 _COMPAT_PACKAGES = ("array_api_compat", "scipy._external.array_api_compat", "scipy._lib.array_api_compat")
 
 
 @cache
-def _compat(part: str = "") -> Any:
+def _compat(part: str = "") -> ModuleType:
     for package in _COMPAT_PACKAGES:
         try:
             return import_module(package + part)
@@ -31,25 +33,25 @@ def _compat(part: str = "") -> Any:
     raise ImportError(f"arrays on a device need array-api-compat: pip install array-api-compat ({last})")
 
 
-def is_device_array(x: Any) -> bool:
+def is_device_array(x: Array) -> bool:
     """Tell whether x is an array of a library other than NumPy that follows the array API (PyTorch, CuPy, ...).
 
     >>> is_device_array([1.0]), is_device_array(np.ones(2))
     (False, False)
     """
-    kind: Any = type(x)
+    kind: type = type(x)
     return _is_device_type(kind)
 
 
 @cache
-def _is_device_type(kind: Any) -> bool:
+def _is_device_type(kind: type) -> bool:
     module = kind.__module__.partition(".")[0]
     if module in ("numpy", "builtins", "pandas", "polars", "scipy", "dask"):
         return False
     return module in ("torch", "cupy") or hasattr(kind, "__array_namespace__")
 
 
-def namespace(x: Array) -> Any:
+def namespace(x: Array) -> Namespace:
     """Return the functions for arrays like x, with the names of the array API standard: NumPy itself for NumPy arrays.
 
     >>> namespace(np.ones(2)) is np
@@ -63,10 +65,10 @@ def namespace(x: Array) -> Any:
     return _known[kind]
 
 
-_known: dict[type, Any] = {}  # asking array-api-compat takes longer than many an operation
+_known: dict[type, Namespace] = {}  # asking array-api-compat takes longer than many an operation
 
 
-def refuse_masked(*arrays: Any) -> Any:
+def refuse_masked(*arrays: Array) -> Array:
     """Return the first of some arrays or lists of rows; refuse masked values, which are no values to use."""
     for values in arrays:
         parts = values if isinstance(values, list | tuple) else (values,)
@@ -78,7 +80,7 @@ def refuse_masked(*arrays: Any) -> Any:
     return arrays[0]
 
 
-def to_host(x: Any) -> np.ndarray:
+def to_host(x: Array) -> np.ndarray:
     """Return X as a NumPy array, copied from its device where it has one; anything else is returned unchanged.
 
     An array with masked values is refused.
@@ -98,7 +100,7 @@ def to_host(x: Any) -> np.ndarray:
         return np.asarray(x)
 
 
-def like(x: Array, values: Any) -> Array:
+def like(x: Array, values: Array) -> Array:
     """Return a host array of numbers in the library, on the device and of the type of x.
 
     >>> like(np.ones(2), [1, 2])
@@ -109,7 +111,7 @@ def like(x: Array, values: Any) -> Array:
     return namespace(x).asarray(_writeable(values), dtype=x.dtype, device=_raw_device(x))
 
 
-def take(x: Array, indices: Any, axis: int = 0) -> Array:
+def take(x: Array, indices: Array, axis: int = 0) -> Array:
     """Return the rows (or columns, for axis 1) of x with the given indices, which are on the host."""
     if isinstance(x, np.ndarray):
         return x[indices] if axis == 0 else x[:, indices]
@@ -134,7 +136,7 @@ def squares(x: Array, axis: int) -> Array:
     return dots(x, x, axis)
 
 
-def add_diagonal(x: Array, values: Any) -> Array:
+def add_diagonal(x: Array, values: Array) -> Array:
     """Return a new matrix (n, n) with a number, or numbers (n,), added to its diagonal.
 
     >>> add_diagonal(np.zeros((2, 2)), 3.0).tolist()
@@ -157,13 +159,13 @@ def overwrite(name: str, x: Array) -> Array:
     return getattr(np, name)(x, out=x) if isinstance(x, np.ndarray) else getattr(namespace(x), name)(x)
 
 
-def _writeable(values: Any) -> np.ndarray:
+def _writeable(values: Array) -> np.ndarray:
     """Return a contiguous host array that may be written: PyTorch warns of others when it shares their memory."""
     values = np.ascontiguousarray(values)
     return values if values.flags.writeable else values.copy()
 
 
-def _raw_device(x: Array) -> Any:
+def _raw_device(x: Array) -> object:
     return _compat().device(x)
 
 
@@ -171,16 +173,16 @@ def _raw_device(x: Array) -> Any:
 class Device:
     """A library, one of its devices, and the floating type used there: float64 where the device has it."""
 
-    xp: Any
-    device: Any
-    dtype: Any
+    xp: Namespace
+    device: object
+    dtype: object
 
     @property
     def name(self) -> str:
         """Library and device, for messages."""
         return f"{self.xp.__name__.rpartition('array_api_compat.')[2]}:{self.device}"
 
-    def to_device(self, values: Any) -> Array:
+    def to_device(self, values: Array) -> Array:
         """Return the numbers as an array of floats on the device."""
         if is_device_array(values) and namespace(values) is not self.xp:
             values = to_host(values)
@@ -201,7 +203,7 @@ def device_of(x: Array) -> Device:
     return Device(xp, device, _float_type(xp, device))
 
 
-def _float_type(xp: Any, device: Any) -> Any:
+def _float_type(xp: Namespace, device: object) -> object:
     """Return float64, or float32 on devices without it."""
     try:
         xp.zeros(1, dtype=xp.float64, device=device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ class Brief:
         return "\n".join([type(self).__name__, *lines])
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Describe a value in at most `MAX_CHARACTERS`.
 
     >>> describe([np.zeros(3), np.zeros(900)])

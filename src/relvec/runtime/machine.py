@@ -22,10 +22,13 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from threadpoolctl import LibController
 
 MIN_MEMORY_BYTES = 1e7  # less does not hold the workspace of any fit
 _MAX_ROW_SHARE = 0.6  # of a memory limit for arrays as long as the rows; the rest is for the search
@@ -34,12 +37,12 @@ _MIN_PARALLEL_MULTIPLICATIONS = 1e8  # from which a product gains more than the 
 
 _lock = threading.Lock()
 _inside = 0
-_earlier: list[tuple[Any, int]] = []  # libraries of BLAS with the threads that they had, while they have one
+_earlier: list[tuple[LibController, int]] = []  # libraries of BLAS with the threads that they had, while they have one
 _AS_IT_IS = nullcontext()
 
 
 @cache
-def _malloc_trim() -> Any:
+def _malloc_trim() -> Callable[[int], int] | None:
     try:
         return ctypes.CDLL("libc.so.6").malloc_trim if sys.platform == "linux" else None
     except (OSError, AttributeError):  # another C library than glibc
@@ -53,7 +56,7 @@ def release_memory() -> None:
         trim(0)
 
 
-def memory_bytes(limit: Any) -> float:
+def memory_bytes(limit: object) -> float:
     """Return the bytes of a memory limit: a number, or text such as "4GB" or "500 MiB".
 
     >>> memory_bytes("4GB"), memory_bytes(50e6), memory_bytes("1.5 GiB")
@@ -75,7 +78,7 @@ def memory_bytes(limit: Any) -> float:
     return value
 
 
-def memory_left(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: float = 0.0) -> float:
+def memory_left(limit: object, n_rows: int, numbers_per_row: float, bytes_per_row: float = 0.0) -> float:
     """Return the bytes of a limit that remain beside ``numbers_per_row`` doubles for each row; refuse too few.
 
     ``bytes_per_row`` are further bytes that every search needs for a row.
@@ -84,13 +87,13 @@ def memory_left(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: 
     return _at_least(limit, n_rows, (taken + bytes_per_row * n_rows) / _MAX_ROW_SHARE) - taken
 
 
-def room_for_vectors(limit: Any, n_rows: int, numbers_per_row: float, bytes_per_row: float) -> float:
+def room_for_vectors(limit: object, n_rows: int, numbers_per_row: float, bytes_per_row: float) -> float:
     """Return bytes of a limit for the matrices of a process; numbers and least bytes of a row as in `memory_left`."""
     taken = 8.0 * n_rows * numbers_per_row + _LIBRARY_BYTES
     return _ARRAYS_SHARE * _at_least(limit, n_rows, (taken + bytes_per_row * n_rows) / _ARRAYS_SHARE) - taken
 
 
-def _at_least(limit: Any, n_rows: int, enough: float) -> float:
+def _at_least(limit: object, n_rows: int, enough: float) -> float:
     """Return the bytes of a memory limit that has to be enough for so many rows."""
     if (memory := memory_bytes(limit)) < enough:
         raise ValueError(
@@ -111,7 +114,7 @@ def most_vectors(room: float, bytes_each: float, bytes_of_a_pair: float) -> int:
 
 
 @cache
-def _libraries() -> list[Any]:
+def _libraries() -> list[LibController]:
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 

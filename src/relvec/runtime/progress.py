@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 __all__ = ["Progress", "watch"]
 
@@ -80,7 +79,7 @@ class Progress:
         return ", ".join(parts)
 
 
-Watcher = Callable[[Progress], Any]
+Watcher = Callable[[Progress], object]
 
 
 @dataclass
@@ -211,7 +210,7 @@ def report(
 
 
 @contextmanager
-def show_progress(verbose: Any) -> Iterator[None]:
+def show_progress(verbose: object) -> Iterator[None]:
     """Show the progress of what runs within: a bar for None, lines in the log for True, nothing for False.
 
     What a fit around this one shows already is not shown twice.

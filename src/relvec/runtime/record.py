@@ -53,7 +53,7 @@ class Record:
             raise ValueError(f"the parts of {name} do not fit together")
 
 
-def check_types(record: Any) -> None:
+def check_types(record: object) -> None:
     """Raise ValueError unless the fields of a dataclass have the types that are annotated."""
     for field, hint in annotations_of(type(record)).items():  # type: ignore[arg-type]
         value = getattr(record, field)
@@ -67,7 +67,7 @@ def is_index(values: np.ndarray, size: int) -> bool:
 
 
 @cache
-def annotations_of(cls: type) -> dict[str, Any]:
+def annotations_of(cls: type) -> dict[str, object]:
     """Return the annotations of a record by field, evaluated once."""
     if not is_dataclass(cls):
         return {}
@@ -75,7 +75,7 @@ def annotations_of(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(cls)}
 
 
-def _matches(value: Any, hint: Any) -> bool:
+def _matches(value: object, hint: Any) -> bool:
     """Tell whether a value is of the type that an annotation names; annotations of other kinds name no type."""
     if hint is Any:
         return True

@@ -7,9 +7,10 @@ import numbers
 import warnings
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone, is_classifier
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted
@@ -32,10 +33,10 @@ class ConformalPredictions(BaseModel):
         return found
 
     @abstractmethod
-    def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
+    def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
         """Return the scores (q, n) of targets y at X under this model."""
 
-    def _calibrate(self, X: Any, y: Any, cv: Any, randomised: bool = False) -> None:
+    def _calibrate(self, X: ArrayLike, y: ArrayLike, cv: object, randomised: bool = False) -> None:
         """Keep the scores of rows with the model, a new record in place of the old."""
         check_is_fitted(self)
         if cv is None:
@@ -44,7 +45,7 @@ class ConformalPredictions(BaseModel):
             kept = self._cross_calibrate(X, y, cv, randomised)
         self.fitted_ = replace(self.fitted_, calibration=kept)
 
-    def _cross_calibrate(self, X: Any, y: Any, cv: Any, randomised: bool) -> ConformalScores:
+    def _cross_calibrate(self, X: ArrayLike, y: ArrayLike, cv: object, randomised: bool) -> ConformalScores:
         from sklearn.model_selection import KFold, StratifiedKFold  # imports much, and few models need it
 
         if isinstance(cv, numbers.Integral):
@@ -67,7 +68,7 @@ class ConformalPredictions(BaseModel):
             raise ValueError("cv must put every row into one fold: give a number of folds, or a splitter such as KFold")
         return ConformalScores(scores, randomised, fold, tuple(folds))
 
-    def _with_model(self, fitted: Fitted, same: Any = None) -> Any:
+    def _with_model(self, fitted: Fitted, same: BaseModel | None = None) -> Self:
         """Return a copy of the estimator with another fitted model, for predictions."""
         if same is not None and getattr(same, "classes_", np.zeros(0)).tolist() != (
             getattr(self, "classes_", np.zeros(0)).tolist()
@@ -91,7 +92,7 @@ class ConformalPredictions(BaseModel):
             )
 
 
-def check_coverage(coverage: Any) -> float:
+def check_coverage(coverage: object) -> float:
     """Return the coverage as a float, refused unless it is a probability."""
     if not (isinstance(coverage, numbers.Real) and 0 < float(coverage) and 0.5 + float(coverage) / 2 < 1):
         raise ValueError(f"coverage must lie strictly between 0 and 1, got {coverage!r}")

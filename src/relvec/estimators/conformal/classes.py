@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_consistent_length, column_or_1d
 
 from relvec.basis import row_hash64
@@ -21,7 +22,7 @@ class ConformalSets(ConformalPredictions):
 
     classes_: np.ndarray
 
-    def calibrate(self, X: Any, y: Any, cv: Any = None, randomised: bool = False) -> Any:
+    def calibrate(self, X: Any, y: Any, cv: object = None, randomised: bool = False) -> Self:
         """Make `predict_set` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
         The promise is that of `RelevanceVectorRegressor.calibrate`, for the class of a new row: on average over
@@ -49,6 +50,7 @@ class ConformalSets(ConformalPredictions):
         Examples
         --------
         >>> import numpy as np
+        from numpy.typing import ArrayLike
         >>> from relvec import GPClassifier
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(300, 1))
@@ -61,7 +63,7 @@ class ConformalSets(ConformalPredictions):
         return self
 
     @by_blocks
-    def predict_set(self, X: Any, coverage: Any = 0.9) -> np.ndarray:
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Return classes that hold the true one with the given probability.
 
         After `calibrate` the coverage is guaranteed, on average over new rows. Before, the set is the model's own
@@ -103,12 +105,12 @@ class ConformalSets(ConformalPredictions):
             members = self._all_scores(X, found.randomised) <= found.thresholds(coverage)[0]
         return add_most_probable(members, proba)
 
-    def _all_scores(self, X: Any, randomised: bool) -> np.ndarray:
+    def _all_scores(self, X: ArrayLike, randomised: bool) -> np.ndarray:
         """Return the scores (n, K) of every class."""
         rows, _ = self._validate_rows(X, False)
         return class_scores(to_host(self.predict_proba(X)), uniform_parts(rows) if randomised else OWN_SHARE)
 
-    def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
+    def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
         found, y = self._all_scores(X, randomised), column_or_1d(check_labels(to_host(y)))
         check_consistent_length(found, y)
         scores = np.full((1, len(y)), np.inf)  # of a class that the model does not know

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import check_array, check_consistent_length
 
 from relvec.estimators.base import check_predictions
@@ -22,13 +23,13 @@ class ConformalIntervals(ConformalPredictions):
     A process on a logarithmic scale of the target is scored, and has symmetric intervals, on that scale.
     """
 
-    def _takes_ends(self, y: Any) -> bool:
+    def _takes_ends(self, y: ArrayLike) -> bool:
         """Tell whether y holds the ends of censored targets, for a model of such."""
         noise = self.fitted_.noise
         ends = np.ndim(y) == 2 or getattr(getattr(y, "dtype", None), "names", None) is not None
         return ends and noise is not None and noise.kind == "censored"
 
-    def calibrate(self, X: Any, y: Any, cv: Any = None) -> Any:
+    def calibrate(self, X: Any, y: Any, cv: object = None) -> Self:
         """Make `predict_interval` hold its coverage, by rows that took no part in the fit (conformal prediction).
 
         If calibration rows and new rows are exchangeable (drawn from one distribution, in any order), intervals of
@@ -56,6 +57,7 @@ class ConformalIntervals(ConformalPredictions):
         Examples
         --------
         >>> import numpy as np
+        from numpy.typing import ArrayLike
         >>> from relvec import RVR
         >>> rng = np.random.default_rng(0)
         >>> X = rng.uniform(-3.0, 3.0, (300, 1))
@@ -68,7 +70,7 @@ class ConformalIntervals(ConformalPredictions):
         self._calibrate(X, y, cv)
         return self
 
-    def _scores(self, X: Any, y: Any, randomised: bool) -> np.ndarray:
+    def _scores(self, X: ArrayLike, y: Any, randomised: bool) -> np.ndarray:
         rows, _ = self._validate_rows(X, False)
         if self._takes_ends(y):
             y, high = as_ends(y).T

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -48,7 +49,7 @@ class RelevancePath:
         return [[name for name in model.atoms_ if name != "bias"] for model in self.models]
 
     @property
-    def best(self) -> Any:
+    def best(self) -> Machine:
         """The smallest of the models whose density at rows that took no part is the largest."""
         if np.isnan(self.log_density).all():
             raise ValueError("densities were not computed: give relevance_path n_folds=2 or more")
@@ -101,6 +102,7 @@ def relevance_path(
     Examples
     --------
     >>> import numpy as np
+    from numpy.typing import ArrayLike
     >>> from relvec import SparseBayesianRegressor, relevance_path
     >>> X = np.random.default_rng(0).standard_normal((60, 8))
     >>> y = 3.0 * X[:, 2] + X[:, 5] + 0.1 * np.cos(9.0 * X[:, 0])
@@ -131,19 +133,19 @@ def relevance_path(
     return RelevancePath(np.arange(1, len(models) + 1), evidence, density, models)
 
 
-def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | None) -> list:
+def _models(plain: Machine, X: ArrayLike, y: np.ndarray, weights: np.ndarray, most: int | None) -> list[Machine]:
     """Return fitted models of at most 1, 2, ... functions."""
     plain = clone(plain).fit(X, y, weights)
     size = sum(name != "bias" for name in plain.atoms_)
     most = max(1, min(size, MAX_PATH_FUNCTIONS)) if most is None else most
-    settings: dict[str, Any] = {"solver": Sequential(support_prior="flat"), "warm_start": True}
+    settings: dict[str, object] = {"solver": Sequential(support_prior="flat"), "warm_start": True}
     choice = plain.fitted_.tuning[0] if plain.fitted_.tuning else None
     if isinstance(choice, SparseChoice):
         settings |= {"kernel": None, "basis": choice.dictionary}
     elif plain.fitted_.width_rule is not None:
         settings |= {"kernel": plain.kernel_, "width": "auto"}
 
-    def fit(k: int, start: Any) -> Any:
+    def fit(k: int, start: Machine) -> Machine:
         """Fit a model of at most k functions, by a search that starts from another model too."""
         model = clone(plain).set_params(**settings, max_functions=k)
         model.fitted_ = start.fitted_
@@ -159,7 +161,7 @@ def _models(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | 
     return models
 
 
-def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int | None) -> list:
+def _eliminate(plain: Machine, X: ArrayLike, y: np.ndarray, weights: np.ndarray, most: int | None) -> list[Machine]:
     """Return fitted models of classes of at most 1, 2, ... functions of the plain fit."""
     plain = clone(plain).fit(X, y, weights)
     whole, solver = plain.basis_, without_price(as_solver(plain.solver))
@@ -169,7 +171,7 @@ def _eliminate(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int
     order = kept = _rank_functions(plain, numbers)
     most = max(1, min(len(order), MAX_PATH_FUNCTIONS)) if most is None else most
 
-    def fit(atoms: list[int]) -> Any:
+    def fit(atoms: list[int]) -> Machine:
         """Fit a model of some functions of the plain fit, and the constant."""
         model = RelevanceVectorClassifier(kernel=None, basis=whole.take(np.sort(atoms)), solver=solver)
         return model.set_params(**same).fit(X, y, weights)
@@ -190,7 +192,7 @@ def without_price(solver: Any) -> Any:
     return replace(solver, restarts=0, price=0.0, support_prior="auto") if isinstance(solver, Sequential) else solver
 
 
-def _rank_functions(model: Any, numbers: dict) -> list[int]:
+def _rank_functions(model: Machine, numbers: dict) -> list[int]:
     """Return the numbers of a model's functions, the largest weights in units of their standard deviations first."""
     fitted = model.fitted_
     variance = np.concatenate([np.diagonal(part) for part in fitted.covariances]).reshape(fitted.weights.shape)
@@ -199,25 +201,25 @@ def _rank_functions(model: Any, numbers: dict) -> list[int]:
     return [numbers[keys[i]] for i in np.argsort(-size, kind="stable") if names[i] != "bias"]
 
 
-def _log_densities(model: Any, X: Any, y: np.ndarray) -> np.ndarray:
+def _log_densities(model: Machine, X: ArrayLike, y: np.ndarray) -> np.ndarray:
     """Log density of targets, or log probability of classes, (n,)."""
     if not isinstance(model, MachineClassifier):
         return model.log_predictive_density(X, y)
     return model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
 
 
-def _better(*models: Any) -> Any:
+def _better(*models: Machine) -> Machine:
     return max(models, key=lambda model: np.sum(model.log_marginal_likelihood_))
 
 
-def _densities(plain: Any, X: Any, y: np.ndarray, weights: np.ndarray, most: int, n_folds: int) -> np.ndarray:
+def _densities(plain: Machine, X: ArrayLike, y: np.ndarray, weights: np.ndarray, most: int, n_folds: int) -> np.ndarray:
     """Return the mean log density (K,) of rows in folds that took no part, under the models of each size."""
     if not n_folds:
         return np.full(most, np.nan)
     total, classes = np.zeros(most), isinstance(plain, MachineClassifier)
     folds = (StratifiedKFold if classes else KFold)(n_folds, shuffle=True, random_state=0)
     for train, test in folds.split(y, y):
-        part: Callable[[np.ndarray], Any] = lambda rows: _safe_indexing(X, rows)  # noqa: E731
+        part: Callable[[np.ndarray], ArrayLike] = lambda rows: _safe_indexing(X, rows)  # noqa: E731
         models = (_eliminate if classes else _models)(plain, part(train), y[train], weights[train], most)
         total += [weights[test] @ _log_densities(model, part(test), y[test]) for model in models]
     return total / weights.sum()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from relvec.runtime.arrays import unique_rows
 if TYPE_CHECKING:
     from relvec.estimators.options import FitOptions
     from relvec.estimators.records import Fitted, FittedProcess
+    from relvec.estimators.sources import MemorySource
 
 FOLDS = 10  # in which residuals that took no part tell whether the noise varies at all
 MIN_GAIN_OF_VARYING_NATS = 1.0  # at those: below, noise of one variance explains them as well
@@ -38,21 +39,21 @@ class Noise(ABC):
     rises: ClassVar[bool] = True  # whether the objective can only rise from fit to fit
 
     @classmethod
-    def begin(cls, source: Any) -> Any:
+    def begin(cls, source: MemorySource) -> MemorySource:
         """Return the rows of the first fit."""
         return source
 
     @classmethod
-    def learn_first(cls, model: Fitted, source: Any, fitted: np.ndarray) -> Any:
+    def learn_first(cls, model: Fitted, source: MemorySource, fitted: np.ndarray) -> Self:
         """Return the noise to begin with, from a model with constant normal noise."""
         return cls.learn(model, source, fitted)
 
     @classmethod
     @abstractmethod
-    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> Any:
+    def learn(cls, model: Fitted, source: MemorySource, fitted: np.ndarray) -> Self:
         """Return the noise of the residuals of a model, whose rows had the weights ``fitted`` (n,) in the fit."""
 
-    def apply(self, options: FitOptions, source: Any) -> tuple[FitOptions, Any]:
+    def apply(self, options: FitOptions, source: MemorySource) -> tuple[FitOptions, MemorySource]:
         """Return the options and rows of the next fit."""
         return options, source.reweight(self.weights)
 
@@ -84,16 +85,16 @@ class StudentNoise(Noise):
         return True
 
     @classmethod
-    def learn_first(cls, model: Fitted, source: Any, fitted: np.ndarray) -> StudentNoise:
+    def learn_first(cls, model: Fitted, source: MemorySource, fitted: np.ndarray) -> Self:
         """Return the noise of errors at rows left out: under normal noise a function may go through gross errors."""
         return cls._of_squares(predict_from_others(model, source, fitted)[1] ** 2, source)
 
     @classmethod
-    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> StudentNoise:
+    def learn(cls, model: Fitted, source: MemorySource, fitted: np.ndarray) -> Self:
         return cls._of_squares(expected_squares(model, source), source)
 
     @classmethod
-    def _of_squares(cls, squares: np.ndarray, source: Any) -> StudentNoise:
+    def _of_squares(cls, squares: np.ndarray, source: MemorySource) -> Self:
         w = source.weights
         tails = learn_tails(squares, w)
         scales = tails.expected_scales(squares)
@@ -125,7 +126,7 @@ class VaryingNoise(Noise):
         return len(self.log_noise.columns) > 0
 
     @classmethod
-    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> VaryingNoise:
+    def learn(cls, model: Fitted, source: MemorySource, fitted: np.ndarray) -> Self:
         """Return the noise of a model's residuals; constant, where functions do not gain enough at rows left out."""
         squares, w = expected_squares(model, source), source.weights
         Z = np.column_stack([source.X, model.predictors[0].location(source.X, False)[0]])
@@ -173,10 +174,10 @@ class CensoredNoise(Noise):
         return self.n_censored > 0
 
     @classmethod
-    def begin(cls, source: Any) -> Any:
+    def begin(cls, source: MemorySource) -> MemorySource:
         return source.with_targets(first_targets(source.targets)[:, None])
 
-    def apply(self, options: Any, source: Any) -> tuple[Any, Any]:
+    def apply(self, options: Any, source: MemorySource) -> tuple[Any, MemorySource]:
         rows = source.with_targets(self.targets).reweight(self.weights)
         return replace(options, noise_variance=self.variance / self.mean_weight), rows
 
@@ -187,7 +188,7 @@ class CensoredNoise(Noise):
         return replace(model, predictors=[new], processes=[new], noise_variance=np.array([new.noise_variance]))
 
     @classmethod
-    def learn(cls, model: Fitted, source: Any, fitted: np.ndarray) -> CensoredNoise:
+    def learn(cls, model: Fitted, source: MemorySource, fitted: np.ndarray) -> Self:
         """Return the noise of a model's function, and the normal model that is Laplace's approximation there."""
         ends, w = source.targets, source.weights
         mean, deviation = model.predictors[0].location(source.X, False)
@@ -206,13 +207,13 @@ class CensoredNoise(Noise):
         return replace(model, log_evidence=np.array([bounds[-1]]), noise=noise)
 
 
-def expected_squares(model: Fitted, source: Any) -> np.ndarray:
+def expected_squares(model: Fitted, source: MemorySource) -> np.ndarray:
     """Return E (y - f)^2 (n,) under the posterior over the function, on the scale of the target."""
     mean, deviation = model.predictors[0].location(source.X, False)
     return (model.predictors[0].to_scale(source.targets[:, 0]) - mean) ** 2 + deviation**2
 
 
-def predict_from_others(model: Fitted, source: Any, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def predict_from_others(model: Fitted, source: MemorySource, fitted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means (n,) predicted from the other rows, and their errors; rows had the weights ``fitted`` in the fit.
 
     Rows with equal inputs are left out together: a row of weight two is two rows.
